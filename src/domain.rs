@@ -1,0 +1,222 @@
+//! The plain data that all stages share: repositories, pull requests, events. No I/O, nothing of a host's own field names.
+//!
+//! Vocabulary: DESIGN.md §7. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
+//! what we remember in [`state`].
+
+pub mod command;
+pub mod outcome;
+pub mod reply;
+pub mod state;
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A repository on a VCS host. `host` has neither scheme nor port, as in Atlantis' repository ids.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RepoId {
+    /// Host name, such as `github.com`.
+    pub host: String,
+    /// Account that owns the repository.
+    pub owner: String,
+    /// Name within the account.
+    pub name: String,
+}
+
+impl RepoId {
+    /// `owner/name`.
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.owner, self.name)
+    }
+}
+
+impl fmt::Display for RepoId {
+    /// `host/owner/name`: what allowlists and `repos.yaml` match.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.host, self.owner, self.name)
+    }
+}
+
+/// One pull request: the key of queues, locks and pull status.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PullId {
+    /// The base repository.
+    pub repo: RepoId,
+    /// Number within it.
+    pub number: u64,
+}
+
+impl fmt::Display for PullId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.repo, self.number)
+    }
+}
+
+/// A pull request as the host last described it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullRequest {
+    /// Which one.
+    pub id: PullId,
+    /// Title, untrusted text.
+    pub title: String,
+    /// Page for people.
+    pub url: String,
+    /// Login of the person who opened it.
+    pub author: String,
+    /// The branch to merge.
+    pub head: Head,
+    /// The branch merged into.
+    pub base: Base,
+    /// Not ready for review.
+    pub draft: bool,
+    /// Neither merged nor closed.
+    pub open: bool,
+    /// Names of its labels.
+    pub labels: Vec<String>,
+    /// Size of the base repository in KiB where the host tells it; decides how its mirror is cloned.
+    pub repo_size_kib: Option<u64>,
+    /// Where git fetches the base repository, without credentials.
+    pub clone_url: String,
+}
+
+/// Head of a pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Branch name, untrusted text.
+    pub branch: String,
+    /// Full commit id.
+    pub commit: String,
+    /// Owner of the head repository; another one than the base's for forks. Empty when the fork was deleted.
+    pub repo_owner: String,
+    /// Name of the head repository.
+    pub repo_name: String,
+}
+
+/// Base of a pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// Branch name.
+    pub branch: String,
+    /// Commit the host named; it may be behind the branch's tip.
+    pub commit: String,
+}
+
+impl PullRequest {
+    /// Whether the head lives with another owner than the base (Atlantis' rule for forks).
+    pub fn is_fork(&self) -> bool {
+        !self.head.repo_owner.eq_ignore_ascii_case(&self.id.repo.owner)
+    }
+}
+
+/// What a verified delivery says, host-neutral.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// Something happened to a pull request.
+    Pull(PullEvent),
+    /// Somebody wrote a new comment on a pull request.
+    Comment(CommentEvent),
+    /// The host tries its webhook.
+    Ping,
+    /// Anything that we do not act on; the text names it for the log (`push`, `pull_request labeled`).
+    Other(String),
+}
+
+/// A pull request was opened, pushed to, made ready or closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullEvent {
+    /// What happened.
+    pub action: PullAction,
+    /// The pull request after it.
+    pub pull: PullRequest,
+    /// Login of the person who did it.
+    pub sender: String,
+    /// `updated_at` as the host wrote it; part of the delivery's identity.
+    pub updated_at: String,
+}
+
+/// What happened to a pull request, as far as we act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PullAction {
+    /// Newly opened.
+    Opened,
+    /// The head branch got new commits.
+    Pushed,
+    /// No longer a draft.
+    Ready,
+    /// Merged or closed.
+    Closed {
+        /// True when it was merged.
+        merged: bool,
+    },
+}
+
+/// A newly written comment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommentEvent {
+    /// On which pull request.
+    pub pull: PullId,
+    /// Where git fetches the repository, without credentials.
+    pub clone_url: String,
+    /// The host's id of the comment.
+    pub comment_id: u64,
+    /// Login of its author.
+    pub author: String,
+    /// Its text, untrusted.
+    pub body: String,
+}
+
+impl Event {
+    /// The pull request it is about.
+    pub fn pull_id(&self) -> Option<&PullId> {
+        match self {
+            Event::Pull(event) => Some(&event.pull.id),
+            Event::Comment(event) => Some(&event.pull),
+            Event::Ping | Event::Other(_) => None,
+        }
+    }
+}
+
+/// Directory, workspace and optional name: what is planned and applied as one. Locks are per repository and project.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProjectId {
+    /// Directory relative to the repository's root; `.` for the root.
+    pub dir: String,
+    /// Terraform workspace.
+    pub workspace: String,
+    /// Name from the repo config.
+    pub name: Option<String>,
+}
+
+impl ProjectId {
+    /// Name if there is one, else `dir/workspace`: the last part of a per-project commit status.
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| format!("{}/{}", self.dir, self.workspace))
+    }
+}
+
+/// Terraform or OpenTofu.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribution {
+    /// HashiCorp Terraform, binary `terraform`.
+    Terraform,
+    /// OpenTofu, binary `tofu`.
+    OpenTofu,
+}
+
+impl Distribution {
+    /// Name of the executable.
+    pub fn binary(self) -> &'static str {
+        match self {
+            Distribution::Terraform => "terraform",
+            Distribution::OpenTofu => "tofu",
+        }
+    }
+
+    /// Name for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Distribution::Terraform => "Terraform",
+            Distribution::OpenTofu => "OpenTofu",
+        }
+    }
+}

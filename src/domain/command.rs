@@ -1,0 +1,123 @@
+//! What a person, or autoplan, can ask for: [`Command`], its [`Target`] and its [`Trigger`].
+
+use serde::{Deserialize, Serialize};
+
+/// Name of a command, in the words of comments and of the comment marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the commands")]
+pub enum CommandName {
+    Plan,
+    Apply,
+    PolicyCheck,
+    ApprovePolicies,
+    Import,
+    StateRm,
+    Version,
+    Unlock,
+    Cancel,
+    Help,
+}
+
+impl CommandName {
+    /// As in the comment marker and in hooks' `COMMAND_NAME`, except that hooks say `state` for `state rm`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CommandName::Plan => "plan",
+            CommandName::Apply => "apply",
+            CommandName::PolicyCheck => "policy_check",
+            CommandName::ApprovePolicies => "approve_policies",
+            CommandName::Import => "import",
+            CommandName::StateRm => "state_rm",
+            CommandName::Version => "version",
+            CommandName::Unlock => "unlock",
+            CommandName::Cancel => "cancel",
+            CommandName::Help => "help",
+        }
+    }
+
+    /// As people type it.
+    pub fn spoken(self) -> &'static str {
+        match self {
+            CommandName::StateRm => "state rm",
+            other => other.as_str(),
+        }
+    }
+}
+
+/// Who asked; nothing after dispatch looks at it but for the wording of the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Trigger {
+    Autoplan,
+    Comment,
+    Api,
+}
+
+/// `-d`, `-w`, `-p` of a command. All absent: everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// `-d`, cleaned: relative, `.` for the root; may be a glob (`*?[`).
+    pub dir: Option<String>,
+    /// `-w`.
+    pub workspace: Option<String>,
+    /// `-p`.
+    pub project: Option<String>,
+}
+
+impl Target {
+    /// Whether no flag was given: the command is for everything.
+    pub fn is_all(&self) -> bool {
+        self.dir.is_none() && self.workspace.is_none() && self.project.is_none()
+    }
+}
+
+/// One command on one pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Which.
+    pub name: CommandName,
+    /// On what.
+    pub target: Target,
+    /// Arguments for Terraform after `--`.
+    pub extra_args: Vec<String>,
+    /// Positional arguments (`import ADDRESS ID`, `state rm ADDRESS...`), passed to Terraform after `extra_args`.
+    pub positional: Vec<String>,
+    /// `--verbose`: show the log in the reply.
+    pub verbose: bool,
+    /// `cancel --apply`: interrupt a running apply as well.
+    pub interrupt_apply: bool,
+    /// `apply --auto-merge-disabled`.
+    pub auto_merge_disabled: bool,
+    /// `apply --auto-merge-method`.
+    pub auto_merge_method: Option<String>,
+    /// `approve_policies --policy-set`.
+    pub policy_set: Option<String>,
+    /// `approve_policies --clear-policy-approval`.
+    pub clear_policy_approval: bool,
+    /// Who asked.
+    pub trigger: Trigger,
+    /// Login of the person.
+    pub user: String,
+}
+
+impl Command {
+    /// A command without flags.
+    pub fn new(name: CommandName, trigger: Trigger, user: impl Into<String>) -> Command {
+        Command {
+            name,
+            target: Target::default(),
+            extra_args: Vec::new(),
+            positional: Vec::new(),
+            verbose: false,
+            interrupt_apply: false,
+            auto_merge_disabled: false,
+            auto_merge_method: None,
+            policy_set: None,
+            clear_policy_approval: false,
+            trigger,
+            user: user.into(),
+        }
+    }
+}

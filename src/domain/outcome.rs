@@ -1,0 +1,227 @@
+//! Results: one [`JobOutcome`] per job. A *failure* was refused by a rule and says which; an *error* is something that broke.
+
+use super::ProjectId;
+use super::command::CommandName;
+use super::state::LockHolder;
+use serde::{Deserialize, Serialize};
+
+/// What one command on one project came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobOutcome {
+    /// The command that ran.
+    pub command: CommandName,
+    /// The project it ran on.
+    pub project: ProjectId,
+    /// Id of the job, whose log is at `/jobs/<id>`; absent where it was refused before a job began.
+    pub job: Option<String>,
+    /// How long it took, in milliseconds.
+    pub millis: u64,
+    /// Version and distribution of the tool that ran, for people (`Terraform 1.11.4`).
+    pub tool: Option<String>,
+    /// `silence_pr_comments` names this command: no comment tells it.
+    pub silenced: bool,
+    /// The result.
+    pub outcome: Outcome,
+}
+
+/// Result of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// A plan was made.
+    Planned(Planned),
+    /// A plan was applied.
+    Applied(Applied),
+    /// `import`, `state rm` or `version` ran; its output.
+    Ran {
+        /// What it printed.
+        output: String,
+    },
+    /// Refused by a rule.
+    Failed(Failure),
+    /// Something broke.
+    Errored(Fault),
+}
+
+impl Outcome {
+    /// Neither failed nor errored.
+    pub fn is_success(&self) -> bool {
+        !matches!(self, Outcome::Failed(_) | Outcome::Errored(_))
+    }
+}
+
+/// A plan that was made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// Its totals.
+    pub summary: PlanSummary,
+    /// Its resources, in the order of Terraform's output.
+    pub resources: Vec<ResourceChange>,
+    /// What people read: the plan's text and the output of `run` steps.
+    pub output: String,
+    /// False where the workflow's plan stage has no built-in `plan` step, so that no plan file exists.
+    pub saved: bool,
+    /// The base branch moved and the merge was done again.
+    pub merged_again: bool,
+    /// Arguments after `--` to repeat in the command that plans again.
+    pub extra_args: Vec<String>,
+    /// Commit of the base branch that the head was planned on top of, where known.
+    pub base_commit: Option<String>,
+}
+
+/// Totals of a plan, from Terraform's own `Plan:` lines (summed where there are several).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names are Terraform's")]
+pub struct PlanSummary {
+    pub add: u64,
+    pub change: u64,
+    pub destroy: u64,
+    pub import: u64,
+    pub forget: u64,
+    /// Terraform said that nothing is to be done.
+    pub no_changes: bool,
+    /// Objects changed outside of Terraform.
+    pub changes_outside: bool,
+    /// Only output values change.
+    pub outputs_only: bool,
+}
+
+/// What a plan does to one resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceChange {
+    /// What is done.
+    pub action: ResourceAction,
+    /// Address, such as `module.a.google_compute_network.main["x"]`.
+    pub address: String,
+    /// Attributes that force a replacement, or that change, as far as Terraform's output shows them.
+    pub attributes: Vec<String>,
+}
+
+/// Kinds of change, most dangerous first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names are Terraform's")]
+pub enum ResourceAction {
+    Destroy,
+    Replace,
+    Update,
+    Create,
+    Import,
+    Move,
+    Forget,
+    Read,
+}
+
+/// A plan that was applied.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Applied {
+    /// Resources added.
+    pub added: u64,
+    /// Resources changed.
+    pub changed: u64,
+    /// Resources destroyed.
+    pub destroyed: u64,
+    /// What Terraform and the steps printed.
+    pub output: String,
+}
+
+/// Why something was refused, with the facts that its wording needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Failure {
+    /// Another pull request holds the project's lock.
+    Locked(Box<LockHolder>),
+    /// Requirements were checked; at least one is not met.
+    Requirements(Vec<RequirementCheck>),
+    /// `depends_on` names projects that are not applied yet.
+    Dependency {
+        /// Labels of the projects that have to be applied first.
+        missing: Vec<String>,
+    },
+    /// A plan exists but is not for this commit, configuration or tool any more.
+    StalePlan {
+        /// What differs, in words.
+        because: String,
+    },
+    /// There is no plan to apply.
+    NoPlan {
+        /// More about it, in words; may be empty.
+        because: String,
+    },
+    /// The plan of this project failed, or it has not been planned since the last push, so that `apply` of everything is refused.
+    Unplanned {
+        /// More about it, in words.
+        because: String,
+    },
+    /// Cancelled before it began, or interrupted.
+    Cancelled {
+        /// Who or what cancelled it, in words.
+        by: String,
+    },
+    /// An earlier group failed, so this one did not start.
+    EarlierGroupFailed,
+    /// A rule without more structure; the text is for people.
+    Refused {
+        /// Reason for the comment marker.
+        reason: Reason,
+        /// What blocks and what to do, in words.
+        because: String,
+    },
+}
+
+impl Failure {
+    /// The marker's word for it.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Failure::Locked(_) => Reason::Locked,
+            Failure::Requirements(_) => Reason::Requirement,
+            Failure::Dependency { .. } | Failure::EarlierGroupFailed => Reason::Dependency,
+            Failure::StalePlan { .. } => Reason::StalePlan,
+            Failure::NoPlan { .. } | Failure::Unplanned { .. } => Reason::NoPlan,
+            Failure::Cancelled { .. } => Reason::Cancelled,
+            Failure::Refused { reason, .. } => *reason,
+        }
+    }
+}
+
+/// One requirement, checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequirementCheck {
+    /// `approved`, `mergeable`, `undiverged`.
+    pub name: String,
+    /// Whether it holds.
+    pub met: bool,
+    /// What was seen, for people: `0 of 1 review; alice's own does not count`.
+    pub detail: String,
+}
+
+/// Something broke.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Reason for the comment marker.
+    pub reason: Reason,
+    /// One sentence: what was being done, and how it ended (`terraform plan: exit status 1`).
+    pub message: String,
+    /// Output up to there, if any.
+    pub output: String,
+}
+
+/// The comment marker's `reason` (shared/reference/comment-marker.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the reference's")]
+pub enum Reason {
+    Locked,
+    Requirement,
+    Dependency,
+    Policy,
+    StalePlan,
+    NoPlan,
+    NotPermitted,
+    Config,
+    Init,
+    Plan,
+    Apply,
+    Timeout,
+    Cancelled,
+    Interrupted,
+    Internal,
+}

@@ -1,0 +1,151 @@
+//! What we say back on a pull request, as data. `reply::render` words it.
+
+use super::command::{Command, CommandName, Trigger};
+use super::outcome::{Fault, JobOutcome};
+use super::{ProjectId, PullId};
+use serde::{Deserialize, Serialize};
+
+/// One reply: what happened and to which pull request it is said. It becomes one comment, or several parts of one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// 128 random bits, hex: the run's id, or one of its own for a reply that belongs to no run.
+    pub run: String,
+    /// Where it is said.
+    pub pull: PullId,
+    /// The command it answers.
+    pub command: Option<Command>,
+    /// Head commit the run worked on.
+    pub head: Option<String>,
+    /// What is said.
+    pub body: ReplyBody,
+}
+
+/// What is said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ReplyBody {
+    /// Results of a run, in execution order.
+    Results(Results),
+    /// The command broke before any project began (`scope: command`).
+    CommandError(Fault),
+    /// A reply that is no result.
+    Message(Message),
+}
+
+/// Results of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// One per job.
+    pub outcomes: Vec<JobOutcome>,
+    /// Branch and commit of the base, for the first line.
+    pub base_branch: String,
+    /// Remarks for people under the results, such as that a review is of an earlier head.
+    pub remarks: Vec<String>,
+}
+
+/// Replies that are no results; names as in the comment marker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Help text.
+    Help {
+        /// Made by `comment` from its table.
+        text: String,
+    },
+    /// A command with wrong flags or arguments.
+    Usage {
+        /// What is wrong, and the usage; made by `comment`.
+        text: String,
+    },
+    /// No such command, or not allowed here.
+    UnknownCommand {
+        /// The word.
+        word: String,
+        /// Allowed ones.
+        allowed: Vec<CommandName>,
+    },
+    /// The first word looks like a typo of our name.
+    DidYouMean {
+        /// What to type instead.
+        suggestion: String,
+    },
+    /// Applies are stopped by the apply lock, or by settings.
+    ApplyDisabled {
+        /// Who stopped them, since when and why, or which setting; and what to do.
+        because: String,
+    },
+    /// Locks and plans of the pull request were dropped.
+    Unlocked {
+        /// Which.
+        projects: Vec<ProjectId>,
+    },
+    /// `unlock` is refused while an apply runs, or by a label.
+    UnlockRefused {
+        /// What blocks and what to do.
+        because: String,
+        /// Page of the running apply's log.
+        link: Option<String>,
+    },
+    /// `cancel` stopped something, or nothing was there.
+    Cancelled {
+        /// What was stopped, in words, one each.
+        stopped: Vec<String>,
+        /// What goes on, and how to stop it.
+        left: Vec<String>,
+    },
+    /// Forks are refused.
+    ForkRefused,
+    /// The repository is not allowlisted.
+    NotAllowlisted,
+    /// The person may not do this.
+    NotPermitted {
+        /// Why.
+        because: String,
+    },
+    /// The pull request is closed.
+    ClosedPull,
+    /// Locks and plans were dropped at closing.
+    Cleanup {
+        /// Directory and its workspaces.
+        locks: Vec<(String, Vec<String>)>,
+    },
+    /// Somebody deleted a lock on the web page.
+    Discarded {
+        /// Whose plan.
+        project: ProjectId,
+        /// By whom; may be empty.
+        user: String,
+    },
+    /// A pre-workflow hook failed and the setting says to stop.
+    HookFailed {
+        /// The hook's output and error.
+        output: String,
+    },
+    /// Something was under way when the server stopped.
+    Interrupted {
+        /// What, and what to do next.
+        because: String,
+    },
+    /// The server is stopping.
+    ShuttingDown,
+    /// Nothing matches.
+    NoProjects {
+        /// Why, and what to do.
+        because: String,
+    },
+    /// A newer commit made this plan obsolete and no new one was started.
+    Superseded {
+        /// The newer head.
+        head: String,
+    },
+}
+
+impl Reply {
+    /// The command's name, if it answers one.
+    pub fn command_name(&self) -> Option<CommandName> {
+        self.command.as_ref().map(|command| command.name)
+    }
+
+    /// How the command came about.
+    pub fn trigger(&self) -> Option<Trigger> {
+        self.command.as_ref().map(|command| command.trigger)
+    }
+}

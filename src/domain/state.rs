@@ -1,0 +1,304 @@
+//! What we remember: locks, plans, runs, jobs, project statuses, effects. Plain records; `store` keeps them.
+
+use super::command::{CommandName, Trigger};
+use super::outcome::PlanSummary;
+use super::{ProjectId, PullId, RepoId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A verified delivery that causes work, as it is accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// What it is known by, made of what is signed (DESIGN §3 "Inbox").
+    pub identity: String,
+    /// The host's own id, for the log only.
+    pub host_id: String,
+    /// When we got it.
+    pub received: Timestamp,
+    /// What it says.
+    pub event: super::Event,
+}
+
+/// Where an accepted delivery stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum DeliveryState {
+    Queued,
+    Running,
+    Done,
+}
+
+/// Who holds a project lock; carried by refusals so that they can name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockHolder {
+    /// The pull request.
+    pub pull: PullId,
+    /// Its title, untrusted.
+    pub title: String,
+    /// Its page.
+    pub url: String,
+    /// Login of the person whose command took the lock.
+    pub user: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// A project lock: one project of one repository, held by one pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectLock {
+    /// The repository.
+    pub repo: RepoId,
+    /// The project.
+    pub project: ProjectId,
+    /// Who holds it.
+    pub holder: LockHolder,
+}
+
+impl ProjectLock {
+    /// Atlantis' lock key: `owner/name/path/workspace/project`, the last part empty when the project has no name.
+    pub fn key(&self) -> String {
+        lock_key(&self.repo, &self.project)
+    }
+}
+
+/// Atlantis' lock key of a project (atlantis.md §8.1).
+pub fn lock_key(repo: &RepoId, project: &ProjectId) -> String {
+    format!("{}/{}/{}/{}", repo.full_name(), project.dir, project.workspace, project.name.as_deref().unwrap_or(""))
+}
+
+/// The global stop on applies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplyLock {
+    /// Who set it; empty when unknown.
+    pub user: String,
+    /// Why, if they said so.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// A plan file and all that it is bound to (DESIGN invariant 4).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanRecord {
+    /// Random id.
+    pub id: String,
+    /// The pull request it was made for.
+    pub pull: PullId,
+    /// The project.
+    pub project: ProjectId,
+    /// Head commit it was made of.
+    pub head: String,
+    /// Commit of the base branch at that time; its moving refuses an apply only where `undiverged` is required.
+    pub base: String,
+    /// SHA-256 of the effective project config, hex.
+    pub config_digest: String,
+    /// Tool, such as `terraform 1.11.4`.
+    pub tool: String,
+    /// Where the plan file lies, relative to the data directory; absent for workflows without a built-in `plan` step.
+    pub path: Option<String>,
+    /// SHA-256 of the plan file, hex.
+    pub sha256: Option<String>,
+    /// Totals.
+    pub summary: PlanSummary,
+    /// When it was made.
+    pub made: Timestamp,
+    /// The job that made it.
+    pub job: String,
+    /// The job that used it up.
+    pub consumed_by: Option<String>,
+}
+
+/// Where a project of a pull request stands (atlantis.md Appendix D).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are Atlantis'")]
+pub enum ProjectState {
+    PlanErrored,
+    Planned,
+    PlannedNoChanges,
+    ApplyErrored,
+    Applied,
+    PlanDiscarded,
+}
+
+impl ProjectState {
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            ProjectState::PlanErrored => "plan failed",
+            ProjectState::Planned => "planned",
+            ProjectState::PlannedNoChanges => "no changes",
+            ProjectState::ApplyErrored => "apply failed",
+            ProjectState::Applied => "applied",
+            ProjectState::PlanDiscarded => "plan discarded",
+        }
+    }
+}
+
+/// Status of one project of a pull request; the pull status is the list of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectStatus {
+    /// The project.
+    pub project: ProjectId,
+    /// Where it stands.
+    pub state: ProjectState,
+    /// Head commit that this is about.
+    pub head: String,
+    /// Totals of its plan.
+    pub summary: Option<PlanSummary>,
+    /// The job that brought it here.
+    pub job: Option<String>,
+    /// When.
+    pub updated: Timestamp,
+}
+
+/// One command at work, or finished.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// 128 random bits, hex; the `run` of the comment marker.
+    pub id: String,
+    /// On which pull request.
+    pub pull: PullId,
+    /// What.
+    pub command: CommandName,
+    /// Asked by whom, how.
+    pub trigger: Trigger,
+    /// Login of the person.
+    pub user: String,
+    /// Head commit it works on.
+    pub head: String,
+    /// Identity of the delivery that caused it.
+    pub delivery: Option<String>,
+    /// When it began.
+    pub started: Timestamp,
+    /// When it ended.
+    pub finished: Option<Timestamp>,
+}
+
+/// One command on one project, or one workflow hook: owner of a log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// 128 random bits, hex: `/jobs/<id>`.
+    pub id: String,
+    /// The run it belongs to.
+    pub run: String,
+    /// On which pull request.
+    pub pull: PullId,
+    /// What it does: `plan`, `apply`, `pre_workflow_hook`, …
+    pub kind: String,
+    /// On which project; absent for hooks.
+    pub project: Option<ProjectId>,
+    /// Login of the person who asked.
+    pub user: String,
+    /// Head commit.
+    pub head: String,
+    /// Where it stands.
+    pub state: JobState,
+    /// One line about its result, for people: `1 to add, 0 to change, 0 to destroy`.
+    pub summary: String,
+    /// When it began.
+    pub started: Timestamp,
+    /// When it ended.
+    pub finished: Option<Timestamp>,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum JobState {
+    Running,
+    Succeeded,
+    Failed,
+    Interrupted,
+}
+
+/// Something to be done on the host: recorded, committed, done, marked (the outbox).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewEffect {
+    /// On which pull request; effects of one pull request are done in order.
+    pub pull: PullId,
+    /// What.
+    pub effect: Effect,
+}
+
+/// An effect as the outbox keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingEffect {
+    /// Position in the outbox; grows.
+    pub id: i64,
+    /// On which pull request.
+    pub pull: PullId,
+    /// What.
+    pub effect: Effect,
+    /// How often it was tried, over restarts.
+    pub attempts: u32,
+}
+
+/// What can be done on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Effect {
+    /// Post one comment, the `part`th of `run`; the body carries the marker.
+    Comment {
+        /// Run or reply id in the marker.
+        run: String,
+        /// Part, from 1.
+        part: u32,
+        /// Whole text.
+        body: String,
+    },
+    /// Set a commit status.
+    Status {
+        /// On which commit.
+        commit: String,
+        /// What.
+        status: CommitStatus,
+    },
+    /// React to a comment.
+    React {
+        /// The host's id of the comment.
+        comment_id: u64,
+        /// Name of the reaction, such as `eyes`.
+        reaction: String,
+    },
+}
+
+/// A mark on a commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitStatus {
+    /// Name, such as `atlantis/plan: network`.
+    pub context: String,
+    /// State.
+    pub state: StatusState,
+    /// One line for people.
+    pub description: String,
+    /// Where it leads; empty for nowhere.
+    pub url: String,
+}
+
+/// State of a commit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names are the hosts'")]
+pub enum StatusState {
+    Pending,
+    Success,
+    Failure,
+}
+
+/// Who did what, for later questions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// When.
+    pub at: Timestamp,
+    /// Who: a login, an e-mail address, or `loopback`.
+    pub who: String,
+    /// What: `apply`, `unlock`, `apply lock`, …
+    pub act: String,
+    /// On what, in words.
+    pub subject: String,
+    /// How it ended, in words.
+    pub result: String,
+}

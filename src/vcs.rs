@@ -1,0 +1,151 @@
+//! VCS hosts: the [`Host`] trait that the rest of the server sees, and one module per host that speaks its API.
+//!
+//! Only this module and `webhook` know a host's field names.
+
+use crate::domain::state::CommitStatus;
+use crate::domain::{PullId, PullRequest, RepoId};
+use async_trait::async_trait;
+use secrecy::SecretString;
+
+/// What the server asks of a host.
+#[async_trait]
+pub trait Host: Send + Sync {
+    /// Host name without scheme and port, as in [`RepoId::host`].
+    fn hostname(&self) -> &str;
+
+    /// Login of the account that we act as, for "never our own comments".
+    fn bot_login(&self) -> &str;
+
+    /// Longest comment, in characters as the host counts them.
+    fn comment_limit(&self) -> usize;
+
+    /// The pull request as it is now.
+    async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError>;
+
+    /// Reviews, boiled down: the latest of each person with write access.
+    async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError>;
+
+    /// Whether the host would let it be merged.
+    async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError>;
+
+    /// Posts a comment; its id.
+    async fn create_comment(&self, pull: &PullId, body: &str) -> Result<u64, HostError>;
+
+    /// Comments of our own account, oldest first.
+    async fn own_comments(&self, pull: &PullId) -> Result<Vec<OwnComment>, HostError>;
+
+    /// Deletes a comment of ours; absent is fine.
+    async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError>;
+
+    /// Adds a reaction to a comment.
+    async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError>;
+
+    /// Sets a commit status.
+    async fn set_status(&self, repo: &RepoId, commit: &str, status: &CommitStatus) -> Result<(), HostError>;
+
+    /// Merges the pull request, if its head is still `pull.head.commit`.
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError>;
+
+    /// User and token for git, or none for public access.
+    fn git_credentials(&self) -> Option<GitCredentials>;
+}
+
+/// The latest review of one person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Review {
+    /// Login.
+    pub user: String,
+    /// Whether the person may write to the repository; others never count.
+    pub can_write: bool,
+    /// What it says.
+    pub verdict: Verdict,
+    /// Commit it was given for.
+    pub commit: String,
+}
+
+/// What a review says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Verdict {
+    Approved,
+    ChangesRequested,
+}
+
+/// Whether the host would let a pull request be merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mergeability {
+    /// Whether.
+    pub mergeable: bool,
+    /// Why not, in the host's words turned into ours.
+    pub detail: String,
+}
+
+/// A comment of our own account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnComment {
+    /// The host's id; grows with time.
+    pub id: u64,
+    /// Whole text.
+    pub body: String,
+}
+
+/// What git needs to fetch.
+#[derive(Clone)]
+pub struct GitCredentials {
+    /// User name.
+    pub username: String,
+    /// Token.
+    pub password: SecretString,
+}
+
+/// How a request to a host can fail.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// 404, or gone.
+    #[error("{what}: not found (the token may lack access)")]
+    NotFound {
+        /// The request.
+        what: String,
+    },
+    /// 401 or 403 that waiting does not mend.
+    #[error("{what}: refused by the host: {message}")]
+    Denied {
+        /// The request.
+        what: String,
+        /// The host's own words.
+        message: String,
+    },
+    /// Too many requests; after `wait` it may go.
+    #[error("{what}: rate limit, free again in {wait:?}")]
+    RateLimited {
+        /// The request.
+        what: String,
+        /// How long to wait.
+        wait: std::time::Duration,
+    },
+    /// 4xx other than those: the request is wrong, repeating it is useless.
+    #[error("{what}: {status}: {message}")]
+    Rejected {
+        /// The request.
+        what: String,
+        /// HTTP status.
+        status: u16,
+        /// The host's own words.
+        message: String,
+    },
+    /// 5xx, timeouts, resets: repeating may help.
+    #[error("{what}: {message}")]
+    Unavailable {
+        /// The request.
+        what: String,
+        /// What happened.
+        message: String,
+    },
+}
+
+impl HostError {
+    /// Whether the same request may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, HostError::RateLimited { .. } | HostError::Unavailable { .. })
+    }
+}
