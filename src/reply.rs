@@ -1,1 +1,5 @@
-//! Stub, to be written.
+//! What we say on the host: comments ([`render`]), commit statuses ([`statuses`]), and the outbox that posts them ([`outbox`]).
+
+pub mod outbox;
+pub mod render;
+pub mod statuses;

@@ -1,1 +1,121 @@
-//! Stub, to be written.
+//! Settings: flags, `ATLANTIS_*` and `TIDELOCK_*` variables and the config file, each declared once.
+//! The only module that reads the environment.
+
+use crate::checkout::Strategy;
+use crate::config::global::AutodiscoverMode;
+use crate::domain::Distribution;
+use crate::domain::command::CommandName;
+use crate::process::RunAs;
+use secrecy::SecretString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// All settings of `tidelock server`, typed and checked.
+#[expect(missing_docs, reason = "each field is the setting of that name; the table documents it")]
+pub struct Settings {
+    pub allow_commands: Vec<CommandName>,
+    pub allow_draft_prs: bool,
+    pub allow_fork_prs: bool,
+    /// Ours: pages and API without a login, off loopback.
+    pub allow_unauthenticated_pages: bool,
+    /// Ours: start without a webhook secret; anyone who reaches the port can then run commands.
+    pub allow_unsigned_webhooks: bool,
+    pub api_secret: Option<SecretString>,
+    /// Ours: an approval counts only if it was given for the present head.
+    pub approval_of_head: bool,
+    /// Without trailing slash.
+    pub atlantis_url: String,
+    pub autodiscover_mode: AutodiscoverMode,
+    pub autoplan_file_list: Vec<String>,
+    /// Resolved with `autoplan-modules`; empty: off.
+    pub autoplan_modules_from_projects: Vec<String>,
+    /// Ours: address to listen on, `0.0.0.0` by default.
+    pub bind: IpAddr,
+    pub blocked_extra_args: Vec<String>,
+    pub checkout_strategy: Strategy,
+    pub data_dir: PathBuf,
+    pub default_tf_distribution: Distribution,
+    pub default_tf_version: Option<String>,
+    pub disable_apply_all: bool,
+    pub disable_autoplan: bool,
+    pub disable_autoplan_label: Option<String>,
+    pub disable_global_apply_lock: bool,
+    pub disable_markdown_folding: bool,
+    pub disable_repo_locking: bool,
+    pub disable_unlock_label: Option<String>,
+    /// `eyes` by default (Atlantis: none); empty: none.
+    pub emoji_reaction: Option<String>,
+    pub enable_diff_markdown_format: bool,
+    pub enable_regexp_cmd: bool,
+    /// First words that we answer to: `atlantis` and `tidelock` until `--executable-name` says otherwise.
+    pub executable_names: Vec<String>,
+    pub fail_on_pre_workflow_hook_error: bool,
+    /// Base of the API: from `gh-hostname`; `http://` only for loopback.
+    pub github: Option<GithubSettings>,
+    pub hide_unchanged_plan_comments: bool,
+    pub include_git_untracked_files: bool,
+    /// Ours: how long a step may run; 0 means the default of 60 minutes.
+    pub job_timeout: Duration,
+    pub log_level: String,
+    pub max_comments_per_command: u32,
+    pub parallel_apply: bool,
+    pub parallel_plan: bool,
+    /// As set; by default the number of processors, at least 2 (Atlantis: 15).
+    pub parallel_pool_size: usize,
+    /// Ours: names of variables of the server's environment that steps and Terraform do not get, besides our own secrets.
+    pub masked_variables: Vec<String>,
+    pub port: u16,
+    pub repo_allowlist: Vec<String>,
+    /// Path and text of `repo-config`, or of `repo-config-json`.
+    pub repo_config: Option<(String, String)>,
+    pub restrict_file_list: bool,
+    /// Ours: user and group for steps, Terraform and hooks.
+    pub run_as_user: Option<RunAs>,
+    pub silence_allowlist_errors: bool,
+    pub silence_fork_pr_errors: bool,
+    pub silence_no_projects: bool,
+    pub silence_vcs_status_no_plans: bool,
+    pub silence_vcs_status_no_projects: bool,
+    /// Ours: a sparse tree with only what the planned projects need.
+    pub sparse_checkout: bool,
+    pub tf_download: bool,
+    pub tf_download_url: String,
+    /// Ours: same for OpenTofu.
+    pub tofu_download_url: String,
+    /// Ours: accept releases without a signature.
+    pub tf_download_allow_unsigned: bool,
+    pub use_tf_plugin_cache: bool,
+    pub var_file_allowlist: Vec<PathBuf>,
+    pub vcs_status_name: String,
+    /// User and password, if `web-basic-auth` is on.
+    pub web_basic_auth: Option<(String, SecretString)>,
+    /// The environment that children get: the server's own without secrets (every `*TOKEN*`, `*SECRET*`, `*PASSWORD*`, `*KEY*`
+    /// setting of ours, and `masked_variables`).
+    pub child_env: Vec<(String, String)>,
+    /// Values to mask in every stream.
+    pub secrets: Vec<SecretString>,
+    /// For the operator, to be logged at the start: unknown variables, accepted but not yet effective settings, …
+    pub warnings: Vec<String>,
+}
+
+/// How to reach GitHub and who we are there.
+#[expect(missing_docs, reason = "each field is the setting of that name")]
+pub struct GithubSettings {
+    /// As in repository ids: without scheme and port.
+    pub hostname: String,
+    /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
+    pub api_url: String,
+    pub user: String,
+    pub token: GithubToken,
+    pub webhook_secret: Option<SecretString>,
+}
+
+/// Where the token comes from.
+#[derive(Clone)]
+#[expect(missing_docs, reason = "gh-token and gh-token-file")]
+pub enum GithubToken {
+    Value(SecretString),
+    /// Read again on every use.
+    File(PathBuf),
+}
