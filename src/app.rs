@@ -1,1 +1,38 @@
-//! Stub, to be written.
+//! The only place where the parts are joined: settings to a running server, and its orderly end.
+
+mod logging;
+mod server;
+
+pub use server::Server;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTofu\n\n\
+    Usage: tidelock <command>\n\n\
+    Commands:\n  \
+    server   run the server; `tidelock server --help` lists its flags\n  \
+    sandbox  try it with no account anywhere: a forge, a repository and a server on this machine\n  \
+    version  print the version\n  \
+    help     print this\n";
+
+/// Runs the program with these arguments (the first is the program's name).
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let command = args.get(1).and_then(|arg| arg.to_str()).unwrap_or("help").to_owned();
+    let rest = args.into_iter().skip(2).collect();
+    match command.as_str() {
+        "server" => server::run(rest),
+        "sandbox" => ExitCode::FAILURE,
+        "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION")), true),
+        "help" | "--help" | "-h" => say(USAGE, true),
+        other => say(&format!("tidelock: there is no command `{other}`\n\n{USAGE}"), false),
+    }
+}
+
+/// Prints to standard output when all is well, to standard error otherwise.
+fn say(text: &str, well: bool) -> ExitCode {
+    use std::io::Write;
+    // Nobody may be listening; that changes nothing about the exit code.
+    let _ = if well { std::io::stdout().write_all(text.as_bytes()) } else { std::io::stderr().write_all(text.as_bytes()) };
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

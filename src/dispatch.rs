@@ -1,12 +1,41 @@
 //! Event → who may do what: allowlist, trigger, one queue and one actor per pull request, cancel, close, drain.
+//!
+//! [`Handle::accept`] records what causes work before it answers. Commands of one pull request run in order in its actor
+//! ([`actor`]); `cancel`, and `unlock` under a running apply, are answered beside it ([`aside`]). [`recover`] takes up at the
+//! start what an earlier process left.
 
-use crate::domain::Event;
-use crate::domain::state::ProjectLock;
+mod actor;
+mod allowlist;
+mod aside;
+mod recover;
+
+pub use allowlist::Allowlist;
+
+use crate::comment::{self, Names, Parsed};
+use crate::domain::command::{Command, CommandName};
+use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
+use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
+use crate::execute::{Context, comment_effects, random_id};
 use crate::webhook::Verified;
+use actor::{Actors, Item, Task};
+use anyhow::Result;
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// What the rest of the server asks of dispatch.
+/// What the rest of the server asks of dispatch; cheap to clone.
 #[derive(Clone)]
-pub struct Handle {}
+pub struct Handle {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    ctx: Context,
+    names: Names,
+    allowlist: Allowlist,
+    actors: Actors,
+}
 
 /// Answer to a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +46,12 @@ pub struct Answer {
     pub text: String,
 }
 
+impl Answer {
+    fn ok(text: impl Into<String>) -> Answer {
+        Answer { status: 200, text: text.into() }
+    }
+}
+
 /// How deleting a lock by hand ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Discard {
@@ -24,31 +59,251 @@ pub enum Discard {
     Deleted(ProjectLock),
     /// There is no such lock.
     Absent,
-    /// An apply of this project runs; its job.
+    /// An apply of this pull request runs; its job, if one has begun.
     Applying {
-        /// Id of the job.
+        /// Id of the job; may be empty.
         job: String,
     },
 }
 
+/// What is to be done about an event.
+enum Decision {
+    /// Nothing; the text says why, for the log and the host.
+    Ignore(&'static str),
+    /// A reply and nothing else.
+    Reply { status: u16, message: Message },
+    /// Work for the pull request's actor.
+    Queue(Task),
+    /// A push that is not planned; whatever plans an older head is obsolete.
+    Obsolete(String),
+}
+
 impl Handle {
+    /// Takes up what an earlier process left, and is ready for events.
+    pub async fn start(ctx: Context, names: Names, allowlist: Allowlist) -> Result<Handle> {
+        let inner = Arc::new(Inner { ctx, names, allowlist, actors: Actors::default() });
+        recover::recover(&inner).await?;
+        Ok(Handle { inner })
+    }
+
     /// Takes a verified event: acknowledges at once what causes no work, records what does, and only then answers.
-    pub async fn accept(&self, _event: Verified<Event>) -> Answer {
-        todo!()
+    pub async fn accept(&self, event: Verified<Event>) -> Answer {
+        let Some(pull) = event.get().pull_id().cloned() else {
+            return match event.get() {
+                Event::Ping => Answer::ok("pong"),
+                Event::Other(name) => {
+                    tracing::debug!(event = %name, delivery = event.host_id(), "not acted on");
+                    Answer::ok("Nothing to do for this event.")
+                }
+                Event::Pull(_) | Event::Comment(_) => Answer::ok("Nothing to do."),
+            };
+        };
+        match self.inner.decide(event.get(), &pull) {
+            Decision::Ignore(why) => {
+                tracing::debug!(%pull, delivery = event.host_id(), "not acted on: {why}");
+                Answer::ok(why)
+            }
+            Decision::Obsolete(head) => {
+                self.inner.actors.cancel_obsolete(&pull, &head);
+                Answer::ok("Noted the new head; it is not planned by itself.")
+            }
+            decision => self.inner.record(event, pull, decision).await,
+        }
     }
 
     /// Deletes a project lock and its plan on behalf of a person on the web page, and tells the pull request.
-    pub async fn discard_lock(&self, _key: &str, _who: &str) -> anyhow::Result<Discard> {
-        todo!()
+    pub async fn discard_lock(&self, key: &str, who: &str) -> Result<Discard> {
+        aside::discard_lock(&self.inner, key, who).await
     }
 
     /// How many commands run or wait.
     pub fn in_progress(&self) -> usize {
-        todo!()
+        self.inner.actors.count()
     }
 
     /// Whether a shutdown has begun.
     pub fn draining(&self) -> bool {
-        todo!()
+        self.inner.actors.draining()
+    }
+
+    /// Stops all work: plans go back into the queue for the next start, applies are interrupted and told. What is accepted
+    /// from now on waits for the next start. Returns when all actors have ended, at the latest after `limit`.
+    pub async fn drain(&self, limit: Duration) {
+        self.inner.actors.drain();
+        if tokio::time::timeout(limit, self.inner.actors.ended()).await.is_err() {
+            tracing::warn!(left = self.inner.actors.count(), "commands did not end in time");
+        }
+        self.inner.ctx.outbox.drain(limit).await;
+    }
+}
+
+impl Inner {
+    fn decide(&self, event: &Event, pull: &PullId) -> Decision {
+        let allowed = self.allowlist.allows(&pull.repo);
+        match event {
+            Event::Comment(comment) => self.decide_comment(comment, allowed),
+            Event::Pull(event) => self.decide_pull(event, allowed),
+            Event::Ping | Event::Other(_) => Decision::Ignore("nothing to do"),
+        }
+    }
+
+    fn not_allowlisted(&self, pull: &PullId, say: bool) -> Decision {
+        if !self.ctx.settings.silence_allowlist_errors {
+            tracing::warn!(%pull, "refused: the repository is not in --repo-allowlist");
+            if say {
+                return Decision::Reply { status: 403, message: Message::NotAllowlisted };
+            }
+        }
+        Decision::Reply { status: 403, message: Message::Help { text: String::new() } }
+    }
+
+    fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
+        if comment.author.eq_ignore_ascii_case(self.ctx.host.bot_login()) {
+            return Decision::Ignore("our own comment");
+        }
+        let parsed = comment::parse(&comment.body, &comment.author, &self.names);
+        if parsed == Parsed::NotForUs {
+            return Decision::Ignore("not a command");
+        }
+        if !allowed {
+            return self.not_allowlisted(&comment.pull, true);
+        }
+        let message = match parsed {
+            Parsed::Command(command) => return Decision::Queue(Task::Command { comment: comment.clone(), command }),
+            Parsed::Help(text) => Message::Help { text },
+            Parsed::Usage(text) => Message::Usage { text },
+            Parsed::Unknown(word) => Message::UnknownCommand { word, allowed: self.names.allowed.clone() },
+            Parsed::DidYouMean(suggestion) => Message::DidYouMean { suggestion },
+            Parsed::NotForUs => return Decision::Ignore("not a command"),
+        };
+        Decision::Reply { status: 200, message }
+    }
+
+    fn decide_pull(&self, event: &PullEvent, allowed: bool) -> Decision {
+        let (settings, pull) = (&self.ctx.settings, &event.pull);
+        if !allowed {
+            return self.not_allowlisted(&pull.id, event.action == PullAction::Opened);
+        }
+        if matches!(event.action, PullAction::Closed { .. }) {
+            return Decision::Queue(Task::Closed(Box::new(event.clone())));
+        }
+        let obsolete = Decision::Obsolete(pull.head.commit.clone());
+        if pull.is_fork() && !settings.allow_fork_prs {
+            let say = !settings.silence_fork_pr_errors && event.action == PullAction::Opened;
+            return if say { Decision::Reply { status: 200, message: Message::ForkRefused } } else { obsolete };
+        }
+        let labelled = |label: &String| pull.labels.iter().any(|known| known == label);
+        let off = settings.disable_autoplan
+            || (pull.draft && !settings.allow_draft_prs)
+            || settings.disable_autoplan_label.as_ref().is_some_and(labelled)
+            || !pull.open;
+        if off { obsolete } else { Decision::Queue(Task::Autoplan(Box::new(event.clone()))) }
+    }
+
+    /// One commit before the 2xx: the delivery, and what is said at once.
+    async fn record(self: &Arc<Self>, event: Verified<Event>, pull: PullId, decision: Decision) -> Answer {
+        let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
+        let reaction = self.reaction(event.get(), &decision);
+        let (status, task, replies) = match decision {
+            Decision::Queue(task) => (200, Some(task), Vec::new()),
+            // An empty help text: refused in silence.
+            Decision::Reply { status, message: Message::Help { text } } if text.is_empty() => {
+                return Answer { status, text: "This repository is not allowed here.".into() };
+            }
+            Decision::Reply { status, message } => (status, None, self.said(&pull, message)),
+            Decision::Ignore(_) | Decision::Obsolete(_) => (200, None, Vec::new()),
+        };
+        let delivery =
+            Delivery { identity: identity.clone(), host_id, received: Timestamp::now(), event: event.into_inner() };
+        let (id, received, target) = (identity.clone(), delivery.received, pull.clone());
+        let done = task.is_none();
+        let recorded = self.ctx.store.write(move |tx| {
+            if !tx.accept_delivery(&delivery)? {
+                return Ok(false);
+            }
+            for effect in reaction.into_iter().chain(replies) {
+                tx.enqueue(&NewEffect { pull: target.clone(), effect })?;
+            }
+            if done {
+                tx.set_delivery_state(&id, DeliveryState::Done, "answered at once")?;
+            }
+            Ok(true)
+        });
+        match recorded.await {
+            Ok(true) => {}
+            Ok(false) => return Answer::ok("This delivery is known already; nothing is done twice."),
+            Err(error) => {
+                tracing::error!(%pull, error = format!("{error:#}"), "a delivery could not be recorded");
+                return Answer { status: 503, text: "The delivery could not be recorded. Deliver it again.".into() };
+            }
+        }
+        self.ctx.outbox.wake(&pull);
+        match task {
+            Some(task) => {
+                self.take(pull, Item { delivery: identity, received, task }).await;
+                Answer { status, text: "Processing...".into() }
+            }
+            None => Answer { status, text: "Answering with a comment.".into() },
+        }
+    }
+
+    /// Puts a recorded item where it belongs: aside, or into the queue.
+    async fn take(self: &Arc<Self>, pull: PullId, item: Item) {
+        match &item.task {
+            Task::Command { command, .. } if command.name == CommandName::Cancel => {
+                aside::cancel(self, &pull, &item).await;
+            }
+            Task::Command { command, .. } if command.name == CommandName::Unlock && self.actors.applying(&pull) => {
+                aside::refuse_unlock(self, &pull, &item, command).await;
+            }
+            _ => actor::enqueue(self, pull, item),
+        }
+    }
+
+    fn reaction(&self, event: &Event, decision: &Decision) -> Option<Effect> {
+        let Event::Comment(comment) = event else { return None };
+        let reaction = self.ctx.settings.emoji_reaction.clone()?;
+        let refused = matches!(decision, Decision::Reply { status: 403, .. });
+        (!refused).then(|| Effect::React { comment_id: comment.comment_id, reaction })
+    }
+
+    /// A reply outside of any run, as effects.
+    fn said(&self, pull: &PullId, message: Message) -> Vec<Effect> {
+        self.answer(pull, None, message)
+    }
+
+    fn answer(&self, pull: &PullId, command: Option<&Command>, message: Message) -> Vec<Effect> {
+        let reply = Reply {
+            run: random_id(),
+            pull: pull.clone(),
+            command: command.cloned(),
+            head: None,
+            body: ReplyBody::Message(message),
+        };
+        comment_effects(&self.ctx, &reply)
+    }
+
+    /// Records a message as the answer to a delivery.
+    async fn answer_delivery(
+        &self,
+        pull: &PullId,
+        delivery: &str,
+        command: Option<&Command>,
+        message: Option<Message>,
+    ) -> Result<()> {
+        let effects = message.map(|message| self.answer(pull, command, message)).unwrap_or_default();
+        let (target, id) = (pull.clone(), delivery.to_owned());
+        let outcome = if effects.is_empty() { "nothing to say" } else { "answered" };
+        self.ctx
+            .store
+            .write(move |tx| {
+                for effect in effects {
+                    tx.enqueue(&NewEffect { pull: target.clone(), effect })?;
+                }
+                tx.set_delivery_state(&id, DeliveryState::Done, outcome)
+            })
+            .await?;
+        self.ctx.outbox.wake(pull);
+        Ok(())
     }
 }

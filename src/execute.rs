@@ -1,1 +1,344 @@
-//! Stub, to be written.
+//! Runs one command on one pull request: checkout, schedule, jobs, and the answer that is recorded with its results.
+//!
+//! [`run`] never fails: what breaks becomes the answer. Everything visible is enqueued in the transaction that records it.
+
+mod apply;
+mod environment;
+mod extra;
+mod hooks;
+mod job;
+mod plan;
+mod prepare;
+mod requirements;
+mod stage;
+mod steps;
+mod varfiles;
+
+use crate::checkout::Checkouts;
+use crate::config::global::{GlobalConfig, RepoRules};
+use crate::domain::PullRequest;
+use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::outcome::{Fault, JobOutcome, Reason};
+use crate::domain::reply::{Message, Reply, ReplyBody, Results};
+use crate::domain::state::{
+    AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, ProjectStatus, Run,
+};
+use crate::process::Redactor;
+use crate::reply::outbox::Outbox;
+use crate::reply::render::{RenderOptions, render};
+use crate::reply::statuses::Statuses;
+use crate::settings::Settings;
+use crate::store::logs::Logs;
+use crate::store::{Store, Tx};
+use crate::terraform::install::Installer;
+use crate::vcs::Host;
+use anyhow::Result;
+use jiff::Timestamp;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub use job::DirectoryLocks;
+
+/// The services that commands need; made once by `app`.
+pub struct Context {
+    /// Settings.
+    pub settings: Settings,
+    /// Server-side configuration.
+    pub global: GlobalConfig,
+    /// State.
+    pub store: Store,
+    /// Logs of jobs.
+    pub logs: Logs,
+    /// The host.
+    pub host: Arc<dyn Host>,
+    /// Working trees.
+    pub checkouts: Checkouts,
+    /// Terraform binaries.
+    pub installer: Installer,
+    /// Posts what is recorded.
+    pub outbox: Outbox,
+    /// Wording of commit statuses.
+    pub statuses: Statuses,
+    /// Wording of comments.
+    pub rendering: RenderOptions,
+    /// Masks secrets.
+    pub redactor: Redactor,
+    /// Bounds the jobs of all pull requests together.
+    pub admission: Semaphore,
+    /// One job at a time in one directory of one tree.
+    pub directories: DirectoryLocks,
+}
+
+/// Asks a command to stop, and says why.
+#[derive(Clone, Default)]
+pub struct Cancel {
+    /// What jobs wait for.
+    pub token: CancellationToken,
+    why: Arc<OnceLock<Why>>,
+}
+
+/// Why a command was stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Somebody said `cancel`.
+    Person(String),
+    /// The pull request has a newer head, this one.
+    Push(String),
+    /// The pull request was closed.
+    Closed,
+    /// The server is stopping.
+    Shutdown,
+}
+
+impl Cancel {
+    /// Stops it; the first reason counts.
+    pub fn cancel(&self, why: Why) {
+        let _ = self.why.set(why);
+        self.token.cancel();
+    }
+
+    /// Why it was stopped, if it was.
+    pub fn why(&self) -> Option<&Why> {
+        self.why.get()
+    }
+
+    fn by(&self) -> String {
+        match self.why() {
+            Some(Why::Person(user)) => user.clone(),
+            Some(Why::Push(head)) => format!("a push of {}", &head[..head.len().min(7)]),
+            Some(Why::Closed) => "the closing of the pull request".into(),
+            Some(Why::Shutdown) | None => "the server's shutdown".into(),
+        }
+    }
+}
+
+/// One command at work.
+pub struct Work {
+    /// The run, recorded before anything visible happens.
+    pub run: Run,
+    /// The pull request as it was when the command began.
+    pub pull: PullRequest,
+    /// The command.
+    pub command: Command,
+    /// Rules of the repository and base branch.
+    pub rules: RepoRules,
+    /// Stops it.
+    pub cancel: Cancel,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// Its answer is recorded, and its delivery done.
+    Answered,
+    /// It was stopped without an answer; dispatch decides what becomes of its delivery.
+    Stopped(Why),
+}
+
+/// Runs a command to its answer.
+pub async fn run(ctx: &Context, work: &Work) -> Ended {
+    let result = match work.command.name {
+        CommandName::Plan => plan::run(ctx, work).await,
+        CommandName::Apply => apply::run(ctx, work).await,
+        _ => extra::run(ctx, work).await,
+    };
+    let error = match result {
+        Ok(ended) => return ended,
+        Err(error) => error,
+    };
+    tracing::error!(pull = %work.pull.id, command = work.command.name.as_str(), error = format!("{error:#}"), "command broke");
+    let fault = Fault {
+        reason: Reason::Internal,
+        message: ctx.redactor.redact(&format!("Something broke inside the server: {error:#}")),
+        output: String::new(),
+    };
+    match (Answer::error(fault)).record(ctx, work).await {
+        Ok(()) => Ended::Answered,
+        Err(error) => {
+            tracing::error!(pull = %work.pull.id, error = format!("{error:#}"), "the answer could not be recorded");
+            Ended::Stopped(Why::Shutdown)
+        }
+    }
+}
+
+/// The answer to a command: what is said and which statuses are set, recorded together with the run's end.
+struct Answer {
+    body: Option<ReplyBody>,
+    statuses: StatusUpdate,
+}
+
+/// Which combined statuses an answer sets.
+enum StatusUpdate {
+    /// None.
+    Nothing,
+    /// `plan`, and `apply` where it follows, from the pull request's project statuses.
+    AfterPlan,
+    /// `apply` from the pull request's project statuses.
+    AfterApply,
+    /// These.
+    These(Vec<CommitStatus>),
+    /// The command as a whole failed, with a word on why.
+    Failed(String),
+}
+
+impl Answer {
+    fn error(fault: Fault) -> Answer {
+        let because = fault.message.lines().next().unwrap_or_default().to_owned();
+        Answer { body: Some(ReplyBody::CommandError(fault)), statuses: StatusUpdate::Failed(because) }
+    }
+
+    fn message(message: Message) -> Answer {
+        Answer { body: Some(ReplyBody::Message(message)), statuses: StatusUpdate::Nothing }
+    }
+
+    fn results(work: &Work, outcomes: Vec<JobOutcome>, remarks: Vec<String>, statuses: StatusUpdate) -> Answer {
+        let results = Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks };
+        Answer { body: Some(ReplyBody::Results(results)), statuses }
+    }
+
+    /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox.
+    async fn record(self, ctx: &Context, work: &Work) -> Result<()> {
+        let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
+        let mut run = work.run.clone();
+        run.finished = Some(Timestamp::now());
+        let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
+        let (statuses, update) = (ctx.statuses.clone(), self.statuses);
+        ctx.store
+            .write(move |tx| {
+                for status in update.resolve(tx, &statuses, &pull, name)? {
+                    let effect = Effect::Status { commit: head.clone(), status };
+                    tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+                }
+                for effect in comments {
+                    tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+                }
+                if let Some(delivery) = &run.delivery {
+                    tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
+                }
+                tx.put_run(&run)
+            })
+            .await?;
+        ctx.outbox.wake(&work.pull.id);
+        Ok(())
+    }
+}
+
+impl StatusUpdate {
+    fn resolve(
+        self,
+        tx: &Tx<'_>,
+        statuses: &Statuses,
+        pull: &crate::domain::PullId,
+        name: CommandName,
+    ) -> Result<Vec<CommitStatus>> {
+        Ok(match self {
+            StatusUpdate::Nothing => Vec::new(),
+            StatusUpdate::These(list) => list,
+            StatusUpdate::Failed(because) => match name {
+                CommandName::Plan | CommandName::Apply => vec![statuses.failed(name, &because)],
+                _ => Vec::new(),
+            },
+            StatusUpdate::AfterPlan => {
+                let projects = tx.project_statuses(pull)?;
+                let mut list = vec![statuses.plan(&projects)];
+                list.extend(statuses.apply(&projects, false));
+                list
+            }
+            StatusUpdate::AfterApply => {
+                let projects = tx.project_statuses(pull)?;
+                statuses.apply(&projects, true).into_iter().collect()
+            }
+        })
+    }
+}
+
+fn reply_comments(ctx: &Context, work: &Work, body: ReplyBody) -> Vec<Effect> {
+    let reply = Reply {
+        run: work.run.id.clone(),
+        pull: work.pull.id.clone(),
+        command: Some(work.command.clone()),
+        head: Some(work.pull.head.commit.clone()),
+        body,
+    };
+    comment_effects(ctx, &reply)
+}
+
+/// The comments of a reply, as effects for the outbox.
+pub fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
+    let options = RenderOptions { now: Timestamp::now(), ..ctx.rendering.clone() };
+    let bodies = render(reply, &options);
+    let numbered = bodies.into_iter().zip(1..);
+    numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()
+}
+
+/// 128 random bits, hex: ids of runs, jobs, plans and replies.
+pub fn random_id() -> String {
+    let mut bytes = [0_u8; 16];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => hex::encode(bytes),
+        // The kernel's generator is never missing on a platform that we run on; an abort beats a guessable id.
+        Err(_) => std::process::abort(),
+    }
+}
+
+/// Whether the statuses of this command are told at all (`--silence-vcs-status-no-projects` wants no pending one).
+fn tells_pending(ctx: &Context, work: &Work) -> bool {
+    !ctx.settings.silence_vcs_status_no_projects
+        && !(ctx.settings.silence_vcs_status_no_plans && work.command.trigger == Trigger::Autoplan)
+}
+
+/// Records the run's beginning, and its pending status.
+async fn begin(ctx: &Context, work: &Work) -> Result<()> {
+    let run = work.run.clone();
+    let pull = work.pull.clone();
+    let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
+    ctx.store
+        .write(move |tx| {
+            tx.put_run(&run)?;
+            tx.put_pull(&pull)?;
+            if let Some(delivery) = &run.delivery {
+                tx.set_delivery_state(delivery, DeliveryState::Running, &run.id)?;
+            }
+            if let Some(status) = pending {
+                let effect = Effect::Status { commit: pull.head.commit.clone(), status };
+                tx.enqueue(&NewEffect { pull: pull.id.clone(), effect })?;
+            }
+            Ok(())
+        })
+        .await?;
+    ctx.outbox.wake(&work.pull.id);
+    Ok(())
+}
+
+/// The answer of a command that was stopped before it had one: none, where dispatch goes on with its delivery.
+async fn stopped(ctx: &Context, work: &Work, why: Why) -> Result<Ended> {
+    let mut run = work.run.clone();
+    run.finished = Some(Timestamp::now());
+    ctx.store.write(move |tx| tx.put_run(&run)).await?;
+    Ok(Ended::Stopped(why))
+}
+
+fn audit_entry(work: &Work, result: String) -> AuditEntry {
+    AuditEntry {
+        at: Timestamp::now(),
+        who: work.command.user.clone(),
+        act: work.command.name.spoken().to_owned(),
+        subject: format!("{} at {}", work.pull.id, &work.pull.head.commit),
+        result,
+    }
+}
+
+fn job_state(outcome: &JobOutcome) -> JobState {
+    use crate::domain::outcome::Outcome;
+    match &outcome.outcome {
+        Outcome::Errored(fault) if fault.reason == Reason::Interrupted => JobState::Interrupted,
+        Outcome::Failed(_) | Outcome::Errored(_) => JobState::Failed,
+        _ => JobState::Succeeded,
+    }
+}
+
+fn is_planned(status: &ProjectStatus) -> bool {
+    use crate::domain::state::ProjectState::{ApplyErrored, Planned};
+    matches!(status.state, Planned | ApplyErrored)
+}

@@ -1,3 +1,7 @@
 //! The binary: hands the command line to [`tidelock::app`].
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidelock::app::run(std::env::args_os().collect())
+}

@@ -177,7 +177,7 @@ pub struct Run {
 }
 
 /// One command on one project, or one workflow hook: owner of a log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// 128 random bits, hex: `/jobs/<id>`.
     pub id: String,
@@ -197,6 +197,8 @@ pub struct Job {
     pub state: JobState,
     /// One line about its result, for people: `1 to add, 0 to change, 0 to destroy`.
     pub summary: String,
+    /// What it came to, kept until its run has answered: after a crash it is told from here.
+    pub outcome: Option<super::outcome::JobOutcome>,
     /// When it began.
     pub started: Timestamp,
     /// When it ended.

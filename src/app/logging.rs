@@ -1,0 +1,17 @@
+//! Logs of the server itself: one line an event on standard output, JSON unless a person looks at it.
+
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+
+/// Starts logging at this level (`debug`, `info`, `warn`, `error`). A second call changes nothing.
+pub(super) fn start(level: &str) {
+    // Other crates' debug lines are of no use to an operator, and hyper's come by the thousand.
+    let filter = EnvFilter::try_new(format!("warn,tidelock={level}")).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    let started = if std::io::stdout().is_terminal() {
+        builder.try_init()
+    } else {
+        builder.json().flatten_event(true).try_init()
+    };
+    drop(started);
+}

@@ -1,0 +1,424 @@
+//! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
+
+use super::{Inner, aside};
+use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::reply::Message;
+use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
+use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
+use crate::execute::{self, Cancel, Ended, Why, Work, random_id};
+use crate::vcs::HostError;
+use anyhow::Result;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// An event older than this is held against the host before it is acted on.
+const FRESH: SignedDuration = SignedDuration::from_secs(10);
+/// An apply or unlock that waited longer than this is not run any more: the person has gone on.
+const STALE_COMMAND: SignedDuration = SignedDuration::from_mins(10);
+/// Waits between tries to ask the host about a pull request.
+const HOST_RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)];
+
+/// A recorded delivery that waits for its turn.
+pub(super) struct Item {
+    /// Its identity.
+    pub(super) delivery: String,
+    /// When it was accepted.
+    pub(super) received: Timestamp,
+    /// What is to be done.
+    pub(super) task: Task,
+}
+
+/// Work for an actor.
+pub(super) enum Task {
+    /// Plan what a pull request changes, because it was opened or pushed to.
+    Autoplan(Box<PullEvent>),
+    /// Free what a closed pull request holds.
+    Closed(Box<PullEvent>),
+    /// Do what a comment asks.
+    Command { comment: CommentEvent, command: Box<Command> },
+}
+
+impl Task {
+    fn command(&self) -> Option<CommandName> {
+        match self {
+            Task::Autoplan(_) => Some(CommandName::Plan),
+            Task::Closed(_) => None,
+            Task::Command { command, .. } => Some(command.name),
+        }
+    }
+}
+
+/// All actors.
+#[derive(Default)]
+pub(super) struct Actors {
+    queues: Mutex<HashMap<PullId, Queue>>,
+    draining: AtomicBool,
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Item>,
+    running: Option<Running>,
+    /// Latest `updated_at` of a pull request event seen; older ones come too late.
+    updated_at: String,
+}
+
+/// The command that runs.
+struct Running {
+    name: CommandName,
+    head: String,
+    cancel: Cancel,
+}
+
+impl Actors {
+    fn queues(&self) -> MutexGuard<'_, HashMap<PullId, Queue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.queues().values().map(|queue| queue.waiting.len() + usize::from(queue.running.is_some())).sum()
+    }
+
+    pub(super) fn draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Whether an apply of this pull request runs.
+    pub(super) fn applying(&self, pull: &PullId) -> bool {
+        let queues = self.queues();
+        let running = queues.get(pull).and_then(|queue| queue.running.as_ref());
+        running.is_some_and(|running| !interruptible(running.name))
+    }
+
+    /// Stops a running plan of another head than this one.
+    pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &str) {
+        if let Some(running) = self.queues().get(pull).and_then(|queue| queue.running.as_ref())
+            && running.name == CommandName::Plan
+            && running.head != head
+        {
+            running.cancel.cancel(Why::Push(head.to_owned()));
+        }
+    }
+
+    /// Takes all commands that wait, and stops the one that runs: what was taken, what is stopped, what goes on.
+    pub(super) fn cancel(&self, pull: &PullId, user: &str, apply_too: bool) -> Cancelled {
+        let mut queues = self.queues();
+        let mut cancelled = Cancelled::default();
+        let Some(queue) = queues.get_mut(pull) else { return cancelled };
+        let (closed, waiting) = queue.waiting.drain(..).partition(|item| matches!(item.task, Task::Closed(_)));
+        queue.waiting = closed;
+        cancelled.waiting = waiting;
+        if let Some(running) = &queue.running {
+            if interruptible(running.name) || apply_too {
+                running.cancel.cancel(Why::Person(user.to_owned()));
+                cancelled.stopped = Some(running.name);
+            } else {
+                cancelled.left = Some(running.name);
+            }
+        }
+        cancelled
+    }
+
+    /// No new work begins, running work is told to stop.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        for running in self.queues().values().filter_map(|queue| queue.running.as_ref()) {
+            running.cancel.cancel(Why::Shutdown);
+        }
+    }
+
+    /// Waits until no actor runs.
+    pub(super) async fn ended(&self) {
+        loop {
+            let notified = self.ended.notified();
+            if self.queues().values().all(|queue| queue.running.is_none()) {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+/// What `cancel` did.
+#[derive(Default)]
+pub(super) struct Cancelled {
+    pub(super) waiting: VecDeque<Item>,
+    pub(super) stopped: Option<CommandName>,
+    pub(super) left: Option<CommandName>,
+}
+
+impl Item {
+    /// In words, for the reply to `cancel`.
+    pub(super) fn title(&self) -> String {
+        match &self.task {
+            Task::Autoplan(_) => "the waiting autoplan".into(),
+            Task::Closed(_) => "the clean-up".into(),
+            Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
+        }
+    }
+}
+
+/// Everything but what changes state or infrastructure may be interrupted without being asked for by name.
+fn interruptible(name: CommandName) -> bool {
+    !matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
+}
+
+/// Adds an item to its pull request's queue, and wakes or starts the actor.
+pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
+    let mut queues = inner.actors.queues();
+    let queue = queues.entry(pull.clone()).or_default();
+    match &item.task {
+        Task::Autoplan(event) | Task::Closed(event) => {
+            queue.updated_at = queue.updated_at.clone().max(event.updated_at.clone());
+            if let Some(running) = queue.running.as_ref().filter(|running| interruptible(running.name)) {
+                match &item.task {
+                    Task::Closed(_) => running.cancel.cancel(Why::Closed),
+                    _ if running.name == CommandName::Plan && running.head != event.pull.head.commit => {
+                        running.cancel.cancel(Why::Push(event.pull.head.commit.clone()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Task::Command { .. } => {}
+    }
+    queue.waiting.push_back(item);
+    if queue.running.is_none() && !inner.actors.draining() {
+        // Set here, under the lock, so that only one actor is ever started.
+        queue.running = Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
+        drop(queues);
+        tokio::spawn(work_off(Arc::clone(inner), pull));
+    }
+}
+
+/// The actor: one item after the other until none is left.
+async fn work_off(inner: Arc<Inner>, pull: PullId) {
+    loop {
+        let item = {
+            let mut queues = inner.actors.queues();
+            let Some(queue) = queues.get_mut(&pull) else { break };
+            match queue.waiting.pop_front().filter(|_| !inner.actors.draining()) {
+                Some(item) => {
+                    let (name, head) = (item.task.command().unwrap_or(CommandName::Help), String::new());
+                    queue.running = Some(Running { name, head, cancel: Cancel::default() });
+                    item
+                }
+                None => {
+                    queues.remove(&pull);
+                    break;
+                }
+            }
+        };
+        let delivery = item.delivery.clone();
+        let handling = tokio::spawn({
+            let (inner, pull) = (Arc::clone(&inner), pull.clone());
+            async move { handle(&inner, &pull, item).await }
+        });
+        let result = handling.await.map_err(anyhow::Error::from).and_then(|result| result);
+        if let Err(error) = result {
+            tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
+            let because = "Something broke inside the server; its log has the details. Say the command again.".to_owned();
+            let told = inner.answer_delivery(&pull, &delivery, None, Some(Message::Interrupted { because })).await;
+            if let Err(error) = told {
+                tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
+            }
+        }
+    }
+    inner.actors.ended.notify_waiters();
+}
+
+async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
+    match &item.task {
+        Task::Closed(event) => aside::close(inner, event, &item).await,
+        Task::Autoplan(event) => autoplan(inner, event, &item).await,
+        Task::Command { comment, command } => {
+            let command = (**command).clone();
+            let comment = comment.clone();
+            comment_command(inner, pull, &comment, command, item).await
+        }
+    }
+}
+
+/// The pull request as the host has it now; transient trouble is waited out.
+pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullRequest, HostError> {
+    let mut waits = HOST_RETRIES.iter();
+    loop {
+        match inner.ctx.host.pull_request(pull).await {
+            Err(error) if error.is_transient() => match waits.next() {
+                Some(wait) => tokio::time::sleep(*wait).await,
+                None => return Err(error),
+            },
+            result => return result,
+        }
+    }
+}
+
+async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
+    let mut pull = event.pull.clone();
+    let late = {
+        let queues = inner.actors.queues();
+        let newest = queues.get(&pull.id).map(|queue| queue.updated_at.clone());
+        newest.is_some_and(|newest| newest > event.updated_at)
+    };
+    if late || Timestamp::now().duration_since(item.received) > FRESH {
+        match fetch_pull(inner, &pull.id).await {
+            Ok(now) => pull = now,
+            Err(error) => tracing::warn!(pull = %pull.id, "autoplan goes by its event, the host does not answer: {error}"),
+        }
+    }
+    let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
+    let skip = if !pull.open {
+        Some("the pull request is closed")
+    } else if pull.head.commit != event.pull.head.commit {
+        Some("a newer push follows")
+    } else if !rules.branch_allowed {
+        Some("the base branch is not served")
+    } else if planned_since(inner, &pull, item).await? {
+        Some("this head was planned meanwhile")
+    } else {
+        None
+    };
+    if let Some(why) = skip {
+        tracing::info!(pull = %pull.id, "no autoplan: {why}");
+        return inner.answer_delivery(&pull.id, &item.delivery, None, None).await;
+    }
+    let command = Command::new(CommandName::Plan, Trigger::Autoplan, &event.sender);
+    match start(inner, pull.clone(), command, &item.delivery).await {
+        Ended::Stopped(Why::Push(head)) => {
+            let because = format!("superseded by {}", &head[..head.len().min(7)]);
+            let status = inner.ctx.statuses.failed(CommandName::Plan, &because);
+            let (id, delivery, commit) = (pull.id.clone(), item.delivery.clone(), pull.head.commit.clone());
+            let record = inner.ctx.store.write(move |tx| {
+                tx.enqueue(&NewEffect { pull: id, effect: Effect::Status { commit, status } })?;
+                tx.set_delivery_state(&delivery, DeliveryState::Done, &because)
+            });
+            record.await?;
+            inner.ctx.outbox.wake(&pull.id);
+            Ok(())
+        }
+        Ended::Stopped(Why::Shutdown) => requeue(inner, &item.delivery).await,
+        Ended::Stopped(_) => inner.answer_delivery(&pull.id, &item.delivery, None, None).await,
+        Ended::Answered => Ok(()),
+    }
+}
+
+/// Whether a whole plan of this head began after the event was accepted: it is the answer to it as well.
+async fn planned_since(inner: &Inner, pull: &PullRequest, item: &Item) -> Result<bool> {
+    let (id, head, received) = (pull.id.clone(), pull.head.commit.clone(), item.received);
+    inner.ctx.store.read(move |view| view.planned_since(&id, &head, received)).await
+}
+
+async fn comment_command(
+    inner: &Arc<Inner>,
+    id: &PullId,
+    comment: &CommentEvent,
+    command: Command,
+    item: Item,
+) -> Result<()> {
+    let waited = Timestamp::now().duration_since(item.received);
+    if waited > STALE_COMMAND && (!interruptible(command.name) || command.name == CommandName::Unlock) {
+        let because = format!(
+            "`{}` was asked for {} minutes ago and could not be run in time, so it was not run at all. Say it again if it is still wanted.",
+            command.name.spoken(),
+            waited.as_mins()
+        );
+        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::Interrupted { because })).await;
+    }
+    let pull = match fetch_pull(inner, id).await {
+        Ok(pull) => pull,
+        Err(error) => {
+            tracing::error!(pull = %id, error = %error, "the pull request could not be read");
+            let because = format!("The pull request could not be read from the host, so nothing was done: {error}. Say it again.");
+            let message = Message::Interrupted { because: inner.ctx.redactor.redact(&because) };
+            return inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await;
+        }
+    };
+    let settings = &inner.ctx.settings;
+    let unlock = command.name == CommandName::Unlock;
+    if pull.is_fork() && !settings.allow_fork_prs {
+        let message = (!settings.silence_fork_pr_errors).then_some(Message::ForkRefused);
+        return inner.answer_delivery(id, &item.delivery, Some(&command), message).await;
+    }
+    if !pull.open && !unlock {
+        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::ClosedPull)).await;
+    }
+    if !inner.ctx.global.rules(&id.repo, &pull.base.branch).branch_allowed {
+        tracing::info!(pull = %id, branch = pull.base.branch, "not acted on: the base branch is not served");
+        return inner.answer_delivery(id, &item.delivery, Some(&command), None).await;
+    }
+    if unlock {
+        return aside::unlock(inner, &pull, &command, &item).await;
+    }
+    match start(inner, pull.clone(), command.clone(), &item.delivery).await {
+        Ended::Answered => Ok(()),
+        Ended::Stopped(Why::Shutdown) => requeue(inner, &item.delivery).await,
+        Ended::Stopped(Why::Push(head)) if settings.disable_autoplan => {
+            let message = Message::Superseded { head };
+            inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await
+        }
+        Ended::Stopped(Why::Push(_)) => {
+            requeue(inner, &item.delivery).await?;
+            let task = Task::Command { comment: comment.clone(), command: Box::new(command) };
+            let again = Item { delivery: item.delivery, received: item.received, task };
+            if let Some(queue) = inner.actors.queues().get_mut(id) {
+                queue.waiting.push_front(again);
+            }
+            Ok(())
+        }
+        Ended::Stopped(_) => inner.answer_delivery(id, &item.delivery, Some(&command), None).await,
+    }
+}
+
+/// The delivery is to be handled again: by this process, or by the next.
+async fn requeue(inner: &Inner, delivery: &str) -> Result<()> {
+    let delivery = delivery.to_owned();
+    inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Queued, "to be run again")).await
+}
+
+/// Runs a command as this pull request's running one.
+async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &str) -> Ended {
+    let cancel = {
+        let mut queues = inner.actors.queues();
+        let running = Running { name: command.name, head: pull.head.commit.clone(), cancel: Cancel::default() };
+        let queue = queues.entry(pull.id.clone()).or_default();
+        let cancel = running.cancel.clone();
+        if inner.actors.draining() {
+            cancel.cancel(Why::Shutdown);
+        }
+        // What arrived while the command was being prepared; a push of the very head that is planned now is no reason to stop.
+        match queue.running.as_ref().and_then(|before| before.cancel.why()) {
+            Some(Why::Push(head)) if *head == pull.head.commit => {}
+            Some(why) if interruptible(command.name) => cancel.cancel(why.clone()),
+            _ => {}
+        }
+        queue.running = Some(running);
+        cancel
+    };
+    if command.name == CommandName::Plan
+        && let Some(why) = cancel.why().cloned()
+    {
+        return Ended::Stopped(why);
+    }
+    let run = Run {
+        id: random_id(),
+        pull: pull.id.clone(),
+        command: command.name,
+        trigger: command.trigger,
+        user: command.user.clone(),
+        head: pull.head.commit.clone(),
+        delivery: Some(delivery.to_owned()),
+        started: Timestamp::now(),
+        finished: None,
+    };
+    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "begins");
+    let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
+    let work = Work { run, pull, command, rules, cancel };
+    let ended = execute::run(&inner.ctx, &work).await;
+    tracing::info!(pull = %work.pull.id, run = work.run.id, ended = ?ended, "ended");
+    ended
+}

@@ -1,0 +1,80 @@
+//! `--repo-allowlist`: which repositories are served (atlantis.md §7.12).
+
+use crate::domain::RepoId;
+
+/// Rules such as `github.com/acme/*`, `*`, `!github.com/acme/secret`. Case is folded; `*` stands for any characters, slashes too.
+/// A repository is allowed when a rule matches and no `!` rule does.
+#[derive(Debug, Clone, Default)]
+pub struct Allowlist {
+    allow: Vec<String>,
+    deny: Vec<String>,
+}
+
+impl Allowlist {
+    /// From the setting's rules.
+    pub fn new(rules: &[String]) -> Allowlist {
+        let mut list = Allowlist::default();
+        for rule in rules {
+            let rule = rule.trim().to_lowercase();
+            match rule.strip_prefix('!') {
+                Some(denied) => list.deny.push(denied.trim().to_owned()),
+                None => list.allow.push(rule),
+            }
+        }
+        list
+    }
+
+    /// Whether the repository is served.
+    pub fn allows(&self, repo: &RepoId) -> bool {
+        let id = repo.to_string().to_lowercase();
+        let hit = |rule: &String| matches(rule, &id);
+        self.allow.iter().any(hit) && !self.deny.iter().any(hit)
+    }
+}
+
+/// Whether `text` matches a pattern in which `*` stands for any characters.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allows(rules: &str, id: &str) -> bool {
+        let mut parts = id.splitn(3, '/').map(str::to_owned);
+        let mut next = || parts.next().unwrap();
+        let repo = RepoId { host: next(), owner: next(), name: next() };
+        Allowlist::new(&rules.split(',').map(str::to_owned).collect::<Vec<_>>()).allows(&repo)
+    }
+
+    #[test]
+    fn rules_match_whole_ids_and_exclusions_win() {
+        for (rules, id, want) in [
+            ("*", "github.com/a/b", true),
+            ("github.com/a/b", "github.com/a/b", true),
+            ("github.com/a/b", "github.com/a/bc", false),
+            ("GitHub.com/A/*", "github.com/a/b", true),
+            ("github.com/a/*", "github.com/ab/c", false),
+            ("github.com/*/infra", "github.com/a/infra", true),
+            ("github.com/*/infra", "evil.com/a/infra", false),
+            ("github.com/*-infra", "github.com/a/x-infra", true),
+            ("*,!github.com/a/secret", "github.com/a/secret", false),
+            ("*, !github.com/a/s*", "github.com/a/b", true),
+            ("!github.com/a/b", "github.com/a/c", false),
+        ] {
+            assert_eq!(allows(rules, id), want, "{rules} {id}");
+        }
+    }
+}

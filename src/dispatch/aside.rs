@@ -1,0 +1,232 @@
+//! What needs no checkout: `unlock`, `cancel`, closing, and deleting a lock on the web page.
+
+use super::actor::{Cancelled, Item, fetch_pull};
+use super::{Discard, Inner};
+use crate::domain::command::{Command, CommandName};
+use crate::domain::reply::Message;
+use crate::domain::state::{
+    AuditEntry, DeliveryState, NewEffect, PlanRecord, ProjectLock, ProjectState, ProjectStatus,
+};
+use crate::domain::{ProjectId, PullEvent, PullId, PullRequest};
+use crate::execute::remove_plan_files;
+use crate::store::Tx;
+use anyhow::Result;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// `unlock`: all locks and plans of the pull request go.
+pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Command, item: &Item) -> Result<()> {
+    let label = inner.ctx.settings.disable_unlock_label.as_ref();
+    if let Some(label) = label.filter(|label| pull.labels.contains(label)) {
+        let because = format!("The label `{label}` forbids unlocking. Remove it, then say `unlock` again.");
+        let message = Message::UnlockRefused { because, link: None };
+        return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
+    }
+    let id = pull.id.clone();
+    let locks = inner.ctx.store.read(move |view| view.locks_of(&id)).await?;
+    let mut projects: Vec<ProjectId> = locks.into_iter().map(|lock| lock.project).collect();
+    let id = pull.id.clone();
+    let planned = inner.ctx.store.read(move |view| view.plans(&id)).await?;
+    for plan in planned {
+        if !projects.contains(&plan.project) {
+            projects.push(plan.project);
+        }
+    }
+    let silent = projects.is_empty() && inner.ctx.settings.silence_no_projects;
+    let effects = if silent {
+        Vec::new()
+    } else {
+        inner.answer(&pull.id, Some(command), Message::Unlocked { projects })
+    };
+    let (id, delivery, user) = (pull.id.clone(), item.delivery.clone(), command.user.clone());
+    let dropped = inner.ctx.store.write(move |tx| {
+        let dropped = drop_plans_and_locks(tx, &id)?;
+        for effect in effects {
+            tx.enqueue(&NewEffect { pull: id.clone(), effect })?;
+        }
+        tx.audit(&entry(&user, "unlock", id.to_string(), "unlocked"))?;
+        tx.set_delivery_state(&delivery, DeliveryState::Done, "unlocked")?;
+        Ok(dropped)
+    });
+    remove_plan_files(&inner.ctx, &dropped.await?.1).await;
+    inner.ctx.outbox.wake(&pull.id);
+    Ok(())
+}
+
+/// Locks and plans of a pull request go; their projects are told to have discarded plans.
+fn drop_plans_and_locks(tx: &Tx<'_>, pull: &PullId) -> Result<(Vec<ProjectLock>, Vec<PlanRecord>)> {
+    let plans = tx.discard_plans(pull)?;
+    for plan in &plans {
+        tx.put_project_status(pull, &discarded(&plan.project, &plan.head))?;
+    }
+    Ok((tx.unlock_pull(pull)?, plans))
+}
+
+fn discarded(project: &ProjectId, head: &str) -> ProjectStatus {
+    ProjectStatus {
+        project: project.clone(),
+        state: ProjectState::PlanDiscarded,
+        head: head.to_owned(),
+        summary: None,
+        job: None,
+        updated: Timestamp::now(),
+    }
+}
+
+fn entry(who: &str, act: &str, subject: String, result: &str) -> AuditEntry {
+    AuditEntry { at: Timestamp::now(), who: who.into(), act: act.into(), subject, result: result.into() }
+}
+
+/// `unlock` while an apply of this pull request runs: refused at once, with the apply's link.
+pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item, command: &Command) {
+    let link = match running_job(inner, pull).await {
+        Ok(job) => job.map(|job| format!("{}/jobs/{job}", inner.ctx.settings.atlantis_url)),
+        Err(error) => {
+            tracing::error!(%pull, error = format!("{error:#}"), "the running job could not be looked up");
+            None
+        }
+    };
+    let because = "An apply of this pull request is running. Wait for its end, then say `unlock` again; \
+        `cancel --apply` interrupts it."
+        .to_owned();
+    let message = Message::UnlockRefused { because, link };
+    if let Err(error) = inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await {
+        tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
+    }
+}
+
+async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
+    let pull = pull.clone();
+    let find = move |view: &crate::store::View<'_>| {
+        let jobs = view.unfinished_jobs()?;
+        Ok(jobs.into_iter().find(|job| job.pull == pull).map(|job| job.id))
+    };
+    inner.ctx.store.read(find).await
+}
+
+/// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name.
+pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
+    let super::actor::Task::Command { command, .. } = &item.task else { return };
+    let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply);
+    if let Err(error) = tell_cancelled(inner, pull, item, command, cancelled).await {
+        tracing::error!(%pull, error = format!("{error:#}"), "a cancellation could not be recorded");
+    }
+}
+
+async fn tell_cancelled(
+    inner: &Arc<Inner>,
+    pull: &PullId,
+    item: &Item,
+    command: &Command,
+    cancelled: Cancelled,
+) -> Result<()> {
+    let mut stopped: Vec<String> = cancelled.waiting.iter().map(Item::title).collect();
+    stopped.extend(cancelled.stopped.map(|name| format!("the running `{}`", name.spoken())));
+    let left = cancelled.left.map(|name| {
+        format!("the running `{}` goes on; `{} cancel --apply` interrupts it", name.spoken(), inner.ctx.rendering.executable)
+    });
+    let effects = inner.answer(pull, Some(command), Message::Cancelled { stopped, left: left.into_iter().collect() });
+    let dropped: Vec<String> = cancelled.waiting.into_iter().map(|item| item.delivery).collect();
+    let (id, delivery, user) = (pull.clone(), item.delivery.clone(), command.user.clone());
+    inner
+        .ctx
+        .store
+        .write(move |tx| {
+            for identity in dropped {
+                tx.set_delivery_state(&identity, DeliveryState::Done, &format!("cancelled by {user}"))?;
+            }
+            for effect in effects {
+                tx.enqueue(&NewEffect { pull: id.clone(), effect })?;
+            }
+            tx.audit(&entry(&user, "cancel", id.to_string(), "cancelled"))?;
+            tx.set_delivery_state(&delivery, DeliveryState::Done, "cancelled")
+        })
+        .await?;
+    inner.ctx.outbox.wake(pull);
+    Ok(())
+}
+
+/// A pull request was closed: confirmed with the host, then its locks, plans and trees go.
+pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
+    let id = event.pull.id.clone();
+    match fetch_pull(inner, &id).await {
+        Ok(now) if now.open => {
+            tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
+            return inner.answer_delivery(&id, &item.delivery, None, None).await;
+        }
+        Ok(_) | Err(crate::vcs::HostError::NotFound { .. }) => {}
+        Err(error) => tracing::warn!(pull = %id, "the closing could not be confirmed, its signed event is believed: {error}"),
+    }
+    let known = id.clone();
+    let locks = inner.ctx.store.read(move |view| view.locks_of(&known)).await?;
+    let mut by_dir: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for lock in &locks {
+        let workspaces = by_dir.entry(lock.project.dir.clone()).or_default();
+        if !workspaces.contains(&lock.project.workspace) {
+            workspaces.push(lock.project.workspace.clone());
+        }
+    }
+    let effects = if locks.is_empty() {
+        Vec::new()
+    } else {
+        inner.answer(&id, None, Message::Cleanup { locks: by_dir.into_iter().collect() })
+    };
+    let (pull, delivery) = (id.clone(), item.delivery.clone());
+    let dropped = inner.ctx.store.write(move |tx| {
+        let plans = tx.discard_plans(&pull)?;
+        tx.unlock_pull(&pull)?;
+        tx.forget_pull(&pull)?;
+        for effect in effects {
+            tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+        }
+        tx.set_delivery_state(&delivery, DeliveryState::Done, "closed")?;
+        Ok(plans)
+    });
+    remove_plan_files(&inner.ctx, &dropped.await?).await;
+    inner.ctx.checkouts.remove_pull(&id).await?;
+    inner.ctx.outbox.wake(&id);
+    Ok(())
+}
+
+/// Deletes one lock and its plan for a person on the web page.
+pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Result<Discard> {
+    let wanted = key.to_owned();
+    let Some(lock) = inner.ctx.store.read(move |view| view.lock_by_key(&wanted)).await? else {
+        return Ok(Discard::Absent);
+    };
+    let pull = lock.holder.pull.clone();
+    if inner.actors.applying(&pull) {
+        let job = running_job(inner, &pull).await?.unwrap_or_default();
+        return Ok(Discard::Applying { job });
+    }
+    let message = Message::Discarded { project: lock.project.clone(), user: who.to_owned() };
+    let effects = inner.said(&pull, message);
+    let (gone, user) = (lock.clone(), who.to_owned());
+    let dropped = inner.ctx.store.write(move |tx| {
+        let pull = &gone.holder.pull;
+        if !tx.unlock_project(&gone.repo, &gone.project, pull)? {
+            return Ok(None);
+        }
+        let plans: Vec<PlanRecord> =
+            tx.plans(pull)?.into_iter().filter(|plan| plan.project == gone.project).collect();
+        tx.discard_plan(pull, &gone.project)?;
+        if let Some(status) = tx.project_statuses(pull)?.into_iter().find(|status| status.project == gone.project) {
+            tx.put_project_status(pull, &discarded(&gone.project, &status.head))?;
+        }
+        for effect in effects {
+            tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+        }
+        tx.audit(&entry(&user, "discard", format!("{pull} {}", gone.project.label()), "lock and plan deleted"))?;
+        Ok(Some(plans))
+    });
+    let Some(plans) = dropped.await? else { return Ok(Discard::Absent) };
+    remove_plan_files(&inner.ctx, &plans).await;
+    inner.ctx.outbox.wake(&pull);
+    Ok(Discard::Deleted(lock))
+}
+
+/// Whether a command must not be repeated by the server once it began.
+pub(super) fn is_once_only(name: CommandName) -> bool {
+    matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
+}

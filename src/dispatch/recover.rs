@@ -1,0 +1,229 @@
+//! At the start: what an earlier process left unfinished. A plan is run again; an apply that had begun is told as interrupted.
+
+use super::actor::{Item, Task, enqueue};
+use super::aside::is_once_only;
+use super::Inner;
+use crate::comment::{self, Parsed};
+use crate::domain::command::{Command, CommandName};
+use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
+use crate::domain::reply::{Reply, ReplyBody, Results};
+use crate::domain::state::{
+    Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
+};
+use crate::domain::{Event, ProjectId, PullAction};
+use crate::execute::comment_effects;
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use std::sync::Arc;
+
+/// Takes up all unfinished deliveries, oldest first.
+pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
+    let (deliveries, runs) = inner
+        .ctx
+        .store
+        .read(|view| Ok((view.unfinished_deliveries()?, view.unfinished_runs()?)))
+        .await
+        .context("reading what is unfinished")?;
+    if !deliveries.is_empty() {
+        tracing::info!(deliveries = deliveries.len(), "taking up what an earlier process left");
+    }
+    for run in runs.iter().filter(|run| run.delivery.is_none()) {
+        end_run(inner, run).await?;
+    }
+    let mut items = Vec::new();
+    for (delivery, _) in deliveries {
+        let Some(pull) = delivery.event.pull_id().cloned() else { continue };
+        let mut interrupted = false;
+        for run in runs.iter().filter(|run| run.delivery.as_deref() == Some(&delivery.identity)) {
+            interrupted |= interrupt(inner, run, &delivery).await?;
+        }
+        if interrupted {
+            continue;
+        }
+        match task(inner, &delivery) {
+            Some(task) => items.push((pull, Item { delivery: delivery.identity, received: delivery.received, task })),
+            None => inner.answer_delivery(&pull, &delivery.identity, None, None).await?,
+        }
+    }
+    for (pull, item) in items {
+        match &item.task {
+            Task::Command { command, .. } if command.name == CommandName::Cancel => inner.take(pull, item).await,
+            _ => enqueue(inner, pull, item),
+        }
+    }
+    Ok(())
+}
+
+/// The task of a recorded delivery; absent where today's settings see none in it.
+fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
+    match &delivery.event {
+        Event::Comment(comment) => match comment::parse(&comment.body, &comment.author, &inner.names) {
+            Parsed::Command(command) => Some(Task::Command { comment: comment.clone(), command }),
+            _ => None,
+        },
+        Event::Pull(event) if matches!(event.action, PullAction::Closed { .. }) => {
+            Some(Task::Closed(Box::new(event.clone())))
+        }
+        Event::Pull(event) => Some(Task::Autoplan(Box::new(event.clone()))),
+        Event::Ping | Event::Other(_) => None,
+    }
+}
+
+/// Ends a run that an earlier process left. True when it is answered by that: Terraform may have changed something, so the
+/// command is not repeated.
+async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery) -> Result<bool> {
+    let id = run.id.clone();
+    let jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
+    let begun: Vec<Job> = jobs.into_iter().filter(|job| job.project.is_some()).collect();
+    if !is_once_only(run.command) || begun.is_empty() {
+        end_run(inner, run).await?;
+        return Ok(false);
+    }
+    let outcomes: Vec<JobOutcome> = begun.iter().map(|job| outcome_of(inner, run, job)).collect();
+    let effects = interrupted_reply(inner, run, delivery, outcomes.clone()).await?;
+    let (ended, identity, statuses) = (run.clone(), delivery.identity.clone(), inner.ctx.statuses.clone());
+    inner
+        .ctx
+        .store
+        .write(move |tx| {
+            let pull = &ended.pull;
+            for (mut job, outcome) in begun.into_iter().zip(outcomes) {
+                if job.finished.is_some() {
+                    continue;
+                }
+                let project = outcome.project.clone();
+                let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
+                if ended.command == CommandName::Apply {
+                    tx.put_project_status(pull, &status)?;
+                    tx.discard_plan(pull, &project)?;
+                    let status = statuses.project(&outcome);
+                    let effect = Effect::Status { commit: ended.head.clone(), status };
+                    tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+                }
+                job.state = JobState::Interrupted;
+                job.finished = Some(Timestamp::now());
+                job.summary = "interrupted by the end of the server".into();
+                job.outcome = Some(outcome);
+                tx.put_job(&job)?;
+            }
+            if ended.command == CommandName::Apply
+                && let Some(status) = statuses.apply(&tx.project_statuses(pull)?, true)
+            {
+                let effect = Effect::Status { commit: ended.head.clone(), status };
+                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+            }
+            for effect in effects {
+                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+            }
+            tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })?;
+            tx.set_delivery_state(&identity, DeliveryState::Done, "interrupted by the end of the server")
+        })
+        .await?;
+    inner.ctx.outbox.wake(&run.pull);
+    Ok(true)
+}
+
+/// A project status that says how an interrupted job left its project.
+struct CommandStatus<'a> {
+    run: &'a Run,
+    job: &'a str,
+    project: &'a ProjectId,
+}
+
+impl CommandStatus<'_> {
+    fn interrupted(&self) -> ProjectStatus {
+        ProjectStatus {
+            project: self.project.clone(),
+            state: ProjectState::ApplyErrored,
+            head: self.run.head.clone(),
+            summary: None,
+            job: Some(self.job.to_owned()),
+            updated: Timestamp::now(),
+        }
+    }
+}
+
+/// What a job came to: its recorded outcome, or that it was interrupted and what is known about it.
+fn outcome_of(inner: &Inner, run: &Run, job: &Job) -> JobOutcome {
+    if let Some(outcome) = &job.outcome {
+        return outcome.clone();
+    }
+    let project =
+        job.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
+    let tree = inner.ctx.checkouts.tree_path(&run.pull, &project.workspace).join(&project.dir);
+    let errored = if tree.join("errored.tfstate").exists() {
+        " Terraform left `errored.tfstate` in the project's directory on the server: push it by hand with `terraform state push` \
+         before anything else."
+    } else {
+        ""
+    };
+    let verb = run.command.spoken();
+    let message = format!(
+        "The server ended while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. \
+         Terraform may have left its state lock behind: if the next plan says so and nothing else runs, free it with \
+         `terraform force-unlock`.{errored}"
+    );
+    let millis = Timestamp::now().duration_since(job.started).as_millis();
+    JobOutcome {
+        command: run.command,
+        project,
+        job: Some(job.id.clone()),
+        millis: u64::try_from(millis).unwrap_or_default(),
+        tool: None,
+        silenced: false,
+        outcome: Outcome::Errored(Fault { reason: Reason::Interrupted, message, output: String::new() }),
+    }
+}
+
+async fn interrupted_reply(
+    inner: &Inner,
+    run: &Run,
+    delivery: &Delivery,
+    outcomes: Vec<JobOutcome>,
+) -> Result<Vec<Effect>> {
+    let command = match task(inner, delivery) {
+        Some(Task::Command { command, .. }) => *command,
+        _ => Command::new(run.command, run.trigger, &run.user),
+    };
+    let pull = run.pull.clone();
+    let (base, waiting) = inner
+        .ctx
+        .store
+        .read(move |view| Ok((view.pull(&pull)?, view.plans(&pull)?)))
+        .await?;
+    let remarks = if waiting.is_empty() {
+        Vec::new()
+    } else {
+        vec!["Projects that are not named here had not begun: their plans can still be applied.".to_owned()]
+    };
+    let base_branch = base.map(|pull| pull.base.branch).unwrap_or_default();
+    let body = ReplyBody::Results(Results { outcomes, base_branch, remarks });
+    let reply = Reply {
+        run: run.id.clone(),
+        pull: run.pull.clone(),
+        command: Some(command),
+        head: Some(run.head.clone()),
+        body,
+    };
+    Ok(comment_effects(&inner.ctx, &reply))
+}
+
+/// Marks a run, and its jobs that still seem to run, as ended.
+async fn end_run(inner: &Inner, run: &Run) -> Result<()> {
+    let run = run.clone();
+    inner
+        .ctx
+        .store
+        .write(move |tx| {
+            for mut job in tx.jobs_of(&run.id)? {
+                if job.finished.is_none() {
+                    job.state = JobState::Interrupted;
+                    job.finished = Some(Timestamp::now());
+                    job.summary = "interrupted by the end of the server".into();
+                    tx.put_job(&job)?;
+                }
+            }
+            tx.put_run(&Run { finished: Some(Timestamp::now()), ..run })
+        })
+        .await
+}

@@ -1,0 +1,446 @@
+//! The `apply` command: only a plan that is bound to what the pull request is now, and each only once.
+
+use super::job::{self, Job};
+use super::plan::{answer_stop, holder, project_dir, remove_plan_files, write_private};
+use super::prepare::{self, Prepared, Stop, Wanted};
+use super::requirements::{self, PullFacts};
+use super::stage::Stage;
+use super::{Answer, Context, Ended, StatusUpdate, Work, environment, hooks};
+use crate::checkout::{Fetched, WorkingTree};
+use crate::config::workflow::Step;
+use crate::config::{LockMode, ProjectConfig};
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
+use crate::domain::reply::Message;
+use crate::domain::state::{ApplyLock, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
+use crate::domain::{ProjectId, PullId};
+use crate::schedule::Schedule;
+use crate::store::{LockAttempt, Tx};
+use crate::terraform::summary::apply_counts;
+use anyhow::{Context as _, Result};
+use futures::StreamExt;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Runs it.
+pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
+    super::begin(ctx, work).await?;
+    if let Some(answer) = disabled(ctx, work).await? {
+        // Hooks run for a refused apply as well, as in Atlantis; a tree that cannot be made does not change the refusal.
+        if hooks::any(work)
+            && let Ok(prepared) = prepare::check_out(ctx, work, false).await
+        {
+            hooks::before(ctx, work, &prepared.tree).await?;
+            answer.record(ctx, work).await?;
+            hooks::after(ctx, work, &prepared.tree).await?;
+            return Ok(Ended::Answered);
+        }
+        answer.record(ctx, work).await?;
+        return Ok(Ended::Answered);
+    }
+    let candidates = Candidates::load(ctx, work).await?;
+    if let Some(answer) = candidates.refusal(work) {
+        answer.record(ctx, work).await?;
+        return Ok(Ended::Answered);
+    }
+    let prepared = match prepare::check_out(ctx, work, false).await {
+        Ok(prepared) => prepared,
+        Err(stop) => return answer_stop(ctx, work, stop).await,
+    };
+    if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
+        answer.record(ctx, work).await?;
+        return Ok(Ended::Answered);
+    }
+    let scheduled = match prepare::schedule(ctx, work, &prepared, Wanted::Planned(&candidates.projects())).await {
+        Ok(scheduled) => scheduled,
+        Err(stop) => return answer_stop(ctx, work, stop).await,
+    };
+    let facts = PullFacts::default();
+    let remarks = Mutex::new(Vec::new());
+    let run = ApplyRun { ctx, work, prepared: &prepared, facts: &facts, candidates: &candidates, remarks: &remarks };
+    let outcomes = run.groups(scheduled.schedule).await?;
+    let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
+    remarks.sort();
+    remarks.dedup();
+    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply).record(ctx, work).await?;
+    hooks::after(ctx, work, &prepared.tree).await?;
+    Ok(Ended::Answered)
+}
+
+/// The answer if applies are stopped.
+async fn disabled(ctx: &Context, work: &Work) -> Result<Option<Answer>> {
+    let lock = ctx.store.read(|view| view.apply_lock()).await?;
+    let because = if let Some(lock) = lock {
+        apply_lock_text(&lock)
+    } else if ctx.settings.disable_apply_all && work.command.target.is_all() {
+        "`--disable-apply-all` is set: apply one project at a time, with `-d`, `-w` or `-p`".to_owned()
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(Answer::message(Message::ApplyDisabled { because })))
+}
+
+fn apply_lock_text(lock: &ApplyLock) -> String {
+    let who = if lock.user.is_empty() { "somebody" } else { &lock.user };
+    let why = if lock.reason.is_empty() { String::new() } else { format!(" ({})", lock.reason) };
+    let since = lock.since.strftime("%Y-%m-%d %H:%M UTC");
+    format!("The apply lock was set by {who} at {since}{why}. It is released on the server's page")
+}
+
+/// What could be applied.
+struct Candidates {
+    pull: PullId,
+    plans: Vec<PlanRecord>,
+    statuses: Vec<ProjectStatus>,
+}
+
+impl Candidates {
+    async fn load(ctx: &Context, work: &Work) -> Result<Candidates> {
+        let pull = work.pull.id.clone();
+        let loaded = ctx.store.read(move |view| {
+            Ok(Candidates { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)?, pull })
+        });
+        loaded.await
+    }
+
+    fn projects(&self) -> Vec<ProjectId> {
+        self.plans.iter().map(|plan| plan.project.clone()).collect()
+    }
+
+    fn plan(&self, id: &ProjectId) -> Option<&PlanRecord> {
+        self.plans.iter().find(|plan| plan.project == *id)
+    }
+
+    /// An apply of everything is refused as a whole where there is nothing to apply, or where a project is in no state for it.
+    fn refusal(&self, work: &Work) -> Option<Answer> {
+        if !work.command.target.is_all() {
+            return None;
+        }
+        let head = &work.pull.head.commit;
+        let failed: Vec<String> = (self.statuses.iter())
+            .filter(|status| status.head == *head && status.state == ProjectState::PlanErrored)
+            .map(|status| format!("`{}`", status.project.label()))
+            .collect();
+        let fault = |because: String| {
+            Answer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() })
+        };
+        if !failed.is_empty() && !self.plans.is_empty() {
+            return Some(fault(format!(
+                "Nothing was applied: the plan of {} failed. Mend it and plan again, or apply the others one by one",
+                failed.join(", ")
+            )));
+        }
+        if !self.plans.is_empty() {
+            return None;
+        }
+        if self.statuses.is_empty() || !failed.is_empty() {
+            return Some(fault("There is no plan to apply. Plan first".into()));
+        }
+        let done = self.statuses.iter().all(|status| {
+            matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges) && status.head == *head
+        });
+        let because = if done {
+            "Everything that was planned is applied already."
+        } else {
+            "No project has a plan that could be applied."
+        };
+        let mut answer = Answer::message(Message::NoProjects { because: because.into() });
+        answer.statuses = if done { StatusUpdate::AfterApply } else { StatusUpdate::Failed(because.into()) };
+        Some(answer)
+    }
+
+    /// Labels of `depends_on` that are planned here and not applied.
+    fn missing(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Vec<String> {
+        let named = |name: &String| self.statuses.iter().find(|s| s.project.name.as_deref() == Some(name));
+        let waits = config.depends_on.iter().filter_map(named).filter(|status| {
+            !matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges)
+                && !applied.contains(&status.project)
+        });
+        waits.map(|status| status.project.label()).collect()
+    }
+
+    /// Why there is nothing to apply for this project.
+    fn no_plan(&self, id: &ProjectId, head: &str) -> Failure {
+        let status = self.statuses.iter().find(|status| status.project == *id);
+        let because = match status {
+            Some(status) if status.head != head => "It was planned for an earlier commit.",
+            Some(ProjectStatus { state: ProjectState::Applied, .. }) => "Its plan is applied already.",
+            Some(ProjectStatus { state: ProjectState::PlanErrored, .. }) => "Its plan failed.",
+            Some(ProjectStatus { state: ProjectState::PlanDiscarded, .. }) => "Its plan was discarded.",
+            Some(ProjectStatus { state: ProjectState::ApplyErrored, .. }) => "Its plan was used by an apply that failed.",
+            _ => "It has not been planned in this pull request.",
+        };
+        Failure::NoPlan { because: because.into() }
+    }
+}
+
+/// What the projects of one apply share.
+struct ApplyRun<'a> {
+    ctx: &'a Context,
+    work: &'a Work,
+    prepared: &'a Prepared,
+    facts: &'a PullFacts,
+    candidates: &'a Candidates,
+    remarks: &'a Mutex<Vec<String>>,
+}
+
+/// Why the apply of a project did not begin.
+enum Refused {
+    Outcome(Outcome),
+    Stop(Stop),
+}
+
+impl From<Stop> for Refused {
+    fn from(stop: Stop) -> Refused {
+        Refused::Stop(stop)
+    }
+}
+
+impl From<anyhow::Error> for Refused {
+    fn from(error: anyhow::Error) -> Refused {
+        Refused::Stop(Stop::Other(error))
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Refused {
+        Refused::Outcome(Outcome::Failed(failure))
+    }
+}
+
+impl ApplyRun<'_> {
+    async fn groups(&self, schedule: Schedule) -> Result<Vec<JobOutcome>> {
+        let mut outcomes: Vec<JobOutcome> = Vec::new();
+        let at_once = if schedule.parallel_apply { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
+        for group in &schedule.groups {
+            let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
+            if schedule.abort_on_execution_order_fail && failed {
+                let skip = |config| job::refused(self.work, config, Outcome::Failed(Failure::EarlierGroupFailed));
+                outcomes.extend(group.iter().map(skip));
+                continue;
+            }
+            let applied: Vec<ProjectId> =
+                outcomes.iter().filter(|o| o.outcome.is_success()).map(|o| o.project.clone()).collect();
+            if at_once == 1 {
+                for config in group {
+                    let mut so_far = applied.clone();
+                    so_far.extend(outcomes.iter().filter(|o| o.outcome.is_success()).map(|o| o.project.clone()));
+                    outcomes.push(self.project(config, &so_far).await?);
+                }
+                continue;
+            }
+            let jobs = group.iter().map(|config| self.project(config, &applied));
+            let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(at_once).collect().await;
+            for result in results {
+                outcomes.push(result?);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    async fn project(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome> {
+        let _permit = self.ctx.admission.acquire().await.context("admission is closed")?;
+        match self.apply(config, applied).await {
+            Ok(outcome) => Ok(outcome),
+            Err(Refused::Stop(Stop::Other(error))) => Err(error),
+            Err(refused) => {
+                let outcome = match refused {
+                    Refused::Outcome(outcome) => outcome,
+                    Refused::Stop(stop) => job::stop_outcome(self.work, stop)?,
+                };
+                self.record_refusal(job::refused(self.work, config, outcome)).await
+            }
+        }
+    }
+
+    /// A refusal leaves the plan as it is. Only a project with a plan gets a status of its own.
+    async fn record_refusal(&self, outcome: JobOutcome) -> Result<JobOutcome> {
+        let plan = self.candidates.plan(&outcome.project);
+        let head = self.work.pull.head.commit.clone();
+        let status = plan.filter(|plan| plan.head == head).map(|plan| ProjectStatus {
+            project: outcome.project.clone(),
+            state: ProjectState::ApplyErrored,
+            head,
+            summary: Some(plan.summary),
+            job: Some(plan.job.clone()),
+            updated: Timestamp::now(),
+        });
+        let pull = self.work.pull.id.clone();
+        job::record_refusal(self.ctx, self.work, outcome, move |tx| match status {
+            Some(status) => tx.put_project_status(&pull, &status),
+            None => Ok(()),
+        })
+        .await
+    }
+
+    /// All that has to hold before Terraform starts; then the plan is used up, and applied.
+    async fn apply(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome, Refused> {
+        let (ctx, work) = (self.ctx, self.work);
+        if work.cancel.token.is_cancelled() {
+            return Err(Failure::Cancelled { by: work.cancel.by() }.into());
+        }
+        let head = &work.pull.head.commit;
+        let plan = self.candidates.plan(&config.id).ok_or_else(|| self.candidates.no_plan(&config.id, head))?;
+        self.still_bound(plan, config)?;
+        let missing = self.candidates.missing(config, applied);
+        if !missing.is_empty() {
+            return Err(Failure::Dependency { missing }.into());
+        }
+        let wanted = &config.apply_requirements;
+        let (checks, remarks) =
+            requirements::check(ctx, work, config, wanted, self.facts, self.prepared, Some(&plan.base)).await?;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
+        if checks.iter().any(|check| !check.met) {
+            return Err(Failure::Requirements(checks).into());
+        }
+        let planned_on = Fetched { head: head.clone(), base_tip: plan.base.clone() };
+        let tree = job::tree(ctx, work, self.prepared, config, &planned_on).await?;
+        let dir = project_dir(&tree.root, &config.id.dir).map_err(|fault| Refused::Outcome(Outcome::Errored(fault)))?;
+        let _directory = ctx.directories.lock(&dir).await;
+        let tool = job::resolve_tool(ctx, config, &tree).await.map_err(Refused::Outcome)?;
+        if tool.to_string() != plan.tool {
+            let because = format!("it was made with {}, and now {tool} would apply it", plan.tool);
+            return Err(Failure::StalePlan { because }.into());
+        }
+        let plan_file = dir.join(job::plan_file_name(&config.id));
+        self.restore(plan, &plan_file).await?;
+        let job = self.consume(config, plan).await?;
+        Ok(self.run(job, config, plan, &tree, &dir, &plan_file).await?)
+    }
+
+    /// Invariant 4: commit, configuration; the tool is looked at when it is known.
+    fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), Refused> {
+        let head = &self.work.pull.head.commit;
+        let short = |commit: &str| commit[..commit.len().min(7)].to_owned();
+        if plan.head != *head {
+            let because = format!("it was made for commit {}, and the head is now {}", short(&plan.head), short(head));
+            return Err(Failure::StalePlan { because }.into());
+        }
+        if plan.config_digest != config.digest() {
+            let because = "the project's configuration (workflow, requirements or version) has changed since".to_owned();
+            return Err(Failure::StalePlan { because }.into());
+        }
+        Ok(())
+    }
+
+    /// Puts the plan file where the steps expect it, byte for byte as it was made.
+    async fn restore(&self, plan: &PlanRecord, plan_file: &Path) -> Result<(), Refused> {
+        let (Some(kept), Some(sha256)) = (plan.path.clone(), plan.sha256.clone()) else { return Ok(()) };
+        let (from, to) = (self.ctx.settings.data_dir.join(kept), plan_file.to_owned());
+        let run_as = self.ctx.settings.run_as_user;
+        let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
+            let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
+            if hex::encode(Sha256::digest(&bytes)) != sha256 {
+                return Ok(false);
+            }
+            let _ = std::fs::remove_file(&to);
+            write_private(&to, &bytes)?;
+            if let Some(user) = run_as {
+                std::os::unix::fs::chown(&to, Some(user.uid), Some(user.gid))?;
+            }
+            Ok(true)
+        });
+        if restored.await.context("restoring the plan file")?? {
+            return Ok(());
+        }
+        let because = "its plan file is gone or is not the one that was made".to_owned();
+        Err(Failure::StalePlan { because }.into())
+    }
+
+    /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
+    async fn consume<'b>(&'b self, config: &ProjectConfig, plan: &PlanRecord) -> Result<Job<'b>, Refused> {
+        let locking = !self.ctx.settings.disable_repo_locking && config.repo_locks != LockMode::Disabled;
+        let lock = ProjectLock {
+            repo: self.work.pull.id.repo.clone(),
+            project: config.id.clone(),
+            holder: holder(self.work),
+        };
+        let plan_id = plan.id.clone();
+        let begun = Job::begin(self.ctx, self.work, config, move |tx, job| {
+            if let Some(lock) = tx.apply_lock()? {
+                let because = apply_lock_text(&lock);
+                return Ok(Err(Failure::Refused { reason: Reason::NotPermitted, because }));
+            }
+            if locking && let LockAttempt::HeldBy(holder) = tx.lock_project(&lock)? {
+                return Ok(Err(Failure::Locked(holder)));
+            }
+            if !tx.consume_plan(&plan_id, &job.id)? {
+                return Ok(Err(Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() }));
+            }
+            Ok(Ok(()))
+        });
+        begun.await?.map_err(Refused::from)
+    }
+
+    async fn run(
+        &self,
+        mut job: Job<'_>,
+        config: &ProjectConfig,
+        plan: &PlanRecord,
+        tree: &WorkingTree,
+        dir: &Path,
+        plan_file: &Path,
+    ) -> Result<JobOutcome> {
+        let (ctx, work) = (self.ctx, self.work);
+        let outcome = match job.tool(config, tree).await {
+            Err(outcome) => outcome,
+            Ok(tool) => {
+                let files = environment::Files { dir, plan: plan_file };
+                let mut stage = Stage {
+                    ctx,
+                    work,
+                    config,
+                    command: CommandName::Apply,
+                    root: &tree.root,
+                    dir: dir.to_owned(),
+                    tool: &tool,
+                    log: &job.log,
+                    plan_file,
+                    facts: self.facts,
+                    env: environment::for_steps(ctx, work, config, &tool, &files),
+                    shown: Vec::new(),
+                };
+                match stage.run(&config.workflow.apply).await {
+                    Ok(()) => applied(&stage.shown, &config.workflow.apply, plan),
+                    Err(broken) => broken.outcome(work),
+                }
+            }
+        };
+        let _ = tokio::fs::remove_file(plan_file).await;
+        remove_plan_files(ctx, std::slice::from_ref(plan)).await;
+        let outcome = job.outcome(outcome);
+        let success = outcome.outcome.is_success();
+        let status = ProjectStatus {
+            project: config.id.clone(),
+            state: if success { ProjectState::Applied } else { ProjectState::ApplyErrored },
+            head: work.pull.head.commit.clone(),
+            summary: Some(plan.summary),
+            job: Some(job.record.id.clone()),
+            updated: Timestamp::now(),
+        };
+        let digest = plan.sha256.clone().unwrap_or_default();
+        let result = if success { "applied" } else { "failed" };
+        let entry = super::audit_entry(work, format!("{} {result}, plan {digest}", config.id.label()));
+        let pull = work.pull.id.clone();
+        job.end(outcome, move |tx: &Tx<'_>, _| {
+            tx.put_project_status(&pull, &status)?;
+            tx.discard_plan(&pull, &status.project)?;
+            tx.audit(&entry)
+        })
+        .await
+    }
+}
+
+/// Counts from Terraform's own words; a workflow of `run` steps may not print them.
+fn applied(shown: &[String], steps: &[Step], plan: &PlanRecord) -> Outcome {
+    let output = shown.join("\n");
+    let builtin = steps.iter().any(|step| matches!(step, Step::Apply { .. }));
+    let (added, changed, destroyed) = apply_counts(&output).unwrap_or(if builtin {
+        (plan.summary.add, plan.summary.change, plan.summary.destroy)
+    } else {
+        (0, 0, 0)
+    });
+    Outcome::Applied(Applied { added, changed, destroyed, output })
+}

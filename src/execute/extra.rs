@@ -1,0 +1,173 @@
+//! `version`, `import` and `state rm`: commands that run Terraform without a plan of their own.
+
+use super::job::{self, Job};
+use super::plan::{answer_stop, holder, project_dir, var_file_fault};
+use super::prepare::{self, Prepared, Stop, Wanted};
+use super::requirements::{self, PullFacts};
+use super::stage::Stage;
+use super::{Answer, Context, Ended, StatusUpdate, Work, environment, hooks, varfiles};
+use crate::config::{LockMode, ProjectConfig};
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
+use crate::domain::reply::Message;
+use crate::domain::state::{ProjectLock, ProjectState, ProjectStatus};
+use crate::store::LockAttempt;
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+
+/// Runs it.
+pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
+    super::begin(ctx, work).await?;
+    let prepared = match prepare::check_out(ctx, work, false).await {
+        Ok(prepared) => prepared,
+        Err(stop) => return answer_stop(ctx, work, stop).await,
+    };
+    if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
+        answer.record(ctx, work).await?;
+        return Ok(Ended::Answered);
+    }
+    match projects(ctx, work, &prepared).await {
+        Ok(answer) => answer.record(ctx, work).await?,
+        Err(stop) => return answer_stop(ctx, work, stop).await,
+    }
+    hooks::after(ctx, work, &prepared.tree).await?;
+    Ok(Ended::Answered)
+}
+
+async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Answer, Stop> {
+    if let Some(path) = varfiles::refused(&work.command.extra_args, &ctx.settings.var_file_allowlist) {
+        return Err(Stop::Fault(var_file_fault(ctx, path)));
+    }
+    let pull = work.pull.id.clone();
+    let planned: Vec<_> = ctx
+        .store
+        .read(move |view| Ok(view.project_statuses(&pull)?.into_iter().map(|status| status.project).collect()))
+        .await?;
+    let wanted =
+        if work.command.name == CommandName::Version { Wanted::Planned(&planned) } else { Wanted::Plan };
+    let schedule = prepare::schedule(ctx, work, prepared, wanted).await?.schedule;
+    let configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
+    if configs.is_empty() {
+        let because = "No project of this pull request is planned.".into();
+        let mut answer = Answer::message(Message::NoProjects { because });
+        if ctx.settings.silence_no_projects {
+            answer.body = None;
+        }
+        return Ok(answer);
+    }
+    if work.command.name == CommandName::Import && configs.len() > 1 {
+        return Err(Stop::Fault(Fault {
+            reason: Reason::Config,
+            message: "import runs on one project: choose it with `-d`, `-w` or `-p`".into(),
+            output: String::new(),
+        }));
+    }
+    let facts = PullFacts::default();
+    let mut outcomes = Vec::new();
+    for config in configs {
+        outcomes.push(project(ctx, work, prepared, config, &facts).await?);
+    }
+    Ok(Answer::results(work, outcomes, Vec::new(), StatusUpdate::Nothing))
+}
+
+async fn project(
+    ctx: &Context,
+    work: &Work,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+    facts: &PullFacts,
+) -> Result<JobOutcome, Stop> {
+    let changes_state = work.command.name != CommandName::Version;
+    let locking = changes_state && !ctx.settings.disable_repo_locking && config.repo_locks != LockMode::Disabled;
+    if changes_state {
+        let wanted = &config.import_requirements;
+        let (checks, _) = requirements::check(ctx, work, config, wanted, facts, prepared, None).await?;
+        if checks.iter().any(|check| !check.met) {
+            return Ok(job::refused(work, config, Outcome::Failed(Failure::Requirements(checks))));
+        }
+    }
+    let lock =
+        ProjectLock { repo: work.pull.id.repo.clone(), project: config.id.clone(), holder: holder(work) };
+    let _permit = ctx.admission.acquire().await.context("admission is closed")?;
+    let begun = Job::begin(ctx, work, config, move |tx, _| {
+        if locking && let LockAttempt::HeldBy(holder) = tx.lock_project(&lock)? {
+            return Ok(Err(Failure::Locked(holder)));
+        }
+        Ok(Ok(()))
+    });
+    let mut job = match begun.await? {
+        Ok(job) => job,
+        Err(failure) => return Ok(job::refused(work, config, Outcome::Failed(failure))),
+    };
+    let outcome = match steps(&mut job, prepared, config, facts).await {
+        Ok(output) => Outcome::Ran { output },
+        Err(outcome) => outcome,
+    };
+    let outcome = job.outcome(outcome);
+    let success = outcome.outcome.is_success();
+    let pull = work.pull.id.clone();
+    let entry = super::audit_entry(work, format!("{} {}", config.id.label(), if success { "done" } else { "failed" }));
+    let project = config.id.clone();
+    let ended = job.end(outcome, move |tx, record| {
+        if !changes_state {
+            return Ok(());
+        }
+        tx.audit(&entry)?;
+        if success && tx.discard_plan(&pull, &project)? {
+            let status = ProjectStatus {
+                project,
+                state: ProjectState::PlanDiscarded,
+                head: record.head.clone(),
+                summary: None,
+                job: Some(record.id.clone()),
+                updated: Timestamp::now(),
+            };
+            tx.put_project_status(&pull, &status)?;
+        }
+        Ok(())
+    });
+    Ok(ended.await?)
+}
+
+/// What Terraform printed, or how it broke.
+async fn steps(
+    job: &mut Job<'_>,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+    facts: &PullFacts,
+) -> Result<String, Outcome> {
+    let (ctx, work) = (job.ctx, job.work);
+    let internal = |error: anyhow::Error| {
+        Outcome::Errored(Fault { reason: Reason::Internal, message: format!("{error:#}"), output: String::new() })
+    };
+    let tree = match job::tree(ctx, work, prepared, config, &prepared.fetched).await {
+        Ok(tree) => tree,
+        Err(stop) => return Err(job::stop_outcome(work, stop).unwrap_or_else(internal)),
+    };
+    let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
+    let _directory = ctx.directories.lock(&dir).await;
+    let tool = job.tool(config, &tree).await?;
+    let plan_file = dir.join(job::plan_file_name(&config.id));
+    let files = environment::Files { dir: &dir, plan: &plan_file };
+    let mut stage = Stage {
+        ctx,
+        work,
+        config,
+        command: work.command.name,
+        root: &tree.root,
+        dir: dir.clone(),
+        tool: &tool,
+        log: &job.log,
+        plan_file: &plan_file,
+        facts,
+        env: environment::for_steps(ctx, work, config, &tool, &files),
+        shown: Vec::new(),
+    };
+    let result = match work.command.name {
+        CommandName::Version => stage.version().await,
+        CommandName::Import => stage.run(&config.workflow.import).await,
+        _ => stage.run(&config.workflow.state_rm).await,
+    };
+    result.map_err(|broken| broken.outcome(work))?;
+    Ok(stage.shown.join("\n"))
+}

@@ -1,0 +1,301 @@
+//! One job: its record, its log, the tree and tool it needs, and the locks on directories that jobs share.
+
+use super::prepare::{Prepared, Stop, credentials};
+use super::{Context, Work, random_id};
+use crate::checkout::{Fetched, WorkingTree};
+use crate::config::ProjectConfig;
+use crate::domain::ProjectId;
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
+use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect};
+use crate::store::Tx;
+use crate::store::logs::LogWriter;
+use crate::terraform::install::{Tool, Wanted};
+use anyhow::Result;
+use jiff::Timestamp;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+/// Serialises what must not happen at the same time on one disk: jobs in one directory, and filling the plugin cache
+/// (Terraform's cache is not safe under parallel `init`).
+#[derive(Default)]
+pub struct DirectoryLocks {
+    held: Mutex<HashMap<PathBuf, Arc<AsyncMutex<()>>>>,
+    plugin_cache: Arc<AsyncMutex<()>>,
+}
+
+impl DirectoryLocks {
+    /// Waits for this directory to be free.
+    pub(super) async fn lock(&self, path: &Path) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            held.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(held.entry(path.to_owned()).or_default())
+        };
+        lock.lock_owned().await
+    }
+
+    /// Waits for the plugin cache, if `init` in this directory may write to it.
+    pub(super) async fn plugin_cache(
+        &self,
+        root: &Path,
+        dir: &str,
+        env: &super::environment::Environment,
+    ) -> Option<OwnedMutexGuard<()>> {
+        let cache = PathBuf::from(super::environment::get(env, "TF_PLUGIN_CACHE_DIR")?);
+        let (root, dir) = (root.to_owned(), dir.to_owned());
+        let fills = tokio::task::spawn_blocking(move || {
+            let tree = crate::checkout::disk::DiskTree::new(&root);
+            crate::schedule::providers::init_may_install(&tree, &dir, &cache)
+        });
+        if !fills.await.unwrap_or(true) {
+            return None;
+        }
+        Some(Arc::clone(&self.plugin_cache).lock_owned().await)
+    }
+}
+
+/// A job that began: its record is committed.
+pub(super) struct Job<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) work: &'a Work,
+    pub(super) record: JobRecord,
+    pub(super) log: LogWriter,
+    began: Instant,
+    tool: Option<String>,
+    silenced: bool,
+}
+
+impl<'a> Job<'a> {
+    /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction.
+    /// Absent when `change` says that it may not begin.
+    pub(super) async fn begin<T: Send + 'static>(
+        ctx: &'a Context,
+        work: &'a Work,
+        config: &ProjectConfig,
+        change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<(), T>> + Send + 'static,
+    ) -> Result<std::result::Result<Job<'a>, T>> {
+        let record = new_record(work, work.command.name.as_str(), Some(config.id.clone()));
+        let pending = status_wanted(work.command.name)
+            .then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
+        let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
+        let stored = record.clone();
+        let allowed = ctx.store.write(move |tx| {
+            if let Err(refused) = change(tx, &stored)? {
+                return Ok(Err(refused));
+            }
+            tx.put_job(&stored)?;
+            if let Some(status) = pending {
+                tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
+            }
+            Ok(Ok(()))
+        });
+        if let Err(refused) = allowed.await? {
+            return Ok(Err(refused));
+        }
+        ctx.outbox.wake(&work.pull.id);
+        let log = ctx.logs.create(&record.id)?;
+        let silenced = config.silence_pr_comments.contains(&work.command.name);
+        Ok(Ok(Job { ctx, work, record, log, began: Instant::now(), tool: None, silenced }))
+    }
+
+    /// The binary for this project.
+    pub(super) async fn tool(&mut self, config: &ProjectConfig, tree: &WorkingTree) -> Result<Tool, Outcome> {
+        let tool = resolve_tool(self.ctx, config, tree).await?;
+        self.tool = Some(format!("{} {}", tool.distribution.title(), tool.version));
+        Ok(tool)
+    }
+
+    /// The outcome, which is also the log's last line.
+    pub(super) fn outcome(&self, outcome: Outcome) -> JobOutcome {
+        let last = match &outcome {
+            Outcome::Errored(fault) => fault.message.clone(),
+            Outcome::Failed(failure) => format!("Refused: {}", one_line(failure)),
+            _ => "Done.".to_owned(),
+        };
+        self.log.line(&last);
+        let project = self.record.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
+        JobOutcome {
+            command: self.work.command.name,
+            project,
+            job: Some(self.record.id.clone()),
+            millis: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            tool: self.tool.clone(),
+            silenced: self.silenced,
+            outcome,
+        }
+    }
+
+    /// Commits the job's end with `change` in the same transaction.
+    pub(super) async fn end(
+        self,
+        outcome: JobOutcome,
+        change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<()> + Send + 'static,
+    ) -> Result<JobOutcome> {
+        let status = status_wanted(self.work.command.name).then(|| self.ctx.statuses.project(&outcome));
+        let mut record = self.record;
+        record.state = super::job_state(&outcome);
+        record.finished = Some(Timestamp::now());
+        record.summary = summary(&outcome, status.as_ref());
+        record.outcome = Some(outcome.clone());
+        let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
+        self.ctx
+            .store
+            .write(move |tx| {
+                tx.put_job(&record)?;
+                change(tx, &record)?;
+                if let Some(status) = status {
+                    tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
+                }
+                Ok(())
+            })
+            .await?;
+        self.ctx.outbox.wake(&self.work.pull.id);
+        Ok(outcome)
+    }
+}
+
+/// A record of a job that runs from now on.
+pub(super) fn new_record(work: &Work, kind: &str, project: Option<ProjectId>) -> JobRecord {
+    JobRecord {
+        id: random_id(),
+        run: work.run.id.clone(),
+        pull: work.pull.id.clone(),
+        kind: kind.to_owned(),
+        project,
+        user: work.command.user.clone(),
+        head: work.pull.head.commit.clone(),
+        state: JobState::Running,
+        summary: String::new(),
+        outcome: None,
+        started: Timestamp::now(),
+        finished: None,
+    }
+}
+
+/// An outcome that was decided before a job began; its status is told all the same.
+pub(super) fn refused(work: &Work, config: &ProjectConfig, outcome: Outcome) -> JobOutcome {
+    JobOutcome {
+        command: work.command.name,
+        project: config.id.clone(),
+        job: None,
+        millis: 0,
+        tool: None,
+        silenced: config.silence_pr_comments.contains(&work.command.name),
+        outcome,
+    }
+}
+
+/// Commits an outcome without a job.
+pub(super) async fn record_refusal(
+    ctx: &Context,
+    work: &Work,
+    outcome: JobOutcome,
+    change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+) -> Result<JobOutcome> {
+    let status = status_wanted(work.command.name).then(|| ctx.statuses.project(&outcome));
+    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
+    ctx.store
+        .write(move |tx| {
+            change(tx)?;
+            if let Some(status) = status {
+                tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
+            }
+            Ok(())
+        })
+        .await?;
+    Ok(outcome)
+}
+
+/// Only plan and apply have commit statuses.
+fn status_wanted(name: CommandName) -> bool {
+    matches!(name, CommandName::Plan | CommandName::Apply)
+}
+
+fn summary(outcome: &JobOutcome, status: Option<&CommitStatus>) -> String {
+    match (&outcome.outcome, status) {
+        (_, Some(status)) => status.description.clone(),
+        (Outcome::Errored(fault), None) => fault.message.lines().next().unwrap_or_default().to_owned(),
+        (Outcome::Failed(failure), None) => one_line(failure),
+        _ => "done".to_owned(),
+    }
+}
+
+fn one_line(failure: &Failure) -> String {
+    match failure {
+        Failure::Locked(holder) => format!("locked by #{}", holder.pull.number),
+        Failure::Requirements(checks) => {
+            let unmet: Vec<&str> = checks.iter().filter(|check| !check.met).map(|check| check.name.as_str()).collect();
+            format!("not {}", unmet.join(", not "))
+        }
+        Failure::Dependency { missing } => format!("waits for {}", missing.join(", ")),
+        Failure::StalePlan { because } | Failure::NoPlan { because } | Failure::Unplanned { because } => because.clone(),
+        Failure::Cancelled { by } => format!("cancelled by {by}"),
+        Failure::EarlierGroupFailed => "an earlier group failed".into(),
+        Failure::Refused { because, .. } => because.clone(),
+    }
+}
+
+/// The tree of a project's workspace; one is made at a time.
+pub(super) async fn tree(
+    ctx: &Context,
+    work: &Work,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+    fetched: &Fetched,
+) -> std::result::Result<WorkingTree, Stop> {
+    if config.id.workspace == "default" && *fetched == prepared.fetched {
+        return Ok(prepared.tree.clone());
+    }
+    let path = ctx.checkouts.tree_path(&work.pull.id, &config.id.workspace);
+    let _guard = ctx.directories.lock(&path).await;
+    let dirs = if ctx.checkouts.sparse {
+        let disk = crate::checkout::disk::DiskTree::new(&prepared.tree.root);
+        let mut dirs = crate::schedule::modules::module_dirs(&disk, &config.id.dir);
+        dirs.push(config.id.dir.clone());
+        Some(dirs)
+    } else {
+        None
+    };
+    let credentials = credentials(ctx);
+    Ok(ctx.checkouts.tree(&work.pull, &config.id.workspace, fetched, credentials.as_ref(), dirs.as_deref()).await?)
+}
+
+/// The binary for a project; an error is worded for people.
+pub(super) async fn resolve_tool(
+    ctx: &Context,
+    config: &ProjectConfig,
+    tree: &WorkingTree,
+) -> std::result::Result<Tool, Outcome> {
+    let required = match config.terraform_version {
+        Some(_) => Vec::new(),
+        None => super::prepare::required_versions(&tree.root, &config.id.dir).await.unwrap_or_default(),
+    };
+    let wanted =
+        Wanted { version: config.terraform_version.clone(), distribution: config.distribution, required };
+    ctx.installer.resolve(&wanted).await.map_err(|error| {
+        let message = ctx.redactor.redact(&format!("{error:#}"));
+        Outcome::Errored(Fault { reason: Reason::Init, message, output: String::new() })
+    })
+}
+
+/// An outcome for what stopped a job.
+pub(super) fn stop_outcome(work: &Work, stop: Stop) -> Result<Outcome> {
+    Ok(match stop {
+        Stop::Fault(fault) => Outcome::Errored(fault),
+        Stop::Cancelled => Outcome::Failed(Failure::Cancelled { by: work.cancel.by() }),
+        Stop::Refused(refusal) => Outcome::Errored(super::plan::refusal_fault(refusal)),
+        Stop::Other(error) => return Err(error),
+    })
+}
+
+/// Atlantis' name of a project's plan file: `<workspace>.tfplan`, or with the project's name in front.
+pub(super) fn plan_file_name(id: &ProjectId) -> String {
+    match &id.name {
+        Some(name) => format!("{}-{}.tfplan", name.replace('/', "::"), id.workspace),
+        None => format!("{}.tfplan", id.workspace),
+    }
+}

@@ -1,0 +1,431 @@
+//! The `plan` command: which projects, their locks, their plans, and what is recorded of each.
+
+use super::job::{self, Job};
+use super::prepare::{self, Prepared, Stop, Wanted};
+use super::requirements::{self, PullFacts};
+use super::stage::Stage;
+use super::{Answer, Context, Ended, StatusUpdate, Why, Work, environment, hooks, random_id, stopped, varfiles};
+use crate::checkout::inside;
+use crate::config::workflow::Step;
+use crate::config::{LockMode, ProjectConfig};
+use crate::domain::ProjectId;
+use crate::domain::command::{CommandName, Trigger};
+use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
+use crate::domain::reply::Message;
+use crate::domain::state::{LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
+use crate::schedule::{Refusal, Schedule};
+use crate::store::LockAttempt;
+use crate::terraform::install::Tool;
+use crate::terraform::summary::{plan_resources, plan_summary};
+use anyhow::{Context as _, Result};
+use futures::StreamExt;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Runs it.
+pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
+    super::begin(ctx, work).await?;
+    let prepared = match prepare::check_out(ctx, work, true).await {
+        Ok(prepared) => prepared,
+        Err(stop) => return answer_stop(ctx, work, stop).await,
+    };
+    if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
+        answer.record(ctx, work).await?;
+        return Ok(Ended::Answered);
+    }
+    let ended = match plan(ctx, work, &prepared).await {
+        Ok(Some(answer)) => {
+            answer.record(ctx, work).await?;
+            Ended::Answered
+        }
+        Ok(None) => stopped(ctx, work, work.cancel.why().cloned().unwrap_or(Why::Shutdown)).await?,
+        Err(stop) => answer_stop(ctx, work, stop).await?,
+    };
+    if ended == Ended::Answered {
+        hooks::after(ctx, work, &prepared.tree).await?;
+    }
+    Ok(ended)
+}
+
+/// The answer to a command that ended before its projects began.
+pub(super) async fn answer_stop(ctx: &Context, work: &Work, stop: Stop) -> Result<Ended> {
+    let answer = match stop {
+        Stop::Fault(fault) => Answer::error(fault),
+        Stop::Refused(Refusal::Silent) => Answer { body: None, statuses: StatusUpdate::AfterPlan },
+        Stop::Refused(refusal) => Answer::error(refusal_fault(refusal)),
+        Stop::Cancelled => match work.cancel.why().cloned() {
+            Some(Why::Person(user)) => Answer::error(Fault {
+                reason: Reason::Cancelled,
+                message: format!("Cancelled by {user} before any project began"),
+                output: String::new(),
+            }),
+            why => return stopped(ctx, work, why.unwrap_or(Why::Shutdown)).await,
+        },
+        Stop::Other(error) => return Err(error),
+    };
+    answer.record(ctx, work).await?;
+    Ok(Ended::Answered)
+}
+
+pub(super) fn refusal_fault(refusal: Refusal) -> Fault {
+    let message = match refusal {
+        Refusal::Target(text) => text,
+        Refusal::Config(error) => error.to_string(),
+        Refusal::Silent => String::new(),
+    };
+    Fault { reason: Reason::Config, message, output: String::new() }
+}
+
+/// The answer; absent when the command was stopped for a reason that takes its delivery elsewhere.
+async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<Answer>, Stop> {
+    if let Some(path) = varfiles::refused(&work.command.extra_args, &ctx.settings.var_file_allowlist) {
+        return Err(Stop::Fault(var_file_fault(ctx, path)));
+    }
+    let scheduled = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
+    let schedule = scheduled.schedule;
+    let attempts = take_locks(ctx, work, &schedule).await?;
+    if schedule.groups.iter().all(Vec::is_empty) {
+        return Ok(Some(nothing_to_plan(ctx, work)));
+    }
+    let facts = PullFacts::default();
+    let remarks = Mutex::new(Vec::new());
+    let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks };
+    let outcomes = run.groups(schedule, attempts).await?;
+    let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
+    if cancelled && !matches!(work.cancel.why(), Some(Why::Person(_))) {
+        return Ok(None);
+    }
+    let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
+    remarks.sort();
+    remarks.dedup();
+    Ok(Some(Answer::results(work, outcomes, remarks, StatusUpdate::AfterPlan)))
+}
+
+pub(super) fn var_file_fault(ctx: &Context, path: &str) -> Fault {
+    let roots: Vec<String> = ctx.settings.var_file_allowlist.iter().map(|root| root.display().to_string()).collect();
+    let message = format!(
+        "`-var-file {path}` is not allowed: use a file of the repository, or one below {} (`--var-file-allowlist`)",
+        roots.join(", ")
+    );
+    Fault { reason: Reason::NotPermitted, message, output: String::new() }
+}
+
+fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
+    let settings = &ctx.settings;
+    let autoplan = work.command.trigger == Trigger::Autoplan;
+    let quiet = settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans);
+    let statuses =
+        if quiet { StatusUpdate::Nothing } else { StatusUpdate::These(ctx.statuses.nothing_to_do()) };
+    let mut answer = Answer::message(Message::NoProjects {
+        because: "No project of this repository is touched by this pull request.".into(),
+    });
+    if autoplan || settings.silence_no_projects {
+        answer.body = None;
+    }
+    answer.statuses = statuses;
+    answer
+}
+
+/// One commit: earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
+/// A plan of everything starts over; a targeted one leaves other projects alone, unless the head has moved.
+async fn take_locks(
+    ctx: &Context,
+    work: &Work,
+    schedule: &Schedule,
+) -> Result<Vec<(ProjectId, LockAttempt)>> {
+    let pull = work.pull.id.clone();
+    let head = work.pull.head.commit.clone();
+    let everything = work.command.target.is_all();
+    let holder = holder(work);
+    let locking = !ctx.settings.disable_repo_locking;
+    let projects: Vec<(ProjectId, LockMode)> =
+        schedule.groups.iter().flatten().map(|config| (config.id.clone(), config.repo_locks)).collect();
+    let (attempts, dropped) = ctx
+        .store
+        .write(move |tx| {
+            let mut dropped = Vec::new();
+            if everything {
+                dropped = tx.discard_plans(&pull)?;
+                for lock in tx.locks_of(&pull)? {
+                    if !projects.iter().any(|(id, _)| *id == lock.project) {
+                        tx.unlock_project(&pull.repo, &lock.project, &pull)?;
+                    }
+                }
+            }
+            if everything || tx.project_statuses(&pull)?.iter().any(|status| status.head != head) {
+                tx.clear_project_statuses(&pull)?;
+            }
+            let mut attempts = Vec::new();
+            for (project, mode) in projects {
+                dropped.extend(tx.plans(&pull)?.into_iter().filter(|plan| plan.project == project));
+                tx.discard_plan(&pull, &project)?;
+                let attempt = if locking && mode == LockMode::OnPlan {
+                    tx.lock_project(&ProjectLock { repo: pull.repo.clone(), project: project.clone(), holder: holder.clone() })?
+                } else {
+                    LockAttempt::Acquired { new: false }
+                };
+                attempts.push((project, attempt));
+            }
+            Ok((attempts, dropped))
+        })
+        .await?;
+    remove_plan_files(ctx, &dropped).await;
+    Ok(attempts)
+}
+
+pub(super) fn holder(work: &Work) -> LockHolder {
+    LockHolder {
+        pull: work.pull.id.clone(),
+        title: work.pull.title.clone(),
+        url: work.pull.url.clone(),
+        user: work.command.user.clone(),
+        since: Timestamp::now(),
+    }
+}
+
+/// Stored plan files that no record names any more.
+pub(crate) async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
+    for path in plans.iter().filter_map(|plan| plan.path.as_ref()) {
+        let _ = tokio::fs::remove_file(ctx.settings.data_dir.join(path)).await;
+    }
+}
+
+/// What the projects of one plan share.
+struct PlanRun<'a> {
+    ctx: &'a Context,
+    work: &'a Work,
+    prepared: &'a Prepared,
+    facts: &'a PullFacts,
+    remarks: &'a Mutex<Vec<String>>,
+}
+
+impl PlanRun<'_> {
+    /// Group after group; within one, at the same time where the configuration says so.
+    async fn groups(&self, schedule: Schedule, attempts: Vec<(ProjectId, LockAttempt)>) -> Result<Vec<JobOutcome>> {
+        let mut outcomes: Vec<JobOutcome> = Vec::new();
+        let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
+        for group in &schedule.groups {
+            let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
+            if schedule.abort_on_execution_order_fail && failed {
+                let skip = |config| job::refused(self.work, config, Outcome::Failed(Failure::EarlierGroupFailed));
+                for outcome in group.iter().map(skip) {
+                    outcomes.push(self.record_failure(outcome).await?);
+                }
+                continue;
+            }
+            let jobs = group.iter().map(|config| {
+                let attempt = attempts.iter().find(|(id, _)| *id == config.id).map(|(_, attempt)| attempt.clone());
+                self.project(config, attempt.unwrap_or(LockAttempt::Acquired { new: false }))
+            });
+            let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(at_once).collect().await;
+            for result in results {
+                outcomes.push(result?);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    async fn project(&self, config: &ProjectConfig, attempt: LockAttempt) -> Result<JobOutcome> {
+        if self.work.cancel.token.is_cancelled() {
+            let outcome = Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() });
+            return self.record_failure(job::refused(self.work, config, outcome)).await;
+        }
+        if let LockAttempt::HeldBy(holder) = attempt {
+            let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
+            return self.record_failure(outcome).await;
+        }
+        let _permit = self.ctx.admission.acquire().await.context("admission is closed")?;
+        let begun = Job::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
+        let Ok(mut job) = begun else { anyhow::bail!("a plan was not allowed to begin") };
+        let made = match self.make(&mut job, config).await {
+            Ok(made) => made,
+            Err(stop) => Err(job::stop_outcome(self.work, stop)?),
+        };
+        let (outcome, plan) = match made {
+            Ok((planned, plan)) => (Outcome::Planned(planned), Some(plan)),
+            Err(outcome) => (outcome, None),
+        };
+        let outcome = job.outcome(outcome);
+        let status = self.status(config, &outcome);
+        let pull = self.work.pull.id.clone();
+        job.end(outcome, move |tx, record| {
+            match plan {
+                Some(mut plan) => {
+                    plan.job.clone_from(&record.id);
+                    tx.put_plan(&plan)?;
+                }
+                None => {
+                    tx.unlock_project(&pull.repo, &status.project, &pull)?;
+                }
+            }
+            tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status })
+        })
+        .await
+    }
+
+    /// Records a project that did not get as far as a job; a lock that it took is freed.
+    async fn record_failure(&self, outcome: JobOutcome) -> Result<JobOutcome> {
+        let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
+        let project = outcome.project.clone();
+        job::record_refusal(self.ctx, self.work, outcome, move |tx| {
+            tx.unlock_project(&pull.repo, &project, &pull)?;
+            let state = ProjectState::PlanErrored;
+            let status =
+                ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
+            tx.put_project_status(&pull, &status)
+        })
+        .await
+    }
+
+    fn status(&self, config: &ProjectConfig, outcome: &JobOutcome) -> ProjectStatus {
+        let (state, summary) = match &outcome.outcome {
+            Outcome::Planned(planned) if planned.summary.no_changes => {
+                (ProjectState::PlannedNoChanges, Some(planned.summary))
+            }
+            Outcome::Planned(planned) => (ProjectState::Planned, Some(planned.summary)),
+            _ => (ProjectState::PlanErrored, None),
+        };
+        let head = self.work.pull.head.commit.clone();
+        ProjectStatus { project: config.id.clone(), state, head, summary, job: None, updated: Timestamp::now() }
+    }
+
+    /// Makes the plan. The inner error is an outcome that a rule or a step decided.
+    async fn make(
+        &self,
+        job: &mut Job<'_>,
+        config: &ProjectConfig,
+    ) -> Result<Result<(Planned, PlanRecord), Outcome>, Stop> {
+        let (ctx, work) = (self.ctx, self.work);
+        let tree = job::tree(ctx, work, self.prepared, config, &self.prepared.fetched).await?;
+        let dir = match project_dir(&tree.root, &config.id.dir) {
+            Ok(dir) => dir,
+            Err(fault) => return Ok(Err(Outcome::Errored(fault))),
+        };
+        let wanted = &config.plan_requirements;
+        let (checks, remarks) =
+            requirements::check(ctx, work, config, wanted, self.facts, self.prepared, None).await?;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
+        if checks.iter().any(|check| !check.met) {
+            return Ok(Err(Outcome::Failed(Failure::Requirements(checks))));
+        }
+        let _directory = ctx.directories.lock(&dir).await;
+        let tool = match job.tool(config, &tree).await {
+            Ok(tool) => tool,
+            Err(outcome) => return Ok(Err(outcome)),
+        };
+        let plan_file = dir.join(job::plan_file_name(&config.id));
+        let _ = tokio::fs::remove_file(&plan_file).await;
+        let files = environment::Files { dir: &dir, plan: &plan_file };
+        let mut stage = Stage {
+            ctx,
+            work,
+            config,
+            command: CommandName::Plan,
+            root: &tree.root,
+            dir: dir.clone(),
+            tool: &tool,
+            log: &job.log,
+            plan_file: &plan_file,
+            facts: self.facts,
+            env: environment::for_steps(ctx, work, config, &tool, &files),
+            shown: Vec::new(),
+        };
+        if let Err(broken) = stage.run(&config.workflow.plan).await {
+            return Ok(Err(broken.outcome(work)));
+        }
+        let output = stage.shown.join("\n");
+        let record = self.record(config, &tree.base, &tool, &plan_file, &output).await;
+        Ok(record.map(|record| (self.planned(&record, output), record)).map_err(Outcome::Errored))
+    }
+
+    fn planned(&self, record: &PlanRecord, output: String) -> Planned {
+        Planned {
+            summary: record.summary,
+            resources: plan_resources(&output),
+            output,
+            saved: record.path.is_some(),
+            merged_again: false,
+            extra_args: self.work.command.extra_args.clone(),
+            base_commit: Some(record.base.clone()),
+        }
+    }
+
+    /// Binds the plan file to all that it was made of, and keeps a copy outside of the tree.
+    async fn record(
+        &self,
+        config: &ProjectConfig,
+        base: &str,
+        tool: &Tool,
+        plan_file: &Path,
+        output: &str,
+    ) -> Result<PlanRecord, Fault> {
+        let id = random_id();
+        let builtin = config.workflow.plan.iter().any(|step| matches!(step, Step::Plan { .. }));
+        let kept = PathBuf::from("plans").join(format!("{id}.tfplan"));
+        let (from, to) = (plan_file.to_owned(), self.ctx.settings.data_dir.join(&kept));
+        let stored = tokio::task::spawn_blocking(move || keep_plan_file(&from, &to)).await;
+        let stored = stored.map_err(anyhow::Error::from).and_then(|stored| stored).map_err(|error| Fault {
+            reason: Reason::Internal,
+            message: format!("The plan file could not be kept: {error:#}"),
+            output: String::new(),
+        })?;
+        if stored.is_none() && builtin {
+            return Err(Fault {
+                reason: Reason::Plan,
+                message: "The workflow's plan stage has the built-in `plan` step, but left no plan file".into(),
+                output: output.to_owned(),
+            });
+        }
+        Ok(PlanRecord {
+            id,
+            pull: self.work.pull.id.clone(),
+            project: config.id.clone(),
+            head: self.work.pull.head.commit.clone(),
+            base: base.to_owned(),
+            config_digest: config.digest(),
+            tool: tool.to_string(),
+            path: stored.is_some().then(|| kept.to_string_lossy().into_owned()),
+            sha256: stored,
+            summary: plan_summary(output).unwrap_or_default(),
+            made: Timestamp::now(),
+            job: String::new(),
+            consumed_by: None,
+        })
+    }
+}
+
+/// Copies the plan file and hashes it; absent when there is none.
+fn keep_plan_file(from: &Path, to: &Path) -> Result<Option<String>> {
+    let bytes = match std::fs::read(from) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).context("reading the plan file"),
+    };
+    if let Some(dir) = to.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    write_private(to, &bytes)?;
+    Ok(Some(hex::encode(Sha256::digest(&bytes))))
+}
+
+/// Plans hold secrets in plain text: nobody else may read them.
+pub(super) fn write_private(to: &Path, bytes: &[u8]) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
+    file.write_all(bytes)?;
+    file.sync_data().with_context(|| format!("writing {}", to.display()))
+}
+
+/// The project's directory in a tree, or why it cannot be used.
+pub(super) fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, Fault> {
+    let fault = |message: String| Fault { reason: Reason::Config, message, output: String::new() };
+    let missing = || fault(format!("The directory `{dir}` does not exist at this commit. Was it deleted or renamed?"));
+    if std::fs::symlink_metadata(root.join(dir)).is_err() {
+        return Err(missing());
+    }
+    let path = inside(root, dir).map_err(|error| fault(format!("The directory `{dir}` cannot be used: {error:#}")))?;
+    if path.is_dir() { Ok(path) } else { Err(missing()) }
+}

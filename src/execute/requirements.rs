@@ -1,0 +1,180 @@
+//! Requirements: approved, mergeable, undiverged. Each is met, or says why not.
+
+use super::prepare::{self, Prepared};
+use super::{Context, Work};
+use crate::checkout::disk::DiskTree;
+use crate::config::{ProjectConfig, Requirement};
+use crate::domain::outcome::RequirementCheck;
+use crate::schedule::{self, Facts};
+use crate::vcs::{HostError, Mergeability, Review, Verdict};
+use anyhow::{Result, anyhow};
+use tokio::sync::OnceCell;
+
+/// What the host says about the pull request, asked at most once per command and only when somebody wants to know.
+#[derive(Default)]
+pub(super) struct PullFacts {
+    reviews: OnceCell<Vec<Review>>,
+    mergeability: OnceCell<Mergeability>,
+}
+
+impl PullFacts {
+    /// Whether the pull request is approved, and what was seen.
+    pub(super) async fn approved(&self, ctx: &Context, work: &Work) -> Result<Approval, HostError> {
+        let reviews = self.reviews.get_or_try_init(|| ctx.host.reviews(&work.pull)).await?;
+        Ok(approval(reviews, &work.pull.author, &work.pull.head.commit, ctx.settings.approval_of_head))
+    }
+
+    /// Whether the host would let it be merged.
+    pub(super) async fn mergeable(&self, ctx: &Context, work: &Work) -> Result<&Mergeability, HostError> {
+        self.mergeability.get_or_try_init(|| ctx.host.mergeability(&work.pull)).await
+    }
+}
+
+/// Reviews, judged.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Approval {
+    pub(super) met: bool,
+    pub(super) detail: String,
+    /// A remark when all that counts was given for an earlier head.
+    pub(super) remark: Option<String>,
+}
+
+/// The latest review of each person with write access; requested changes block; the author's own never counts.
+fn approval(reviews: &[Review], author: &str, head: &str, of_head: bool) -> Approval {
+    let own = |review: &&Review| review.user.eq_ignore_ascii_case(author);
+    let counted = || reviews.iter().filter(|review| review.can_write && !own(review));
+    let blocking: Vec<&str> =
+        counted().filter(|r| r.verdict == Verdict::ChangesRequested).map(|r| r.user.as_str()).collect();
+    let approving: Vec<&Review> = counted().filter(|r| r.verdict == Verdict::Approved).collect();
+    let current = approving.iter().filter(|review| review.commit == head).count();
+    let names = |list: &[&Review]| list.iter().map(|r| r.user.as_str()).collect::<Vec<_>>().join(", ");
+    if !blocking.is_empty() {
+        return Approval { met: false, detail: format!("{} requested changes", blocking.join(", ")), remark: None };
+    }
+    let usable = if of_head { current } else { approving.len() };
+    if usable == 0 {
+        let mut detail = "0 of 1 review".to_owned();
+        if !approving.is_empty() {
+            detail += &format!("; the approval of {} is of an earlier head", names(&approving));
+        }
+        if reviews.iter().any(|review| own(&review)) {
+            detail += &format!("; {author}'s review does not count as they are the author");
+        }
+        let outsiders = reviews.iter().filter(|r| !r.can_write && r.verdict == Verdict::Approved);
+        let outsiders: Vec<&Review> = outsiders.collect();
+        if !outsiders.is_empty() {
+            detail += &format!("; no write access: {}", names(&outsiders));
+        }
+        return Approval { met: false, detail, remark: None };
+    }
+    let remark = (current == 0).then(|| {
+        let short = &approving[0].commit[..approving[0].commit.len().min(7)];
+        format!("The approval of {} is of an earlier head, {short}.", names(&approving))
+    });
+    Approval { met: true, detail: format!("approved by {}", names(&approving)), remark }
+}
+
+/// All requirements checked, and remarks for the reply. An error is the host's: no answer is not a yes.
+pub(super) async fn check(
+    ctx: &Context,
+    work: &Work,
+    config: &ProjectConfig,
+    wanted: &[Requirement],
+    facts: &PullFacts,
+    prepared: &Prepared,
+    planned_base: Option<&str>,
+) -> Result<(Vec<RequirementCheck>, Vec<String>)> {
+    let (mut checks, mut remarks) = (Vec::new(), Vec::new());
+    for requirement in wanted {
+        let (name, met, detail) = match requirement {
+            Requirement::Approved => {
+                let approval = facts.approved(ctx, work).await?;
+                remarks.extend(approval.remark);
+                ("approved", approval.met, approval.detail)
+            }
+            Requirement::Mergeable => {
+                let found = facts.mergeable(ctx, work).await?;
+                ("mergeable", found.mergeable, found.detail.clone())
+            }
+            Requirement::Undiverged => {
+                let (met, detail) = undiverged(ctx, work, config, prepared, planned_base).await?;
+                ("undiverged", met, detail)
+            }
+        };
+        checks.push(RequirementCheck { name: name.into(), met, detail });
+    }
+    Ok((checks, remarks))
+}
+
+/// Whether the base branch has not changed what this project is made of. An apply looks from the base that was planned on.
+async fn undiverged(
+    ctx: &Context,
+    work: &Work,
+    config: &ProjectConfig,
+    prepared: &Prepared,
+    planned_base: Option<&str>,
+) -> Result<(bool, String)> {
+    let branch = &work.pull.base.branch;
+    let changed = ctx.checkouts.diverged_files(&work.pull, &prepared.fetched, planned_base).await?;
+    if changed.is_empty() {
+        return Ok((true, format!("`{branch}` has not moved")));
+    }
+    let (rules, options, project) = (work.rules.clone(), prepare::options(ctx), config.clone());
+    let root = prepared.tree.root.clone();
+    let files = changed.clone();
+    let touched = tokio::task::spawn_blocking(move || {
+        let tree = DiskTree::new(&root);
+        let facts = Facts { rules: &rules, repo_config: None, modified: &files, tree: &tree, options: &options };
+        schedule::touched_by(&project, &files, &facts)
+    })
+    .await
+    .map_err(|error| anyhow!(error).context("comparing the base branch"))?;
+    if touched {
+        let shown: Vec<String> = changed.iter().take(3).map(|file| format!("`{file}`")).collect();
+        let more = if changed.len() > 3 { format!(" and {} more", changed.len() - 3) } else { String::new() };
+        return Ok((
+            false,
+            format!("`{branch}` has moved and changed {}{more}: rebase or merge it, then plan again", shown.join(", ")),
+        ));
+    }
+    Ok((true, format!("`{branch}` has moved, but not in files of this project")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn review(user: &str, verdict: Verdict, commit: &str) -> Review {
+        Review { user: user.into(), can_write: true, verdict, commit: commit.into() }
+    }
+
+    #[test]
+    fn requested_changes_block_although_somebody_approved() {
+        let found = approval(
+            &[review("bob", Verdict::Approved, "h"), review("eve", Verdict::ChangesRequested, "h")],
+            "alice",
+            "h",
+            false,
+        );
+        assert_eq!((found.met, found.detail.as_str()), (false, "eve requested changes"));
+    }
+
+    #[test]
+    fn the_authors_own_and_outsiders_never_count() {
+        let mut outsider = review("mallory", Verdict::Approved, "h");
+        outsider.can_write = false;
+        let found = approval(&[review("Alice", Verdict::Approved, "h"), outsider], "alice", "h", false);
+        assert!(!found.met);
+        assert!(found.detail.contains("alice's review does not count"), "{}", found.detail);
+        assert!(found.detail.contains("no write access: mallory"), "{}", found.detail);
+    }
+
+    #[test]
+    fn an_approval_of_an_earlier_head_is_remarked_and_refused_when_strict() {
+        let reviews = [review("bob", Verdict::Approved, "0123456789")];
+        let loose = approval(&reviews, "alice", "h", false);
+        assert!(loose.met && loose.remark.is_some_and(|text| text.contains("0123456")));
+        let strict = approval(&reviews, "alice", "h", true);
+        assert!(!strict.met && strict.detail.contains("earlier head"));
+    }
+}

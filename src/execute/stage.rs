@@ -1,0 +1,207 @@
+//! Runs the steps of one stage of a workflow, in order, until one breaks. Each step kind is in [`super::steps`].
+
+use super::environment::{self, Environment};
+use super::requirements::PullFacts;
+use super::{Context, Why, Work};
+use crate::config::ProjectConfig;
+use crate::config::workflow::{EnvValue, Step};
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
+use crate::process::{Finished, Invocation};
+use crate::store::logs::LogWriter;
+use crate::terraform::install::Tool;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Bytes of one step's output that are kept for the comment; the log has more.
+const OUTPUT_LIMIT: usize = 2 * 1024 * 1024;
+/// Between SIGINT and SIGKILL for what changes nothing.
+const GRACE: Duration = Duration::from_secs(10);
+/// The same for an apply: Terraform finishes the operations that run and saves the state.
+const APPLY_GRACE: Duration = Duration::from_secs(300);
+/// How long a shutdown waits for an interrupted apply; SIGTERM leaves ten seconds for everything.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(6);
+
+/// One stage on one project.
+pub(super) struct Stage<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) work: &'a Work,
+    pub(super) config: &'a ProjectConfig,
+    /// What the stage is for: it words errors, and decides how patient an interruption is.
+    pub(super) command: CommandName,
+    /// Root of the tree.
+    pub(super) root: &'a Path,
+    /// Project directory.
+    pub(super) dir: PathBuf,
+    pub(super) tool: &'a Tool,
+    pub(super) log: &'a LogWriter,
+    pub(super) plan_file: &'a Path,
+    pub(super) facts: &'a PullFacts,
+    /// Environment of the next step; `env` and `multienv` steps add to it.
+    pub(super) env: Environment,
+    /// Texts for the comment, in order.
+    pub(super) shown: Vec<String>,
+}
+
+/// A step that ends its stage.
+pub(super) enum Broken {
+    /// With an error.
+    Fault(Fault),
+    /// Because the command was stopped.
+    Stopped,
+    /// With a refusal, such as `-target` on apply.
+    Refused(Failure),
+}
+
+impl Broken {
+    /// As the job's outcome.
+    pub(super) fn outcome(self, work: &Work) -> Outcome {
+        match self {
+            Broken::Fault(fault) => Outcome::Errored(fault),
+            Broken::Refused(failure) => Outcome::Failed(failure),
+            Broken::Stopped => Outcome::Failed(Failure::Cancelled { by: work.cancel.by() }),
+        }
+    }
+}
+
+impl Stage<'_> {
+    /// Runs the steps; the texts for the comment are in `shown` afterwards.
+    pub(super) async fn run(&mut self, steps: &[Step]) -> Result<(), Broken> {
+        if steps.iter().any(|step| matches!(step, Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. })) {
+            self.tell_pull_facts().await;
+        }
+        for step in steps {
+            if self.work.cancel.token.is_cancelled() {
+                return Err(Broken::Stopped);
+            }
+            match step {
+                Step::Init { extra_args } => self.init(extra_args).await?,
+                Step::Plan { extra_args } => self.plan(extra_args).await?,
+                Step::Apply { extra_args } => self.apply(extra_args).await?,
+                Step::Show { extra_args } => self.show(extra_args).await?,
+                Step::Import { extra_args } => self.state_command(&["import"], extra_args).await?,
+                Step::StateRm { extra_args } => self.state_command(&["state", "rm"], extra_args).await?,
+                Step::Run { command, output } => self.run_step(command, output).await?,
+                Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
+                Step::Env { name, value: EnvValue::Command(command) } => {
+                    let finished = self.shell(command, false).await?;
+                    let value = finished.stdout.strip_suffix('\n').unwrap_or(&finished.stdout);
+                    environment::set(&mut self.env, name, value.strip_suffix('\r').unwrap_or(value));
+                }
+                Step::Multienv { command, show } => self.multienv(command, *show).await?,
+                Step::PolicyCheck { .. } => {
+                    return Err(self.fault(Reason::Config, "the `policy_check` step is not built yet", ""));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `ATLANTIS_PR_APPROVED` and `ATLANTIS_PR_MERGEABLE`, asked only where a step of the user's could read them.
+    async fn tell_pull_facts(&mut self) {
+        if !matches!(self.command, CommandName::Plan | CommandName::Apply) {
+            return;
+        }
+        let (approved, mergeable) = tokio::join!(
+            self.facts.approved(self.ctx, self.work),
+            self.facts.mergeable(self.ctx, self.work)
+        );
+        let approved = approved.is_ok_and(|approval| approval.met);
+        let mergeable = mergeable.is_ok_and(|found| found.mergeable);
+        environment::set(&mut self.env, "ATLANTIS_PR_APPROVED", approved.to_string());
+        environment::set(&mut self.env, "ATLANTIS_PR_MERGEABLE", mergeable.to_string());
+    }
+
+    /// The stage's own word for the marker.
+    pub(super) fn reason(&self) -> Reason {
+        match self.command {
+            CommandName::Apply => Reason::Apply,
+            CommandName::Plan => Reason::Plan,
+            _ => Reason::Internal,
+        }
+    }
+
+    /// An error with the output so far.
+    pub(super) fn fault(&self, reason: Reason, message: &str, output: &str) -> Broken {
+        let mut texts: Vec<&str> = self.shown.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        texts.push(output);
+        Broken::Fault(Fault { reason, message: message.to_owned(), output: texts.join("\n") })
+    }
+
+    /// Runs a program in the project's directory, its lines going to the job's log.
+    pub(super) async fn call(&self, what: &str, program: &Path, args: Vec<String>) -> Result<Finished, Broken> {
+        self.call_logged(what, program, args, true).await
+    }
+
+    pub(super) async fn call_logged(
+        &self,
+        what: &str,
+        program: &Path,
+        args: Vec<String>,
+        logged: bool,
+    ) -> Result<Finished, Broken> {
+        let began = Instant::now();
+        let applying = self.command == CommandName::Apply;
+        let invocation = Invocation {
+            timeout: self.ctx.settings.job_timeout,
+            grace: if applying { APPLY_GRACE } else { GRACE },
+            output_limit: OUTPUT_LIMIT,
+            run_as: self.ctx.settings.run_as_user,
+            ..Invocation::new(program, args, &self.dir, self.env.clone())
+        };
+        let sink = |line: &str| self.log.line(line);
+        let running = crate::process::run(
+            invocation,
+            &self.ctx.redactor,
+            &self.work.cancel.token,
+            logged.then_some(&sink as crate::process::LineSink<'_>),
+        );
+        let finished = tokio::select! {
+            finished = running => finished.map_err(|error| self.fault(self.reason(), &format!("{what}: {error:#}"), ""))?,
+            () = self.shutdown_deadline() => {
+                let message = format!("{what}: the server was told to stop; Terraform was interrupted, did not end within {} s and was killed. \
+                    Its state lock may be left behind: see it with a new plan, free it with `terraform force-unlock`", SHUTDOWN_GRACE.as_secs());
+                return Err(self.fault(Reason::Interrupted, &message, ""));
+            }
+        };
+        self.judge(what, finished, began)
+    }
+
+    /// Exit 0 is fine; everything else is worded.
+    fn judge(&self, what: &str, finished: Finished, began: Instant) -> Result<Finished, Broken> {
+        if finished.code == Some(0) && !finished.cancelled && !finished.timed_out {
+            return Ok(finished);
+        }
+        let ended = match (finished.code, finished.signal) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, Some(signal)) => format!("ended by signal {signal}"),
+            (None, None) => "ended in an unknown way".to_owned(),
+        };
+        let seconds = began.elapsed().as_secs();
+        let output = crate::terraform::summary::strip_ansi(&finished.output);
+        if finished.timed_out {
+            let message = format!("{what}: interrupted after {seconds} s, the limit set by --job-timeout ({ended})");
+            return Err(self.fault(Reason::Timeout, &message, &output));
+        }
+        if !finished.cancelled {
+            return Err(self.fault(self.reason(), &format!("{what}: {ended}"), &output));
+        }
+        if self.command != CommandName::Apply {
+            return Err(Broken::Stopped);
+        }
+        let by = self.work.cancel.by();
+        let message = format!(
+            "{what}: interrupted after {seconds} s by {by}; Terraform finished the operations that ran and stopped ({ended}). \
+             See what is left with a new plan"
+        );
+        Err(self.fault(Reason::Interrupted, &message, &output))
+    }
+
+    async fn shutdown_deadline(&self) {
+        self.work.cancel.token.cancelled().await;
+        if self.work.cancel.why() != Some(&Why::Shutdown) {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(SHUTDOWN_GRACE).await;
+    }
+}
