@@ -1,0 +1,41 @@
+# What people run by hand; `.ci/run` runs the same.
+
+# Everything that has to hold before a commit.
+check: lint test deny docs
+
+# Format and lints, warnings as errors.
+lint:
+    cargo fmt --check
+    cargo clippy --all-targets -- -D warnings
+
+test:
+    cargo test
+
+deny:
+    cargo deny check bans licenses sources
+
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+
+# Pull requests played against the release binary, judged from outside.
+conformance group="basic":
+    cargo build --release
+    "$(../shared/conformance/setup.sh)/bin/python" ../shared/conformance/run.py --kind tidelock --bin target/release/tidelock -j 2 --group {{group}} --strict-contract
+
+# What a kill loses. how: sigkill, sigterm10, none; disk: kept, lost
+chaos how="sigkill" disk="kept" trials="20":
+    cargo build --release
+    "$(../shared/conformance/setup.sh)/bin/python" ../shared/chaos/run.py --kind tidelock --bin target/release/tidelock --how {{how}} --disk {{disk}} --trials {{trials}} -j 2
+
+# Costs, measured from outside.
+perf measures="all":
+    cargo build --release
+    "$(../shared/conformance/setup.sh)/bin/python" ../shared/perf/run.py {{measures}} --kind tidelock --bin target/release/tidelock --work "${TMPDIR:-/tmp}/tidelock-perf"
+
+# `atlantis plan` deliveries at 1, 16 and 64 connections; the server is killed after the last 2xx and every one is counted again.
+bench-ack:
+    cargo bench --bench ack
+
+# The group commit against one commit each.
+bench-store:
+    cargo bench --bench store

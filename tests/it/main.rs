@@ -1,0 +1,3 @@
+//! Behaviour through the front door: a real server, real git, real Terraform, a fake host on the wire.
+
+mod tidy;

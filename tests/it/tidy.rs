@@ -1,0 +1,123 @@
+//! Holds the source against the house rules of ARCHITECTURE.md: who may import whom, sizes, first lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Top-level module → modules of ours that it may name. `app` may name all; nobody names `app`.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("domain", &[]),
+    ("process", &[]),
+    ("webhook", &["domain"]),
+    ("comment", &["domain"]),
+    ("config", &["domain"]),
+    ("vcs", &["domain"]),
+    ("sandbox", &["domain"]),
+    ("schedule", &["domain", "config"]),
+    ("terraform", &["domain", "process"]),
+    ("checkout", &["domain", "process", "schedule"]),
+    ("store", &["domain"]),
+    ("settings", &["domain", "checkout", "config", "process", "schedule"]),
+    ("reply", &["domain", "store", "vcs", "comment"]),
+    (
+        "execute",
+        &[
+            "domain", "config", "schedule", "terraform", "checkout", "process", "store", "vcs", "reply", "settings",
+        ],
+    ),
+    ("dispatch", &["domain", "comment", "webhook", "config", "execute", "store", "vcs", "reply", "settings"]),
+    ("web", &["domain", "webhook", "store", "dispatch"]),
+];
+/// Only these start children.
+const MAY_SPAWN: &[&str] = &["src/process.rs", "src/process/", "src/sandbox/git_http.rs"];
+/// Only these read the environment.
+const MAY_READ_ENVIRONMENT: &[&str] = &["src/settings.rs", "src/settings/", "src/main.rs"];
+/// Code lines of a file, without its tests.
+const MAX_LINES: usize = 450;
+
+fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// Path relative to the crate, and text without a test module at the end.
+fn files() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = Vec::new();
+    sources(&root.join("src"), &mut paths);
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("\n#[cfg(test)]").next().unwrap_or_default().to_owned();
+        (path.strip_prefix(root).unwrap().to_string_lossy().into_owned(), code)
+    };
+    paths.into_iter().map(read).filter(|(path, _)| !path.contains("/tests")).collect()
+}
+
+fn module_of(path: &str) -> String {
+    path.trim_start_matches("src/").split(['/', '.']).next().unwrap().to_owned()
+}
+
+#[test]
+fn modules_import_only_what_the_table_allows() {
+    let table: BTreeMap<&str, BTreeSet<&str>> =
+        MAY_IMPORT.iter().map(|(name, allowed)| (*name, allowed.iter().copied().collect())).collect();
+    let mut wrong = Vec::new();
+    for (path, code) in files() {
+        let module = module_of(&path);
+        if ["app", "main", "lib"].contains(&module.as_str()) {
+            continue;
+        }
+        let allowed = table.get(module.as_str()).unwrap_or_else(|| panic!("{module} is not in the table"));
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for (at, _) in line.match_indices("crate::") {
+                let name: String =
+                    line[at + 7..].chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+                if name != module && !name.is_empty() && !allowed.contains(name.as_str()) {
+                    wrong.push(format!("{path}: {module} must not name {name}: {}", line.trim()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn only_process_spawns_and_only_settings_read_the_environment() {
+    let mut wrong = Vec::new();
+    for (path, code) in files() {
+        let exempt = |list: &[&str]| list.iter().any(|prefix| path.starts_with(prefix));
+        if !exempt(MAY_SPAWN) && (code.contains("process::Command") || code.contains("Command::new(\"")) {
+            wrong.push(format!("{path} starts children"));
+        }
+        if !exempt(MAY_READ_ENVIRONMENT) && ["env::var", "env::vars", "env::args"].iter().any(|call| code.contains(call)) {
+            wrong.push(format!("{path} reads the environment"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_say_what_they_are_for_and_stay_short() {
+    let mut wrong = Vec::new();
+    for (path, code) in files() {
+        if !code.starts_with("//! ") {
+            wrong.push(format!("{path} does not begin with what it is for"));
+        }
+        let lines = code.lines().count();
+        if lines > MAX_LINES {
+            wrong.push(format!("{path} has {lines} lines, more than {MAX_LINES}"));
+        }
+        for word in ["todo!(", "unimplemented!(", "dbg!(", ".unwrap()", "FIXME"] {
+            if code.contains(word) {
+                wrong.push(format!("{path} has {word}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
