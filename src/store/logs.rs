@@ -144,9 +144,9 @@ impl LogWriter {
         for line in line.split('\n') {
             let mut rest = line;
             while rest.len() > LINE_LIMIT {
-                let (piece, more) = rest.split_at(rest.floor_char_boundary(LINE_LIMIT));
-                log.add(piece);
-                rest = more;
+                let end = (0..=LINE_LIMIT).rev().find(|&end| rest.is_char_boundary(end)).unwrap_or(LINE_LIMIT);
+                log.add(&rest[..end]);
+                rest = &rest[end..];
             }
             log.add(rest);
         }

@@ -173,8 +173,9 @@ impl Writer {
             }
             format!("the change could not be recorded and was undone: {error}")
         });
+        let durable = durable.as_ref().map_or_else(|reason| Err(reason.as_str()), |()| Ok(()));
         for answer in answers {
-            answer(durable.as_ref().map(|()| ()).map_err(String::as_str));
+            answer(durable);
         }
     }
 }
