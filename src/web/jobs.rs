@@ -19,6 +19,8 @@ use minijinja::Value;
 use serde::Serialize;
 use std::sync::Arc;
 
+#[cfg(test)]
+pub(super) use stream::log_events;
 pub(super) use stream::{MAX_STREAMS, stream};
 
 /// Most lines that the page shows; the first [`HEAD_LINES`] and the last ones. The download has all.
@@ -72,7 +74,8 @@ fn no_such_job() -> Problem {
     Problem::not_found("There is no such job, or it is so old that it was dropped.")
 }
 
-async fn find(store: &Store, id: &str) -> anyhow::Result<Option<(Job, Option<PullRequest>)>> {
+/// A job and its pull request.
+pub(super) async fn find(store: &Store, id: &str) -> anyhow::Result<Option<(Job, Option<PullRequest>)>> {
     let id = id.to_owned();
     store
         .read(move |view| {

@@ -20,7 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::error::RecvError;
 
 /// Most streams that are open at the same time.
-pub(in crate::web) const MAX_STREAMS: usize = 256;
+pub(in crate::web) const MAX_STREAMS: usize = 128;
 
 /// A comment is sent when nothing else was for this long, so that proxies keep the connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -153,26 +153,28 @@ impl Follower {
     }
 }
 
+/// All that a reader is sent, for tests.
+#[cfg(test)]
+pub(in crate::web) async fn log_events(logs: Logs, id: String, reader: LogReader, from: usize) -> String {
+    let body = Sse::new(Follower::new(logs, id, reader, from, None).events()).into_response().into_body();
+    let bytes = axum::body::to_bytes(body, 1 << 24).await.unwrap();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::to_bytes;
     use tokio::sync::broadcast;
 
-    fn follower(so_far: &str, lines: Option<broadcast::Receiver<String>>, from: usize) -> Follower {
+    async fn sent(so_far: &str, lines: Option<broadcast::Receiver<String>>, from: usize) -> String {
         let logs = Logs::new(std::path::Path::new("/nonexistent"));
-        let reader = LogReader { so_far: so_far.into(), lines };
-        Follower::new(logs, "0".repeat(32), reader, from, None)
+        log_events(logs, "0".repeat(32), LogReader { so_far: so_far.into(), lines }, from).await
     }
 
-    async fn sent(follower: Follower) -> String {
-        let body = Sse::new(follower.events()).into_response().into_body();
-        String::from_utf8(to_bytes(body, 1 << 20).await.unwrap().to_vec()).unwrap()
-    }
 
     #[tokio::test]
     async fn a_finished_log_is_sent_from_where_the_page_ends() {
-        let text = sent(follower("one\n\x1b[31mtwo\nthree\n", None, 2)).await;
+        let text = sent("one\n\x1b[31mtwo\nthree\n", None, 2).await;
         insta::assert_snapshot!(text, @r##"
     event: line
     id: 3
@@ -192,7 +194,7 @@ mod tests {
             tokio::task::yield_now().await;
             sender.send("three\nfour\n".to_owned()).unwrap();
         };
-        let (text, ()) = tokio::join!(sent(follower("one\n", Some(receiver), 0)), writer);
+        let (text, ()) = tokio::join!(sent("one\n", Some(receiver), 0), writer);
         let ids: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
         assert_eq!(ids, ["1", "2", "3", "4"]);
         assert!(text.trim_end().ends_with("event: end\ndata: 4"), "{text}");
