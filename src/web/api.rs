@@ -1,1 +1,157 @@
-//! Stub.
+//! Answers for machines: probes, `/status`, and `/api/locks` in Atlantis' shape.
+
+use super::Site;
+use super::answer::{Problem, typed};
+use crate::domain::state::ProjectLock;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time that state may take to answer a readiness probe.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The process answers; nothing else is looked at.
+pub(super) async fn healthz() -> Response {
+    typed("application/json", r#"{"status":"ok"}"#)
+}
+
+/// State is open and answers, and no shutdown has begun.
+pub(super) async fn readyz(State(site): State<Arc<Site>>) -> Response {
+    let Ok(ready) = site.ready() else { return unready("starting: state is not open yet") };
+    if ready.dispatch.draining() {
+        return unready("shutting down");
+    }
+    let question = ready.store.read(|view| view.apply_lock().map(|_| ()));
+    match tokio::time::timeout(READY_TIMEOUT, question).await {
+        Ok(Ok(())) => typed("application/json", r#"{"status":"ok"}"#),
+        Ok(Err(error)) => {
+            tracing::error!("readiness: {error:#}");
+            unready("state does not answer")
+        }
+        Err(_) => unready("state does not answer in time"),
+    }
+}
+
+fn unready(error: &'static str) -> Response {
+    let body = axum::Json(serde_json::json!({ "status": "error", "error": error }));
+    (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+}
+
+#[derive(Serialize)]
+struct Status {
+    shutting_down: bool,
+    in_progress_operations: usize,
+    version: &'static str,
+    role: &'static str,
+}
+
+/// Open to everyone, so it says nothing about repositories or people.
+pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
+    let version = super::pages::VERSION;
+    let status = match site.ready() {
+        Err(_) => Status { shutting_down: false, in_progress_operations: 0, version, role: "starting" },
+        Ok(ready) => {
+            let draining = ready.dispatch.draining();
+            let role = if draining { "draining" } else { "leading" };
+            Status { shutting_down: draining, in_progress_operations: ready.dispatch.in_progress(), version, role }
+        }
+    };
+    axum::Json(status).into_response()
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Locks {
+    /// `null` when there is none, as Go writes an empty slice.
+    locks: Option<Vec<Lock>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Lock {
+    name: String,
+    project_name: String,
+    project_repo: String,
+    project_repo_path: String,
+    #[serde(rename = "PullID")]
+    pull_id: String,
+    #[serde(rename = "PullURL")]
+    pull_url: String,
+    user: String,
+    workspace: String,
+    time: String,
+}
+
+impl From<ProjectLock> for Lock {
+    fn from(lock: ProjectLock) -> Lock {
+        Lock {
+            name: lock.key(),
+            project_name: lock.project.name.unwrap_or_default(),
+            project_repo: lock.repo.full_name(),
+            project_repo_path: lock.project.dir,
+            pull_id: lock.holder.pull.number.to_string(),
+            pull_url: lock.holder.url,
+            user: lock.holder.user,
+            workspace: lock.project.workspace,
+            time: lock.holder.since.to_string(),
+        }
+    }
+}
+
+fn answer(locks: Vec<ProjectLock>) -> Locks {
+    Locks { locks: (!locks.is_empty()).then(|| locks.into_iter().map(Lock::from).collect()) }
+}
+
+/// All project locks.
+pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, Problem> {
+    let locks = site.ready()?.store.read(|view| view.locks()).await?;
+    Ok(axum::Json(answer(locks)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::web::preview_tests::lock;
+    use insta::assert_snapshot;
+
+    #[test]
+    fn locks_have_the_shape_that_atlantis_gives_them() {
+        let locks = vec![lock("network", "infra/network", "prod", 41), {
+            let mut unnamed = lock("", ".", "default", 7);
+            unnamed.project.name = None;
+            unnamed
+        }];
+        assert_snapshot!(serde_json::to_string_pretty(&answer(locks)).unwrap(), @r##"
+    {
+      "Locks": [
+        {
+          "Name": "acme/infra/infra/network/prod/network",
+          "ProjectName": "network",
+          "ProjectRepo": "acme/infra",
+          "ProjectRepoPath": "infra/network",
+          "PullID": "41",
+          "PullURL": "https://github.com/acme/infra/pull/41",
+          "User": "alice",
+          "Workspace": "prod",
+          "Time": "2026-08-24T09:55:00Z"
+        },
+        {
+          "Name": "acme/infra/./default/",
+          "ProjectName": "",
+          "ProjectRepo": "acme/infra",
+          "ProjectRepoPath": ".",
+          "PullID": "7",
+          "PullURL": "https://github.com/acme/infra/pull/7",
+          "User": "alice",
+          "Workspace": "default",
+          "Time": "2026-08-24T09:55:00Z"
+        }
+      ]
+    }
+    "##);
+        assert_eq!(serde_json::to_string(&answer(Vec::new())).unwrap(), r#"{"Locks":null}"#);
+    }
+}

@@ -1,0 +1,189 @@
+//! What every answer of a page or the API has in common: security headers, a request id, and one look for all that goes wrong.
+
+use super::access::{Refusal, Who};
+use super::{Site, header_value};
+use axum::body::Body;
+use axum::response::{IntoResponse, Redirect, Response};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use minijinja::context;
+use std::sync::Arc;
+
+/// Nothing but what comes from us; no inline script or style, no frame around us.
+pub(super) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+     img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// Seconds after which to ask again while state is being opened.
+pub(super) const RETRY_SECONDS: u32 = 2;
+
+/// Deepest path for which a page's links are made relative; beyond, nothing of ours lives.
+const MAX_DEPTH: usize = 16;
+
+/// One request, as far as its answer's form depends on it.
+#[derive(Debug, Clone)]
+pub(super) struct Visit {
+    /// Who asks, for the audit log.
+    pub(super) name: String,
+    /// A browser that shows what we answer, as opposed to a script.
+    pub(super) browser: bool,
+    /// Way back to `/` from here, relative, so that pages work under any path a proxy puts them.
+    pub(super) root: String,
+    who: Who,
+    id: String,
+}
+
+impl Visit {
+    pub(super) fn new(path: &str, headers: &HeaderMap, who: Who, id: String) -> Visit {
+        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let depth = path.matches('/').count().saturating_sub(1).min(MAX_DEPTH);
+        let root = if depth == 0 { "./".into() } else { "../".repeat(depth) };
+        Visit { name: String::new(), browser: accept.contains("text/html"), root, who, id }
+    }
+
+    /// The answer to a change that was made: text for scripts; browsers go back to the dashboard, which shows `notice`.
+    pub(super) fn done(&self, notice: &str, text: String) -> Response {
+        if self.browser {
+            Redirect::to(&format!("{}?notice={notice}", self.root)).into_response()
+        } else {
+            text.into_response()
+        }
+    }
+}
+
+/// Something that went wrong or is refused; `dress` makes a page, a text or JSON of it.
+#[derive(Debug, Clone)]
+pub(super) struct Problem {
+    status: StatusCode,
+    title: &'static str,
+    text: String,
+    /// What to do next: flags or commands.
+    next: Vec<String>,
+    /// A job to look at.
+    job: Option<String>,
+    /// Ask the browser for user name and password.
+    challenge: bool,
+    /// For the log only.
+    cause: Option<Arc<anyhow::Error>>,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Problem {
+        Problem { status, title, text: text.into(), next: Vec::new(), job: None, challenge: false, cause: None }
+    }
+
+    pub(super) fn not_found(text: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, "Not found", text)
+    }
+
+    pub(super) fn starting() -> Problem {
+        let text = "Tidelock is starting: it opens its state. This page looks again by itself.";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", text)
+    }
+
+    pub(super) fn with_job(mut self, job: String) -> Problem {
+        self.job = Some(job);
+        self
+    }
+
+    pub(super) fn refused(refusal: Refusal) -> Problem {
+        match refusal {
+            Refusal::Login => {
+                let text = "User name or password is missing or wrong.";
+                Problem { challenge: true, ..Problem::new(StatusCode::UNAUTHORIZED, "Login needed", text) }
+            }
+            Refusal::WrongToken => Problem::new(
+                StatusCode::UNAUTHORIZED,
+                "Wrong token",
+                "X-Atlantis-Token is not the server's api-secret.",
+            ),
+            Refusal::OtherOrigin => Problem::new(
+                StatusCode::FORBIDDEN,
+                "Asked for by another site",
+                "A page of another site asked for this change, so nothing was changed. Use the buttons of these pages; \
+                 behind a proxy, --atlantis-url must be the address that people see.",
+            ),
+            Refusal::NotLoopback => {
+                let text = "No login is configured, so pages and API are only for a browser on the server's own machine. \
+                            Start the server with one of these to open them:";
+                let login = "--web-basic-auth --web-username=NAME --web-password=PASSWORD".into();
+                let next = vec![login, "--allow-unauthenticated-pages".into()];
+                Problem { next, ..Problem::new(StatusCode::FORBIDDEN, "Pages are closed", text) }
+            }
+        }
+    }
+}
+
+impl From<anyhow::Error> for Problem {
+    fn from(error: anyhow::Error) -> Problem {
+        let text = "The server could not do this. Its log says why, under the request id of this answer.";
+        let mut problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "Something broke", text);
+        problem.cause = Some(Arc::new(error));
+        problem
+    }
+}
+
+impl IntoResponse for Problem {
+    /// An empty answer that carries the problem to `dress`.
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Gives an answer its headers, and a problem its words.
+pub(super) fn dress(site: &Site, visit: &Visit, mut response: Response) -> Response {
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        if let Some(cause) = &problem.cause {
+            tracing::error!(request = visit.id, "answering a request: {cause:#}");
+        }
+        response = word(site, visit, &problem);
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.insert("x-request-id", header_value(&visit.id));
+    if !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+fn word(site: &Site, visit: &Visit, problem: &Problem) -> Response {
+    let starting = problem.status == StatusCode::SERVICE_UNAVAILABLE;
+    let mut response = if visit.who == Who::Api {
+        axum::Json(serde_json::json!({ "error": plain(problem) })).into_response()
+    } else if visit.browser {
+        let Problem { status, title, text, next, job, .. } = problem;
+        let code = status.as_u16();
+        let refresh = starting.then_some(RETRY_SECONDS);
+        let facts = context! { title => *title, text, next, job, code, refresh, request => &visit.id };
+        site.pages.render("problem.html", &visit.root, facts).unwrap_or_else(|_| plain(problem).into_response())
+    } else {
+        plain(problem).into_response()
+    };
+    *response.status_mut() = problem.status;
+    if starting {
+        response.headers_mut().insert(header::RETRY_AFTER, RETRY_SECONDS.into());
+    }
+    if problem.challenge {
+        let challenge = HeaderValue::from_static("Basic realm=\"restricted\", charset=\"UTF-8\"");
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+/// The problem as one text, with what to do next.
+fn plain(problem: &Problem) -> String {
+    let mut text = problem.text.clone();
+    for next in &problem.next {
+        text.push_str("\n  ");
+        text.push_str(next);
+    }
+    text
+}
+
+/// An answer with this body and content type.
+pub(super) fn typed(content_type: &'static str, body: impl Into<Body>) -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body.into()).into_response()
+}

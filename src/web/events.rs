@@ -1,0 +1,72 @@
+//! `POST /events`: deliveries of VCS hosts. This path carries load, so nothing stands before it but the bounded read of its body.
+
+use super::Site;
+use super::answer::RETRY_SECONDS;
+use crate::webhook;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, StatusCode, header};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time that a delivery may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bodies up to this many bytes are read at once; larger ones, and those that do not tell their size, wait for a permit.
+const SMALL_BODY: usize = 1024 * 1024;
+
+/// How many large bodies are read at the same time: together with [`webhook::MAX_BODY`] it bounds what unsigned bytes cost.
+pub(super) const MAX_LARGE_BODIES: usize = 4;
+
+/// Verifies a delivery, hands it to dispatch and answers what dispatch says.
+pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> Response {
+    let Some(ready) = site.state.ready.borrow().clone() else {
+        return retry("starting: state is not open yet");
+    };
+    let (parts, body) = request.into_parts();
+    let announced = content_length(&parts.headers);
+    if announced.is_some_and(|length| length > webhook::MAX_BODY) {
+        return too_large();
+    }
+    let read = async {
+        let _permit = match announced {
+            Some(length) if length <= SMALL_BODY => None,
+            _ => site.large_bodies.acquire().await.ok(),
+        };
+        to_bytes(body, webhook::MAX_BODY).await
+    };
+    let body = match tokio::time::timeout(BODY_TIMEOUT, read).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => return too_large(),
+        Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time").into_response(),
+    };
+    match webhook::receive(&parts.headers, &body, &site.state.secrets) {
+        Ok(event) => {
+            drop(body);
+            let answer = ready.dispatch.accept(event).await;
+            (status(answer.status), answer.text).into_response()
+        }
+        Err(rejection) => {
+            tracing::warn!(status = rejection.status, "delivery turned away: {}", rejection.message);
+            (status(rejection.status), rejection.message).into_response()
+        }
+    }
+}
+
+fn content_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn status(code: u16) -> StatusCode {
+    StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+fn too_large() -> Response {
+    let text = format!("the body is larger than {} bytes or broke off", webhook::MAX_BODY);
+    (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
+}
+
+fn retry(text: &'static str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, RETRY_SECONDS.to_string())], text).into_response()
+}

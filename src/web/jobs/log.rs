@@ -1,0 +1,229 @@
+//! A log as HTML: numbered lines with links, colours, the part of `init` folded once it is through.
+
+use super::ansi::{Span, Style};
+use super::{HEAD_LINES, MAX_PAGE_LINES};
+use std::fmt::Write;
+
+/// A log as it goes into the page.
+pub(super) struct Rendered {
+    /// Safe: everything of the log is escaped.
+    pub(super) html: String,
+    /// How many lines the log has.
+    pub(super) lines: usize,
+}
+
+/// The lines of a log; the same count everywhere, since links and the stream's ids are made of it.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let some = !text.is_empty();
+    text.split('\n').filter(move |_| some)
+}
+
+/// The log without any escape.
+pub(super) fn plain(text: &str) -> String {
+    let mut style = Style::default();
+    let mut plain = String::with_capacity(text.len());
+    for line in lines(text) {
+        style.spans(line).into_iter().for_each(|Span(_, text)| plain.push_str(&text));
+        plain.push('\n');
+    }
+    plain
+}
+
+/// The log as HTML.
+pub(super) fn render(text: &str) -> Rendered {
+    let all: Vec<&str> = lines(text).collect();
+    let fold = init_part(&all);
+    let hidden = if all.len() > MAX_PAGE_LINES { HEAD_LINES..HEAD_LINES + (all.len() - MAX_PAGE_LINES) } else { 0..0 };
+    let mut html = String::with_capacity(text.len() * 2);
+    let mut style = Style::default();
+    for (index, line) in all.iter().enumerate() {
+        let spans = style.spans(line);
+        if hidden.contains(&index) {
+            if index == hidden.start {
+                let _ = write!(
+                    html,
+                    "<p class=\"cut\">{} lines are not shown here; the download has them all.</p>",
+                    hidden.len()
+                );
+            }
+            continue;
+        }
+        if let Some(fold) = &fold
+            && index == fold.start
+            && fold.end <= HEAD_LINES
+        {
+            let _ = write!(html, "<details class=\"fold\"><summary>init, {} lines</summary>", fold.len());
+        }
+        put_line(&mut html, index + 1, &spans);
+        if fold.as_ref().is_some_and(|fold| index + 1 == fold.end && fold.end <= HEAD_LINES) {
+            html.push_str("</details>");
+        }
+    }
+    Rendered { html, lines: all.len() }
+}
+
+fn put_line(html: &mut String, number: usize, spans: &[Span]) {
+    let _ = write!(
+        html,
+        "<div class=\"l {}\" id=\"L{number}\"><a class=\"n\" href=\"#L{number}\" data-n=\"{number}\" tabindex=\"-1\" \
+         aria-label=\"line {number}\"></a><span class=\"t\">",
+        kind(spans)
+    );
+    for Span(classes, text) in spans {
+        if classes.is_empty() {
+            put_text(html, text);
+        } else {
+            let _ = write!(html, "<span class=\"{classes}\">");
+            put_text(html, text);
+            html.push_str("</span>");
+        }
+    }
+    html.push_str("</span></div>\n");
+}
+
+fn put_text(html: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '&' => html.push_str("&amp;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            c => html.push(c),
+        }
+    }
+}
+
+/// What a line without colours of its own is about, as a CSS class: parts of a plan, errors, warnings.
+pub(super) fn kind(spans: &[Span]) -> &'static str {
+    let [Span(classes, text)] = spans else { return "" };
+    if !classes.is_empty() {
+        return "";
+    }
+    let text = text.trim_start_matches(['│', '╷', '╵', '|', ' ']);
+    if text.starts_with("Error: ") || text.starts_with("Error ") {
+        return "err";
+    }
+    if text.starts_with("Warning: ") {
+        return "warn";
+    }
+    if text.starts_with("Plan: ") || text.starts_with("Apply complete!") || text.starts_with("No changes.") {
+        return "sum";
+    }
+    if text.starts_with("-/+ ") || text.starts_with("+/- ") {
+        return "del";
+    }
+    // `init` lists what it installs with dashes too: only what looks like a piece of a plan counts.
+    let of_plan = |rest: &str| {
+        rest.starts_with("resource ")
+            || rest.contains(" = ")
+            || rest.contains("-> null")
+            || rest.starts_with('"')
+            || rest.ends_with(['{', '[', '(', '}', ']', ')'])
+    };
+    match (text.get(..2), text.get(2..)) {
+        (Some("+ "), Some(rest)) if of_plan(rest) => "add",
+        (Some("- "), Some(rest)) if of_plan(rest) => "del",
+        (Some("~ "), Some(rest)) if of_plan(rest) => "chg",
+        _ => "",
+    }
+}
+
+/// The lines that `init` wrote, once it succeeded.
+fn init_part(lines: &[&str]) -> Option<std::ops::Range<usize>> {
+    let has = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
+    let begin = lines.iter().position(|line| {
+        has(
+            line,
+            &["Initializing the backend", "Initializing modules", "Initializing provider plugins", "Upgrading modules"],
+        )
+    })?;
+    let done = begin
+        + lines[begin..].iter().position(|line| {
+            has(line, &["Terraform has been successfully initialized", "OpenTofu has been successfully initialized"])
+        })?;
+    // Advice follows: three lines in two paragraphs, after an empty line.
+    let advice =
+        ["You may now begin working", "any changes that are required", "should now work.", "If you ever set or change"];
+    let more = ["rerun this command", "commands will detect it"];
+    let rest = lines[done + 1..].iter();
+    let length = rest.take_while(|line| line.trim().is_empty() || has(line, &advice) || has(line, &more)).count();
+    Some(begin..done + 1 + length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use insta::assert_snapshot;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines_are_counted_the_same_with_and_without_a_last_newline() {
+        for (text, count) in [("", 0), ("\n", 0), ("a", 1), ("a\n", 1), ("a\n\nb\n", 3), ("a\n\n", 2)] {
+            assert_eq!(lines(text).count(), count, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_escaped_numbered_and_coloured() {
+        assert_snapshot!(render("<b>&\"'\x1b[31mred").html, @r##"<div class="l " id="L1"><a class="n" href="#L1" data-n="1" tabindex="-1" aria-label="line 1"></a><span class="t">&lt;b&gt;&amp;&quot;&#39;<span class="c1">red</span></span></div>"##);
+    }
+
+    #[test]
+    fn plan_lines_are_told_from_lists() {
+        let vectors = [
+            ("  + resource \"null_resource\" \"a\" {", "add"),
+            ("      ~ name = \"a\" -> \"b\"", "chg"),
+            ("  - resource \"x\" \"y\" {", "del"),
+            ("-/+ resource \"x\" \"y\" {", "del"),
+            ("- Installing hashicorp/null v3.2.4...", ""),
+            ("- Finding latest version of hashicorp/null", ""),
+            ("│ Error: Invalid reference", "err"),
+            ("│ Warning: Deprecated", "warn"),
+            ("Plan: 1 to add, 0 to change, 0 to destroy.", "sum"),
+            ("ä", ""),
+        ];
+        for (line, expected) in vectors {
+            assert_eq!(kind(&Style::default().spans(line)), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn init_is_folded_only_when_it_is_through() {
+        let done = "Initializing the backend...\n- Installing x\n\nTerraform has been successfully initialized!\n\nYou may now begin working\n\nPlan: 1 to add\n";
+        let html = render(done).html;
+        assert!(html.starts_with("<details class=\"fold\"><summary>init, 7 lines</summary>"), "{html}");
+        assert!(html.contains("</details><div class=\"l sum\" id=\"L8\">"), "{html}");
+        assert!(!render("Initializing the backend...\n- Installing x\n").html.contains("<details"));
+    }
+
+    #[test]
+    fn a_huge_log_shows_its_beginning_and_its_end() {
+        let text: String = (1..=MAX_PAGE_LINES + 5).map(|n| format!("{n}\n")).collect();
+        let rendered = render(&text);
+        assert_eq!(rendered.lines, MAX_PAGE_LINES + 5);
+        assert!(rendered.html.contains("5 lines are not shown here"));
+        for (number, shown) in [(1, true), (HEAD_LINES, true), (HEAD_LINES + 1, false), (HEAD_LINES + 5, false)] {
+            assert_eq!(rendered.html.contains(&format!("id=\"L{number}\"")), shown, "{number}");
+        }
+        assert!(rendered.html.contains(&format!("id=\"L{}\"", MAX_PAGE_LINES + 5)));
+    }
+
+    #[test]
+    fn the_download_has_no_escapes() {
+        assert_eq!(plain("\x1b[1mPlan\x1b[0m\n50%\r100%\n\nend"), "Plan\n100%\n\nend\n");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_of_a_log_becomes_markup(text in "[<>&\"'a-c=/\n\x1b\\[m01;]{0,80}") {
+            let html = render(&text).html;
+            let allowed = regex::Regex::new(
+                r##"<div class="l [a-z]*" id="L\d+"><a class="n" href="#L\d+" data-n="\d+" tabindex="-1" aria-label="line \d+"></a><span class="t">|</?span( class="[a-z0-9 ]+")?>|</div>"##,
+            ).unwrap();
+            let rest = allowed.replace_all(&html, "");
+            prop_assert!(!rest.contains(['<', '>', '"', '\'']), "{rest}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Project locks one by one, and the apply lock: what is shown, and the changes that people make here.
+
+use super::answer::{Problem, Visit};
+use super::pages::{ProjectView, PullView, StatusView, When};
+use super::{Ready, Site};
+use crate::dispatch::Discard;
+use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus, lock_key};
+use crate::store::Store;
+use axum::Extension;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::StatusCode;
+use jiff::Timestamp;
+use serde::Serialize;
+use std::sync::Arc;
+use url::form_urlencoded;
+
+/// Longest form that is read, in bytes.
+const MAX_FORM: usize = 16 * 1024;
+
+/// Longest reason of an apply lock that is kept, in characters.
+const MAX_REASON: usize = 500;
+
+/// Address of a lock's page, relative to `/`.
+pub(super) fn lock_address(key: &str) -> String {
+    format!("lock?id={}", form_urlencoded::byte_serialize(key.as_bytes()).collect::<String>())
+}
+
+#[derive(Serialize)]
+pub(super) struct LockPage {
+    key: String,
+    project: ProjectView,
+    pull: PullView,
+    user: String,
+    since: When,
+    status: Option<StatusView>,
+    head: Option<String>,
+    /// Plans the project again and takes the lock again.
+    plan_again: String,
+}
+
+impl LockPage {
+    pub(super) fn new(
+        lock: &ProjectLock,
+        status: Option<&ProjectStatus>,
+        executable: &str,
+        now: Timestamp,
+    ) -> LockPage {
+        let project = &lock.project;
+        let target = match &project.name {
+            Some(name) => format!("-p {}", shell_word(name)),
+            None if project.workspace == "default" => format!("-d {}", shell_word(&project.dir)),
+            None => format!("-d {} -w {}", shell_word(&project.dir), shell_word(&project.workspace)),
+        };
+        LockPage {
+            key: lock.key(),
+            project: ProjectView::from(project),
+            pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
+            user: lock.holder.user.clone(),
+            since: When::new(lock.holder.since, now),
+            head: status.map(|status| status.head.chars().take(7).collect()),
+            status: status.map(StatusView::from),
+            plan_again: format!("{executable} plan {target}"),
+        }
+    }
+}
+
+/// A word as the comment parser reads it back.
+fn shell_word(text: &str) -> String {
+    shlex::try_quote(text).map_or_else(|_| text.to_owned(), |quoted| quoted.into_owned())
+}
+
+/// Fields of a request: query first, then a form in the body.
+struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    async fn of(request: Request) -> Result<Fields, Problem> {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let body = to_bytes(request.into_body(), MAX_FORM).await.map_err(|_| {
+            Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "Too large",
+                format!("The form is larger than {MAX_FORM} bytes."),
+            )
+        })?;
+        let pairs = form_urlencoded::parse(query.as_bytes()).chain(form_urlencoded::parse(&body));
+        Ok(Fields(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    /// The lock's key, which links may carry escaped once or, as Atlantis writes them, twice.
+    fn lock_keys(&self) -> Result<Vec<String>, Problem> {
+        let id = self.get("id").ok_or_else(|| {
+            Problem::new(StatusCode::BAD_REQUEST, "No lock named", "The address has no id=… that names a lock.")
+        })?;
+        let mut keys = vec![id.to_owned()];
+        if id.contains('%') {
+            keys.extend(form_urlencoded::parse(id.as_bytes()).next().map(|(key, _)| key.into_owned()));
+        }
+        Ok(keys)
+    }
+}
+
+/// The lock of one of these keys and the status of its project.
+pub(super) async fn find(
+    store: &Store,
+    keys: Vec<String>,
+) -> anyhow::Result<Option<(ProjectLock, Option<ProjectStatus>)>> {
+    store
+        .read(move |view| {
+            for key in keys {
+                if let Some(lock) = view.lock_by_key(&key)? {
+                    let statuses = view.project_statuses(&lock.holder.pull)?;
+                    let same = |status: &ProjectStatus| lock_key(&lock.repo, &status.project) == key;
+                    let status = statuses.into_iter().find(same);
+                    return Ok(Some((lock, status)));
+                }
+            }
+            Ok(None)
+        })
+        .await
+}
+
+/// The page of one lock.
+pub(super) async fn page(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let ready = site.ready()?;
+    let keys = Fields::of(request).await?.lock_keys()?;
+    let Some((lock, status)) = find(&ready.store, keys).await? else {
+        return Err(Problem::not_found(
+            "There is no such lock: it was released since, by a merge, a close or an unlock.",
+        ));
+    };
+    let view = LockPage::new(&lock, status.as_ref(), &site.state.executable_name, Timestamp::now());
+    Ok(site.pages.page("lock.html", &visit.root, &view)?)
+}
+
+/// Deletes a lock and its plan.
+pub(super) async fn delete(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let ready = site.ready()?;
+    let keys = Fields::of(request).await?.lock_keys()?;
+    for key in keys {
+        match ready.dispatch.discard_lock(&key, &visit.name).await? {
+            Discard::Absent => {}
+            Discard::Deleted(lock) => {
+                audit(&ready, &visit, "unlock", &key, &format!("deleted; {} had it", lock.holder.pull)).await?;
+                return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}")));
+            }
+            Discard::Applying { job } => {
+                audit(&ready, &visit, "unlock", &key, &format!("refused: job {job} applies")).await?;
+                let url = &site.state.url;
+                let text = format!(
+                    "An apply of this project runs, so its lock stays until that has ended: {url}/jobs/{job}. \
+                     To interrupt it, comment on its pull request: {} cancel --apply",
+                    site.state.executable_name
+                );
+                return Err(Problem::new(StatusCode::CONFLICT, "An apply runs", text).with_job(job));
+            }
+        }
+    }
+    Err(Problem::not_found("There is no such lock: it was released since, by a merge, a close or an unlock."))
+}
+
+/// Stops all applies until they are allowed again.
+pub(super) async fn stop_applies(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let ready = site.ready()?;
+    let fields = Fields::of(request).await?;
+    let printable = fields.get("reason").unwrap_or_default().chars().filter(|c| !c.is_control());
+    let reason: String = printable.take(MAX_REASON).collect();
+    let lock = ApplyLock { user: visit.name.clone(), reason: reason.trim().to_owned(), since: Timestamp::now() };
+    let text = format!("Apply Lock is acquired on {}", lock.since);
+    set_apply_lock(&ready.store, visit.name.clone(), Some(lock)).await?;
+    Ok(visit.done("applies-stopped", text))
+}
+
+/// Allows applies again.
+pub(super) async fn allow_applies(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+) -> Result<Response, Problem> {
+    set_apply_lock(&site.ready()?.store, visit.name.clone(), None).await?;
+    Ok(visit.done("applies-allowed", "Deleted apply lock".into()))
+}
+
+/// Sets or lifts the apply lock and says so in the audit log, both or neither.
+pub(super) async fn set_apply_lock(store: &Store, who: String, lock: Option<ApplyLock>) -> anyhow::Result<()> {
+    store
+        .write(move |tx| {
+            let (act, subject) = match &lock {
+                Some(lock) => ("apply lock", lock.reason.clone()),
+                None => ("apply unlock", String::new()),
+            };
+            tx.set_apply_lock(lock.as_ref())?;
+            tx.audit(&AuditEntry { at: Timestamp::now(), who, act: act.into(), subject, result: "done".into() })
+        })
+        .await
+}
+
+async fn audit(ready: &Ready, visit: &Visit, act: &str, subject: &str, result: &str) -> anyhow::Result<()> {
+    let (who, act, subject, result) = (visit.name.clone(), act.into(), subject.into(), result.into());
+    let entry = AuditEntry { at: Timestamp::now(), who, act, subject, result };
+    ready.store.write(move |tx| tx.audit(&entry)).await
+}

@@ -1,0 +1,274 @@
+//! Templates, and the words that all pages share: ages, durations, totals, links to pull requests.
+
+use super::answer::typed;
+use super::assets::Assets;
+use crate::domain::outcome::PlanSummary;
+use crate::domain::state::{JobState, ProjectState, ProjectStatus};
+use crate::domain::{ProjectId, PullId, PullRequest};
+use axum::response::Response;
+use jiff::Timestamp;
+use minijinja::value::Serde;
+use minijinja::{Environment, Value, context};
+use serde::Serialize;
+
+/// Version of this program.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+const TEMPLATES: [(&str, &str); 6] = [
+    ("base.html", include_str!("../../templates/pages/base.html")),
+    ("dashboard.html", include_str!("../../templates/pages/dashboard.html")),
+    ("job.html", include_str!("../../templates/pages/job.html")),
+    ("lock.html", include_str!("../../templates/pages/lock.html")),
+    ("parts.html", include_str!("../../templates/pages/parts.html")),
+    ("problem.html", include_str!("../../templates/pages/problem.html")),
+];
+
+/// The templates, ready to be rendered.
+pub(super) struct Pages {
+    environment: Environment<'static>,
+    pub(super) assets: Assets,
+}
+
+impl Pages {
+    pub(super) fn new() -> Pages {
+        let mut environment = Environment::new();
+        environment.set_loader(|name| {
+            Ok(TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned()))
+        });
+        Pages { environment, assets: Assets::new() }
+    }
+
+    /// The page as text. `root` is the way back to `/` from where the page is shown.
+    pub(super) fn html(&self, template: &str, root: &str, facts: Value) -> anyhow::Result<String> {
+        let Assets { style, script, icon } = &self.assets;
+        let ours = |text: &str| Value::from_safe_string(text.to_owned());
+        let (root, style, script, icon) = (ours(root), ours(&style.name), ours(&script.name), ours(&icon.name));
+        let site = context! { root, style, script, icon, version => VERSION };
+        Ok(self.environment.get_template(template)?.render(context! { site, ..facts })?)
+    }
+
+    /// The page as an answer; templates know `view` as `page`.
+    pub(super) fn page(&self, template: &str, root: &str, view: &impl Serialize) -> anyhow::Result<Response> {
+        self.render(template, root, context! { page => Value::from(Serde(view)) })
+    }
+
+    /// The page of these facts as an answer.
+    pub(super) fn render(&self, template: &str, root: &str, facts: Value) -> anyhow::Result<Response> {
+        Ok(typed("text/html; charset=utf-8", self.html(template, root, facts)?))
+    }
+}
+
+/// A moment: how long ago for people, the exact time for machines and tooltips.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct When {
+    pub(super) ago: String,
+    pub(super) at: String,
+}
+
+impl When {
+    pub(super) fn new(at: Timestamp, now: Timestamp) -> When {
+        When { ago: age(now.as_second() - at.as_second()), at: at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() }
+    }
+}
+
+/// A coarse age: one unit is enough to decide whether something is stale.
+pub(super) fn age(seconds: i64) -> String {
+    match seconds {
+        ..5 => "just now".into(),
+        5..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// How long something took.
+pub(super) fn duration(from: Timestamp, to: Timestamp) -> String {
+    match (to.as_second() - from.as_second()).max(0) {
+        0 => "under 1 s".into(),
+        seconds @ 1..60 => format!("{seconds} s"),
+        seconds @ 60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// An address for `href`: what is not http(s) is no link.
+pub(super) fn web_address(url: &str) -> &str {
+    if url.starts_with("https://") || url.starts_with("http://") { url } else { "" }
+}
+
+/// A pull request to look at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct PullView {
+    pub(super) repo: String,
+    pub(super) number: u64,
+    pub(super) title: String,
+    pub(super) url: String,
+}
+
+impl PullView {
+    pub(super) fn new(id: &PullId, title: &str, url: &str) -> PullView {
+        let url = web_address(url).to_owned();
+        PullView { repo: id.repo.full_name(), number: id.number, title: title.to_owned(), url }
+    }
+
+    /// With title and address where we know the pull request.
+    pub(super) fn find(id: &PullId, known: Option<&PullRequest>) -> PullView {
+        known.map_or_else(|| PullView::new(id, "", ""), |pull| PullView::new(id, &pull.title, &pull.url))
+    }
+}
+
+/// A project: its label, and where it lies.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct ProjectView {
+    pub(super) label: String,
+    pub(super) dir: String,
+    pub(super) workspace: String,
+    /// The label is a name, so that directory and workspace are news.
+    pub(super) named: bool,
+}
+
+impl From<&ProjectId> for ProjectView {
+    fn from(project: &ProjectId) -> ProjectView {
+        ProjectView {
+            label: project.label(),
+            dir: project.dir.clone(),
+            workspace: project.workspace.clone(),
+            named: project.name.is_some(),
+        }
+    }
+}
+
+/// A word with the colour it is shown in.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Mark {
+    pub(super) word: String,
+    /// `good`, `bad`, `warn`, `busy` or `quiet`.
+    pub(super) tone: &'static str,
+}
+
+impl From<JobState> for Mark {
+    fn from(state: JobState) -> Mark {
+        let (word, tone) = match state {
+            JobState::Running => ("running", "busy"),
+            JobState::Succeeded => ("succeeded", "good"),
+            JobState::Failed => ("failed", "bad"),
+            JobState::Interrupted => ("interrupted", "warn"),
+        };
+        Mark { word: word.into(), tone }
+    }
+}
+
+impl From<ProjectState> for Mark {
+    fn from(state: ProjectState) -> Mark {
+        let tone = match state {
+            ProjectState::PlanErrored | ProjectState::ApplyErrored => "bad",
+            ProjectState::Planned => "busy",
+            ProjectState::Applied => "good",
+            ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded => "quiet",
+        };
+        Mark { word: state.title().into(), tone }
+    }
+}
+
+/// One part of a plan's totals: `+1`, and what it means.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Total {
+    pub(super) short: String,
+    pub(super) long: String,
+    /// `add`, `change`, `destroy` or `other`.
+    pub(super) kind: &'static str,
+}
+
+/// A plan's totals, the parts that are zero left out.
+pub(super) fn totals(summary: &PlanSummary) -> Vec<Total> {
+    let parts = [
+        (summary.destroy, "−", "to destroy", "destroy"),
+        (summary.change, "~", "to change", "change"),
+        (summary.add, "+", "to add", "add"),
+        (summary.import, "↓", "to import", "other"),
+        (summary.forget, "✕", "to forget", "other"),
+    ];
+    let mut totals: Vec<Total> = parts
+        .into_iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, sign, words, kind)| Total {
+            short: format!("{sign}{count}"),
+            long: format!("{count} {words}"),
+            kind,
+        })
+        .collect();
+    if totals.is_empty() {
+        let words = if summary.outputs_only { "outputs only" } else { "no changes" };
+        totals.push(Total { short: words.into(), long: words.into(), kind: "other" });
+    }
+    totals
+}
+
+/// A project of a pull request and where it stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct StatusView {
+    pub(super) project: ProjectView,
+    pub(super) mark: Mark,
+    /// Only where there is still a plan that would be applied.
+    pub(super) totals: Vec<Total>,
+    pub(super) job: Option<String>,
+}
+
+impl From<&ProjectStatus> for StatusView {
+    fn from(status: &ProjectStatus) -> StatusView {
+        let open_plan = matches!(status.state, ProjectState::Planned | ProjectState::ApplyErrored);
+        StatusView {
+            project: ProjectView::from(&status.project),
+            mark: Mark::from(status.state),
+            totals: status.summary.as_ref().filter(|_| open_plan).map(totals).unwrap_or_default(),
+            job: status.job.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_one_unit() {
+        let vectors = [
+            (-3, "just now"),
+            (0, "just now"),
+            (42, "42 s"),
+            (60, "1 min"),
+            (3599, "59 min"),
+            (3600, "1 h"),
+            (172_799, "47 h"),
+            (172_800, "2 d"),
+        ];
+        for (seconds, expected) in vectors {
+            assert_eq!(age(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn durations_have_two_units_at_most() {
+        let start = Timestamp::UNIX_EPOCH;
+        for (seconds, expected) in [(0, "under 1 s"), (12, "12 s"), (184, "3 min 4 s"), (7500, "2 h 5 min")] {
+            assert_eq!(duration(start, Timestamp::from_second(seconds).unwrap()), expected);
+        }
+    }
+
+    #[test]
+    fn totals_name_danger_first_and_leave_zeros_out() {
+        let short = |summary: PlanSummary| totals(&summary).into_iter().map(|t| t.short).collect::<Vec<_>>().join(" ");
+        assert_eq!(short(PlanSummary { add: 1, destroy: 2, ..PlanSummary::default() }), "−2 +1");
+        assert_eq!(short(PlanSummary { change: 3, import: 4, ..PlanSummary::default() }), "~3 ↓4");
+        assert_eq!(short(PlanSummary { no_changes: true, ..PlanSummary::default() }), "no changes");
+        assert_eq!(short(PlanSummary { outputs_only: true, ..PlanSummary::default() }), "outputs only");
+    }
+
+    #[test]
+    fn only_http_addresses_become_links() {
+        assert_eq!(web_address("https://github.com/a/b/pull/1"), "https://github.com/a/b/pull/1");
+        assert_eq!(web_address("javascript:alert(1)"), "");
+        assert_eq!(web_address("data:text/html,x"), "");
+    }
+}

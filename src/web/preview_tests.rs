@@ -1,0 +1,341 @@
+//! Pages made of made-up data: what they say, and that nothing of it becomes markup. Built with `TIDELOCK_PREVIEW_DIR` set to a
+//! folder, the pages are written there too, to be opened as files.
+
+use super::dashboard::{Dashboard, Facts, MAX_ROWS, Server};
+use super::jobs::JobPage;
+use super::locks::LockPage;
+use super::pages::Pages;
+use crate::domain::outcome::PlanSummary;
+use crate::domain::state::*;
+use crate::domain::*;
+use jiff::{SignedDuration, Timestamp};
+use minijinja::value::Serde;
+use minijinja::{Value, context};
+use std::collections::HashMap;
+
+const HOSTILE: &str = "<script>alert('x')</script> \" ' & ```";
+
+fn now() -> Timestamp {
+    "2026-08-24T12:00:00Z".parse().unwrap()
+}
+
+fn ago(minutes: i64) -> Timestamp {
+    now() - SignedDuration::from_mins(minutes)
+}
+
+fn pull_id(number: u64) -> PullId {
+    PullId { repo: RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() }, number }
+}
+
+fn project(name: &str, dir: &str, workspace: &str) -> ProjectId {
+    let name = (!name.is_empty()).then(|| name.to_owned());
+    ProjectId { dir: dir.into(), workspace: workspace.into(), name }
+}
+
+fn url(number: u64) -> String {
+    format!("https://github.com/acme/infra/pull/{number}")
+}
+
+pub(super) fn lock(name: &str, dir: &str, workspace: &str, number: u64) -> ProjectLock {
+    let id = pull_id(number);
+    let holder = LockHolder {
+        title: "Open SSH through IAP".into(),
+        url: url(number),
+        user: "alice".into(),
+        since: ago(125),
+        pull: id,
+    };
+    ProjectLock { repo: holder.pull.repo.clone(), project: project(name, dir, workspace), holder }
+}
+
+pub(super) fn pull(number: u64, title: &str) -> PullRequest {
+    PullRequest {
+        id: pull_id(number),
+        title: title.into(),
+        url: url(number),
+        author: "alice".into(),
+        head: Head {
+            branch: "ssh-through-iap".into(),
+            commit: "3f2c1ab0000000000000000000000000000000aa".into(),
+            repo_owner: "acme".into(),
+            repo_name: "infra".into(),
+        },
+        base: Base { branch: "main".into(), commit: "9d0e77c".into() },
+        draft: number % 2 == 0,
+        open: true,
+        labels: Vec::new(),
+        repo_size_kib: None,
+        clone_url: "https://github.com/acme/infra.git".into(),
+    }
+}
+
+pub(super) fn status(project: ProjectId, state: ProjectState, add: u64, change: u64, destroy: u64) -> ProjectStatus {
+    let summary =
+        PlanSummary { add, change, destroy, no_changes: add + change + destroy == 0, ..PlanSummary::default() };
+    ProjectStatus {
+        project,
+        state,
+        head: "3f2c1ab0000000000000000000000000000000aa".into(),
+        summary: Some(summary),
+        job: Some("0123456789abcdef0123456789abcdef".into()),
+        updated: ago(3),
+    }
+}
+
+pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
+    Job {
+        id: format!("{id:032x}"),
+        run: "ff".repeat(16),
+        pull: pull_id(41),
+        kind: kind.into(),
+        project: (kind != "pre_workflow_hook").then(|| project("network", "infra/network", "prod")),
+        user: "alice".into(),
+        head: "3f2c1ab0000000000000000000000000000000aa".into(),
+        state,
+        summary: summary.into(),
+        started: ago(i64::from(id)),
+        finished: (state != JobState::Running).then(|| ago(i64::from(id)) + SignedDuration::from_secs(72)),
+    }
+}
+
+fn busy_facts() -> Facts {
+    let network = project("network", "infra/network", "prod");
+    let dns = project("", "infra/dns", "default");
+    Facts {
+        running: vec![job(1, "apply", JobState::Running, ""), job(2, "plan", JobState::Running, "")],
+        locks: vec![lock("network", "infra/network", "prod", 41), lock("", "infra/dns", "default", 41)],
+        pulls: vec![
+            (
+                pull(41, "Open SSH through IAP"),
+                vec![
+                    status(network, ProjectState::Planned, 1, 1, 1),
+                    status(dns, ProjectState::PlanErrored, 0, 0, 0),
+                    status(project("", "infra/storage", "default"), ProjectState::Applied, 2, 0, 0),
+                ],
+            ),
+            (pull(42, "Move the state of the old project to the new bucket, and rename its service accounts"), vec![]),
+        ],
+        recent: vec![
+            job(1, "apply", JobState::Running, ""),
+            job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy"),
+            job(9, "plan", JobState::Failed, "init failed: could not load the backend configuration"),
+            job(30, "pre_workflow_hook", JobState::Succeeded, ""),
+            job(95, "apply", JobState::Interrupted, "interrupted after 38 s; 2 of 5 changes were made"),
+        ],
+        apply_lock: None,
+        other_statuses: HashMap::new(),
+        other_pulls: HashMap::new(),
+    }
+}
+
+fn empty_facts() -> Facts {
+    Facts {
+        running: Vec::new(),
+        locks: Vec::new(),
+        pulls: Vec::new(),
+        recent: Vec::new(),
+        apply_lock: None,
+        other_statuses: HashMap::new(),
+        other_pulls: HashMap::new(),
+    }
+}
+
+fn server() -> Server {
+    Server { in_progress: 2, draining: false, apply_allowed: true, apply_switch: true }
+}
+
+fn dashboard(facts: &Facts, server: &Server) -> String {
+    html("dashboard.html", "./", &Dashboard::new(facts, server, None, now()))
+}
+
+fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
+    Pages::new().html(template, root, context! { page => Value::from(Serde(view)) }).unwrap()
+}
+
+/// Writes a page where the build was told to.
+fn preview(name: &str, html: &str) {
+    let Some(folder) = option_env!("TIDELOCK_PREVIEW_DIR") else { return };
+    let folder = std::path::Path::new(folder);
+    std::fs::create_dir_all(folder.join("static")).unwrap();
+    let assets = Pages::new().assets;
+    for asset in [&assets.style, &assets.script, &assets.icon] {
+        std::fs::write(folder.join("static").join(&asset.name), asset.content).unwrap();
+    }
+    std::fs::write(folder.join(name), html).unwrap();
+}
+
+/// The words of a page in their order, a line for each block.
+fn lines(html: &str) -> String {
+    let main = html.split_once("<main id=\"main\">").unwrap().1.split_once("</main>").unwrap().0;
+    let main = main.split_whitespace().collect::<Vec<_>>().join(" ");
+    let blocks =
+        regex::Regex::new("</(h1|h2|p|dd|pre|form)>|<li class=\"row|</li>").unwrap().replace_all(&main, "\n$0");
+    let text = regex::Regex::new("<[^>]*>").unwrap().replace_all(&blocks, " ");
+    let text = text.replace("&#x2f;", "/").replace("&#x27;", "'");
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+/// The words of a page in their order.
+fn words(html: &str) -> String {
+    lines(html).replace('\n', " ")
+}
+
+#[test]
+fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
+    let page = dashboard(&busy_facts(), &server());
+    preview("dashboard.html", &page);
+    insta::assert_snapshot!(lines(&page).replace(super::pages::VERSION, "[version]"), @r##"
+    Runs and locks
+    leading version [version] 2 commands at work 1 project failed
+    Running now
+    apply network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 1 min
+    plan network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 2 min
+    Locks 2
+    network infra/network · prod acme/infra#41 Open SSH through IAP planned −1 ~1 +1 alice · 2 h Unlock… Its plan is dropped as well. Yes, unlock
+    infra/dns/default acme/infra#41 Open SSH through IAP plan failed alice · 2 h Unlock… Its plan is dropped as well. Yes, unlock
+    Open pull requests 2
+    acme/infra#41 Open SSH through IAP alice · ssh-through-iap network infra/network · prod planned −1 ~1 +1
+    infra/dns/default plan failed
+    infra/storage/default applied
+    acme/infra#42 Move the state of the old project to the new bucket, and rename its service accounts alice · ssh-through-iap · draft no project planned yet
+    Last runs
+    plan network infra/network · prod acme/infra#41 Open SSH through IAP succeeded 1 to add, 1 to change, 1 to destroy alice · 7 min · took 1 min 12 s
+    plan network infra/network · prod acme/infra#41 Open SSH through IAP failed init failed: could not load the backend configuration alice · 9 min · took 1 min 12 s
+    pre workflow hook acme/infra#41 Open SSH through IAP succeeded alice · 30 min · took 1 min 12 s
+    apply network infra/network · prod acme/infra#41 Open SSH through IAP interrupted interrupted after 38 s; 2 of 5 changes were made alice · 1 h · took 1 min 12 s
+    Applies
+    allowed Plans can be applied on every pull request that meets its requirements.
+    Reason, shown to everyone who tries: Stop all applies
+    "##);
+    let order = ["id=\"health\"", "id=\"running\"", "id=\"locks\"", "id=\"pulls\"", "id=\"recent\"", "id=\"applies\""];
+    let places: Vec<usize> = order.iter().map(|id| page.find(id).unwrap()).collect();
+    assert!(places.is_sorted(), "{places:?}");
+    assert!(page.contains("href=\"./lock?id=acme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork\""), "{page}");
+}
+
+#[test]
+fn an_empty_dashboard_says_how_things_get_there() {
+    let page = dashboard(&empty_facts(), &Server { in_progress: 0, ..server() });
+    preview("empty.html", &page);
+    for words in ["Nothing runs.", "No project is locked.", "No open pull request is known.", "Nothing has run yet."] {
+        assert!(page.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn the_apply_lock_is_on_top_and_shows_its_reason() {
+    let lock = ApplyLock { user: "bob".into(), reason: "freeze until Monday".into(), since: ago(180) };
+    let page = dashboard(&Facts { apply_lock: Some(lock), ..busy_facts() }, &server());
+    preview("stopped.html", &page);
+    assert!(words(&page).contains("leading version"));
+    assert!(page.contains("href=\"#applies\">applies are stopped</a>"));
+    assert!(words(&page).ends_with(
+        "Applies stopped No plan can be applied; stopped by bob 3 h ago. Reason: freeze until Monday Allow applies again"
+    ));
+    let fixed = dashboard(&busy_facts(), &Server { apply_allowed: false, ..server() });
+    assert!(fixed.contains("--allow-commands") && !fixed.contains("Stop all applies"));
+    let without = dashboard(&busy_facts(), &Server { apply_switch: false, ..server() });
+    assert!(!without.contains("apply/lock"));
+}
+
+#[test]
+fn long_lists_are_cut_and_say_so() {
+    let locks = (0..MAX_ROWS as u64 + 7).map(|n| lock("", &format!("dir{n}"), "default", n)).collect();
+    let page = dashboard(&Facts { locks, ..empty_facts() }, &server());
+    assert!(words(&page).contains("… and 7 more"));
+    assert_eq!(page.matches("Yes, unlock").count(), MAX_ROWS);
+}
+
+#[test]
+fn nothing_that_a_pull_request_says_becomes_markup() {
+    let mut facts = busy_facts();
+    let hostile = project(HOSTILE, HOSTILE, HOSTILE);
+    for lock in &mut facts.locks {
+        lock.project = hostile.clone();
+        lock.holder.title = HOSTILE.into();
+        lock.holder.user = HOSTILE.into();
+        lock.holder.url = format!("javascript:{HOSTILE}");
+    }
+    facts.pulls[0].0.title = HOSTILE.into();
+    facts.pulls[0].0.head.branch = HOSTILE.into();
+    facts.pulls[0].1[0].project = hostile.clone();
+    facts.recent[1].summary = HOSTILE.into();
+    facts.recent[1].project = Some(hostile);
+    facts.apply_lock = Some(ApplyLock { user: HOSTILE.into(), reason: HOSTILE.into(), since: ago(1) });
+    let now = now();
+    let pages = [
+        dashboard(&facts, &server()),
+        html("lock.html", "./", &LockPage::new(&facts.locks[0], None, "atlantis", now)),
+        html("job.html", "../", &JobPage::new(&facts.recent[1], Some(&facts.pulls[0].0), Some(HOSTILE), false, now)),
+    ];
+    for page in pages {
+        assert_eq!(page.matches("<script").count(), 1, "only our own: {page}");
+        assert!(page.contains("&lt;script&gt;"));
+        assert!(!page.contains("href=\"javascript:"));
+    }
+}
+
+#[test]
+fn the_lock_page_names_all_facts_and_the_next_command() {
+    let network = project("network", "infra/network", "prod");
+    let status = status(network, ProjectState::Planned, 1, 1, 1);
+    let view = LockPage::new(&lock("network", "infra/network", "prod", 41), Some(&status), "atlantis", now());
+    let page = html("lock.html", "./", &view);
+    preview("lock.html", &page);
+    insta::assert_snapshot!(lines(&page), @r##"
+    Lock of network
+    acme/infra#41 Open SSH through IAP holds this project since 2 h : no other pull request can plan or apply it.
+    Repository acme/infra
+    Directory infra/network
+    Workspace prod
+    Taken by alice
+    Taken at 2026-08-24T09:55:00Z
+    Plan planned −1 ~1 +1 commit 3f2c1ab
+    Lock id acme/infra/infra/network/prod/network
+    Unlock
+    The lock goes, and the plan with it; the pull request is told. The project is free for others then. To plan it again, comment there:
+    atlantis plan -p network
+    Delete lock and plan
+    "##);
+    let command = |dir: &str, workspace: &str| {
+        let page = html("lock.html", "./", &LockPage::new(&lock("", dir, workspace, 41), None, "tidelock", now()));
+        lines(&page).lines().find(|line| line.starts_with("tidelock")).unwrap().to_owned()
+    };
+    assert_eq!(command(".", "default"), "tidelock plan -d .");
+    assert_eq!(command("a b", "prod"), "tidelock plan -d 'a b' -w prod");
+}
+
+const LOG: &str = include_str!("preview_log.txt");
+
+#[test]
+fn the_job_page_has_the_result_on_top_and_the_log_below() {
+    let now = now();
+    let pull = pull(41, "Open SSH through IAP");
+    let done = job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy");
+    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(LOG), false, now));
+    preview("job.html", &page);
+    assert!(words(&page).starts_with(
+        "plan network succeeded 1 to add, 1 to change, 1 to destroy acme/infra#41 Open SSH through IAP dir infra/network"
+    ));
+    assert!(page.contains("id=\"L1\"") && !page.contains("data-stream"));
+    let running = job(1, "apply", JobState::Running, "");
+    let page = html("job.html", "./", &JobPage::new(&running, Some(&pull), Some("one\ntwo\n"), true, now));
+    preview("running.html", &page);
+    assert!(page.contains("data-lines=\"2\" data-stream=\"./jobs/00000000000000000000000000000001/stream\""), "{page}");
+    let gone = html("job.html", "./", &JobPage::new(&done, None, None, false, now));
+    assert!(gone.contains("The log is gone"));
+}
+
+#[test]
+fn a_problem_names_the_next_step() {
+    let next = ["--web-basic-auth", "--allow-unauthenticated-pages"].map(str::to_owned).to_vec();
+    let facts =
+        context! { title => "Pages are closed", text => "No login is configured.", next, code => 403, request => "00" };
+    let page = Pages::new().html("problem.html", "./", facts).unwrap();
+    preview("closed.html", &page);
+    assert_eq!(
+        words(&page),
+        "Pages are closed 403 No login is configured. --web-basic-auth --allow-unauthenticated-pages Request 00"
+    );
+}
