@@ -74,7 +74,6 @@ fn prose_and_comments_of_several_lines_are_not_for_us() {
         "runner plan",
         "/plan",
         "@ plan",
-        "\"atlantis\" plan",
         &long,
     ];
     for case in cases {
