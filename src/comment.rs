@@ -1,7 +1,25 @@
 //! Comment text → [`Command`], help, or what is wrong with it. One table holds commands and flags; help derives from it.
 //! Grammar: atlantis.md §5, Appendix B.
+//!
+//! ```text
+//! EXECUTABLE COMMAND [flags] [-- Terraform arguments]
+//! ```
+//!
+//! EXECUTABLE is one of our names, `run`, or `@` and our login. Only a comment of one line is a command.
 
-use crate::domain::command::{Command, CommandName};
+mod flags;
+mod grammar;
+mod help;
+mod target;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use crate::domain::ProjectId;
+use crate::domain::command::{Command, CommandName, Trigger};
+use flags::{FlagError, Typed};
+use grammar::{COMMANDS, CommandSpec, Flag, Positional};
+use words::{clip, join, quote};
 
 /// What the parser has to know about us.
 #[derive(Debug, Clone)]
@@ -20,7 +38,21 @@ pub struct Names {
     pub apply_disabled: bool,
 }
 
-/// What a comment is.
+impl Names {
+    /// The name that suggestions use.
+    fn executable(&self) -> &str {
+        self.executables.first().map_or("atlantis", String::as_str)
+    }
+
+    /// Whether an argument for Terraform is refused, with one dash or two, alone or with `=value`.
+    fn blocks(&self, arg: &str) -> bool {
+        let name = |arg: &str| arg.strip_prefix('-').map(|rest| rest.strip_prefix('-').unwrap_or(rest).to_owned());
+        let flag = name(arg.split('=').next().unwrap_or(arg));
+        self.blocked_extra_args.iter().any(|blocked| blocked == arg || (flag.is_some() && name(blocked) == flag))
+    }
+}
+
+/// What a comment is. Texts are plain (no Markdown) and meant for a code fence; they quote what was typed, clipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
     /// Nothing for us.
@@ -31,23 +63,184 @@ pub enum Parsed {
     Help(String),
     /// Wrong flags or arguments; the text says what, with the usage.
     Usage(String),
-    /// No such command, or not allowed.
+    /// No such command, or not allowed; the word.
     Unknown(String),
     /// A near-miss of our name; what to type instead.
     DidYouMean(String),
 }
 
-/// Parses one comment by `user`.
-pub fn parse(_text: &str, _user: &str, _names: &Names) -> Parsed {
-    todo!()
+/// Longest first word that can be one of our names, in bytes.
+const MAX_NAME: usize = 255;
+/// Longest piece of a comment that an answer quotes, in characters.
+const QUOTED: usize = 120;
+/// Most changes (insert, delete, substitute) that make a word a near-miss of our name.
+const NEAR: usize = 2;
+
+/// Parses one comment by `user`. Prose costs no more than a look at its first word.
+pub fn parse(text: &str, user: &str, names: &Names) -> Parsed {
+    let text = text.trim().trim_matches('`');
+    let Some(first) = text.split_whitespace().next().filter(|first| first.len() <= MAX_NAME) else {
+        return Parsed::NotForUs;
+    };
+    let word = first.to_lowercase();
+    let instead = near_miss(&word, names);
+    if (instead.is_none() && !is_ours(&word, names)) || has_second_line(text) {
+        return Parsed::NotForUs;
+    }
+    if let Some(executable) = instead {
+        let words = [executable].into_iter().chain(text.split_whitespace().skip(1)).collect::<Vec<_>>().join(" ");
+        return Parsed::DidYouMean(if words.len() > QUOTED { executable.to_owned() } else { clip(&words, QUOTED) });
+    }
+    let words = match words::split(text) {
+        Ok(words) => words,
+        Err(error) => return Parsed::Usage(format!("Error: {error}.\n\nType: {} help", names.executable())),
+    };
+    let Some(second) = words.get(1).map(|word| word.to_lowercase()) else { return Parsed::Help(help::help(names)) };
+    if ["help", "-h", "--help"].contains(&second.as_str()) {
+        let spec = words.get(2).and_then(|word| find(&word.to_lowercase(), names));
+        return Parsed::Help(spec.map_or_else(|| help::help(names), |spec| help::usage(spec, names)));
+    }
+    match find(&second, names) {
+        None => Parsed::Unknown(clip(&words[1], QUOTED)),
+        Some(spec) => read_command(spec, &words[2..], user, names),
+    }
+}
+
+fn is_ours(word: &str, names: &Names) -> bool {
+    let is_mention = |login: &str| !login.is_empty() && login == names.bot_login.to_lowercase();
+    word == "run" || names.executables.iter().any(|name| name == word) || word.strip_prefix('@').is_some_and(is_mention)
+}
+
+/// Our name that was meant by a word that is not ours.
+fn near_miss<'a>(word: &str, names: &'a Names) -> Option<&'a str> {
+    if is_ours(word, names) {
+        return None;
+    }
+    if word == "terraform" {
+        return Some(names.executable());
+    }
+    let is_near =
+        |name: &&String| word.len().abs_diff(name.len()) <= 4 * NEAR && strsim::levenshtein(word, name) <= NEAR;
+    names.executables.iter().filter(|_| names.is_default).find(is_near).map(String::as_str)
+}
+
+/// Whether any line but the first has text; empty ones come from copying.
+fn has_second_line(text: &str) -> bool {
+    text.as_bytes().windows(2).any(|pair| pair[0] == b'\n' && !matches!(pair[1], b'\r' | b'\n'))
+}
+
+fn find(word: &str, names: &Names) -> Option<&'static CommandSpec> {
+    COMMANDS.iter().find(|spec| spec.word == word && names.allowed.contains(&spec.name))
+}
+
+/// A mistake: what is wrong, and what to type (without the executable's name).
+struct Mistake {
+    what: String,
+    type_this: String,
+}
+
+fn read_command(spec: &CommandSpec, args: &[String], user: &str, names: &Names) -> Parsed {
+    let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
+    let outcome = match flags::read(spec, args) {
+        Err(FlagError::Help) => return Parsed::Help(help::usage(spec, names)),
+        Err(FlagError::Wrong(what)) => Err(mistake(clip(&what, QUOTED))),
+        Err(FlagError::Unknown { what, at }) => Err(unknown_flag(spec, names, &what, args, at)),
+        Ok(typed) => build(spec, typed, user, names),
+    };
+    match outcome {
+        Ok(command) => Parsed::Command(Box::new(command)),
+        Err(Mistake { what, type_this }) => Parsed::Usage(help::mistake(spec, names, &what, &type_this)),
+    }
+}
+
+/// An unknown flag is most often one for Terraform, in front of a missing `--`.
+fn unknown_flag(spec: &CommandSpec, names: &Names, what: &str, args: &[String], at: usize) -> Mistake {
+    let what = clip(what, QUOTED);
+    let (ours, theirs) = args.split_at(at);
+    let theirs: Vec<_> = theirs.iter().map(String::as_str).filter(|&arg| arg != "--").collect();
+    let line = join([spec.word].into_iter().chain(ours.iter().map(String::as_str)).chain(["--"]).chain(theirs.clone()));
+    let typed = theirs.first().and_then(|arg| arg.split('=').next()).map_or("", |arg| arg.trim_start_matches('-'));
+    let near = spec.flags.iter().find(|flag| 3 * strsim::levenshtein(flag.long, typed) <= typed.len());
+    if let Some(near) = near {
+        return Mistake { what: format!("{what}; did you mean --{}?", near.long), type_this: spec.example.to_owned() };
+    }
+    if !spec.passes_extra_args || theirs.iter().any(|arg| names.blocks(arg)) || line.chars().count() > QUOTED {
+        return Mistake { what, type_this: spec.example.to_owned() };
+    }
+    Mistake { what: format!("{what}; arguments for Terraform go after --"), type_this: line }
+}
+
+fn build(spec: &CommandSpec, typed: Typed, user: &str, names: &Names) -> Result<Command, Mistake> {
+    let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
+    let positional = read_positional(spec, &typed.positional)?;
+    if let Some(arg) = typed.extra.iter().chain(&positional).find(|arg| names.blocks(arg)) {
+        return Err(mistake(format!("{} is not allowed for Terraform here (--blocked-extra-args)", clip(arg, QUOTED))));
+    }
+    let target = target::read(&typed).map_err(|what| {
+        let named = typed.value(Flag::Project).filter(|name| name.len() <= QUOTED && !what.contains("no valid"));
+        let type_this = named.map(|name| format!("{} -p {}", spec.form, quote(name)));
+        Mistake { what, type_this: type_this.unwrap_or_else(|| spec.example.to_owned()) }
+    })?;
+    let method = typed.value(Flag::AutoMergeMethod);
+    if method.is_some() && typed.is_on(Flag::AutoMergeDisabled) {
+        return Err(mistake("--auto-merge-method and --auto-merge-disabled contradict each other".to_owned()));
+    }
+    if method.is_some_and(|method| !["merge", "rebase", "squash"].contains(&method)) {
+        return Err(mistake("--auto-merge-method is merge, rebase or squash".to_owned()));
+    }
+    Ok(Command {
+        target,
+        positional,
+        verbose: typed.is_on(Flag::Verbose),
+        interrupt_apply: typed.is_on(Flag::InterruptApply),
+        auto_merge_disabled: typed.is_on(Flag::AutoMergeDisabled),
+        auto_merge_method: method.map(str::to_owned),
+        policy_set: typed.value(Flag::PolicySet).map(str::to_owned),
+        clear_policy_approval: typed.is_on(Flag::ClearPolicyApproval),
+        extra_args: typed.extra,
+        ..Command::new(spec.name, Trigger::Comment, user)
+    })
+}
+
+/// Arguments that are no flags, without the sub-command.
+fn read_positional(spec: &CommandSpec, typed: &[String]) -> Result<Vec<String>, Mistake> {
+    let listed = || clip(&typed.join(" "), QUOTED);
+    let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
+    match (spec.positional, typed) {
+        (Positional::None, []) => Ok(Vec::new()),
+        (Positional::None, [dir]) if dir.len() <= QUOTED && spec.flags.iter().any(|flag| flag.flag == Flag::Dir) => {
+            let what = format!("unknown argument {}; a directory goes after -d", listed());
+            Err(Mistake { what, type_this: format!("{} -d {}", spec.form, quote(dir)) })
+        }
+        (Positional::None, _) => Err(mistake(format!("unknown arguments {}", listed()))),
+        (Positional::AddressAndId, [_, _]) => Ok(typed.to_vec()),
+        (Positional::AddressAndId, []) => Err(mistake("ADDRESS and ID are missing".to_owned())),
+        (Positional::AddressAndId, _) => Err(mistake(format!("it takes ADDRESS and ID, not {}", listed()))),
+        (Positional::RmAddresses, []) => Err(mistake("the sub-command rm is missing".to_owned())),
+        (Positional::RmAddresses, [rm]) if rm == "rm" => Err(mistake("an ADDRESS is missing after rm".to_owned())),
+        (Positional::RmAddresses, [rm, addresses @ ..]) if rm == "rm" => Ok(addresses.to_vec()),
+        (Positional::RmAddresses, [other, ..]) => {
+            Err(mistake(format!("unknown sub-command {}; there is rm only", clip(other, QUOTED))))
+        }
+    }
 }
 
 /// The command that plans a project again: `atlantis plan -p name`, with `extra` after ` -- `.
-pub fn command_for(
-    _executable: &str,
-    _name: CommandName,
-    _project: &crate::domain::ProjectId,
-    _extra: &[String],
-) -> String {
-    todo!()
+pub fn command_for(executable: &str, name: CommandName, project: &ProjectId, extra: &[String]) -> String {
+    let mut line = format!("{executable} {}", name.spoken());
+    let takes_target = COMMANDS.iter().any(|spec| spec.name == name && spec.flags.iter().any(|f| f.flag == Flag::Dir));
+    if takes_target {
+        let (dir, workspace) = (quote(&project.dir), quote(&project.workspace));
+        line += &match (&project.name, project.dir.as_str(), project.workspace.as_str()) {
+            (Some(name), _, _) => format!(" -p {}", quote(name)),
+            (None, ".", "default") => " -d .".to_owned(),
+            (None, ".", _) => format!(" -w {workspace}"),
+            (None, _, "default") => format!(" -d {dir}"),
+            (None, _, _) => format!(" -d {dir} -w {workspace}"),
+        };
+    }
+    if !extra.is_empty() {
+        line += &format!(" -- {}", join(extra.iter().map(String::as_str)));
+    }
+    line
 }

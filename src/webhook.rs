@@ -1,6 +1,7 @@
 //! The door: a delivery's headers and bytes become a [`Verified`] event, or a [`Rejection`]. Only this module makes `Verified`.
 
 pub mod github;
+mod signature;
 
 /// Proof that the signature of what is inside was checked.
 #[derive(Debug, Clone)]
@@ -53,11 +54,39 @@ pub struct Rejection {
 /// Largest body of a delivery, in bytes: GitHub's own cap is 25 MB.
 pub const MAX_BODY: usize = 25 * 1024 * 1024;
 
+impl Rejection {
+    fn new(status: u16, message: impl Into<String>) -> Rejection {
+        Rejection { status, message: message.into() }
+    }
+}
+
+/// Headers by which hosts are told apart, in this order: Gitea sends GitHub's as well.
+const HOSTS: [(&str, &str); 6] = [
+    ("x-gitea-event", "Gitea"),
+    ("x-github-event", "GitHub"),
+    ("x-gitlab-event", "GitLab"),
+    ("x-event-key", "Bitbucket"),
+    ("request-id", "Azure DevOps"),
+    ("x-vss-activityid", "Azure DevOps"),
+];
+
 /// Verifies and decodes a delivery. Pure.
 pub fn receive(
-    _headers: &http::HeaderMap,
-    _body: &[u8],
-    _secrets: &Secrets,
+    headers: &http::HeaderMap,
+    body: &[u8],
+    secrets: &Secrets,
 ) -> Result<Verified<crate::domain::Event>, Rejection> {
-    todo!()
+    if body.len() > MAX_BODY {
+        return Err(Rejection::new(413, format!("The body is larger than {MAX_BODY} bytes")));
+    }
+    match HOSTS.iter().find(|(name, _)| headers.contains_key(*name)) {
+        Some((name, "GitHub")) => github::receive(header(headers, name), headers, body, secrets),
+        Some((_, host)) => Err(Rejection::new(400, format!("{host} is not configured here"))),
+        None => Err(Rejection::new(400, "This is no webhook delivery: the host's event header is missing")),
+    }
+}
+
+/// A header's text; empty when it is absent or not ASCII.
+fn header<'a>(headers: &'a http::HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

@@ -1,0 +1,127 @@
+//! Reads flags as pflag does: interspersed, `-wfoo`, `-w=foo`, `-w foo`, `--workspace=foo`, the last one wins, `--` ends them.
+
+use super::grammar::{CommandSpec, Flag, FlagSpec};
+
+/// What was typed after the command's word.
+#[derive(Default)]
+pub(super) struct Typed {
+    values: Vec<(Flag, String)>,
+    /// Arguments before `--` that are no flags.
+    pub(super) positional: Vec<String>,
+    /// Arguments after `--`.
+    pub(super) extra: Vec<String>,
+}
+
+impl Typed {
+    /// The last value given; an empty one counts as not given.
+    pub(super) fn value(&self, flag: Flag) -> Option<&str> {
+        let (_, value) = self.values.iter().rev().find(|(given, _)| *given == flag)?;
+        Some(value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// Whether the switch is on.
+    pub(super) fn is_on(&self, flag: Flag) -> bool {
+        self.value(flag) == Some("true")
+    }
+}
+
+/// Why flags could not be read.
+#[derive(Debug)]
+pub(super) enum FlagError {
+    /// `-h` or `--help`.
+    Help,
+    /// No such flag; at this place of the arguments.
+    Unknown { what: String, at: usize },
+    /// A known flag is used wrongly.
+    Wrong(String),
+}
+
+/// Reads all arguments of a command.
+pub(super) fn read(spec: &CommandSpec, args: &[String]) -> Result<Typed, FlagError> {
+    let mut typed = Typed::default();
+    let mut at = 0;
+    while let Some(arg) = args.get(at) {
+        let next = args.get(at + 1);
+        if arg == "--" {
+            typed.extra.extend_from_slice(&args[at + 1..]);
+            break;
+        }
+        at += if let Some(long) = arg.strip_prefix("--") {
+            read_long(spec, long, next, &mut typed, at)?
+        } else if let Some(short) = arg.strip_prefix('-').filter(|short| !short.is_empty()) {
+            read_short(spec, short, next, &mut typed, at)?
+        } else {
+            typed.positional.push(arg.clone());
+            1
+        };
+    }
+    Ok(typed)
+}
+
+/// Reads `--name`, `--name=value` or `--name value`; returns how many arguments that were.
+fn read_long(
+    spec: &CommandSpec,
+    long: &str,
+    next: Option<&String>,
+    typed: &mut Typed,
+    at: usize,
+) -> Result<usize, FlagError> {
+    let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+    let Some(flag) = spec.flags.iter().find(|flag| flag.long == name) else {
+        if name == "help" {
+            return Err(FlagError::Help);
+        }
+        return Err(FlagError::Unknown { what: format!("unknown flag --{name}"), at });
+    };
+    let (value, used) = match (flag.value, value, next) {
+        (None, None, _) => ("true", 1),
+        (None, Some(value), _) => (switch(flag, value)?, 1),
+        (Some(_), Some(value), _) => (value, 1),
+        (Some(_), None, Some(next)) => (next.as_str(), 2),
+        (Some(_), None, None) => return Err(needs_value(flag, &format!("--{name}"))),
+    };
+    typed.values.push((flag.flag, value.to_owned()));
+    Ok(used)
+}
+
+/// Reads `-wvalue`, `-w=value` or `-w value`; returns how many arguments that were.
+fn read_short(
+    spec: &CommandSpec,
+    short: &str,
+    next: Option<&String>,
+    typed: &mut Typed,
+    at: usize,
+) -> Result<usize, FlagError> {
+    let name = short.split('=').next().unwrap_or(short);
+    if spec.flags.iter().any(|flag| flag.long == name) {
+        return Err(FlagError::Wrong(format!("-{name} needs two dashes: --{name}")));
+    }
+    let Some(letter) = short.chars().next() else { return Ok(1) };
+    let rest = &short[letter.len_utf8()..];
+    let Some(flag) = spec.flags.iter().find(|flag| flag.short == Some(letter)) else {
+        if letter == 'h' {
+            return Err(FlagError::Help);
+        }
+        return Err(FlagError::Unknown { what: format!("unknown flag -{letter} in -{short}"), at });
+    };
+    let (value, used) = match (rest, next) {
+        ("", Some(next)) => (next.as_str(), 2),
+        ("", None) => return Err(needs_value(flag, &format!("-{letter}"))),
+        _ => (rest.strip_prefix('=').unwrap_or(rest), 1),
+    };
+    typed.values.push((flag.flag, value.to_owned()));
+    Ok(used)
+}
+
+fn needs_value(flag: &FlagSpec, typed: &str) -> FlagError {
+    FlagError::Wrong(format!("{typed} needs a value: {typed} {}", flag.value.unwrap_or_default()))
+}
+
+/// Go's words for true and false.
+fn switch(flag: &FlagSpec, value: &str) -> Result<&'static str, FlagError> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok("true"),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok("false"),
+        _ => Err(FlagError::Wrong(format!("--{} is true or false", flag.long))),
+    }
+}

@@ -1,0 +1,224 @@
+//! The one table of commands and their flags: parser, usage and help derive from it.
+
+use crate::domain::command::CommandName;
+
+/// What a flag sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flag {
+    Workspace,
+    Dir,
+    Project,
+    Verbose,
+    AutoMergeDisabled,
+    AutoMergeMethod,
+    PolicySet,
+    ClearPolicyApproval,
+    InterruptApply,
+}
+
+/// One flag as people type it.
+pub(super) struct FlagSpec {
+    pub(super) flag: Flag,
+    pub(super) long: &'static str,
+    pub(super) short: Option<char>,
+    /// What its value is called; absent for switches.
+    pub(super) value: Option<&'static str>,
+    pub(super) help: &'static str,
+}
+
+/// How many arguments a command takes besides flags.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Positional {
+    None,
+    /// `ADDRESS ID`
+    AddressAndId,
+    /// `rm ADDRESS...`
+    RmAddresses,
+}
+
+/// One command as people type it.
+pub(super) struct CommandSpec {
+    pub(super) name: CommandName,
+    /// The second word of the comment.
+    pub(super) word: &'static str,
+    pub(super) positional: Positional,
+    /// After the executable name, without flags.
+    pub(super) form: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) flags: &'static [&'static FlagSpec],
+    /// Whether arguments after `--` reach Terraform.
+    pub(super) passes_extra_args: bool,
+    /// What to type, for those who typed something wrong.
+    pub(super) example: &'static str,
+    /// Examples of the help text: what it does, and the command.
+    pub(super) examples: &'static [(&'static str, &'static str)],
+}
+
+const DIR: FlagSpec = FlagSpec {
+    flag: Flag::Dir,
+    long: "dir",
+    short: Some('d'),
+    value: Some("DIR"),
+    help: "Only this directory, from the root; or a glob",
+};
+const WORKSPACE: FlagSpec = FlagSpec {
+    flag: Flag::Workspace,
+    long: "workspace",
+    short: Some('w'),
+    value: Some("WORKSPACE"),
+    help: "Only this Terraform workspace",
+};
+const PROJECT: FlagSpec = FlagSpec {
+    flag: Flag::Project,
+    long: "project",
+    short: Some('p'),
+    value: Some("NAME"),
+    help: "Only this project; not with -d or -w",
+};
+const VERBOSE: FlagSpec =
+    FlagSpec { flag: Flag::Verbose, long: "verbose", short: None, value: None, help: "Show the log in the reply" };
+const AUTO_MERGE_DISABLED: FlagSpec = FlagSpec {
+    flag: Flag::AutoMergeDisabled,
+    long: "auto-merge-disabled",
+    short: None,
+    value: None,
+    help: "Do not merge the pull request afterwards",
+};
+const AUTO_MERGE_METHOD: FlagSpec = FlagSpec {
+    flag: Flag::AutoMergeMethod,
+    long: "auto-merge-method",
+    short: None,
+    value: Some("METHOD"),
+    help: "Then merge by merge, rebase or squash",
+};
+const POLICY_SET: FlagSpec = FlagSpec {
+    flag: Flag::PolicySet,
+    long: "policy-set",
+    short: None,
+    value: Some("NAME"),
+    help: "Approve this policy set only",
+};
+const CLEAR_POLICY_APPROVAL: FlagSpec = FlagSpec {
+    flag: Flag::ClearPolicyApproval,
+    long: "clear-policy-approval",
+    short: None,
+    value: None,
+    help: "Take given approvals back",
+};
+const INTERRUPT_APPLY: FlagSpec = FlagSpec {
+    flag: Flag::InterruptApply,
+    long: "apply",
+    short: None,
+    value: None,
+    help: "Interrupt a running apply as well",
+};
+
+const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &VERBOSE];
+
+/// All commands, in the order in which they are listed.
+pub(super) static COMMANDS: [CommandSpec; 8] = [
+    CommandSpec {
+        name: CommandName::Version,
+        word: "version",
+        positional: Positional::None,
+        form: "version",
+        summary: "Shows the Terraform version of each planned project.",
+        flags: TARGET,
+        passes_extra_args: false,
+        example: "version",
+        examples: &[],
+    },
+    CommandSpec {
+        name: CommandName::Plan,
+        word: "plan",
+        positional: Positional::None,
+        form: "plan",
+        summary: "Runs 'terraform plan' for what this pull request changes.",
+        flags: TARGET,
+        passes_extra_args: true,
+        example: "plan -d child/dir",
+        examples: &[
+            ("plan everything that this pull request changes", "plan"),
+            ("plan one directory in one workspace", "plan -d child/dir -w staging"),
+            ("plan one resource of the root directory", "plan -d . -- -target=null_resource.a"),
+        ],
+    },
+    CommandSpec {
+        name: CommandName::Apply,
+        word: "apply",
+        positional: Positional::None,
+        form: "apply",
+        summary: "Runs 'terraform apply' on the plans of this pull request.",
+        flags: &[&DIR, &WORKSPACE, &PROJECT, &AUTO_MERGE_DISABLED, &AUTO_MERGE_METHOD, &VERBOSE],
+        passes_extra_args: true,
+        example: "apply -d child/dir",
+        examples: &[
+            ("apply all plans that are not applied yet", "apply"),
+            ("apply the plan of one project", "apply -p network"),
+        ],
+    },
+    CommandSpec {
+        name: CommandName::Cancel,
+        word: "cancel",
+        positional: Positional::None,
+        form: "cancel",
+        summary: "Stops running plans; with --apply a running apply too.",
+        flags: &[&INTERRUPT_APPLY],
+        passes_extra_args: false,
+        example: "cancel",
+        examples: &[],
+    },
+    CommandSpec {
+        name: CommandName::Unlock,
+        word: "unlock",
+        positional: Positional::None,
+        form: "unlock",
+        summary: "Drops all plans and locks of this pull request.",
+        flags: &[],
+        passes_extra_args: false,
+        example: "unlock",
+        examples: &[],
+    },
+    CommandSpec {
+        name: CommandName::ApprovePolicies,
+        word: "approve_policies",
+        positional: Positional::None,
+        form: "approve_policies",
+        summary: "Approves failed policy checks of this pull request.",
+        flags: &[&DIR, &WORKSPACE, &PROJECT, &POLICY_SET, &CLEAR_POLICY_APPROVAL, &VERBOSE],
+        passes_extra_args: false,
+        example: "approve_policies",
+        examples: &[],
+    },
+    CommandSpec {
+        name: CommandName::Import,
+        word: "import",
+        positional: Positional::AddressAndId,
+        form: "import ADDRESS ID",
+        summary: "Runs 'terraform import' in one project.",
+        flags: TARGET,
+        passes_extra_args: true,
+        example: "import -d child/dir ADDRESS ID",
+        examples: &[("import an existing resource", "import -d child/dir null_resource.a ID")],
+    },
+    CommandSpec {
+        name: CommandName::StateRm,
+        word: "state",
+        positional: Positional::RmAddresses,
+        form: "state rm ADDRESS...",
+        summary: "Runs 'terraform state rm' in the projects.",
+        flags: TARGET,
+        passes_extra_args: true,
+        example: "state -d child/dir rm ADDRESS",
+        examples: &[],
+    },
+];
+
+impl FlagSpec {
+    /// `-d, --dir DIR`, as usages list it.
+    pub(super) fn form(&self) -> String {
+        let short = self.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
+        let value = self.value.map_or(String::new(), |value| format!(" {value}"));
+        format!("{short}--{}{value}", self.long)
+    }
+}

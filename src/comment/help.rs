@@ -1,0 +1,51 @@
+//! What is answered to `help`, `-h` and mistakes: plain text for a code fence, at most 80 columns where it is ours.
+
+use super::Names;
+use super::grammar::{COMMANDS, CommandSpec};
+use crate::domain::command::CommandName;
+use std::fmt::Write as _;
+
+/// The general help: commands that may be used, and examples.
+pub(super) fn help(names: &Names) -> String {
+    let exe = names.executable();
+    let offered: Vec<_> = COMMANDS
+        .iter()
+        .filter(|spec| names.allowed.contains(&spec.name) && !(names.apply_disabled && spec.name == CommandName::Apply))
+        .collect();
+    let mut text = format!("Usage: {exe} COMMAND [flags] [-- Terraform arguments]\n\nCommands:\n");
+    for spec in &offered {
+        line(&mut text, spec.form, spec.summary);
+    }
+    line(&mut text, "help [COMMAND]", "Shows this, or the flags of one command.");
+    let examples = offered.iter().flat_map(|spec| spec.examples);
+    for (index, (what, command)) in examples.enumerate() {
+        let title = if index == 0 { "\nExamples:\n" } else { "" };
+        _ = write!(text, "{title}  # {what}\n  {exe} {command}\n");
+    }
+    text.trim_end().to_owned()
+}
+
+/// Usage and flags of one command.
+pub(super) fn usage(spec: &CommandSpec, names: &Names) -> String {
+    let flags = if spec.flags.is_empty() { "" } else { " [flags]" };
+    let extra = if spec.passes_extra_args { " [-- Terraform arguments]" } else { "" };
+    let mut text = format!("Usage: {} {}{flags}{extra}\n{}\n", names.executable(), spec.form, spec.summary);
+    if spec.flags.is_empty() {
+        text.push_str("It takes neither flags nor arguments.\n");
+    }
+    for (index, flag) in spec.flags.iter().enumerate() {
+        let title = if index == 0 { "\nFlags:\n" } else { "" };
+        _ = writeln!(text, "{title}  {:<30}  {}", flag.form(), flag.help);
+    }
+    text.trim_end().to_owned()
+}
+
+/// What is wrong, the usage, and what to type.
+pub(super) fn mistake(spec: &CommandSpec, names: &Names, what: &str, type_this: &str) -> String {
+    let end = if what.ends_with('?') { "" } else { "." };
+    format!("Error: {what}{end}\n\n{}\n\nType: {} {type_this}", usage(spec, names), names.executable())
+}
+
+fn line(text: &mut String, form: &str, summary: &str) {
+    _ = writeln!(text, "  {form:<19}  {summary}");
+}

@@ -1,0 +1,79 @@
+//! The rules for `-d`, `-w` and `-p`.
+
+use super::flags::Typed;
+use super::grammar::Flag;
+use super::words::clip;
+use crate::domain::command::Target;
+
+/// Longest piece of what was typed that a message quotes, in characters.
+const QUOTED: usize = 120;
+
+/// The target, or what is wrong with it.
+pub(super) fn read(typed: &Typed) -> Result<Target, String> {
+    let dir = typed.value(Flag::Dir).map(clean_dir).transpose()?;
+    let workspace = typed.value(Flag::Workspace).map(check_workspace).transpose()?;
+    let project = typed.value(Flag::Project).map(str::to_owned);
+    if project.is_some() && (dir.is_some() || workspace.is_some()) {
+        return Err(
+            "-p/--project names directory and workspace already: leave -d/--dir and -w/--workspace out".to_owned()
+        );
+    }
+    Ok(Target { dir, workspace, project })
+}
+
+fn clean_dir(dir: &str) -> Result<String, String> {
+    if dir.contains(char::is_control) {
+        return Err("-d/--dir contains a control character".to_owned());
+    }
+    if dir.contains(['*', '?', '[']) {
+        return check_glob(dir);
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in dir.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|&last| last != "..") => {
+                parts.pop();
+            }
+            ".." if dir.starts_with('/') => {}
+            part => parts.push(part),
+        }
+    }
+    if parts.first().is_some_and(|first| first.starts_with("..")) {
+        return Err(format!("-d/--dir {} leads out of the repository: give a path from its root", clip(dir, QUOTED)));
+    }
+    Ok(if parts.is_empty() { ".".to_owned() } else { parts.join("/") })
+}
+
+fn check_glob(glob: &str) -> Result<String, String> {
+    let quoted = || clip(glob, QUOTED);
+    if glob.contains("..") {
+        return Err(format!("-d/--dir {}: a glob may not contain ..", quoted()));
+    }
+    let stripped = glob.strip_prefix("./").or(glob.strip_prefix('/')).unwrap_or(glob);
+    let parsed = globset::GlobBuilder::new(stripped).literal_separator(true).backslash_escape(true).build();
+    match parsed {
+        Ok(_) => Ok(stripped.to_owned()),
+        Err(error) => {
+            Err(format!("-d/--dir {} is no valid glob: {}", quoted(), clip(&error.kind().to_string(), QUOTED)))
+        }
+    }
+}
+
+/// Atlantis' rules for names of workspaces; they become parts of paths.
+fn check_workspace(name: &str) -> Result<String, String> {
+    let why = if name.contains(['/', '\\']) {
+        "contains a slash"
+    } else if name.contains("..") || name == "." {
+        "contains dots that mean a directory"
+    } else if name.starts_with(['-', '~']) {
+        "begins with - or ~"
+    } else if name.contains('$') {
+        "contains a $"
+    } else if name.contains(|char: char| char.is_whitespace() || char.is_control()) {
+        "contains white space"
+    } else {
+        return Ok(name.to_owned());
+    };
+    Err(format!("-w/--workspace {} is no valid workspace: it {why}", clip(name, QUOTED)))
+}
