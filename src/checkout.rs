@@ -1,9 +1,26 @@
 //! Working trees: one bare mirror per repository, fetched by exact commit; a cheap tree per pull request and workspace from it.
 
+pub mod disk;
+mod git;
+mod mirror;
+mod owner;
+#[cfg(test)]
+mod tests;
+mod tree;
+
 use crate::domain::{PullId, PullRequest, RepoId};
-use crate::process::Redactor;
+use crate::process::{Redactor, RunAs};
+use anyhow::Context;
+use git::Git;
+use mirror::{Mirror, MirrorLocks};
 use secrecy::SecretString;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
+use tree::Place;
+
+/// Longest name of an owner, repository or workspace in a path of ours.
+const LONGEST_NAME: usize = 120;
+/// Changed files are listed up to this many bytes of names.
+const LONGEST_LIST: usize = 24 << 20;
 
 /// `--checkout-strategy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +51,11 @@ pub struct Checkouts {
     pub sparse: bool,
     /// Masks secrets in git's messages.
     pub redactor: Redactor,
+    /// git's environment: `PATH`, `HOME`, proxies, certificates. Of its `GIT_*` only those about TLS, HTTP and tracing count.
+    pub env: Vec<(String, String)>,
+    /// Whom trees belong to, if steps run as another user.
+    pub owner: Option<RunAs>,
+    locks: MirrorLocks,
 }
 
 /// What a fetch found.
@@ -54,6 +76,8 @@ pub struct WorkingTree {
     pub head: String,
     /// Tip of the base branch that it was merged with, or that was known when it was made.
     pub base: String,
+    /// Our own git directory for it, out of the reach of what runs in the tree.
+    pub git_dir: PathBuf,
 }
 
 /// Why there is no tree; for people, secrets masked.
@@ -74,61 +98,221 @@ pub enum CheckoutError {
 }
 
 impl Checkouts {
+    /// Below `data_dir`; nothing is made yet. An error where the working directory is needed to make it absolute, and is gone.
+    pub fn new(
+        data_dir: &Path,
+        strategy: Strategy,
+        redactor: Redactor,
+        env: Vec<(String, String)>,
+    ) -> anyhow::Result<Checkouts> {
+        let data_dir = std::path::absolute(data_dir).context("cannot make the data directory's path absolute")?;
+        let (sparse, owner, locks) = (false, None, MirrorLocks::default());
+        Ok(Checkouts { data_dir, strategy, sparse, redactor, env, owner, locks })
+    }
+
     /// Brings head commit and base branch of the pull request into the repository's mirror. One fetch, none if both are there
     /// and `refresh_base` is false.
     pub async fn fetch(
         &self,
-        _pull: &PullRequest,
-        _credentials: Option<&Credentials>,
-        _refresh_base: bool,
+        pull: &PullRequest,
+        credentials: Option<&Credentials>,
+        refresh_base: bool,
     ) -> Result<Fetched, CheckoutError> {
-        todo!()
+        let mirror = Mirror::of(self, pull)?;
+        let present = || mirror.present(pull).filter(|_| !refresh_base);
+        if let Some(fetched) = present() {
+            return Ok(fetched);
+        }
+        let _one_at_a_time = self.locks.lock(&mirror.path).await;
+        if let Some(fetched) = present() {
+            return Ok(fetched); // somebody fetched it while we waited
+        }
+        let failed = || format!("cannot prepare the mirror {}", mirror.path.display());
+        mirror.prepare().with_context(failed)?;
+        let fetched = match mirror.fetch(pull, credentials).await {
+            Err(error) if mirror::is_broken(&error) => {
+                tracing::warn!(mirror = %mirror.path.display(), %error, "a mirror is broken; it is made again");
+                let path = mirror.path.clone();
+                tree::blocking(move || Ok(tree::remove_dir(&path)?)).await?;
+                mirror.prepare().with_context(failed)?;
+                mirror.fetch(pull, credentials).await?
+            }
+            other => other?,
+        };
+        mirror.tidy().await;
+        Ok(fetched)
     }
 
     /// Files that the pull request changes, both names of renamed ones: merge base of `base_tip` and head, against head.
-    pub async fn modified_files(&self, _pull: &PullRequest, _fetched: &Fetched) -> Result<Vec<String>, CheckoutError> {
-        todo!()
+    pub async fn modified_files(&self, pull: &PullRequest, fetched: &Fetched) -> Result<Vec<String>, CheckoutError> {
+        self.changed(pull, &fetched.base_tip, &fetched.head).await
     }
 
     /// Files that changed on the base branch since the pull request left it (for `undiverged`): merge base against base tip.
-    pub async fn diverged_files(&self, _pull: &PullRequest, _fetched: &Fetched) -> Result<Vec<String>, CheckoutError> {
-        todo!()
+    pub async fn diverged_files(&self, pull: &PullRequest, fetched: &Fetched) -> Result<Vec<String>, CheckoutError> {
+        self.changed(pull, &fetched.head, &fetched.base_tip).await
+    }
+
+    async fn changed(&self, pull: &PullRequest, from: &str, to: &str) -> Result<Vec<String>, CheckoutError> {
+        let mirror = self.mirror_path(&pull.id.repo);
+        let diff = |range: String| {
+            let args = ["diff", "--name-only", "--no-renames", "--no-ext-diff", &range, "--"];
+            Git::new(self, &mirror, &args).output()
+        };
+        let names = match diff(format!("{from}...{to}")).await {
+            // Histories that have nothing in common differ in all that differs.
+            Err(CheckoutError::Git(words)) if words.contains("no merge base") => diff(format!("{from}..{to}")).await?,
+            other => other?,
+        };
+        if names.len() > LONGEST_LIST {
+            return Err(CheckoutError::Git("more files changed than can be listed".into()));
+        }
+        Ok(names.lines().map(unquoted).collect())
+    }
+
+    /// Whether the head contains the tip of the base branch, so that merging would change nothing.
+    pub async fn contains_base(&self, pull: &PullRequest, fetched: &Fetched) -> Result<bool, CheckoutError> {
+        let args = ["merge-base", "--is-ancestor", &fetched.base_tip, &fetched.head];
+        let done = Git::new(self, &self.mirror_path(&pull.id.repo), &args).finish().await?;
+        match done.code {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(git::failure("merge-base", &done)),
+        }
     }
 
     /// The tree of this pull request and workspace at `fetched`, made or moved there. `.terraform` folders and untracked files
     /// survive a move; `*.tfplan` do not. It shares no writable file with another tree. Call it for one tree at a time.
+    /// With [`Checkouts::sparse`] on, `dirs` are the only directories in it, besides the files next to them on the way from the
+    /// root; `None` is the whole tree.
     pub async fn tree(
         &self,
-        _pull: &PullRequest,
-        _workspace: &str,
-        _fetched: &Fetched,
-        _credentials: Option<&Credentials>,
+        pull: &PullRequest,
+        workspace: &str,
+        fetched: &Fetched,
+        dirs: Option<&[String]>,
+        credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
-        todo!()
+        let dirs = dirs.filter(|_| self.sparse);
+        Place::of(self, pull, workspace)?.at(pull, fetched, dirs, credentials).await
     }
 
     /// Where the tree of this workspace is or would be: `<data-dir>/repos/<owner>/<repo>/<number>/<workspace>`.
-    pub fn tree_path(&self, _pull: &PullId, _workspace: &str) -> PathBuf {
-        todo!()
+    pub fn tree_path(&self, pull: &PullId, workspace: &str) -> PathBuf {
+        self.pull_path(pull).join(named(workspace, LONGEST_NAME))
+    }
+
+    fn pull_path(&self, pull: &PullId) -> PathBuf {
+        let mut path = self.data_dir.join("repos");
+        path.extend(pull.repo.owner.split('/').map(|part| named(part, LONGEST_NAME)));
+        path.join(named(&pull.repo.name, LONGEST_NAME)).join(pull.number.to_string())
     }
 
     /// Files in a tree that git does not track (`git ls-files --others --exclude-standard`).
-    pub async fn untracked_files(&self, _tree: &WorkingTree) -> Result<Vec<String>, CheckoutError> {
-        todo!()
+    pub async fn untracked_files(&self, tree: &WorkingTree) -> Result<Vec<String>, CheckoutError> {
+        let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]);
+        let names = git.env("GIT_WORK_TREE", tree.root.to_string_lossy()).output().await?;
+        Ok(names.lines().map(unquoted).collect())
     }
 
     /// Removes all trees of a pull request; absent is fine.
-    pub async fn remove_pull(&self, _pull: &PullId) -> anyhow::Result<()> {
-        todo!()
+    pub async fn remove_pull(&self, pull: &PullId) -> anyhow::Result<()> {
+        let (trees, mirror) = (self.pull_path(pull), self.mirror_path(&pull.repo));
+        let _no_fetch_meanwhile = self.locks.lock(&mirror).await;
+        let number = pull.number;
+        tree::blocking(move || {
+            // Our own records first: without them a tree that is left over is not trusted.
+            let ours = format!("{number}-");
+            for entry in std::fs::read_dir(mirror.join("worktrees")).into_iter().flatten().flatten() {
+                if entry.file_name().to_string_lossy().starts_with(&ours) {
+                    tree::remove_dir(&entry.path())?;
+                }
+            }
+            tree::remove_file(&mirror.join(format!("refs/tidelock/pull/{number}")))?;
+            tree::remove_dir(&trees).with_context(|| format!("cannot remove {}", trees.display()))
+        })
+        .await
     }
 
     /// Where the mirror of a repository lies: `<data-dir>/mirrors/<host>/<owner>/<name>.git`.
-    pub fn mirror_path(&self, _repo: &RepoId) -> PathBuf {
-        todo!()
+    pub fn mirror_path(&self, repo: &RepoId) -> PathBuf {
+        let mut path = self.data_dir.join("mirrors").join(named(&repo.host, LONGEST_NAME));
+        path.extend(repo.owner.split('/').map(|part| named(part, LONGEST_NAME)));
+        path.join(format!("{}.git", named(&repo.name, LONGEST_NAME)))
     }
 }
 
 /// Resolves `dir` below `root`; refused if it leads out of it, by `..`, an absolute path or a symlink.
-pub fn inside(_root: &std::path::Path, _dir: &str) -> anyhow::Result<PathBuf> {
-    todo!()
+pub fn inside(root: &Path, dir: &str) -> anyhow::Result<PathBuf> {
+    let relative = Path::new(dir);
+    let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    anyhow::ensure!(plain, "{dir:?} leads out of the repository; give a path below its root");
+    let root = root.canonicalize().context("the checkout is not there")?;
+    let path = root.join(relative).canonicalize().with_context(|| format!("{dir:?} is not in the repository"))?;
+    anyhow::ensure!(path.starts_with(&root), "{dir:?} leads out of the repository through a link");
+    Ok(path)
+}
+
+/// A name from outside as one part of a path or ref of ours: letters, digits, `_`, `-` and inner dots as they are, the rest as
+/// `%2F`. No two names become the same, none is empty, hidden, `..` or longer than `longest` and a digest.
+fn named(name: &str, longest: usize) -> String {
+    let last = name.len().saturating_sub(1);
+    let mut safe = String::new();
+    for (at, byte) in name.bytes().enumerate() {
+        let dot = byte == b'.' && at > 0 && at < last && !name[at..].eq_ignore_ascii_case(".lock");
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || dot {
+            safe.push(char::from(byte));
+        } else {
+            safe.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    if safe.is_empty() {
+        safe.push('%');
+    }
+    if safe.len() > longest {
+        use sha2::Digest;
+        let digest = hex::encode(sha2::Sha256::digest(name.as_bytes()));
+        safe.truncate(longest);
+        safe.push('%');
+        safe.push_str(&digest[..32]);
+    }
+    safe
+}
+
+/// Written beside and renamed: whole or not there.
+fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    std::fs::write(&beside, text)
+        .and_then(|()| std::fs::rename(&beside, file))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// A file name as git prints it: odd ones in quotes, with escapes.
+fn unquoted(name: &str) -> String {
+    let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return name.to_owned() };
+    let (mut bytes, mut rest) = (Vec::new(), inner.bytes());
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        match rest.next() {
+            Some(b'n') => bytes.push(b'\n'),
+            Some(b't') => bytes.push(b'\t'),
+            Some(b'r') => bytes.push(b'\r'),
+            Some(b'a') => bytes.push(7),
+            Some(b'b') => bytes.push(8),
+            Some(b'f') => bytes.push(12),
+            Some(b'v') => bytes.push(11),
+            Some(digit @ b'0'..=b'3') => {
+                let low = rest.by_ref().take(2).fold(0u8, |value, d| value * 8 + d.wrapping_sub(b'0') % 8);
+                bytes.push((digit - b'0') * 64 + low);
+            }
+            Some(other) => bytes.push(other),
+            None => {}
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }

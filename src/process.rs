@@ -1,9 +1,41 @@
 //! Child processes: the only place that spawns any. Own process group, streamed lines, limits, timeout, SIGINT before SIGKILL.
 
-use secrecy::SecretString;
-use std::path::PathBuf;
+mod output;
+mod redact;
+#[cfg(test)]
+mod tests;
+
+pub use redact::Redactor;
+
+use anyhow::Context;
+use command_fds::{CommandFdExt, FdMapping};
+use output::{Bounded, Lines};
+use rustix::process::{Pid, Signal};
+use secrecy::{ExposeSecret, SecretString};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+
+/// Bytes of output kept unless an [`Invocation`] says otherwise.
+const OUTPUT_LIMIT: usize = 4 << 20;
+/// How long a process may run unless an [`Invocation`] says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// Between SIGINT and SIGKILL unless an [`Invocation`] says otherwise.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long the pipes may stay open after the leader's end: grandchildren may hold them.
+const DRAIN: Duration = Duration::from_secs(2);
+/// How much is read at a time.
+const CHUNK: usize = 32 << 10;
+/// Descriptor of the child's [`Invocation::secret_file`].
+const SECRET_FD: i32 = 3;
+/// Open files that [`harden_self`] asks for: three pipes a child, sockets, databases.
+const OPEN_FILES: u64 = 65_536;
 
 /// One program to run. The environment is exactly `env`: nothing of ours is inherited.
 pub struct Invocation {
@@ -25,6 +57,114 @@ pub struct Invocation {
     pub run_as: Option<RunAs>,
     /// Handed to the child as an anonymous file on descriptor 3, for git's credential helper.
     pub secret_file: Option<SecretString>,
+    /// What it reads on standard input; nothing by default.
+    pub stdin: Option<Vec<u8>>,
+}
+
+impl Invocation {
+    /// With an empty environment, an hour's time, ten seconds of grace, 4 MiB of output, as ourselves.
+    pub fn new<A: Into<String>>(
+        program: impl Into<PathBuf>,
+        args: impl IntoIterator<Item = A>,
+        dir: impl Into<PathBuf>,
+    ) -> Invocation {
+        Invocation {
+            program: program.into(),
+            args: args.into_iter().map(Into::into).collect(),
+            dir: dir.into(),
+            env: Vec::new(),
+            timeout: TIMEOUT,
+            grace: GRACE,
+            output_limit: OUTPUT_LIMIT,
+            run_as: None,
+            secret_file: None,
+            stdin: None,
+        }
+    }
+
+    /// With this as its complete environment.
+    pub fn env(mut self, env: Vec<(String, String)>) -> Invocation {
+        self.env = env;
+        self
+    }
+
+    /// Runs at most so long.
+    pub fn timeout(mut self, timeout: Duration) -> Invocation {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Gets so long between SIGINT and SIGKILL.
+    pub fn grace(mut self, grace: Duration) -> Invocation {
+        self.grace = grace;
+        self
+    }
+
+    /// Keeps so many bytes of output.
+    pub fn output_limit(mut self, bytes: usize) -> Invocation {
+        self.output_limit = bytes;
+        self
+    }
+
+    /// Runs as this user, if any.
+    pub fn run_as(mut self, user: Option<RunAs>) -> Invocation {
+        self.run_as = user;
+        self
+    }
+
+    /// Finds this on descriptor 3.
+    pub fn secret_file(mut self, secret: Option<SecretString>) -> Invocation {
+        self.secret_file = secret;
+        self
+    }
+
+    /// Reads this on standard input.
+    pub fn stdin(mut self, bytes: Vec<u8>) -> Invocation {
+        self.stdin = Some(bytes);
+        self
+    }
+
+    /// The program's path: as given when it has a slash, else the first executable of that name on `PATH` of `env`.
+    fn resolve(&self) -> anyhow::Result<PathBuf> {
+        if self.program.components().count() > 1 || self.program.is_absolute() {
+            return Ok(self.program.clone());
+        }
+        let path = self.env.iter().rev().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value);
+        find_on_path(path, &self.program)
+            .with_context(|| format!("{} is not on PATH ({path:?}); install it there", self.program.display()))
+    }
+
+    fn command(&self) -> anyhow::Result<tokio::process::Command> {
+        let mut command = tokio::process::Command::new(self.resolve()?);
+        command.args(&self.args).current_dir(&self.dir).env_clear();
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        if let Some(user) = self.run_as {
+            // The standard library drops supplementary groups with the user id when it may.
+            command.gid(user.gid).uid(user.uid);
+        }
+        if let Some(secret) = &self.secret_file {
+            let parent_fd = memory_file(secret).context("cannot make a file in memory for a secret")?;
+            command.fd_mappings(vec![FdMapping { parent_fd, child_fd: SECRET_FD }])?;
+        }
+        Ok(command)
+    }
+}
+
+/// An executable file of this name on a `PATH`; the first one.
+pub fn find_on_path(path: &str, program: &Path) -> Option<PathBuf> {
+    std::env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program)).find(|file| {
+        std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    })
+}
+
+/// Close-on-exec here, so that no other child that is spawned meanwhile has it.
+fn memory_file(secret: &SecretString) -> std::io::Result<std::os::fd::OwnedFd> {
+    let fd = rustix::fs::memfd_create(c"tidelock", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(secret.expose_secret().as_bytes())?;
+    Ok(file.into())
 }
 
 /// User and group ids for children.
@@ -53,21 +193,21 @@ pub struct Finished {
     pub timed_out: bool,
 }
 
-/// What masks secrets in every stream.
-#[derive(Clone, Default)]
-pub struct Redactor {
-    _secrets: std::sync::Arc<Vec<SecretString>>,
-}
-
-impl Redactor {
-    /// Masks each of these wherever it occurs, also split over chunks. Values shorter than four characters are left alone.
-    pub fn new(secrets: Vec<SecretString>) -> Redactor {
-        Redactor { _secrets: std::sync::Arc::new(secrets) }
+impl Finished {
+    /// It ended by itself, with exit status 0.
+    pub fn success(&self) -> bool {
+        self.code == Some(0) && !self.cancelled && !self.timed_out
     }
 
-    /// The text with secrets replaced by `<redacted>`.
-    pub fn redact(&self, _text: &str) -> String {
-        todo!()
+    /// `exit status 1`, `signal 9`, `timed out`, `cancelled`.
+    pub fn ending(&self) -> String {
+        match (self.timed_out, self.cancelled, self.code, self.signal) {
+            (true, ..) => "timed out".into(),
+            (_, true, ..) => "cancelled".into(),
+            (.., Some(code), _) => format!("exit status {code}"),
+            (.., None, Some(signal)) => format!("ended by signal {signal}"),
+            (.., None, None) => "ended".into(),
+        }
     }
 }
 
@@ -75,11 +215,157 @@ impl Redactor {
 pub type LineSink<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
 /// Runs it to its end. An error means that it could not be started or waited for; a bad exit is a [`Finished`].
+/// A future that is dropped before its end kills the group.
 pub async fn run(
-    _invocation: Invocation,
-    _redactor: &Redactor,
-    _cancel: &CancellationToken,
-    _sink: Option<LineSink<'_>>,
+    mut invocation: Invocation,
+    redactor: &Redactor,
+    cancel: &CancellationToken,
+    sink: Option<LineSink<'_>>,
 ) -> anyhow::Result<Finished> {
-    todo!()
+    let mut command = invocation.command()?;
+    let mut child = command.spawn().with_context(|| {
+        format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display())
+    })?;
+    drop(command); // and with it our copy of the secret's descriptor
+    let mut group = Group::new(child.id());
+    if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), invocation.stdin.take()) {
+        // Ends with the child at the latest; a child that does not read all of it is its own affair.
+        tokio::spawn(async move { pipe.write_all(&bytes).await });
+    }
+    let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+    let mut streams = Streams::new(invocation.output_limit, redactor, sink);
+    let mut buffers = (vec![0; CHUNK], vec![0; CHUNK]);
+    let (mut cancelled, mut timed_out, mut status) = (false, false, None::<ExitStatus>);
+    let mut deadline = Instant::now() + invocation.timeout;
+
+    while status.is_none() || stdout.is_some() || stderr.is_some() {
+        tokio::select! {
+            read = read(&mut stdout, &mut buffers.0), if stdout.is_some() => match read {
+                0 => stdout = None,
+                n => streams.stdout(&buffers.0[..n]),
+            },
+            read = read(&mut stderr, &mut buffers.1), if stderr.is_some() => match read {
+                0 => stderr = None,
+                n => streams.stderr(&buffers.1[..n]),
+            },
+            ended = child.wait(), if status.is_none() => {
+                status = Some(ended.context("cannot wait for a child process")?);
+                deadline = Instant::now() + DRAIN;
+            }
+            () = cancel.cancelled(), if !cancelled && !timed_out && status.is_none() => {
+                cancelled = true;
+                group.signal(Signal::INT);
+                deadline = Instant::now() + invocation.grace;
+            }
+            () = sleep_until(deadline) => {
+                if status.is_some() {
+                    break; // somebody outside the group may hold the pipes for ever
+                } else if cancelled || timed_out {
+                    group.signal(Signal::KILL);
+                    deadline = Instant::now() + DRAIN;
+                } else {
+                    timed_out = true;
+                    group.signal(Signal::INT);
+                    deadline = Instant::now() + invocation.grace;
+                }
+            }
+        }
+    }
+    group.end();
+    let (output, stdout) = streams.finish();
+    let (code, signal) = status.map_or((None, None), |s| (s.code(), s.signal()));
+    Ok(Finished { code, signal, output, stdout, cancelled, timed_out })
+}
+
+/// Bytes read; 0 at the end, and at an error, which ends a pipe just the same.
+async fn read(pipe: &mut Option<impl tokio::io::AsyncRead + Unpin>, buffer: &mut [u8]) -> usize {
+    match pipe {
+        Some(pipe) => pipe.read(buffer).await.unwrap_or(0),
+        None => std::future::pending().await,
+    }
+}
+
+/// The child's process group, killed when dropped: nothing that a job started outlives it.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn new(id: Option<u32>) -> Group {
+        Group(id.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.0 {
+            // The only errors are "gone" and "not ours to signal" (another user's); both leave nothing to do.
+            let _ = rustix::process::kill_process_group(pid, signal);
+        }
+    }
+
+    fn end(&mut self) {
+        self.signal(Signal::KILL);
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Both streams on their way to the sink and into what is kept.
+struct Streams<'a> {
+    lines: (Lines, Lines),
+    both: Bounded,
+    out: Bounded,
+    redactor: &'a Redactor,
+    sink: Option<LineSink<'a>>,
+}
+
+impl<'a> Streams<'a> {
+    fn new(limit: usize, redactor: &'a Redactor, sink: Option<LineSink<'a>>) -> Streams<'a> {
+        let lines = (Lines::default(), Lines::default());
+        Streams { lines, both: Bounded::new(limit), out: Bounded::new(limit), redactor, sink }
+    }
+
+    fn stdout(&mut self, bytes: &[u8]) {
+        self.lines.0.feed(bytes, |line| {
+            let line = line.redacted(self.redactor);
+            self.out.push(&line);
+            self.both.push(&line);
+            self.sink.iter().for_each(|sink| sink(&line));
+        });
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) {
+        self.lines.1.feed(bytes, |line| {
+            let line = line.redacted(self.redactor);
+            self.both.push(&line);
+            self.sink.iter().for_each(|sink| sink(&line));
+        });
+    }
+
+    fn finish(mut self) -> (String, String) {
+        // A last line without newline gets one.
+        if self.lines.0.unfinished() {
+            self.stdout(b"\n");
+        }
+        if self.lines.1.unfinished() {
+            self.stderr(b"\n");
+        }
+        (self.both.into_text(), self.out.into_text())
+    }
+}
+
+/// Makes this process unreadable for other processes of its user (`/proc/<pid>/environ`, `mem`, ptrace), and raises its limit of
+/// open files. To be called once, at the start; a limit that cannot be raised stays.
+pub fn harden_self() -> anyhow::Result<()> {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot make this process undumpable")?;
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES));
+    if limit.current.is_some_and(|current| current < wanted) {
+        // Without it we have what we had.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
+    }
+    Ok(())
 }

@@ -1,0 +1,146 @@
+//! How we start git: an environment of our own, no hooks, no maintenance, credentials only over descriptor 3.
+
+use super::{CheckoutError, Checkouts, Credentials};
+use crate::process::{self, Finished, Invocation};
+use secrecy::{ExposeSecret, SecretString};
+use std::path::Path;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+/// How long one git may take; the first fetch of a large repository is the slowest.
+const TIMEOUT: Duration = Duration::from_secs(20 * 60);
+/// What we keep of git's output; a list of changed files is the longest.
+const OUTPUT_LIMIT: usize = 64 << 20;
+/// Lines of git's output that an error shows.
+const ERROR_LINES: usize = 20;
+/// Answers from the file on descriptor 3, and only to `get`.
+const HELPER: &str = r#"!f() { test "$1" = get && cat /proc/self/fd/3; }; f"#;
+
+/// Configuration of every git that we start. It beats the configuration files.
+const CONFIG: [(&str, &str); 13] = [
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.quotePath", "false"),
+    ("core.logAllRefUpdates", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("safe.directory", "*"),
+    ("submodule.recurse", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("fetch.writeCommitGraph", "false"),
+    ("checkout.workers", "0"),
+    // The git inside of a lazy fetch would ask a helper of the machine first.
+    ("credential.helper", ""),
+    ("credential.useHttpPath", "false"),
+];
+
+/// One git to run.
+pub(super) struct Git<'a> {
+    checkouts: &'a Checkouts,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    config: Vec<(String, String)>,
+    secret: Option<SecretString>,
+}
+
+impl<'a> Git<'a> {
+    /// `args` go after `git`; what comes from outside must be unable to be read as an option.
+    pub(super) fn new(checkouts: &'a Checkouts, git_dir: &Path, args: &[&str]) -> Git<'a> {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut git = Git { checkouts, args, env: Vec::new(), config: Vec::new(), secret: None };
+        git.set("GIT_DIR", git_dir.to_string_lossy());
+        git
+    }
+
+    fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.env.push((name.to_owned(), value.into()));
+    }
+
+    pub(super) fn env(mut self, name: &str, value: impl Into<String>) -> Git<'a> {
+        self.set(name, value);
+        self
+    }
+
+    pub(super) fn config(mut self, key: &str, value: &str) -> Git<'a> {
+        self.config.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Lets the helper answer for this URL's host, and no other.
+    pub(super) fn credentials(mut self, clone_url: &str, credentials: Option<&Credentials>) -> Git<'a> {
+        let url = Url::parse(clone_url).ok().filter(|url| matches!(url.scheme(), "https" | "http"));
+        if let (Some(credentials), Some(url)) = (credentials, url) {
+            let origin = url.origin().ascii_serialization();
+            self = self.config(&format!("credential.{origin}.helper"), HELPER);
+            // Newer ones save the round trip that ends in 401.
+            self = self.config("http.proactiveAuth", "basic");
+            let Credentials { username, password } = credentials;
+            self.secret =
+                Some(SecretString::from(format!("username={username}\npassword={}\n", password.expose_secret())));
+        }
+        self
+    }
+
+    fn invocation(self) -> Invocation {
+        let given = self.checkouts.env.iter().filter(|(name, _)| {
+            !name.starts_with("GIT_") || ["GIT_SSL", "GIT_HTTP", "GIT_TRACE", "GIT_CURL"].iter().any(|p| name.starts_with(p))
+        });
+        let mut env: Vec<(String, String)> = given.filter(|(name, _)| name != "LC_ALL").cloned().collect();
+        let ours = [("LC_ALL", "C"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_TERMINAL_PROMPT", "0"), ("GIT_OPTIONAL_LOCKS", "0")];
+        env.extend(ours.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        env.extend(self.env);
+        let fixed = CONFIG.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let config: Vec<(String, String)> = fixed.chain(self.config).collect();
+        env.push(("GIT_CONFIG_COUNT".into(), config.len().to_string()));
+        for (i, (key, value)) in config.into_iter().enumerate() {
+            env.push((format!("GIT_CONFIG_KEY_{i}"), key));
+            env.push((format!("GIT_CONFIG_VALUE_{i}"), value));
+        }
+        Invocation::new("git", self.args, &self.checkouts.data_dir)
+            .env(env)
+            .timeout(TIMEOUT)
+            .output_limit(OUTPUT_LIMIT)
+            .secret_file(self.secret)
+    }
+
+    /// Runs it, whatever it exits with.
+    pub(super) async fn finish(self) -> Result<Finished, CheckoutError> {
+        let redactor = match &self.secret {
+            // A token that was minted a moment ago is not among those that the server knew at its start.
+            Some(secret) => {
+                let values = secret.expose_secret().lines().filter_map(|line| line.strip_prefix("password="));
+                &self.checkouts.redactor.with(values.map(SecretString::from).collect())
+            }
+            None => &self.checkouts.redactor,
+        };
+        let redactor = redactor.clone();
+        let (started, verb) = (std::time::Instant::now(), self.args.first().cloned().unwrap_or_default());
+        let done = process::run(self.invocation(), &redactor, &CancellationToken::new(), None).await?;
+        tracing::debug!(verb, millis = started.elapsed().as_millis(), ending = done.ending(), "git");
+        Ok(done)
+    }
+
+    /// Runs it and gives its standard output; a bad exit is an error with git's last words.
+    pub(super) async fn output(self) -> Result<String, CheckoutError> {
+        let verb = self.args.first().cloned().unwrap_or_default();
+        let done = self.finish().await?;
+        if done.success() { Ok(done.stdout) } else { Err(failure(&verb, &done)) }
+    }
+}
+
+/// For people: what git was doing, how it ended, its last lines, and what to do where that is known.
+pub(super) fn failure(verb: &str, done: &Finished) -> CheckoutError {
+    let lines: Vec<&str> = done.output.lines().filter(|line| !line.trim().is_empty()).collect();
+    let words = lines[lines.len().saturating_sub(ERROR_LINES)..].join("\n");
+    if let Some(commit) = words.split("not our ref ").nth(1).and_then(|rest| rest.split_whitespace().next()) {
+        return CheckoutError::MissingCommit(commit.to_owned());
+    }
+    let refused = ["Authentication failed", "could not read Username", "could not read Password", "error: 403"];
+    let hint = if refused.iter().any(|sign| words.contains(sign)) {
+        "\nThe host did not accept the server's token: it must be valid and allowed to read the repository's contents."
+    } else {
+        ""
+    };
+    CheckoutError::Git(format!("git {verb} failed ({}):\n{words}{hint}", done.ending()))
+}

@@ -1,0 +1,202 @@
+//! One bare mirror per repository: written by hand, fetched by exact commit, its refs read as the files that they are.
+
+use super::git::{Git, failure};
+use super::{CheckoutError, Checkouts, Credentials, Fetched, named};
+use crate::domain::PullRequest;
+use anyhow::Context;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use url::Url;
+
+/// Repositories of which the host says that they are smaller are fetched whole: one round trip less per checkout.
+const SMALL_KIB: u64 = 10 << 10;
+/// With more packs than this, a mirror is repacked after a fetch. Each push adds one or two.
+const MANY_PACKS: usize = 200;
+/// Longest name of a branch in one of our refs; beyond that, a digest.
+const LONGEST_NAME: usize = 180;
+
+/// One fetch at a time per mirror.
+#[derive(Clone, Default)]
+pub(super) struct MirrorLocks(Arc<Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>);
+
+impl MirrorLocks {
+    pub(super) async fn lock(&self, mirror: &Path) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|path, lock| path == mirror || Arc::strong_count(lock) > 1);
+            locks.entry(mirror.to_owned()).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+}
+
+/// A mirror on disk.
+pub(super) struct Mirror<'a> {
+    checkouts: &'a Checkouts,
+    pub(super) path: PathBuf,
+    pub(super) url: String,
+}
+
+impl<'a> Mirror<'a> {
+    pub(super) fn of(checkouts: &'a Checkouts, pull: &PullRequest) -> Result<Mirror<'a>, CheckoutError> {
+        let path = checkouts.mirror_path(&pull.id.repo);
+        Ok(Mirror { checkouts, path, url: without_credentials(&pull.clone_url)? })
+    }
+
+    pub(super) fn pull_ref(&self, number: u64) -> String {
+        format!("refs/tidelock/pull/{number}")
+    }
+
+    pub(super) fn base_ref(branch: &str) -> String {
+        format!("refs/tidelock/base/{}", named(branch, LONGEST_NAME))
+    }
+
+    /// Commit of one of our refs. Nothing here packs refs, so each is a file.
+    pub(super) fn commit(&self, reference: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.path.join(reference)).ok()?;
+        Some(text.trim().to_owned()).filter(|commit| is_commit(commit))
+    }
+
+    /// What is here without asking anyone.
+    pub(super) fn present(&self, pull: &PullRequest) -> Option<Fetched> {
+        let head = self.commit(&self.pull_ref(pull.id.number)).filter(|head| *head == pull.head.commit)?;
+        Some(Fetched { head, base_tip: self.commit(&Mirror::base_ref(&pull.base.branch))? })
+    }
+
+    /// Makes the mirror if there is none, and points it to the present URL.
+    pub(super) fn prepare(&self) -> anyhow::Result<()> {
+        let url = quoted(&self.url);
+        let config = format!(
+            "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n[extensions]\n\tpartialClone = origin\n\
+             [remote \"origin\"]\n\turl = {url}\n\tpromisor = true\n\tpartialclonefilter = blob:none\n"
+        );
+        let file = self.path.join("config");
+        if std::fs::read_to_string(&file).is_ok_and(|present| present == config) {
+            return Ok(());
+        }
+        for dir in ["objects/info", "objects/pack", "refs/tidelock/pull", "refs/tidelock/base", "worktrees"] {
+            std::fs::create_dir_all(self.path.join(dir))?;
+        }
+        std::fs::write(self.path.join("HEAD"), "ref: refs/heads/main\n")?;
+        super::write_whole(&file, &config)
+    }
+
+    /// One `git fetch` of the base branch and the head commit.
+    pub(super) async fn fetch(
+        &self,
+        pull: &PullRequest,
+        credentials: Option<&Credentials>,
+    ) -> Result<Fetched, CheckoutError> {
+        if !is_commit(&pull.head.commit) {
+            return Err(CheckoutError::Git(format!("{:?} is not a commit id", pull.head.commit)));
+        }
+        if !is_branch(&pull.base.branch) {
+            return Err(CheckoutError::Git(format!("{:?} cannot be the name of a branch", pull.base.branch)));
+        }
+        let (base_ref, pull_ref) = (Mirror::base_ref(&pull.base.branch), self.pull_ref(pull.id.number));
+        let base = format!("+refs/heads/{}:{base_ref}", pull.base.branch);
+        let head = format!("+{}:{pull_ref}", pull.head.commit);
+        let small = pull.repo_size_kib.is_some_and(|size| size < SMALL_KIB);
+        let filter = if small { "--no-filter" } else { "--filter=blob:none" };
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", filter];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &base, &head]].concat());
+        let done = git.credentials(&self.url, credentials).finish().await?;
+        if !done.success() {
+            return Err(failure("fetch", &done));
+        }
+        let base_tip = self.commit(&base_ref).with_context(|| format!("git fetch left no {base_ref}"))?;
+        let head = self.commit(&pull_ref).with_context(|| format!("git fetch left no {pull_ref}"))?;
+        Ok(Fetched { head, base_tip })
+    }
+
+    /// Keeps lookups fast: many packs become one. Nothing is lost by it, reachable or not.
+    pub(super) async fn tidy(&self) {
+        let packs = std::fs::read_dir(self.path.join("objects/pack")).map_or(0, |entries| {
+            entries.flatten().filter(|entry| entry.path().extension().is_some_and(|e| e == "pack")).count()
+        });
+        if packs <= MANY_PACKS {
+            return;
+        }
+        let repack = Git::new(self.checkouts, &self.path, &["repack", "-a", "-d", "-k", "-q"]);
+        if let Err(error) = repack.output().await {
+            tracing::warn!(mirror = %self.path.display(), %error, "cannot repack a mirror; it works on, only slower");
+        }
+    }
+}
+
+/// Whether git's words say that the mirror itself is broken, so that it has to be made again.
+pub(super) fn is_broken(error: &CheckoutError) -> bool {
+    const SIGNS: [&str; 8] = [
+        "not a git repository",
+        "bad config",
+        "corrupt",
+        "bad object",
+        "unable to read tree",
+        "unable to parse object",
+        "index-pack failed",
+        "bad tree object",
+    ];
+    matches!(error, CheckoutError::Git(words) if SIGNS.iter().any(|sign| words.contains(sign)))
+}
+
+/// A full SHA-1 or SHA-256 commit id.
+pub(super) fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// git's rules for names of branches (`git check-ref-format`).
+fn is_branch(name: &str) -> bool {
+    let odd = |c: char| c.is_ascii_control() || " ~^:?*[\\".contains(c);
+    let bad_part = |part: &str| part.is_empty() || part.starts_with('.') || part.ends_with(".lock");
+    !name.contains(odd)
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.ends_with('.')
+        && name != "@"
+        && !name.split('/').any(bad_part)
+}
+
+/// The URL as it may be written into a config file.
+fn without_credentials(clone_url: &str) -> Result<String, CheckoutError> {
+    if clone_url.starts_with('/') {
+        return Ok(clone_url.to_owned());
+    }
+    let refused = || CheckoutError::Git(format!("{clone_url:?} is not a URL that git fetches from (https, http, ssh, file)"));
+    let mut url = Url::parse(clone_url).map_err(|_| refused())?;
+    match url.scheme() {
+        "https" | "http" => {
+            url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| refused())?;
+            Ok(url.into())
+        }
+        "ssh" | "file" => Ok(url.into()),
+        _ => Err(refused()),
+    }
+}
+
+/// A value in git's config syntax.
+pub(super) fn quoted(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_branches_are_those_that_git_takes() {
+        for good in ["main", "a/b", "it's \"quoted\"".replace(' ', "_").as_str(), "-x", "ä", "a;$(b)", "a@b"] {
+            assert!(is_branch(good), "{good}");
+        }
+        for bad in ["", "a b", "a..b", "/a", "a/", "a//b", ".a", "a/.b", "a.lock", "a.lock/b", "a:b", "a@{1}", "@", "a\n", "a."] {
+            assert!(!is_branch(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_credentials_get_into_the_config() {
+        assert_eq!(without_credentials("https://u:pw@h:8443/o/r.git").unwrap(), "https://h:8443/o/r.git");
+        assert!(without_credentials("ext::sh -c x").is_err());
+        assert!(without_credentials("--upload-pack=x").is_err());
+    }
+}

@@ -1,0 +1,337 @@
+//! One working tree: moved to a commit by a single git, with a `.git` of its own for the steps that run in it.
+//!
+//! What we rely on (index, sparse patterns, which commit is checked out) lies in the mirror's `worktrees/`, laid out as git lays
+//! out linked worktrees. The `.git` in the tree is a copy for people's `git status`; whoever can run a step can write to it, so
+//! no git of ours reads it.
+
+use super::git::{Git, failure};
+use super::mirror::{Mirror, is_commit, quoted};
+use super::{CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, named, write_whole};
+use crate::domain::PullRequest;
+use anyhow::Context;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Says which state a tree has; written last and removed first, so that an interrupted checkout is not trusted.
+const MARKER: &str = "tidelock-commit";
+/// Whom merge commits are by.
+const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
+/// Longest name of a workspace in the name of a folder of ours.
+const LONGEST_NAME: usize = 120;
+/// Directories that a walk for old plan files does not enter.
+const NOT_SEARCHED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
+
+/// A tree to make or to move.
+pub(super) struct Place<'a> {
+    checkouts: &'a Checkouts,
+    mirror: Mirror<'a>,
+    pub(super) root: PathBuf,
+    /// Our own git directory for it.
+    admin: PathBuf,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn of(checkouts: &'a Checkouts, pull: &PullRequest, workspace: &str) -> Result<Place<'a>, CheckoutError> {
+        let mirror = Mirror::of(checkouts, pull)?;
+        let root = checkouts.tree_path(&pull.id, workspace);
+        let admin = mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, named(workspace, LONGEST_NAME)));
+        Ok(Place { checkouts, mirror, root, admin })
+    }
+
+    fn git(&self, args: &[&str]) -> Git<'a> {
+        Git::new(self.checkouts, &self.admin, args).env("GIT_WORK_TREE", self.root.to_string_lossy())
+    }
+
+    /// Makes the tree or moves it; nothing at all if it is there already.
+    pub(super) async fn at(
+        &self,
+        pull: &PullRequest,
+        fetched: &Fetched,
+        dirs: Option<&[String]>,
+        credentials: Option<&Credentials>,
+    ) -> Result<WorkingTree, CheckoutError> {
+        if !is_commit(&fetched.head) || !is_commit(&fetched.base_tip) {
+            return Err(CheckoutError::Git("not a commit id".into()));
+        }
+        let patterns = dirs.map(cone);
+        let wanted = Marker::new(self.checkouts.strategy, fetched, patterns.as_deref());
+        let present = self.marker();
+        let tree = |base: String| {
+            let (root, git_dir, head) = (self.root.clone(), self.admin.clone(), fetched.head.clone());
+            WorkingTree { root, head, base, git_dir }
+        };
+        if let Some(present) = present.as_ref().filter(|present| present.serves(&wanted)) {
+            return Ok(tree(present.base.clone()));
+        }
+        let again = present.filter(|present| present.sparse.is_some() == wanted.sparse.is_some());
+        self.make_room(again.is_some(), patterns.clone()).await?;
+        let commit = match self.checkouts.strategy {
+            Strategy::Branch => fetched.head.clone(),
+            Strategy::Merge => self.merge(pull, fetched, credentials).await?,
+        };
+        let mut git = self.git(&["read-tree", "--reset", "-u", &commit]);
+        if patterns.is_some() {
+            git = git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true");
+        }
+        git.credentials(&self.mirror.url, credentials).output().await?;
+        let own = OwnGit {
+            root: self.root.clone(),
+            admin: self.admin.clone(),
+            mirror: self.mirror.path.clone(),
+            url: self.mirror.url.clone(),
+            commit,
+            base_ref: format!("refs/remotes/origin/{}", pull.base.branch),
+            base_tip: fetched.base_tip.clone(),
+            patterns,
+            marker: wanted.text(),
+            owner: self.checkouts.owner,
+        };
+        blocking(move || own.write()).await?;
+        Ok(tree(fetched.base_tip.clone()))
+    }
+
+    /// What the tree holds, if it was finished and is ours.
+    fn marker(&self) -> Option<Marker> {
+        let alternates = fs::read_to_string(self.root.join(".git/objects/info/alternates")).ok()?;
+        let ours = alternates.trim_end() == self.mirror.path.join("objects").to_string_lossy();
+        if ours { Marker::parse(&fs::read_to_string(self.admin.join(MARKER)).ok()?) } else { None }
+    }
+
+    /// Before git starts: an untrusted tree goes, a trusted one loses its marker and its old plan files.
+    async fn make_room(&self, keep: bool, patterns: Option<String>) -> Result<(), CheckoutError> {
+        let (root, admin) = (self.root.clone(), self.admin.clone());
+        blocking(move || {
+            if keep {
+                fs::remove_file(admin.join(MARKER))?;
+                remove_plan_files(&root)?;
+            } else {
+                remove_dir(&root)?;
+                remove_dir(&admin)?;
+                fs::create_dir_all(&root)?;
+                fs::create_dir_all(admin.join("info"))?;
+                fs::write(admin.join("commondir"), "../..\n")?;
+                fs::write(admin.join("gitdir"), format!("{}\n", root.join(".git").display()))?;
+                // Not a commit of the mirror: git takes it for an unborn branch, and read-tree for nothing to compare with.
+                fs::write(admin.join("HEAD"), "ref: refs/heads/main\n")?;
+            }
+            remove_file(&admin.join("index.lock"))?;
+            match patterns {
+                Some(patterns) => fs::write(admin.join("info/sparse-checkout"), patterns)?,
+                None => remove_file(&admin.join("info/sparse-checkout"))?,
+            }
+            anyhow::Ok(())
+        })
+        .await
+        .with_context(|| format!("cannot prepare the working tree {}", self.root.display()))?;
+        Ok(())
+    }
+
+    /// The head merged into the base's tip, without a working tree. Its parents are base and head, in this order.
+    async fn merge(
+        &self,
+        pull: &PullRequest,
+        fetched: &Fetched,
+        credentials: Option<&Credentials>,
+    ) -> Result<String, CheckoutError> {
+        let (base, head) = (fetched.base_tip.as_str(), fetched.head.as_str());
+        let mirror = &self.mirror;
+        let git = Git::new(self.checkouts, &mirror.path, &["merge-tree", "--write-tree", "--messages", base, head]);
+        let done = git.credentials(&mirror.url, credentials).finish().await?;
+        match done.code {
+            Some(0) if done.success() => {}
+            Some(1) if done.stdout.contains("CONFLICT") => {
+                // The tree, the conflicted entries, an empty line, and then what is meant for people.
+                let words = done.stdout.split_once("\n\n").map_or(done.stdout.as_str(), |(_, words)| words);
+                return Err(CheckoutError::Conflict(words.trim().to_owned()));
+            }
+            _ => return Err(failure("merge-tree", &done)),
+        }
+        let tree = done.stdout.lines().next().unwrap_or_default().trim().to_owned();
+        let message = format!("Merge pull request #{} for planning", pull.id.number);
+        let args = ["commit-tree", "-p", base, "-p", head, "-m", &message, &tree];
+        let mut git = Git::new(self.checkouts, &mirror.path, &args);
+        for role in ["AUTHOR", "COMMITTER"] {
+            git = git.env(&format!("GIT_{role}_NAME"), AUTHOR.0).env(&format!("GIT_{role}_EMAIL"), AUTHOR.1);
+        }
+        Ok(git.output().await?.trim().to_owned())
+    }
+}
+
+/// State of a tree, as its marker tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Marker {
+    strategy: Strategy,
+    head: String,
+    base: String,
+    /// Patterns of a sparse tree.
+    sparse: Option<String>,
+}
+
+impl Marker {
+    fn new(strategy: Strategy, fetched: &Fetched, sparse: Option<&str>) -> Marker {
+        let Fetched { head, base_tip } = fetched.clone();
+        Marker { strategy, head, base: base_tip, sparse: sparse.map(str::to_owned) }
+    }
+
+    fn text(&self) -> String {
+        let strategy = if self.strategy == Strategy::Merge { "merge" } else { "branch" };
+        let sparse = self.sparse.as_ref().map_or(String::new(), |patterns| format!("sparse\n{patterns}"));
+        format!("{strategy} {} {}\n{sparse}", self.head, self.base)
+    }
+
+    fn parse(text: &str) -> Option<Marker> {
+        let (first, rest) = text.split_once('\n')?;
+        let mut words = first.split(' ');
+        let strategy = if words.next()? == "merge" { Strategy::Merge } else { Strategy::Branch };
+        let (head, base) = (words.next()?.to_owned(), words.next()?.to_owned());
+        Some(Marker { strategy, head, base, sparse: rest.strip_prefix("sparse\n").map(str::to_owned) })
+    }
+
+    /// Whether nothing has to be done. The head alone does not change when the base moves; a merge does.
+    fn serves(&self, wanted: &Marker) -> bool {
+        let same = self.strategy == wanted.strategy && self.head == wanted.head && self.sparse == wanted.sparse;
+        same && (self.strategy == Strategy::Branch || self.base == wanted.base)
+    }
+}
+
+/// Everything that follows the checkout, done in one go off the async threads.
+struct OwnGit {
+    root: PathBuf,
+    admin: PathBuf,
+    mirror: PathBuf,
+    url: String,
+    commit: String,
+    base_ref: String,
+    base_tip: String,
+    patterns: Option<String>,
+    marker: String,
+    owner: Option<crate::process::RunAs>,
+}
+
+impl OwnGit {
+    /// The tree's `.git`: objects from the mirror, everything that can be written its own. The marker comes last.
+    fn write(self) -> anyhow::Result<()> {
+        let git = self.root.join(".git");
+        if !git.join("config").exists() {
+            remove_dir(&git)?;
+            for dir in ["objects/info", "objects/pack", "refs/heads", "refs/remotes/origin", "info"] {
+                fs::create_dir_all(git.join(dir))?;
+            }
+        }
+        let sparse = if self.patterns.is_some() { "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n" } else { "" };
+        write_whole(
+            &git.join("config"),
+            &format!(
+                "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = false\n{sparse}[extensions]\n\
+                 \tpartialClone = origin\n[remote \"origin\"]\n\turl = {}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\
+                 \tpromisor = true\n\tpartialclonefilter = blob:none\n",
+                quoted(&self.url)
+            ),
+        )?;
+        if let Some(patterns) = &self.patterns {
+            write_whole(&git.join("info/sparse-checkout"), patterns)?;
+        }
+        write_whole(&git.join("objects/info/alternates"), &format!("{}\n", self.mirror.join("objects").display()))?;
+        write_ref(&git, &self.base_ref, &self.base_tip)?;
+        write_whole(&git.join("HEAD"), &format!("{}\n", self.commit))?;
+        remove_file(&git.join("index.lock"))?;
+        remove_file(&git.join("index"))?;
+        fs::copy(self.admin.join("index"), git.join("index")).context("cannot copy the index")?;
+        fs::write(self.admin.join("HEAD"), format!("{}\n", self.commit))?;
+        if let Some(owner) = self.owner {
+            super::owner::give(&self.root, owner)?;
+        }
+        write_whole(&self.admin.join(MARKER), &self.marker)
+    }
+}
+
+/// A ref in the tree's `.git`; a branch that is now in the way of it, as `a` is of `a/b`, goes.
+fn write_ref(git: &Path, name: &str, commit: &str) -> anyhow::Result<()> {
+    let file = git.join(name);
+    for parent in file.ancestors().skip(1).take_while(|dir| *dir != git) {
+        if parent.is_file() {
+            fs::remove_file(parent)?;
+        }
+    }
+    if file.is_dir() {
+        remove_dir(&file)?;
+    }
+    if let Some(parent) = file.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    write_whole(&file, &format!("{commit}\n"))
+}
+
+/// Patterns of git's cone mode: the files at the root, these directories whole, and the files beside them on the way.
+fn cone(dirs: &[String]) -> String {
+    let mut whole: Vec<&str> = dirs.iter().map(|dir| dir.trim_matches('/')).filter(|dir| !dir.is_empty()).collect();
+    whole.sort_unstable();
+    whole.dedup();
+    if whole.contains(&".") {
+        return "/*\n".into();
+    }
+    let all = whole.clone();
+    // What lies in another chosen directory is there already; git refuses to take both for a cone.
+    whole.retain(|dir| !all.iter().any(|other| dir.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))));
+    let mut parents: Vec<&str> = whole.iter().flat_map(|dir| dir.match_indices('/').map(|(at, _)| &dir[..at])).collect();
+    parents.sort_unstable();
+    parents.dedup();
+    let escaped = |dir: &str| dir.replace(['\\', '*', '?', '['], "").len() == dir.len();
+    let mut patterns = String::from("/*\n!/*/\n");
+    let escape = |dir: &str| -> String {
+        if escaped(dir) {
+            return dir.to_owned();
+        }
+        dir.chars().flat_map(|c| if "\\*?[".contains(c) { vec!['\\', c] } else { vec![c] }).collect()
+    };
+    for dir in parents {
+        patterns.push_str(&format!("/{0}/\n!/{0}/*/\n", escape(dir)));
+    }
+    for dir in whole {
+        patterns.push_str(&format!("/{}/\n", escape(dir)));
+    }
+    patterns
+}
+
+/// Plans of another commit; tracked files of that name come back with the checkout.
+fn remove_plan_files(root: &Path) -> anyhow::Result<()> {
+    let mut dirs = vec![root.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir)? {
+            let (entry, kind) = entry.and_then(|entry| entry.file_type().map(|kind| (entry, kind)))?;
+            let name = entry.file_name();
+            if kind.is_dir() {
+                if !NOT_SEARCHED.iter().any(|skipped| name == *skipped) {
+                    dirs.push(entry.path());
+                }
+            } else if name.to_string_lossy().ends_with(".tfplan") {
+                remove_file(&entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Absent is fine.
+pub(super) fn remove_dir(path: &Path) -> std::io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => fs::remove_file(path),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Absent is fine.
+pub(super) fn remove_file(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// File work off the async threads.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    tokio::task::spawn_blocking(work).await.context("file work ended early")?
+}

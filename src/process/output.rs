@@ -1,0 +1,122 @@
+//! Output of a child: bytes into lines, lines into a bounded text of head and tail.
+
+use super::Redactor;
+use std::collections::VecDeque;
+
+/// Longest line that is passed on; the rest of it is counted and named.
+pub(super) const LINE_LIMIT: usize = 64 << 10;
+/// Read beyond [`LINE_LIMIT`] and thrown away after redaction, so that a secret on the border is seen whole.
+const OVERHANG: usize = 8 << 10;
+
+/// Splits a stream into lines.
+#[derive(Default)]
+pub(super) struct Lines {
+    line: Vec<u8>,
+    /// Bytes of this line that were not kept.
+    dropped: usize,
+    /// The last byte was a carriage return: what follows overwrites the line, unless it is a newline.
+    returned: bool,
+}
+
+/// A line as it arrived; not yet for anyone's eyes.
+pub(super) struct RawLine<'a> {
+    bytes: &'a [u8],
+    dropped: usize,
+}
+
+impl Lines {
+    /// Calls `each` for every line that is complete with these bytes.
+    pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(RawLine<'_>)) {
+        for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            let (text, end) = match piece {
+                [text @ .., end @ (b'\n' | b'\r')] => (text, Some(*end)),
+                text => (text, None),
+            };
+            if !text.is_empty() && self.returned {
+                self.clear(); // progress: the last state counts, as on a terminal
+            }
+            let kept = text.len().min((LINE_LIMIT + OVERHANG).saturating_sub(self.line.len()));
+            self.line.extend_from_slice(&text[..kept]);
+            self.dropped += text.len() - kept;
+            match end {
+                Some(b'\n') => {
+                    each(RawLine { bytes: &self.line, dropped: self.dropped });
+                    self.clear();
+                }
+                Some(_) => self.returned = true,
+                None => {}
+            }
+        }
+    }
+
+    /// Whether a line has begun that has no end yet.
+    pub(super) fn unfinished(&self) -> bool {
+        !self.line.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.line.clear();
+        self.dropped = 0;
+        self.returned = false;
+    }
+}
+
+impl RawLine<'_> {
+    /// As text without secrets, cut at [`LINE_LIMIT`].
+    pub(super) fn redacted(&self, redactor: &Redactor) -> String {
+        let mut text = redactor.mask(&String::from_utf8_lossy(self.bytes)).into_owned();
+        if self.dropped > 0 || text.len() > LINE_LIMIT {
+            // The end of a line of which more was dropped may be half a secret, however much shorter redaction made it.
+            let sure = if self.dropped > 0 { text.len().saturating_sub(OVERHANG) } else { text.len() };
+            let cut = text.floor_char_boundary(sure.min(LINE_LIMIT));
+            let left_out = text.len() - cut + self.dropped;
+            text.truncate(cut);
+            text.push_str(&format!(" [... {left_out} bytes of this line left out]"));
+        }
+        text
+    }
+}
+
+/// The first and the last lines of a text, and how much lay between them.
+pub(super) struct Bounded {
+    half: usize,
+    head: String,
+    tail: VecDeque<String>,
+    tail_bytes: usize,
+    left_out: usize,
+}
+
+impl Bounded {
+    /// Keeps about `limit` bytes.
+    pub(super) fn new(limit: usize) -> Bounded {
+        Bounded { half: limit / 2, head: String::new(), tail: VecDeque::new(), tail_bytes: 0, left_out: 0 }
+    }
+
+    pub(super) fn push(&mut self, line: &str) {
+        let size = line.len() + 1;
+        if self.tail.is_empty() && self.left_out == 0 && self.head.len() + size <= self.half {
+            self.head.push_str(line);
+            self.head.push('\n');
+            return;
+        }
+        self.tail.push_back(line.to_owned());
+        self.tail_bytes += size;
+        while self.tail_bytes > self.half {
+            let Some(oldest) = self.tail.pop_front() else { break };
+            self.tail_bytes -= oldest.len() + 1;
+            self.left_out += oldest.len() + 1;
+        }
+    }
+
+    pub(super) fn into_text(self) -> String {
+        let mut text = self.head;
+        if self.left_out > 0 {
+            text.push_str(&format!("\n[... {} bytes of output left out here ...]\n\n", self.left_out));
+        }
+        for line in self.tail {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
+}

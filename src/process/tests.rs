@@ -1,0 +1,221 @@
+//! What a child can and cannot do to us, and what is seen of it.
+
+use super::*;
+use proptest::prelude::*;
+use std::sync::Mutex;
+use std::time::Instant;
+
+fn sh(script: &str) -> Invocation {
+    let path = std::env::var("PATH").unwrap();
+    Invocation::new("sh", ["-c", script], "/tmp").env(vec![("PATH".into(), path)])
+}
+
+async fn finish(invocation: Invocation) -> Finished {
+    run(invocation, &Redactor::default(), &CancellationToken::new(), None).await.unwrap()
+}
+
+fn secrets(values: &[&str]) -> Redactor {
+    Redactor::new(values.iter().map(|value| SecretString::from(*value)).collect())
+}
+
+#[tokio::test]
+async fn lines_reach_the_sink_redacted_and_both_streams_are_kept() {
+    let seen = Mutex::new(Vec::new());
+    let sink = |line: &str| seen.lock().unwrap().push(line.to_owned());
+    let (redactor, cancel) = (secrets(&["hunter22"]), CancellationToken::new());
+    let script = "echo one; echo 'pw hunt''er22!' >&2; printf 'no newline'; exit 3";
+    let done = run(sh(script), &redactor, &cancel, Some(&sink)).await.unwrap();
+    assert_eq!((done.code, done.signal, done.ending().as_str()), (Some(3), None, "exit status 3"));
+    assert_eq!(done.stdout, "one\nno newline\n");
+    let mut lines: Vec<&str> = done.output.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["no newline", "one", "pw <redacted>!"]);
+    assert_eq!(seen.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn lines_arrive_while_the_process_runs() {
+    let cancel = CancellationToken::new();
+    let sink = |line: &str| assert_eq!((line, cancel.cancel()), ("ready", ()));
+    let done = run(sh("echo ready; exec sleep 60"), &Redactor::default(), &cancel, Some(&sink)).await.unwrap();
+    assert!(done.cancelled && !done.success());
+    assert_eq!(done.signal, Some(2));
+}
+
+#[tokio::test]
+async fn environment_is_exactly_what_was_given() {
+    let env = vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned()), ("A".to_owned(), "b c".to_owned())];
+    let done = finish(Invocation::new("env", Vec::<String>::new(), "/").env(env)).await;
+    let mut lines: Vec<&str> = done.stdout.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["A=b c", "PATH=/usr/bin:/bin"]);
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_on_path_is_named_with_the_path() {
+    let invocation = Invocation::new("no-such-tool", ["x"], "/").env(vec![("PATH".into(), "/nowhere".into())]);
+    let error = run(invocation, &Redactor::default(), &CancellationToken::new(), None).await.unwrap_err();
+    assert_eq!(error.to_string(), "no-such-tool is not on PATH (\"/nowhere\"); install it there");
+}
+
+#[tokio::test]
+async fn standard_input_is_what_was_given_or_empty() {
+    let big = "x".repeat(1 << 20);
+    assert_eq!(finish(sh("wc -c").stdin(big.clone().into_bytes())).await.stdout.trim(), big.len().to_string());
+    assert_eq!(finish(sh("wc -c")).await.stdout.trim(), "0");
+}
+
+#[tokio::test]
+async fn a_timeout_interrupts_first_and_kills_after_the_grace() {
+    let polite = sh("trap 'echo stopping; exit 7' INT; echo up; while :; do sleep 0.05; done");
+    let done = finish(polite.timeout(Duration::from_millis(300))).await;
+    assert!(done.timed_out && done.output.contains("stopping"), "{done:?}");
+    assert_eq!((done.code, done.ending().as_str()), (Some(7), "timed out"));
+
+    let deaf = sh("trap '' INT; while :; do sleep 0.05; done");
+    let done = finish(deaf.timeout(Duration::from_millis(100)).grace(Duration::from_millis(200))).await;
+    assert!(done.timed_out);
+    assert_eq!(done.signal, Some(9));
+}
+
+#[tokio::test]
+async fn a_grandchild_that_holds_the_pipe_neither_blocks_us_nor_lives_on() {
+    let begin = Instant::now();
+    let done = finish(sh("sleep 300 & echo $!")).await;
+    assert!(begin.elapsed() < Duration::from_secs(20), "waited for the grandchild");
+    assert_eq!(done.code, Some(0));
+    let status = format!("/proc/{}/stat", done.stdout.trim());
+    for _ in 0..200 {
+        // Killed, it may still be a zombie where nobody reaps orphans.
+        match std::fs::read_to_string(&status) {
+            Ok(stat) if !stat.contains(") Z ") => tokio::time::sleep(Duration::from_millis(20)).await,
+            _ => return,
+        }
+    }
+    panic!("the grandchild lives on");
+}
+
+#[tokio::test]
+async fn gigabytes_of_output_stay_bounded_with_head_tail_and_a_count() {
+    let done = finish(sh("seq 1 400000").output_limit(10_000)).await;
+    assert!(done.output.len() < 10_200, "{}", done.output.len());
+    assert!(done.output.starts_with("1\n2\n3\n") && done.output.ends_with("399999\n400000\n"));
+    let total: usize = (1..=400_000).map(|n: u32| n.to_string().len() + 1).sum();
+    let notice = done.output.lines().find(|line| line.starts_with("[... ")).unwrap();
+    let kept: usize = done.output.lines().filter(|l| l.parse::<u32>().is_ok()).map(|l| l.len() + 1).sum();
+    assert_eq!(notice, format!("[... {} bytes of output left out here ...]", total - kept));
+}
+
+#[tokio::test]
+async fn a_line_without_end_is_cut_with_a_notice_and_no_half_of_a_secret() {
+    let secret = "S3cr3tS3cr3tS3cr3t";
+    let script = format!("head -c {} /dev/zero | tr '\\0' x; printf {secret}; head -c 100000 /dev/zero; echo; echo on", 65_530);
+    let done = run(sh(&script), &secrets(&[secret]), &CancellationToken::new(), None).await.unwrap();
+    let (first, second) = done.stdout.split_once('\n').unwrap();
+    assert!(first.ends_with(" bytes of this line left out]") && first.len() < output::LINE_LIMIT + 100);
+    assert!(!first.contains("S3cr"), "{}", &first[65_000..]);
+    assert_eq!(second, "on\n");
+}
+
+#[tokio::test]
+async fn progress_shows_its_last_state_and_bad_utf8_is_replaced() {
+    let done = finish(sh(r"printf '10%%\r50%%\r100%%\r\ndone \377\r\nlast\r'")).await;
+    assert_eq!(done.stdout, "100%\ndone \u{fffd}\nlast\n");
+}
+
+#[tokio::test]
+async fn a_secret_file_is_on_descriptor_3_of_that_child_alone() {
+    let secret = || Some(SecretString::from("username=a\npassword=b\n"));
+    let twice = "cat /proc/self/fd/3; cat /proc/self/fd/3; env; cat /proc/self/cmdline";
+    let done = finish(sh(twice).secret_file(secret())).await;
+    assert_eq!(done.stdout.matches("password=b").count(), 2, "{}", done.stdout);
+    assert!(!done.stdout.split("PATH=").nth(1).unwrap().contains("password"));
+
+    let holder = tokio::spawn(async move { finish(sh("sleep 0.5").secret_file(secret())).await });
+    for _ in 0..10 {
+        let other = finish(sh("ls -l /proc/self/fd")).await;
+        assert!(!other.stdout.contains("memfd"), "{}", other.stdout);
+    }
+    assert!(holder.await.unwrap().success());
+}
+
+#[tokio::test]
+async fn another_user_has_no_group_of_ours() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root may become somebody else
+    }
+    let done = finish(sh("id -u; id -g; id -G").run_as(Some(RunAs { uid: 65_534, gid: 65_534 }))).await;
+    assert_eq!(done.stdout, "65534\n65534\n65534\n");
+}
+
+#[tokio::test]
+async fn a_dropped_run_kills_its_group() {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let tell = Mutex::new(Some(tell));
+    let sink = move |line: &str| {
+        if let Some(tell) = tell.lock().unwrap().take() {
+            tell.send(line.to_owned()).unwrap();
+        }
+    };
+    let task = tokio::spawn(async move {
+        run(sh("echo $$; exec sleep 300"), &Redactor::default(), &CancellationToken::new(), Some(&sink)).await
+    });
+    let id = told.await.unwrap();
+    task.abort();
+    let gone = async {
+        while std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone).await.expect("it is killed");
+}
+
+#[test]
+fn hardened_we_are_not_dumpable() {
+    harden_self().unwrap();
+    assert_eq!(
+        rustix::process::dumpable_behavior().unwrap(),
+        rustix::process::DumpableBehavior::NotDumpable
+    );
+}
+
+#[test]
+fn secrets_are_masked_in_every_usual_form() {
+    let redactor = secrets(&["ghp_0123456789abcdef", "line-one\nline-two\nxy", "abc", "p@ss/word"]);
+    let table = [
+        ("Authorization: token ghp_0123456789abcdef.", "Authorization: token <redacted>."),
+        ("line-two then xy and abc", "<redacted> then xy and abc"),
+        ("https://u:p%40ss%2Fword@host/", "https://u:<redacted>@host/"),
+        ("nothing here", "nothing here"),
+    ];
+    for (text, masked) in table {
+        assert_eq!(redactor.redact(text), masked);
+    }
+    use base64::Engine;
+    for user in ["", "x-access-token:", "ab:", "abc:"] {
+        let header = base64::prelude::BASE64_STANDARD.encode(format!("{user}ghp_0123456789abcdef"));
+        let masked = redactor.redact(&header);
+        assert!(masked.contains("<redacted>") && masked.len() < user.len() * 2 + 16, "{masked}");
+    }
+    assert_eq!(secrets(&["abcdef", "efgh"]).redact("xabcdefghx"), "x<redacted>x");
+}
+
+proptest! {
+    #[test]
+    fn no_secret_gets_through_however_the_stream_is_cut(
+        secret in "[0-9]{4,12}", before in "[0-9 ]{0,20}", after in "[0-9 ]{0,20}", cuts in prop::collection::vec(1usize..8, 1..40),
+    ) {
+        let redactor = secrets(&[&secret]);
+        let text = format!("{before}{secret}{after}\n");
+        let (mut lines, mut seen, mut rest) = (output::Lines::default(), String::new(), text.as_bytes());
+        for cut in cuts.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (chunk, left) = rest.split_at((*cut).min(rest.len()));
+            lines.feed(chunk, |line| seen.push_str(&line.redacted(&redactor)));
+            rest = left;
+        }
+        prop_assert!(!seen.contains(&secret) && seen.contains("<redacted>"), "{seen}");
+    }
+}
