@@ -1,13 +1,29 @@
 //! Configuration of repositories: `repos.yaml` ([`global`]) and `atlantis.yaml` ([`repo`]) to effective project configs.
 
+mod checks;
 pub mod global;
+pub mod paths;
+mod raw;
 pub mod repo;
 pub mod workflow;
+mod yaml;
+
+pub use checks::workspace_problem;
+pub use yaml::MAX_CONFIG_BYTES;
 
 use crate::domain::command::CommandName;
 use crate::domain::{Distribution, ProjectId};
+use global::RepoRules;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use workflow::Workflow;
+
+/// Workspace of a project that names none.
+pub const DEFAULT_WORKSPACE: &str = "default";
+
+/// `when_modified` of a configured project that has none.
+pub const DEFAULT_WHEN_MODIFIED: [&str; 5] =
+    ["**/*.tf*", "**/*.tofu", "**/*.tofu.json", "**/terragrunt.hcl", "**/.terraform.lock.hcl"];
 
 /// A configuration file is wrong; names the file, the place (line and column where known) and the key, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,8 +86,62 @@ pub struct ProjectConfig {
 }
 
 impl ProjectConfig {
+    /// What the rules alone say about a project: all there is for one that no repo config lists.
+    pub fn from_rules(id: ProjectId, rules: &RepoRules) -> ProjectConfig {
+        ProjectConfig {
+            id,
+            workflow_name: rules.workflow.clone(),
+            workflow: rules.workflows.get(&rules.workflow).cloned().unwrap_or_default(),
+            plan_requirements: rules.plan_requirements.clone(),
+            apply_requirements: rules.apply_requirements.clone(),
+            import_requirements: rules.import_requirements.clone(),
+            repo_locks: rules.repo_locks,
+            terraform_version: None,
+            distribution: None,
+            execution_order_group: 0,
+            depends_on: Vec::new(),
+            silence_pr_comments: rules.silence_pr_comments.clone(),
+            autoplan_enabled: true,
+            when_modified: Vec::new(),
+            delete_source_branch_on_merge: rules.delete_source_branch_on_merge,
+        }
+    }
+
     /// SHA-256, hex, of everything that changes what a plan or an apply does.
     pub fn digest(&self) -> String {
-        todo!()
+        // Named one by one, so that a new field has to be put on one side or the other.
+        let ProjectConfig {
+            id,
+            workflow_name,
+            workflow,
+            plan_requirements,
+            apply_requirements,
+            import_requirements,
+            repo_locks,
+            terraform_version,
+            distribution,
+            depends_on,
+            execution_order_group: _,
+            silence_pr_comments: _,
+            autoplan_enabled: _,
+            when_modified: _,
+            delete_source_branch_on_merge: _,
+        } = self;
+        let facts = serde_json::json!({
+            "id": id,
+            "workflow_name": workflow_name,
+            "workflow": workflow,
+            "plan_requirements": plan_requirements,
+            "apply_requirements": apply_requirements,
+            "import_requirements": import_requirements,
+            "repo_locks": repo_locks,
+            "terraform_version": terraform_version,
+            "distribution": distribution,
+            "depends_on": depends_on,
+        });
+        hex::encode(Sha256::digest(facts.to_string()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,80 @@
 //! Server-side configuration, `repos.yaml` (atlantis.md §2): what repositories may do and which rules they cannot weaken.
 
+mod parse;
+#[cfg(test)]
+mod tests;
+
 use super::workflow::{ShellCommand, Workflow};
 use super::{ConfigError, LockMode, Requirement};
 use crate::domain::RepoId;
 use crate::domain::command::CommandName;
+use regex::Regex;
 use std::collections::BTreeMap;
+
+/// Name of the workflow that is always there.
+pub const DEFAULT_WORKFLOW: &str = "default";
+
+/// Keys that `allowed_overrides` may name.
+pub const OVERRIDABLE_KEYS: [&str; 10] = [
+    "plan_requirements",
+    "apply_requirements",
+    "import_requirements",
+    "workflow",
+    "delete_source_branch_on_merge",
+    "repo_locking",
+    "repo_locks",
+    "policy_check",
+    "custom_policy_check",
+    "silence_pr_comments",
+];
 
 /// The whole file, checked.
 #[derive(Debug, Clone)]
-pub struct GlobalConfig {}
+pub struct GlobalConfig {
+    repos: Vec<RepoEntry>,
+    workflows: BTreeMap<String, Workflow>,
+}
+
+/// One entry of `repos`; an absent key leaves to earlier entries what they say.
+#[derive(Debug, Clone)]
+struct RepoEntry {
+    id: IdMatch,
+    branch: Option<Regex>,
+    repo_config_file: Option<String>,
+    plan_requirements: Option<Vec<Requirement>>,
+    apply_requirements: Option<Vec<Requirement>>,
+    import_requirements: Option<Vec<Requirement>>,
+    pre_workflow_hooks: Vec<Hook>,
+    post_workflow_hooks: Vec<Hook>,
+    workflow: Option<String>,
+    allowed_workflows: Option<Vec<String>>,
+    allowed_overrides: Option<Vec<String>>,
+    allow_custom_workflows: Option<bool>,
+    delete_source_branch_on_merge: Option<bool>,
+    repo_locks: Option<LockMode>,
+    autodiscover: Option<Autodiscover>,
+    silence_pr_comments: Option<Vec<CommandName>>,
+}
+
+/// `id` of an entry.
+#[derive(Debug, Clone)]
+enum IdMatch {
+    Exact(String),
+    Regex(Regex),
+}
+
+impl RepoEntry {
+    fn is_for(&self, id: &str) -> bool {
+        match &self.id {
+            IdMatch::Exact(exact) => exact == id,
+            IdMatch::Regex(regex) => regex.is_match(id),
+        }
+    }
+
+    fn allows_branch(&self, branch: &str) -> bool {
+        self.branch.as_ref().is_none_or(|regex| regex.is_match(branch))
+    }
+}
 
 /// A workflow hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,17 +145,56 @@ pub struct RepoRules {
 impl GlobalConfig {
     /// What holds without a file.
     pub fn without_file() -> GlobalConfig {
-        todo!()
+        let workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
+        GlobalConfig { repos: Vec::new(), workflows }
     }
 
     /// Reads YAML; `origin` is the file's name for messages. Keys whose effect is not built (`policies`, `team_authz`, `metrics`,
     /// `external_stores`, `policy_check: true`, `custom_policy_check: true`) are refused by name.
-    pub fn parse(_text: &str, _origin: &str) -> Result<GlobalConfig, ConfigError> {
-        todo!()
+    pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigError> {
+        parse::global(text, origin)
     }
 
     /// The rules for one repository and base branch.
-    pub fn rules(&self, _repo: &RepoId, _base_branch: &str) -> RepoRules {
-        todo!()
+    pub fn rules(&self, repo: &RepoId, base_branch: &str) -> RepoRules {
+        let id = repo.to_string();
+        let matching: Vec<&RepoEntry> = self.repos.iter().filter(|entry| entry.is_for(&id)).collect();
+        // The branch filter and the file's name are the last entry's as a whole; everything else is the last that says it.
+        let last = matching.last();
+        let branch_allowed = last.is_none_or(|entry| entry.allows_branch(base_branch));
+        let hooks_before = matching.iter().flat_map(|entry| entry.pre_workflow_hooks.clone()).collect();
+        let on_branch = matching.iter().filter(|entry| entry.allows_branch(base_branch));
+        let hooks_after = on_branch.flat_map(|entry| entry.post_workflow_hooks.clone()).collect();
+        RepoRules {
+            branch_allowed,
+            repo_config_file: last.and_then(|entry| entry.repo_config_file.clone()),
+            pre_workflow_hooks: hooks_before,
+            post_workflow_hooks: hooks_after,
+            plan_requirements: last_said(&matching, |entry| &entry.plan_requirements).unwrap_or_default(),
+            apply_requirements: last_said(&matching, |entry| &entry.apply_requirements).unwrap_or_default(),
+            import_requirements: last_said(&matching, |entry| &entry.import_requirements).unwrap_or_default(),
+            workflow: last_said(&matching, |entry| &entry.workflow).unwrap_or_else(|| DEFAULT_WORKFLOW.to_owned()),
+            allowed_workflows: last_said(&matching, |entry| &entry.allowed_workflows).unwrap_or_default(),
+            allowed_overrides: last_said(&matching, |entry| &entry.allowed_overrides).unwrap_or_default(),
+            allow_custom_workflows: last_said(&matching, |entry| &entry.allow_custom_workflows).unwrap_or_default(),
+            delete_source_branch_on_merge: last_said(&matching, |entry| &entry.delete_source_branch_on_merge)
+                .unwrap_or_default(),
+            repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
+            autodiscover: last_said(&matching, |entry| &entry.autodiscover),
+            silence_pr_comments: last_said(&matching, |entry| &entry.silence_pr_comments).unwrap_or_default(),
+            workflows: self.workflows.clone(),
+        }
+    }
+}
+
+/// A key's value in the last entry that has the key; an empty list counts.
+fn last_said<T: Clone>(entries: &[&RepoEntry], key: impl Fn(&RepoEntry) -> &Option<T>) -> Option<T> {
+    entries.iter().rev().find_map(|entry| key(entry).clone())
+}
+
+impl RepoRules {
+    /// Whether a repo config may set this key.
+    pub fn allows_override(&self, key: &str) -> bool {
+        self.allowed_overrides.iter().any(|allowed| allowed == key)
     }
 }

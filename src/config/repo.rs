@@ -1,13 +1,32 @@
 //! Repo config, `atlantis.yaml` (atlantis.md §3), read from the pull request and held against the [`RepoRules`].
 
+mod project;
+#[cfg(test)]
+mod tests;
+
+use super::checks;
 use super::global::{Autodiscover, RepoRules};
-use super::{ConfigError, ProjectConfig};
+use super::raw::{RawRepoConfig, RawRepoLocks, Text};
+use super::workflow::Workflow;
+use super::workflow::raw::RawWorkflows;
+use super::yaml::{decode, error_at, quoted};
+use super::{ConfigError, LockMode, ProjectConfig};
+use crate::domain::command::CommandName;
+use serde_saphyr::Spanned;
+use std::collections::{BTreeMap, HashMap};
+
+/// Names of the file where the server's config gives none; the first that exists is read.
+pub const DEFAULT_FILES: [&str; 2] = ["atlantis.yaml", "tidelock.yaml"];
+/// Most projects of one repository, globs expanded.
+pub const MAX_PROJECTS: usize = 5_000;
 
 /// The file, checked against the rules. `projects` have globs expanded, other base branches dropped, and are effective.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RepoConfig {
     /// Its projects, in the file's order, sorted by nothing.
     pub projects: Vec<ProjectConfig>,
+    /// Directories of projects that are for other base branches; nobody discovers them on this one.
+    pub other_branch_dirs: Vec<String>,
     /// `autodiscover`.
     pub autodiscover: Option<Autodiscover>,
     /// `automerge`.
@@ -22,13 +41,163 @@ pub struct RepoConfig {
     pub allowed_regexp_prefixes: Vec<String>,
 }
 
+/// The path of the repo config that is there, if one is. An `atlantis.yml` is an error: Atlantis has never read it.
+pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<String>, ConfigError> {
+    if let Some(file) = &rules.repo_config_file {
+        return Ok(exists(file).then(|| file.clone()));
+    }
+    for file in DEFAULT_FILES {
+        let wrong = file.replace(".yaml", ".yml");
+        if exists(&wrong) {
+            return Err(ConfigError(format!("{wrong} is not read: rename it to {file}, with the .yaml extension")));
+        }
+    }
+    Ok(DEFAULT_FILES.into_iter().find(|file| exists(file)).map(str::to_owned))
+}
+
 /// Reads YAML. `directories` expands a glob `dir` to the directories that hold Terraform files (see `schedule::Tree`).
 pub fn parse(
-    _text: &str,
-    _file: &str,
-    _rules: &RepoRules,
-    _base_branch: &str,
-    _directories: &dyn Fn(&str) -> Vec<String>,
+    text: &str,
+    file: &str,
+    rules: &RepoRules,
+    base_branch: &str,
+    directories: &dyn Fn(&str) -> Vec<String>,
 ) -> Result<RepoConfig, ConfigError> {
-    todo!()
+    let raw: RawRepoConfig = decode(text, file)?.unwrap_or_default();
+    let version = version(raw.version.as_ref(), file)?;
+    for (key, on) in [
+        ("policies", raw.policies.as_ref().map(|node| Spanned::new((), node.referenced, node.defined))),
+        (
+            "automerge: true",
+            raw.automerge.as_ref().filter(|on| on.value).map(|on| Spanned::new((), on.referenced, on.defined)),
+        ),
+    ] {
+        if let Some(node) = on {
+            let message = format!("`{key}` is known, but its effect is not built yet; remove it");
+            return Err(error_at(file, &node, message));
+        }
+    }
+    let root = root(&raw, rules, file)?;
+    let workflows = custom_workflows(raw.workflows, version, rules, file)?;
+    let context = project::Context { file, rules, base_branch, directories, root: &root, workflows: &workflows };
+    let (projects, other_branch_dirs) = context.projects(raw.projects.unwrap_or_default())?;
+    Ok(RepoConfig {
+        projects,
+        other_branch_dirs,
+        autodiscover: raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file)).transpose()?,
+        automerge: raw.automerge.map(|on| on.value),
+        parallel_plan: raw.parallel_plan,
+        parallel_apply: raw.parallel_apply,
+        abort_on_execution_order_fail: raw.abort_on_execution_order_fail.unwrap_or_default(),
+        allowed_regexp_prefixes: raw.allowed_regexp_prefixes.unwrap_or_default(),
+    })
+}
+
+/// Values of the file's root that projects inherit.
+struct Root {
+    delete_source_branch_on_merge: Option<bool>,
+    repo_locks: Option<LockMode>,
+    silence_pr_comments: Option<Vec<CommandName>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// `run` commands are split into words and joined.
+    Two,
+    Three,
+}
+
+fn version(raw: Option<&Text>, file: &str) -> Result<Version, ConfigError> {
+    let Some(text) = raw else {
+        return Err(ConfigError(format!("{file}: version is required: add `version: 3` as the first line")));
+    };
+    match text.value.as_str() {
+        "2" => Ok(Version::Two),
+        "3" => Ok(Version::Three),
+        other => {
+            let message =
+                format!("version: only versions 2 and 3 are supported, not {}; write `version: 3`", quoted(other));
+            Err(error_at(file, text, message))
+        }
+    }
+}
+
+/// Keys at the root need the same permission as in a project. (Atlantis ignores them silently without it.)
+fn root(raw: &RawRepoConfig, rules: &RepoRules, file: &str) -> Result<Root, ConfigError> {
+    permitted(raw.delete_source_branch_on_merge.as_ref(), "delete_source_branch_on_merge", rules, file)?;
+    permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
+    permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
+    Ok(Root {
+        delete_source_branch_on_merge: raw.delete_source_branch_on_merge.as_ref().map(|on| on.value),
+        repo_locks: locks(raw.repo_locks.as_ref(), file)?,
+        silence_pr_comments: silenced(raw.silence_pr_comments.as_ref(), file)?,
+    })
+}
+
+fn locks(raw: Option<&Spanned<RawRepoLocks>>, file: &str) -> Result<Option<LockMode>, ConfigError> {
+    raw.map(|locks| checks::lock_mode(&locks.value, file)).transpose()
+}
+
+fn silenced(raw: Option<&Spanned<Vec<Text>>>, file: &str) -> Result<Option<Vec<CommandName>>, ConfigError> {
+    raw.map(|list| checks::silenced_commands(&list.value, file)).transpose()
+}
+
+/// Refuses a key that is there although `allowed_overrides` does not name it.
+fn permitted<T>(node: Option<&Spanned<T>>, key: &str, rules: &RepoRules, file: &str) -> Result<(), ConfigError> {
+    match node {
+        Some(node) if !rules.allows_override(key) => {
+            let message = format!(
+                "not allowed to set `{key}` here: remove it, or have an operator set `allowed_overrides: [{key}]` for this \
+                 repository in the server-side config"
+            );
+            Err(error_at(file, node, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn custom_workflows(
+    raw: Option<Spanned<RawWorkflows>>,
+    version: Version,
+    rules: &RepoRules,
+    file: &str,
+) -> Result<BTreeMap<String, Workflow>, ConfigError> {
+    let Some(raw) = raw else { return Ok(BTreeMap::new()) };
+    if !rules.allow_custom_workflows && !raw.value.is_empty() {
+        let message = "not allowed to define custom `workflows` here: remove them, or have an operator set \
+                       `allow_custom_workflows: true` for this repository in the server-side config";
+        return Err(error_at(file, &raw, message));
+    }
+    let mut workflows = BTreeMap::new();
+    for (name, workflow) in raw.value {
+        let mut workflow = Workflow::from_raw(workflow.unwrap_or_default(), file)?;
+        if version == Version::Two {
+            workflow.rejoin_run_commands(file)?;
+        }
+        workflows.insert(name, workflow);
+    }
+    Ok(workflows)
+}
+
+/// Names, and pairs of directory and workspace, have to tell projects apart.
+fn check_unique(projects: &[ProjectConfig], file: &str) -> Result<(), ConfigError> {
+    let mut names = HashMap::new();
+    let mut places = HashMap::new();
+    for project in projects {
+        let id = &project.id;
+        if let Some(name) = &id.name
+            && names.insert(name.as_str(), ()).is_some()
+        {
+            let message = format!("{file}: found two or more projects with name \"{name}\"; names must be unique");
+            return Err(ConfigError(message));
+        }
+        if places.insert((id.dir.as_str(), id.workspace.as_str()), ()).is_some() && id.name.is_none() {
+            return Err(ConfigError(format!(
+                "{file}: there are two or more projects with dir: \"{}\" workspace: \"{}\"; give each a `name`, \
+                 so that commands can tell them apart",
+                id.dir, id.workspace
+            )));
+        }
+    }
+    Ok(())
 }

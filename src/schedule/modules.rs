@@ -1,1 +1,141 @@
-//! Stub.
+//! Who uses which local module: for `--autoplan-modules`, sparse trees and the `undiverged` requirement.
+
+use super::Tree;
+use super::hcl::module_sources;
+use super::patterns::Patterns;
+use crate::config::paths::{clean, join};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most directories that one walk along `source`s visits.
+const MAX_VISITED: usize = 10_000;
+
+/// Which directories depend on a module's directory, directly or not.
+#[derive(Debug, Clone, Default)]
+pub struct ModuleIndex {
+    dependents: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl ModuleIndex {
+    /// Indexes the directories that hold a file which `from` selects.
+    pub fn build(tree: &dyn Tree, from: &Patterns) -> ModuleIndex {
+        let mut direct = Direct::default();
+        let mut index = ModuleIndex::default();
+        for dir in tree.dirs() {
+            if tree.files(&dir).iter().any(|file| from.matches(&join(&dir, file))) {
+                for module in direct.closure(tree, &dir) {
+                    index.dependents.entry(module).or_default().insert(dir.clone());
+                }
+            }
+        }
+        index
+    }
+
+    /// Directories that use the module in `dir`, in alphabetical order.
+    pub fn dependents(&self, dir: &str) -> impl Iterator<Item = &str> {
+        self.dependents.get(dir).into_iter().flatten().map(String::as_str)
+    }
+
+    /// Whether `project_dir` uses a module that one of the files is in.
+    pub fn is_touched(&self, project_dir: &str, modified: &[String]) -> bool {
+        modified.iter().any(|file| {
+            let users = self.dependents.get(crate::config::paths::parent(file));
+            users.is_some_and(|users| users.contains(project_dir))
+        })
+    }
+}
+
+/// Directories of the local modules that `dir` uses, directly or not, without itself; in alphabetical order.
+pub fn module_dirs(tree: &dyn Tree, dir: &str) -> Vec<String> {
+    Direct::default().closure(tree, dir).into_iter().collect()
+}
+
+/// The modules that each directory names itself; every directory is read once.
+#[derive(Default)]
+struct Direct(BTreeMap<String, Vec<String>>);
+
+impl Direct {
+    fn closure(&mut self, tree: &dyn Tree, dir: &str) -> BTreeSet<String> {
+        let start = clean(dir);
+        let mut found = BTreeSet::new();
+        let mut waiting = vec![start.clone()];
+        while let Some(dir) = waiting.pop() {
+            for module in self.of(tree, &dir) {
+                if *module != start && found.len() < MAX_VISITED && found.insert(module.clone()) {
+                    waiting.push(module.clone());
+                }
+            }
+        }
+        found
+    }
+
+    fn of(&mut self, tree: &dyn Tree, dir: &str) -> &[String] {
+        self.0.entry(dir.to_owned()).or_insert_with(|| {
+            let local = |source: &String| {
+                source.starts_with("./") || source.starts_with("../") || source == "." || source == ".."
+            };
+            let sources = module_sources(tree, dir).into_iter().filter(local);
+            // What leads out of the repository, or nowhere, is no module of it.
+            sources.map(|source| join(dir, &source)).filter(|module| tree.is_dir(module)).collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::required_versions;
+    use crate::schedule::tree::MemoryTree;
+
+    fn tree() -> MemoryTree {
+        MemoryTree::new([
+            (
+                "prod/main.tf",
+                "module \"a\" {\n  source = \"../modules/a\"\n}\nmodule \"r\" { source = \"hashicorp/x/y\" }",
+            ),
+            ("staging/main.tf.json", r#"{"module": {"a": {"source": "../modules/a"}}}"#),
+            ("listed/main.tf.json", r#"{"module": [{"b": [{"source": "../modules/b"}]}]}"#),
+            ("tofu/main.tofu", "module \"b\" {\n  source = \"../modules/b\"\n}"),
+            ("modules/a/main.tf", "module \"b\" {\n  source = \"../b\"\n}"),
+            ("modules/b/main.tf", "module \"a\" {\n  source = \"../a\"\n}\nmodule \"self\" {\n  source = \"./\"\n}"),
+            ("broken/main.tf", "module \"a\" {\n  source = \"../modules/a\""),
+            (
+                "outside/main.tf",
+                "module \"x\" {\n  source = \"../../elsewhere\"\n}\nmodule \"gone\" { source = \"./gone\" }",
+            ),
+            ("dynamic/main.tf", "module \"x\" {\n  source = \"../modules/${var.which}\"\n}"),
+        ])
+    }
+
+    #[test]
+    fn local_modules_are_followed_through_cycles() {
+        let tree = tree();
+        assert_eq!(module_dirs(&tree, "prod"), ["modules/a", "modules/b"]);
+        assert_eq!(module_dirs(&tree, "modules/a"), ["modules/b"]);
+        assert_eq!(module_dirs(&tree, "listed"), ["modules/a", "modules/b"]);
+        for dir in ["broken", "outside", "dynamic", "nowhere"] {
+            assert_eq!(module_dirs(&tree, dir), Vec::<String>::new(), "{dir}");
+        }
+    }
+
+    #[test]
+    fn the_index_tells_who_depends_on_a_module() {
+        let index = ModuleIndex::build(&tree(), &Patterns::new(&["**/*.tf", "**/*.tf.json"]).unwrap());
+        let users: Vec<&str> = index.dependents("modules/b").collect();
+        assert_eq!(users, ["listed", "modules/a", "prod", "staging"]);
+        assert_eq!(index.dependents("prod").count(), 0);
+        assert!(index.is_touched("prod", &["README.md".to_owned(), "modules/b/x.tf".to_owned()]));
+        assert!(!index.is_touched("tofu", &["modules/b/x.tf".to_owned()]), "its files are not indexed");
+    }
+
+    #[test]
+    fn required_versions_are_read_from_hcl_and_json() {
+        let tree = MemoryTree::new([
+            ("a/versions.tf", "terraform {\n  required_version = \">= 1.5\"\n}"),
+            ("a/more.tf.json", r#"{"terraform": [{"required_version": "~> 1.11"}]}"#),
+            ("a/broken.tf", "terraform {\n  required_version = "),
+            ("a/variable.tf", "terraform {\n  required_version = var.x\n}"),
+        ]);
+        assert_eq!(required_versions(&tree, "a"), ["~> 1.11", ">= 1.5"]);
+        assert_eq!(required_versions(&tree, "b"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,156 @@
+//! Checks of single values that both configuration files know.
+
+use super::global::{Autodiscover, AutodiscoverMode};
+use super::paths::Glob;
+use super::raw::{RawAutodiscover, RawRepoLocks, Text, Texts};
+use super::yaml::{error_at, quoted};
+use super::{ConfigError, LockMode, Requirement};
+use crate::domain::Distribution;
+use crate::domain::command::CommandName;
+use regex::Regex;
+use std::sync::LazyLock;
+
+/// What `hashicorp/go-version` parses.
+static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"^v?[0-9]+(\.[0-9]+)*(-?[0-9A-Za-z~-]+(\.[0-9A-Za-z~-]+)*)?(\+[0-9A-Za-z~-]+(\.[0-9A-Za-z~-]+)*)?$")
+        .ok()
+});
+
+/// `kind` is `plan_requirement` and so on.
+pub(super) fn requirements(list: &[Text], kind: &str, file: &str) -> Result<Vec<Requirement>, ConfigError> {
+    list.iter()
+        .map(|text| match text.value.as_str() {
+            "approved" => Ok(Requirement::Approved),
+            "mergeable" => Ok(Requirement::Mergeable),
+            "undiverged" => Ok(Requirement::Undiverged),
+            other => Err(error_at(
+                file,
+                text,
+                format!("\"{}\" is not a valid {kind}; there are: approved, mergeable, undiverged", quoted(other)),
+            )),
+        })
+        .collect()
+}
+
+pub(super) fn silenced_commands(list: &[Text], file: &str) -> Result<Vec<CommandName>, ConfigError> {
+    list.iter()
+        .map(|text| match text.value.as_str() {
+            "plan" => Ok(CommandName::Plan),
+            "apply" => Ok(CommandName::Apply),
+            other => Err(error_at(
+                file,
+                text,
+                format!("\"{}\" is not a valid value of silence_pr_comments; there are: plan, apply", quoted(other)),
+            )),
+        })
+        .collect()
+}
+
+/// A regex between slashes.
+pub(super) fn slashed_regex(text: &Text, key: &str, file: &str) -> Result<Regex, ConfigError> {
+    let value = text.value.as_str();
+    let inner = value.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).ok_or_else(|| {
+        let shown = quoted(value);
+        error_at(file, text, format!("{key}: the regex must begin and end with a slash, such as `/^{shown}$/`"))
+    })?;
+    Regex::new(inner).map_err(|error| error_at(file, text, format!("{key}: not a valid regex: {error}")))
+}
+
+pub(super) fn lock_mode(raw: &RawRepoLocks, file: &str) -> Result<LockMode, ConfigError> {
+    let Some(mode) = &raw.mode else { return Ok(LockMode::OnPlan) };
+    match mode.value.as_str() {
+        "disabled" => Ok(LockMode::Disabled),
+        "on_plan" => Ok(LockMode::OnPlan),
+        "on_apply" => Ok(LockMode::OnApply),
+        other => {
+            let message =
+                format!("\"{}\" is not a valid repo_locks mode; there are: disabled, on_plan, on_apply", quoted(other));
+            Err(error_at(file, mode, message))
+        }
+    }
+}
+
+pub(super) fn autodiscover(raw: &RawAutodiscover, file: &str) -> Result<Autodiscover, ConfigError> {
+    let mode = match raw.mode.as_ref().map(|mode| (mode, mode.value.as_str())) {
+        None | Some((_, "auto")) => AutodiscoverMode::Auto,
+        Some((_, "enabled")) => AutodiscoverMode::Enabled,
+        Some((_, "disabled")) => AutodiscoverMode::Disabled,
+        Some((at, other)) => {
+            let message =
+                format!("\"{}\" is not a valid autodiscover mode; there are: auto, enabled, disabled", quoted(other));
+            return Err(error_at(file, at, message));
+        }
+    };
+    Ok(Autodiscover { mode, ignore_paths: ignore_paths(&raw.ignore_paths, file)? })
+}
+
+fn ignore_paths(raw: &Texts, file: &str) -> Result<Option<Vec<String>>, ConfigError> {
+    let Some(list) = raw else { return Ok(None) };
+    for text in list {
+        if text.value.starts_with('/') {
+            let message = format!(
+                "autodiscover.ignore_paths: `{}` must be relative to the repository's root; drop the leading slash",
+                quoted(&text.value)
+            );
+            return Err(error_at(file, text, message));
+        }
+        Glob::new(&text.value).map_err(|error| error_at(file, text, format!("autodiscover.ignore_paths: {error}")))?;
+    }
+    Ok(Some(list.iter().map(|text| text.value.clone()).collect()))
+}
+
+pub(super) fn distribution(text: &Text, file: &str) -> Result<Distribution, ConfigError> {
+    match text.value.as_str() {
+        "terraform" => Ok(Distribution::Terraform),
+        "opentofu" => Ok(Distribution::OpenTofu),
+        other => {
+            let message =
+                format!("\"{}\" is not a valid terraform_distribution; there are: terraform, opentofu", quoted(other));
+            Err(error_at(file, text, message))
+        }
+    }
+}
+
+/// A version without leading `v`, with three numbers at least, as Atlantis normalises it.
+pub(super) fn version(text: &Text, file: &str) -> Result<String, ConfigError> {
+    let value = text.value.trim();
+    if !VERSION.as_ref().is_some_and(|regex| regex.is_match(value)) {
+        let message = format!("terraform_version: \"{}\" is not a version, such as 1.11.4", quoted(value));
+        return Err(error_at(file, text, message));
+    }
+    let value = value.strip_prefix('v').unwrap_or(value);
+    let end = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
+    let (numbers, rest) = value.split_at(end);
+    let missing = 3usize.saturating_sub(numbers.split('.').count());
+    Ok(format!("{numbers}{}{rest}", ".0".repeat(missing)))
+}
+
+/// Names are in URLs and file names.
+pub(super) fn project_name(text: &Text, file: &str) -> Result<String, ConfigError> {
+    let name = text.value.as_str();
+    if name.is_empty() {
+        return Err(error_at(file, text, "name: if set it cannot be empty; name the project or drop the key"));
+    }
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.~/".contains(c)) {
+        let message = format!(
+            "name: \"{}\" must contain only URL safe characters: letters, digits, `-`, `_`, `.`, `~`, `/`",
+            quoted(name)
+        );
+        return Err(error_at(file, text, message));
+    }
+    Ok(name.to_owned())
+}
+
+/// What is wrong with a workspace's name (it becomes a directory and an argument); `None` when nothing is.
+pub fn workspace_problem(name: &str) -> Option<&'static str> {
+    match name {
+        _ if name.contains(['/', '\\']) => Some("it must not contain a slash or backslash"),
+        _ if name.contains("..") || name == "." => Some("it must not be `.` nor contain `..`"),
+        _ if name.starts_with(['-', '~']) => Some("it must not begin with `-` or `~`"),
+        _ if name.contains('$') => Some("it must not contain `$`"),
+        _ if name.chars().any(|c| c.is_whitespace() || c.is_control()) => {
+            Some("it must not contain white space or control characters")
+        }
+        _ => None,
+    }
+}

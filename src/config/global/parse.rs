@@ -1,0 +1,169 @@
+//! `repos.yaml`: from what is written to [`GlobalConfig`].
+
+use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
+use crate::config::raw::{RawGlobal, RawHook, RawRepo, Text, Texts};
+use crate::config::workflow::{ShellCommand, Workflow};
+use crate::config::yaml::{decode, error_at, quoted};
+use crate::config::{ConfigError, LockMode, Requirement, checks};
+use serde_saphyr::Spanned;
+use std::collections::BTreeMap;
+
+/// Most entries of `repos`.
+const MAX_ENTRIES: usize = 10_000;
+
+pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError> {
+    let empty = || {
+        ConfigError(format!(
+            "{file}: the file is empty; write at least `repos: []`, or drop the setting that names the file"
+        ))
+    };
+    let raw: RawGlobal = decode(text, file)?.ok_or_else(empty)?;
+    for (key, node) in [
+        ("policies", &raw.policies),
+        ("metrics", &raw.metrics),
+        ("team_authz", &raw.team_authz),
+        ("external_stores", &raw.external_stores),
+    ] {
+        if let Some(node) = node {
+            return Err(not_built(file, node, key));
+        }
+    }
+    let mut workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
+    for (name, workflow) in raw.workflows.unwrap_or_default() {
+        workflows.insert(name, Workflow::from_raw(workflow.unwrap_or_default(), file)?);
+    }
+    let entries = raw.repos.unwrap_or_default();
+    if entries.len() > MAX_ENTRIES {
+        return Err(ConfigError(format!("{file}: repos: more than {MAX_ENTRIES} entries")));
+    }
+    let repos = entries.into_iter().map(|raw| entry(&raw, &workflows, file)).collect::<Result<_, _>>()?;
+    Ok(GlobalConfig { repos, workflows })
+}
+
+/// Known, but without effect yet: silence would make people believe that a gate is there.
+pub(in crate::config) fn not_built<T>(file: &str, node: &Spanned<T>, key: &str) -> ConfigError {
+    error_at(file, node, format!("`{key}` is known, but its effect is not built yet; remove it"))
+}
+
+fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &str) -> Result<RepoEntry, ConfigError> {
+    let RawRepo { policy_check, custom_policy_check, .. } = &raw.value;
+    for (key, value) in [("policy_check: true", policy_check), ("custom_policy_check: true", custom_policy_check)] {
+        if let Some(value) = value.as_ref().filter(|value| value.value) {
+            return Err(not_built(file, value, key));
+        }
+    }
+    let at = raw;
+    let raw = &raw.value;
+    let known = |text: &Text, key: &str| match workflows.contains_key(&text.value) {
+        true => Ok(text.value.clone()),
+        false => Err(error_at(
+            file,
+            text,
+            format!("{key}: the workflow `{}` is not defined under `workflows`", quoted(&text.value)),
+        )),
+    };
+    let all_known = |list: &Vec<Text>| list.iter().map(|text| known(text, "allowed_workflows")).collect();
+    Ok(RepoEntry {
+        id: id(at, file)?,
+        branch: raw.branch.as_ref().map(|text| checks::slashed_regex(text, "branch", file)).transpose()?,
+        repo_config_file: raw.repo_config_file.as_ref().map(|text| repo_config_file(text, file)).transpose()?,
+        plan_requirements: requirements(&raw.plan_requirements, "plan_requirement", file)?,
+        apply_requirements: requirements(&raw.apply_requirements, "apply_requirement", file)?,
+        import_requirements: requirements(&raw.import_requirements, "import_requirement", file)?,
+        pre_workflow_hooks: hooks(raw.pre_workflow_hooks.as_deref(), "pre_workflow_hooks", file)?,
+        post_workflow_hooks: hooks(raw.post_workflow_hooks.as_deref(), "post_workflow_hooks", file)?,
+        workflow: raw.workflow.as_ref().map(|text| known(text, "workflow")).transpose()?,
+        allowed_workflows: raw.allowed_workflows.as_ref().map(all_known).transpose()?,
+        allowed_overrides: raw.allowed_overrides.as_ref().map(|list| allowed_overrides(list, file)).transpose()?,
+        allow_custom_workflows: raw.allow_custom_workflows,
+        delete_source_branch_on_merge: raw.delete_source_branch_on_merge,
+        repo_locks: repo_locks(raw, file)?,
+        autodiscover: raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file)).transpose()?,
+        silence_pr_comments: raw
+            .silence_pr_comments
+            .as_ref()
+            .map(|list| checks::silenced_commands(list, file))
+            .transpose()?,
+    })
+}
+
+fn requirements(list: &Texts, kind: &str, file: &str) -> Result<Option<Vec<Requirement>>, ConfigError> {
+    list.as_ref().map(|list| checks::requirements(list, kind, file)).transpose()
+}
+
+fn id(entry: &Spanned<RawRepo>, file: &str) -> Result<IdMatch, ConfigError> {
+    let Some(id) = entry.value.id.as_ref().filter(|id| !id.value.is_empty()) else {
+        return Err(error_at(file, entry, "id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`"));
+    };
+    if id.value.starts_with('/') && id.value.ends_with('/') && id.value.len() > 1 {
+        return Ok(IdMatch::Regex(checks::slashed_regex(id, "id", file)?));
+    }
+    if id.value.starts_with('/') || id.value.contains("://") {
+        let message = format!(
+            "id: `{}` is neither `host/owner/name` nor a regex that begins and ends with a slash",
+            quoted(&id.value)
+        );
+        return Err(error_at(file, id, message));
+    }
+    Ok(IdMatch::Exact(id.value.clone()))
+}
+
+fn repo_config_file(text: &Text, file: &str) -> Result<String, ConfigError> {
+    let path = text.value.as_str();
+    let leaves = path.split(['/', '\\']).any(|part| part == "..");
+    if path.is_empty() || path.starts_with(['/', '\\']) || leaves || path.contains('\0') {
+        let message = format!(
+            "repo_config_file: `{}` must be a path inside the repository, relative to its root, without `..`",
+            quoted(path)
+        );
+        return Err(error_at(file, text, message));
+    }
+    Ok(crate::config::paths::clean(path))
+}
+
+fn allowed_overrides(list: &[Text], file: &str) -> Result<Vec<String>, ConfigError> {
+    let known = OVERRIDABLE_KEYS.join(", ");
+    list.iter()
+        .map(|text| match OVERRIDABLE_KEYS.contains(&text.value.as_str()) {
+            true => Ok(text.value.clone()),
+            false => {
+                let message = format!(
+                    "allowed_overrides: \"{}\" is not a key to override; there are: {known}",
+                    quoted(&text.value)
+                );
+                Err(error_at(file, text, message))
+            }
+        })
+        .collect()
+}
+
+/// `repo_locks`, and the old `repo_locking` in its words.
+fn repo_locks(raw: &RawRepo, file: &str) -> Result<Option<LockMode>, ConfigError> {
+    let mode = raw.repo_locks.as_ref().map(|locks| checks::lock_mode(locks, file)).transpose()?;
+    Ok(match (raw.repo_locking.as_ref(), mode) {
+        (Some(old), Some(mode)) if !old.value && mode != LockMode::Disabled => {
+            let message = "`repo_locking: false` contradicts `repo_locks`; drop `repo_locking`, which is the old name";
+            return Err(error_at(file, old, message));
+        }
+        (Some(old), _) if !old.value => Some(LockMode::Disabled),
+        (Some(_), None) => Some(LockMode::OnPlan),
+        (_, mode) => mode,
+    })
+}
+
+fn hooks(raw: Option<&[Spanned<RawHook>]>, key: &str, file: &str) -> Result<Vec<Hook>, ConfigError> {
+    let hooks = raw.unwrap_or_default().iter();
+    hooks
+        .map(|raw| {
+            let hook = &raw.value;
+            let run = hook.run.clone().filter(|run| !run.trim().is_empty());
+            let run = run.ok_or_else(|| error_at(file, raw, format!("{key}: a hook needs `run: COMMAND`")))?;
+            let words = |words: &crate::config::workflow::raw::Words| words.clone();
+            Ok(Hook {
+                command: ShellCommand::new(run, hook.shell.clone(), hook.shell_args.as_ref().map(words)),
+                description: hook.description.clone().filter(|text| !text.is_empty()),
+                commands: hook.commands.clone().filter(|text| !text.is_empty()),
+            })
+        })
+        .collect()
+}

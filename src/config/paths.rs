@@ -1,0 +1,139 @@
+//! Paths and globs of the configuration, as Go and doublestar read them. Purely textual: nothing looks at a disk.
+
+use globset::{GlobBuilder, GlobMatcher};
+
+/// Longest glob or pattern, in bytes.
+pub const MAX_PATTERN_BYTES: usize = 4096;
+
+/// The shortest path that means the same (Go's `path.Clean`): no `//`, no `.`, `..` resolved as far as possible, `.` for nothing.
+pub fn clean(path: &str) -> String {
+    let rooted = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            ".." if rooted => {}
+            other => parts.push(other),
+        }
+    }
+    match (rooted, parts.is_empty()) {
+        (true, _) => format!("/{}", parts.join("/")),
+        (false, true) => ".".to_owned(),
+        (false, false) => parts.join("/"),
+    }
+}
+
+/// `path` seen from `dir`, cleaned; it may begin with `..` when it leaves the repository.
+pub fn join(dir: &str, path: &str) -> String {
+    clean(&format!("{dir}/{}", path.trim_start_matches('/')))
+}
+
+/// The directory of a file, `.` for the root.
+pub fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or(".", |(dir, _)| dir)
+}
+
+/// Whether text is a glob where both globs and plain directories are allowed (`-d`, `dir`): braces alone do not make one.
+pub fn is_glob(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+/// A doublestar glob: `*` and `?` within a segment, `**` across, `[…]`, `{a,b}`; it has to match the whole path.
+#[derive(Debug, Clone)]
+pub struct Glob(Vec<GlobMatcher>);
+
+impl Glob {
+    /// Compiles it; the error is for people.
+    pub fn new(glob: &str) -> Result<Glob, String> {
+        if glob.len() > MAX_PATTERN_BYTES {
+            return Err(format!("the glob is longer than {MAX_PATTERN_BYTES} bytes"));
+        }
+        let build = |text: &str| {
+            let glob = GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build();
+            glob.map(|glob| glob.compile_matcher())
+                .map_err(|error| format!("`{text}` is not a valid glob: {}", error.kind()))
+        };
+        let mut matchers = vec![build(glob)?];
+        // doublestar's `a/**` matches `a` itself too.
+        if let Some(dir) = glob.strip_suffix("/**").or_else(|| glob.strip_suffix("/**/")).filter(|dir| !dir.is_empty())
+        {
+            matchers.push(build(dir)?);
+        }
+        Ok(Glob(matchers))
+    }
+
+    /// Whether the whole path matches.
+    pub fn matches(&self, path: &str) -> bool {
+        self.0.iter().any(|matcher| matcher.is_match(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_as_go_does() {
+        for (path, cleaned) in [
+            ("", "."),
+            (".", "."),
+            ("./", "."),
+            ("a//b/", "a/b"),
+            ("./a/./b", "a/b"),
+            ("a/../b", "b"),
+            ("a/..", "."),
+            ("a/../..", ".."),
+            ("../a", "../a"),
+            ("../../a/../b", "../../b"),
+            ("/a/../../b", "/b"),
+            ("/", "/"),
+            ("**/*.tf", "**/*.tf"),
+        ] {
+            assert_eq!(clean(path), cleaned, "{path}");
+        }
+        assert_eq!(join("app", "../modules/**"), "modules/**");
+        assert_eq!(join(".", "**/*.tf"), "**/*.tf");
+        assert_eq!(join("app", "../../x"), "../x");
+        assert_eq!(join("app", "/x"), "app/x");
+    }
+
+    #[test]
+    fn globs_match_whole_paths_as_doublestar_does() {
+        for (glob, path, expected) in [
+            ("legacy/**", "legacy/old", true),
+            ("legacy/**", "legacy/old/older", true),
+            ("legacy/**", "legacy", true),
+            ("legacy/**", "legacy2", false),
+            ("legacy", "legacy/old", false),
+            ("legacy/*", "legacy/old", true),
+            ("legacy/*", "legacy/old/older", false),
+            ("**/old", "old", true),
+            ("**/old", "legacy/old", true),
+            ("**/old", "legacy/older", false),
+            ("a/**/z", "a/z", true),
+            ("a/**/z", "a/b/c/z", true),
+            ("{dev,prod}/*", "prod/app", true),
+            ("{dev,prod}/*", "test/app", false),
+            ("[!d]*/app", "prod/app", true),
+            ("[^d]*/app", "dev/app", false),
+            ("a?c", "abc", true),
+            ("a?c", "a/c", false),
+            ("**", ".", true),
+            (r"a\*", "a*", true),
+            (r"a\*", "ab", false),
+        ] {
+            assert_eq!(Glob::new(glob).unwrap().matches(path), expected, "{glob} {path}");
+        }
+        assert!(Glob::new("a[").is_err());
+        assert!(Glob::new("{a").is_err());
+    }
+
+    #[test]
+    fn only_star_question_mark_and_bracket_make_a_glob() {
+        assert!(is_glob("a/*") && is_glob("a?") && is_glob("[ab]"));
+        assert!(!is_glob("{a,b}") && !is_glob("a/b"));
+    }
+}

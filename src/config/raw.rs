@@ -1,0 +1,123 @@
+//! The configuration files as they are written: only spelling is checked here, and unknown keys are errors.
+
+use super::workflow::raw::RawWorkflow;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_saphyr::Spanned;
+use std::collections::BTreeMap;
+
+/// Text and where it stands.
+pub(super) type Text = Spanned<String>;
+/// A list that may be absent, which is something else than empty.
+pub(super) type Texts = Option<Vec<Text>>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGlobal {
+    pub(super) repos: Option<Vec<Spanned<RawRepo>>>,
+    pub(super) workflows: Option<BTreeMap<String, Option<RawWorkflow>>>,
+    pub(super) policies: Option<Spanned<IgnoredAny>>,
+    pub(super) metrics: Option<Spanned<IgnoredAny>>,
+    pub(super) team_authz: Option<Spanned<IgnoredAny>>,
+    pub(super) external_stores: Option<Spanned<IgnoredAny>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRepo {
+    pub(super) id: Option<Text>,
+    pub(super) branch: Option<Text>,
+    pub(super) repo_config_file: Option<Text>,
+    pub(super) plan_requirements: Texts,
+    pub(super) apply_requirements: Texts,
+    pub(super) import_requirements: Texts,
+    pub(super) pre_workflow_hooks: Option<Vec<Spanned<RawHook>>>,
+    pub(super) post_workflow_hooks: Option<Vec<Spanned<RawHook>>>,
+    pub(super) workflow: Option<Text>,
+    pub(super) allowed_workflows: Texts,
+    pub(super) allowed_overrides: Texts,
+    pub(super) allow_custom_workflows: Option<bool>,
+    pub(super) delete_source_branch_on_merge: Option<bool>,
+    pub(super) repo_locking: Option<Spanned<bool>>,
+    pub(super) repo_locks: Option<RawRepoLocks>,
+    pub(super) policy_check: Option<Spanned<bool>>,
+    pub(super) custom_policy_check: Option<Spanned<bool>>,
+    pub(super) autodiscover: Option<RawAutodiscover>,
+    pub(super) silence_pr_comments: Texts,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHook {
+    pub(super) run: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) shell: Option<String>,
+    #[serde(rename = "shellArgs")]
+    pub(super) shell_args: Option<super::workflow::raw::Words>,
+    pub(super) commands: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRepoLocks {
+    pub(super) mode: Option<Text>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAutodiscover {
+    pub(super) mode: Option<Text>,
+    pub(super) ignore_paths: Texts,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRepoConfig {
+    pub(super) version: Option<Text>,
+    pub(super) projects: Option<Vec<Spanned<RawProject>>>,
+    pub(super) workflows: Option<Spanned<BTreeMap<String, Option<RawWorkflow>>>>,
+    pub(super) policies: Option<Spanned<IgnoredAny>>,
+    pub(super) autodiscover: Option<RawAutodiscover>,
+    pub(super) automerge: Option<Spanned<bool>>,
+    pub(super) parallel_plan: Option<bool>,
+    pub(super) parallel_apply: Option<bool>,
+    pub(super) delete_source_branch_on_merge: Option<Spanned<bool>>,
+    /// Known and without effect, as in Atlantis: the server's flag decides.
+    #[serde(rename = "emoji_reaction")]
+    pub(super) _emoji_reaction: Option<String>,
+    pub(super) allowed_regexp_prefixes: Option<Vec<String>>,
+    pub(super) abort_on_execution_order_fail: Option<bool>,
+    pub(super) repo_locks: Option<Spanned<RawRepoLocks>>,
+    pub(super) silence_pr_comments: Option<Spanned<Vec<Text>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawProject {
+    pub(super) name: Option<Text>,
+    pub(super) branch: Option<Text>,
+    pub(super) dir: Option<Text>,
+    pub(super) workspace: Option<Text>,
+    pub(super) workflow: Option<Text>,
+    pub(super) terraform_distribution: Option<Text>,
+    pub(super) terraform_version: Option<Text>,
+    pub(super) autoplan: Option<RawAutoplan>,
+    pub(super) plan_requirements: Option<Spanned<Vec<Text>>>,
+    pub(super) apply_requirements: Option<Spanned<Vec<Text>>>,
+    pub(super) import_requirements: Option<Spanned<Vec<Text>>>,
+    pub(super) depends_on: Option<Vec<String>>,
+    pub(super) delete_source_branch_on_merge: Option<Spanned<bool>>,
+    pub(super) repo_locking: Option<Spanned<bool>>,
+    pub(super) repo_locks: Option<Spanned<RawRepoLocks>>,
+    pub(super) policy_check: Option<Spanned<bool>>,
+    pub(super) custom_policy_check: Option<Spanned<bool>>,
+    pub(super) silence_pr_comments: Option<Spanned<Vec<Text>>>,
+    pub(super) execution_order_group: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAutoplan {
+    pub(super) when_modified: Option<Vec<String>>,
+    pub(super) enabled: Option<bool>,
+}

@@ -1,0 +1,210 @@
+//! One entry of `projects`: checked, held against the rules, expanded and made effective.
+
+use super::{MAX_PROJECTS, Root, check_unique, locks, permitted, silenced};
+use crate::config::checks;
+use crate::config::global::RepoRules;
+use crate::config::paths::{Glob, clean, is_glob};
+use crate::config::raw::{RawProject, Text};
+use crate::config::workflow::Workflow;
+use crate::config::yaml::{error_at, quoted};
+use crate::config::{
+    ConfigError, DEFAULT_WHEN_MODIFIED, DEFAULT_WORKSPACE, LockMode, ProjectConfig, Requirement, workspace_problem,
+};
+use crate::domain::ProjectId;
+use serde_saphyr::Spanned;
+use std::collections::BTreeMap;
+
+/// What all projects of the file are seen with.
+pub(super) struct Context<'a> {
+    pub(super) file: &'a str,
+    pub(super) rules: &'a RepoRules,
+    pub(super) base_branch: &'a str,
+    pub(super) directories: &'a dyn Fn(&str) -> Vec<String>,
+    pub(super) root: &'a Root,
+    pub(super) workflows: &'a BTreeMap<String, Workflow>,
+}
+
+impl Context<'_> {
+    /// Projects for this base branch, and the directories of those for others.
+    pub(super) fn projects(
+        &self,
+        raw: Vec<Spanned<RawProject>>,
+    ) -> Result<(Vec<ProjectConfig>, Vec<String>), ConfigError> {
+        let mut projects: Vec<ProjectConfig> = Vec::new();
+        let mut elsewhere = Vec::new();
+        for raw in &raw {
+            let dirs = self.dirs(raw)?;
+            let project = self.project(raw)?;
+            if !self.is_for_branch(raw)? {
+                elsewhere.extend(dirs);
+                continue;
+            }
+            if projects.len() + dirs.len() > MAX_PROJECTS {
+                return Err(error_at(self.file, raw, format!("too many projects: at most {MAX_PROJECTS}")));
+            }
+            projects.extend(dirs.into_iter().map(|dir| {
+                let mut project = project.clone();
+                project.id.dir = dir;
+                project
+            }));
+        }
+        check_unique(&projects, self.file)?;
+        Ok((projects, elsewhere))
+    }
+
+    fn is_for_branch(&self, raw: &Spanned<RawProject>) -> Result<bool, ConfigError> {
+        let Some(branch) = &raw.value.branch else { return Ok(true) };
+        Ok(checks::slashed_regex(branch, "branch", self.file)?.is_match(self.base_branch))
+    }
+
+    /// `dir`, cleaned, or the directories that its glob matches.
+    fn dirs(&self, raw: &Spanned<RawProject>) -> Result<Vec<String>, ConfigError> {
+        let blank = "dir cannot be blank: every project needs `dir`, such as `dir: .`";
+        let dir = raw.value.dir.as_ref().ok_or_else(|| error_at(self.file, raw, blank))?;
+        let value = dir.value.as_str();
+        if value.is_empty() {
+            return Err(error_at(self.file, dir, blank));
+        }
+        if value.contains("..") || value.contains('\0') {
+            return Err(error_at(self.file, dir, "dir cannot contain `..`; it is relative to the repository's root"));
+        }
+        let cleaned = clean(value.trim_start_matches('/'));
+        if !is_glob(&cleaned) {
+            return Ok(vec![cleaned]);
+        }
+        if let Some(name) = &raw.value.name {
+            let message = "name: not allowed together with a glob in `dir`: the projects would share it";
+            return Err(error_at(self.file, name, message));
+        }
+        Glob::new(&cleaned).map_err(|error| error_at(self.file, dir, format!("dir: {error}")))?;
+        Ok((self.directories)(&cleaned))
+    }
+
+    /// Everything but the directory.
+    fn project(&self, raw: &Spanned<RawProject>) -> Result<ProjectConfig, ConfigError> {
+        self.check_permissions(&raw.value)?;
+        let raw = &raw.value;
+        let (file, rules) = (self.file, self.rules);
+        let id = ProjectId {
+            dir: String::new(),
+            workspace: raw
+                .workspace
+                .as_ref()
+                .map_or_else(|| Ok(DEFAULT_WORKSPACE.to_owned()), |text| self.workspace(text))?,
+            name: raw.name.as_ref().map(|text| checks::project_name(text, file)).transpose()?,
+        };
+        let mut project = ProjectConfig::from_rules(id, rules);
+        if let Some(text) = &raw.workflow {
+            project.workflow = self.workflow(text)?;
+            project.workflow_name = text.value.clone();
+        }
+        self.replace(&mut project.plan_requirements, raw.plan_requirements.as_ref(), "plan_requirement")?;
+        self.replace(&mut project.apply_requirements, raw.apply_requirements.as_ref(), "apply_requirement")?;
+        self.replace(&mut project.import_requirements, raw.import_requirements.as_ref(), "import_requirement")?;
+        project.repo_locks = self.repo_locks(raw)?;
+        project.terraform_version =
+            raw.terraform_version.as_ref().map(|text| checks::version(text, file)).transpose()?;
+        project.distribution =
+            raw.terraform_distribution.as_ref().map(|text| checks::distribution(text, file)).transpose()?;
+        project.execution_order_group = raw.execution_order_group.unwrap_or_default();
+        project.depends_on = raw.depends_on.clone().unwrap_or_default();
+        let silence =
+            silenced(raw.silence_pr_comments.as_ref(), file)?.or_else(|| self.root.silence_pr_comments.clone());
+        if let Some(silence) = silence {
+            project.silence_pr_comments = silence;
+        }
+        let delete = raw.delete_source_branch_on_merge.as_ref().map(|on| on.value);
+        if let Some(delete) = delete.or(self.root.delete_source_branch_on_merge) {
+            project.delete_source_branch_on_merge = delete;
+        }
+        let autoplan = raw.autoplan.as_ref();
+        project.autoplan_enabled = autoplan.and_then(|autoplan| autoplan.enabled).unwrap_or(true);
+        project.when_modified = autoplan
+            .and_then(|autoplan| autoplan.when_modified.clone())
+            .unwrap_or_else(|| DEFAULT_WHEN_MODIFIED.map(str::to_owned).to_vec());
+        Ok(project)
+    }
+
+    fn check_permissions(&self, raw: &RawProject) -> Result<(), ConfigError> {
+        let (rules, file) = (self.rules, self.file);
+        permitted(raw.workflow.as_ref(), "workflow", rules, file)?;
+        for (key, list) in [
+            ("plan_requirements", &raw.plan_requirements),
+            ("apply_requirements", &raw.apply_requirements),
+            ("import_requirements", &raw.import_requirements),
+        ] {
+            // A wrong value is wrong with or without permission, and says more.
+            if let Some(list) = list {
+                checks::requirements(&list.value, key.trim_end_matches('s'), file)?;
+            }
+            permitted(list.as_ref(), key, rules, file)?;
+        }
+        permitted(raw.delete_source_branch_on_merge.as_ref(), "delete_source_branch_on_merge", rules, file)?;
+        permitted(raw.repo_locking.as_ref(), "repo_locking", rules, file)?;
+        permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
+        permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
+        for (key, value) in [("policy_check", &raw.policy_check), ("custom_policy_check", &raw.custom_policy_check)] {
+            permitted(value.as_ref(), key, rules, file)?;
+            if let Some(on) = value.as_ref().filter(|on| on.value) {
+                let message = format!("`{key}: true` is known, but its effect is not built yet; remove it");
+                return Err(error_at(file, on, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn workspace(&self, text: &Text) -> Result<String, ConfigError> {
+        match workspace_problem(&text.value) {
+            Some(problem) => {
+                let message = format!("workspace: `{}` is not a valid name: {problem}", quoted(&text.value));
+                Err(error_at(self.file, text, message))
+            }
+            None if text.value.is_empty() => Ok(DEFAULT_WORKSPACE.to_owned()),
+            None => Ok(text.value.clone()),
+        }
+    }
+
+    /// The repository's own workflows win over the server's of the same name; they exist only where they are allowed.
+    fn workflow(&self, text: &Text) -> Result<Workflow, ConfigError> {
+        if let Some(own) = self.workflows.get(&text.value) {
+            return Ok(own.clone());
+        }
+        let name = quoted(&text.value);
+        let Some(workflow) = self.rules.workflows.get(&text.value) else {
+            let known: Vec<&str> =
+                self.workflows.keys().chain(self.rules.workflows.keys()).map(String::as_str).collect();
+            let message = format!("workflow: `{name}` is not defined; there are: {}", known.join(", "));
+            return Err(error_at(self.file, text, message));
+        };
+        let allowed = &self.rules.allowed_workflows;
+        if !allowed.is_empty() && !allowed.contains(&text.value) {
+            let message =
+                format!("workflow: `{name}` is not allowed for this repository; allowed: {}", allowed.join(", "));
+            return Err(error_at(self.file, text, message));
+        }
+        Ok(workflow.clone())
+    }
+
+    fn replace(
+        &self,
+        effective: &mut Vec<Requirement>,
+        own: Option<&Spanned<Vec<Text>>>,
+        kind: &str,
+    ) -> Result<(), ConfigError> {
+        if let Some(list) = own {
+            *effective = checks::requirements(&list.value, kind, self.file)?;
+        }
+        Ok(())
+    }
+
+    /// Server, then the file's root, then the project; the old `repo_locking` first, as the weaker word.
+    fn repo_locks(&self, raw: &RawProject) -> Result<LockMode, ConfigError> {
+        let mut mode = self.rules.repo_locks;
+        match raw.repo_locking.as_ref().map(|on| on.value) {
+            Some(false) => mode = LockMode::Disabled,
+            Some(true) if mode == LockMode::Disabled => mode = LockMode::OnPlan,
+            _ => {}
+        }
+        Ok(locks(raw.repo_locks.as_ref(), self.file)?.or(self.root.repo_locks).unwrap_or(mode))
+    }
+}

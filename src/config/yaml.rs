@@ -1,0 +1,102 @@
+//! YAML to raw types: strict, bounded, and with errors that say where.
+//!
+//! A type's fields are the schema: text fields take unquoted numbers, dates and booleans as they are written.
+
+use super::ConfigError;
+use serde::de::DeserializeOwned;
+use serde_saphyr::{Error, Location, Spanned};
+
+/// Longest configuration file that is read, in bytes.
+pub const MAX_CONFIG_BYTES: usize = 1024 * 1024;
+/// Deepest nesting of lists and mappings.
+const MAX_DEPTH: usize = 32;
+/// Most nodes in one file.
+const MAX_NODES: usize = 100_000;
+/// Most parser events that aliases may replay in one file; an alias bomb stops here.
+const MAX_REPLAYED_EVENTS: usize = 200_000;
+/// Longest quotation of the file's own words in a message, in characters.
+const MAX_QUOTED: usize = 80;
+
+/// Decodes one document; `None` for an empty one.
+pub(super) fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, ConfigError> {
+    if text.len() > MAX_CONFIG_BYTES {
+        let size = text.len();
+        return Err(ConfigError(format!("{file}: too large: {size} bytes, at most {MAX_CONFIG_BYTES} are read")));
+    }
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        emit_comments: false,
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            flow_nesting_limit: MAX_DEPTH,
+            max_nodes: MAX_NODES,
+            max_documents: 1,
+            // One anchor with the defaults of hundreds of projects is what anchors are for; replays are limited below.
+            enforce_alias_anchor_ratio: false,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_REPLAYED_EVENTS,
+            max_replay_stack_depth: MAX_DEPTH,
+        },
+    };
+    serde_saphyr::from_str_with_options::<Option<T>>(text, options).map_err(|error| worded(&error, text, file))
+}
+
+/// An error at a place of the file.
+pub(super) fn error_at<T>(file: &str, node: &Spanned<T>, message: impl AsRef<str>) -> ConfigError {
+    ConfigError(format!("{}: {}", place(file, node.referenced), message.as_ref()))
+}
+
+/// `file:line:column`, as far as it is known.
+fn place(file: &str, location: Location) -> String {
+    if location == Location::UNKNOWN || location.line() == 0 {
+        return file.to_owned();
+    }
+    format!("{file}:{}:{}", location.line(), location.column())
+}
+
+/// The first characters of something that the file says, on one line.
+pub(super) fn quoted(text: &str) -> String {
+    let mut short: String = text.chars().take(MAX_QUOTED).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(MAX_QUOTED).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+fn worded(error: &Error, text: &str, file: &str) -> ConfigError {
+    let error = error.without_snippet();
+    let location = error.location().unwrap_or(Location::UNKNOWN);
+    let message = match error {
+        Error::SerdeUnknownField { field, expected, .. } => {
+            format!("unknown key `{}`; known here: {}", quoted(field), expected.join(", "))
+        }
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{}` is there twice", quoted(key)),
+        Error::DuplicateMappingKey { key: None, .. } => "a key is there twice".to_owned(),
+        Error::MultipleDocuments { .. } => "a second document begins here (`---`); only one is allowed".to_owned(),
+        Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
+        | Error::Budget { .. } => format!("too large once anchors are expanded, or nested too deeply: {}", bare(error)),
+        other => match key_on_line(text, location) {
+            Some(key) => format!("`{key}`: {}", bare(other)),
+            None => bare(other),
+        },
+    };
+    ConfigError(format!("{}: {message}", place(file, location)))
+}
+
+/// The library's words without its `at line 1, column 2`.
+fn bare(error: &Error) -> String {
+    let text = error.to_string();
+    let end = text.find(" at line ").or_else(|| text.find(" (defined at line ")).unwrap_or(text.len());
+    quoted(text[..end].trim())
+}
+
+/// The key on the line of an error, so that the message can name it; never its value, which may be a secret of a hook.
+fn key_on_line(text: &str, location: Location) -> Option<String> {
+    let line = text.lines().nth(usize::try_from(location.line()).ok()?.checked_sub(1)?)?;
+    let (key, _) = line.trim_start_matches([' ', '\t', '-']).split_once(':')?;
+    let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    plain.then(|| quoted(key))
+}

@@ -1,0 +1,120 @@
+//! The few facts of Terraform's files that a schedule needs. A file that does not parse is skipped: Terraform will say so.
+
+use super::Tree;
+use crate::config::paths::join;
+use hcl::{Block, Body, Expression};
+use serde_json::Value;
+
+/// One configuration file of Terraform or OpenTofu.
+enum Source {
+    Hcl(Body),
+    Json(Value),
+}
+
+/// Names and contents of a directory's configuration files that mention `word`, in alphabetical order.
+fn sources(tree: &dyn Tree, dir: &str, word: &str) -> Vec<Source> {
+    let mut names = tree.files(dir);
+    names.sort();
+    let read = |name: &String| {
+        let json = name.ends_with(".tf.json") || name.ends_with(".tofu.json");
+        if !json && !name.ends_with(".tf") && !name.ends_with(".tofu") {
+            return None;
+        }
+        // Parsing is slow; most files say nothing about what is asked.
+        let text = tree.read(&join(dir, name)).filter(|text| text.contains(word))?;
+        match json {
+            true => serde_json::from_str(&text).ok().map(Source::Json),
+            false => hcl::parse(&text).ok().map(Source::Hcl),
+        }
+    };
+    names.iter().filter_map(read).collect()
+}
+
+/// `source` of the `module` blocks in a directory, as written.
+pub(super) fn module_sources(tree: &dyn Tree, dir: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources(tree, dir, "module") {
+        match source {
+            Source::Hcl(body) => {
+                found.extend(blocks(&body, "module").filter_map(|block| text(block.body(), "source")));
+            }
+            Source::Json(json) => {
+                for module in json_blocks(&json, "module").into_iter().flat_map(json_labelled) {
+                    found.extend(json_text(module, "source"));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// `required_version` of the `terraform` blocks in a directory.
+pub fn required_versions(tree: &dyn Tree, dir: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources(tree, dir, "required_version") {
+        match source {
+            Source::Hcl(body) => {
+                found.extend(blocks(&body, "terraform").filter_map(|block| text(block.body(), "required_version")));
+            }
+            Source::Json(json) => {
+                found.extend(
+                    json_blocks(&json, "terraform").into_iter().filter_map(|one| json_text(one, "required_version")),
+                );
+            }
+        }
+    }
+    found
+}
+
+/// `name` in `terraform { cloud { workspaces { name = "…" } } }` of the first file that has it.
+pub(super) fn cloud_workspace(tree: &dyn Tree, dir: &str) -> Option<String> {
+    sources(tree, dir, "cloud").iter().find_map(|source| match source {
+        Source::Hcl(body) => {
+            let clouds = blocks(body, "terraform").flat_map(|terraform| blocks(terraform.body(), "cloud"));
+            let mut workspaces = clouds.flat_map(|cloud| blocks(cloud.body(), "workspaces"));
+            workspaces.find_map(|block| text(block.body(), "name"))
+        }
+        Source::Json(json) => {
+            let clouds = json_blocks(json, "terraform").into_iter().flat_map(|one| json_blocks(one, "cloud"));
+            let mut workspaces = clouds.flat_map(|one| json_blocks(one, "workspaces"));
+            workspaces.find_map(|one| json_text(one, "name"))
+        }
+    })
+}
+
+fn blocks<'a>(body: &'a Body, identifier: &'a str) -> impl Iterator<Item = &'a Block> {
+    body.blocks().filter(move |block| block.identifier() == identifier)
+}
+
+/// A literal string attribute; expressions are not evaluated.
+fn text(body: &Body, key: &str) -> Option<String> {
+    body.attributes().find(|attribute| attribute.key() == key).and_then(|attribute| match attribute.expr() {
+        Expression::String(text) => Some(text.clone()),
+        _ => None,
+    })
+}
+
+/// In JSON a block is an object or a list of objects.
+fn json_blocks<'a>(json: &'a Value, key: &str) -> Vec<&'a Value> {
+    match json.get(key) {
+        Some(Value::Array(all)) => all.iter().collect(),
+        Some(one) => vec![one],
+        None => Vec::new(),
+    }
+}
+
+/// Blocks below their label: `{"name": {…}}` or `{"name": [{…}]}`.
+fn json_labelled(json: &Value) -> Vec<&Value> {
+    let Value::Object(labelled) = json else { return Vec::new() };
+    labelled
+        .values()
+        .flat_map(|value| match value {
+            Value::Array(all) => all.iter().collect(),
+            one => vec![one],
+        })
+        .collect()
+}
+
+fn json_text(json: &Value, key: &str) -> Option<String> {
+    json.get(key)?.as_str().map(str::to_owned)
+}

@@ -1,0 +1,303 @@
+//! `-d`, `-w`, `-p`: which projects a targeted command means (atlantis.md §3.3, §5.2, §5.5), and how it is refused.
+
+use super::{Facts, Refusal, discover};
+use crate::config::paths::{Glob, is_glob, parent};
+use crate::config::repo::RepoConfig;
+use crate::config::{DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
+use crate::domain::ProjectId;
+use crate::domain::command::{Command, CommandName, Target};
+use regex::{Regex, RegexBuilder};
+
+/// How messages address us.
+const EXECUTABLE: &str = "atlantis";
+/// Most projects, workspaces or files that a message lists.
+const MAX_LISTED: usize = 20;
+/// Largest compiled `-p` regex, in bytes.
+const MAX_REGEX_BYTES: usize = 256 * 1024;
+
+/// The projects that a targeted command means in this tree.
+pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
+    let target = &command.target;
+    let projects = match &target.project {
+        Some(name) => by_name(name, command, facts)?,
+        None => match target.dir.as_deref() {
+            Some(glob) if is_glob(glob) => by_glob(glob, command, facts)?,
+            dir => vec![by_dir(dir.unwrap_or("."), command, facts)?],
+        },
+    };
+    if let Some(gone) = projects.iter().find(|project| !facts.tree.is_dir(&project.id.dir)) {
+        let id = &gone.id;
+        let of = id.name.as_ref().map(|name| format!(" of project `{name}`")).unwrap_or_default();
+        return refuse(format!(
+            "the directory `{}`{of} does not exist in this pull request; see what there is with {}",
+            id.dir,
+            spoken(CommandName::Plan, "")
+        ));
+    }
+    if facts.options.restrict_file_list && command.name == CommandName::Plan {
+        check_file_list(&projects, target, facts)?;
+    }
+    Ok(projects)
+}
+
+/// Those of the planned projects that the command means; `None` when a target means none of them.
+pub(super) fn among<'a>(
+    command: &Command,
+    planned: &'a [ProjectId],
+    facts: &Facts<'_>,
+) -> Result<Option<Vec<&'a ProjectId>>, Refusal> {
+    let target = &command.target;
+    if target.is_all() {
+        return Ok(Some(planned.iter().collect()));
+    }
+    let chosen: Vec<&ProjectId> = if let Some(name) = &target.project {
+        let names = Names::new(name, facts)?;
+        let chosen: Vec<_> =
+            planned.iter().filter(|id| id.name.as_deref().is_some_and(|name| names.mean(name))).collect();
+        names.check_count(name, chosen.len(), facts)?;
+        chosen
+    } else {
+        let workspace = workspace_of(target)?.unwrap_or(DEFAULT_WORKSPACE);
+        let dir = target.dir.as_deref().unwrap_or(".");
+        let glob = if is_glob(dir) { Some(glob(dir)?) } else { None };
+        let in_dir = |id: &&ProjectId| glob.as_ref().map_or(id.dir == dir, |glob| glob.matches(&id.dir));
+        let chosen: Vec<_> = planned.iter().filter(|id| id.workspace == workspace).filter(in_dir).collect();
+        if glob.is_none() && chosen.len() > 1 {
+            let ids = chosen.into_iter().cloned().collect::<Vec<_>>();
+            return Err(several(
+                command,
+                &ids,
+                &format!("`{dir}` (workspace `{workspace}`) has more than one project; name one"),
+            ));
+        }
+        chosen
+    };
+    Ok((!chosen.is_empty()).then_some(chosen))
+}
+
+/// Refuses a command that needs one project, with the commands to choose from.
+pub(super) fn ambiguous(command: &Command, projects: &[ProjectConfig], why: &str) -> Refusal {
+    let ids: Vec<ProjectId> = projects.iter().map(|project| project.id.clone()).collect();
+    several(command, &ids, why)
+}
+
+fn several(command: &Command, ids: &[ProjectId], why: &str) -> Refusal {
+    let commands = list(ids.iter().map(|id| spoken(command.name, &flags(id))));
+    Refusal::Target(format!("{why}: {commands}"))
+}
+
+/// Flags that name a project.
+fn flags(id: &ProjectId) -> String {
+    match &id.name {
+        Some(name) => format!(" -p {name}"),
+        None if id.workspace == DEFAULT_WORKSPACE => format!(" -d {}", id.dir),
+        None => format!(" -d {} -w {}", id.dir, id.workspace),
+    }
+}
+
+/// A command as people type it, ready to copy.
+fn spoken(name: CommandName, flags: &str) -> String {
+    format!("`{EXECUTABLE} {}{flags}`", name.spoken())
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = items.collect();
+    match all.len().checked_sub(MAX_LISTED) {
+        None | Some(0) => all.join(", "),
+        Some(more) => format!("{} and {more} more", all[..MAX_LISTED].join(", ")),
+    }
+}
+
+fn refuse<T>(message: String) -> Result<T, Refusal> {
+    Err(Refusal::Target(message))
+}
+
+/// What `-p` says: an exact name, or an anchored regex under `--enable-regexp-cmd`.
+enum Names {
+    Exact(String),
+    Regex(Box<Regex>),
+}
+
+impl Names {
+    fn new(text: &str, facts: &Facts<'_>) -> Result<Names, Refusal> {
+        if !facts.options.enable_regexp_cmd {
+            return Ok(Names::Exact(text.to_owned()));
+        }
+        let build = |text: &str| RegexBuilder::new(text).size_limit(MAX_REGEX_BYTES).build();
+        // Valid by itself first: `a)|(b` would break out of the anchors.
+        match build(text).and_then(|_| build(&format!("^(?:{text})$"))) {
+            Ok(regex) => Ok(Names::Regex(Box::new(regex))),
+            Err(_) => {
+                refuse(format!("`-p {text}` is not a valid regular expression; fix it, or give a project's whole name"))
+            }
+        }
+    }
+
+    fn mean(&self, name: &str) -> bool {
+        match self {
+            Names::Exact(exact) => exact == name,
+            Names::Regex(regex) => regex.is_match(name),
+        }
+    }
+
+    /// Several projects at once need one of `allowed_regexp_prefixes`, if there are any.
+    fn check_count(&self, text: &str, count: usize, facts: &Facts<'_>) -> Result<(), Refusal> {
+        let prefixes = facts.repo_config.map(|config| config.allowed_regexp_prefixes.as_slice()).unwrap_or_default();
+        if count < 2 || prefixes.is_empty() || prefixes.iter().any(|prefix| text.starts_with(prefix.as_str())) {
+            return Ok(());
+        }
+        let allowed = list(prefixes.iter().map(|prefix| format!("`{prefix}`")));
+        refuse(format!(
+            "`-p {text}` matches {count} projects, but does not begin with one of allowed_regexp_prefixes: {allowed}; \
+             begin it with one, or name one project"
+        ))
+    }
+}
+
+fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
+    let Some(config) = facts.repo_config else {
+        return refuse(format!(
+            "cannot choose the project `{text}` by name: no `atlantis.yaml` here configures projects; choose its directory: {}",
+            spoken(command.name, " -d DIR")
+        ));
+    };
+    let names = Names::new(text, facts)?;
+    let named = |project: &&ProjectConfig| project.id.name.as_deref().is_some_and(|name| names.mean(name));
+    let chosen: Vec<ProjectConfig> = config.projects.iter().filter(named).cloned().collect();
+    names.check_count(text, chosen.len(), facts)?;
+    if !chosen.is_empty() {
+        return Ok(chosen);
+    }
+    if is_silent(facts) {
+        return Err(Refusal::Silent);
+    }
+    let mut known = config.projects.iter().filter_map(|project| project.id.name.clone()).peekable();
+    let Some(first) = known.peek().cloned() else {
+        return refuse(format!(
+            "no project with name `{text}`: no project of this repository has a name; choose a directory: {}",
+            spoken(command.name, " -d DIR")
+        ));
+    };
+    let names = list(known.map(|name| format!("`{name}`")));
+    refuse(format!(
+        "no project with name `{text}`; there are: {names}; for example {}",
+        spoken(command.name, &format!(" -p {first}"))
+    ))
+}
+
+/// `--silence-no-projects` in a repository that has projects: a miss is another server's business.
+fn is_silent(facts: &Facts<'_>) -> bool {
+    facts.options.silence_no_projects && facts.repo_config.is_some_and(|config| !config.projects.is_empty())
+}
+
+fn glob(text: &str) -> Result<Glob, Refusal> {
+    Glob::new(text).or_else(|error| refuse(format!("`-d`: {error}; quote or fix it")))
+}
+
+/// A glob chooses among configured directories only.
+fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
+    let workspace = workspace_of(&command.target)?.unwrap_or(DEFAULT_WORKSPACE);
+    let glob = glob(text)?;
+    let configured = facts.repo_config.into_iter().flat_map(|config| &config.projects);
+    let chosen: Vec<ProjectConfig> = configured
+        .filter(|project| project.id.workspace == workspace && glob.matches(&project.id.dir))
+        .cloned()
+        .collect();
+    match chosen.is_empty() {
+        false => Ok(chosen),
+        true if is_silent(facts) => Err(Refusal::Silent),
+        true => refuse(format!(
+            "`-d {text}` matches no configured project in workspace `{workspace}`; a glob chooses among the projects of \
+             `atlantis.yaml`; for one directory: {}",
+            spoken(command.name, " -d DIR")
+        )),
+    }
+}
+
+fn workspace_of(target: &Target) -> Result<Option<&str>, Refusal> {
+    let Some(workspace) = target.workspace.as_deref().filter(|name| !name.is_empty()) else { return Ok(None) };
+    match workspace_problem(workspace) {
+        Some(problem) => refuse(format!("`-w {workspace:?}` is not a valid workspace name: {problem}")),
+        None => Ok(Some(workspace)),
+    }
+}
+
+fn by_dir(dir: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConfig, Refusal> {
+    let asked = workspace_of(&command.target)?;
+    let here: Vec<&ProjectConfig> = facts
+        .repo_config
+        .into_iter()
+        .flat_map(|config| &config.projects)
+        .filter(|project| project.id.dir == dir)
+        .collect();
+    if here.is_empty() {
+        return unlisted(dir, asked, command, facts);
+    }
+    let workspace = asked.unwrap_or(DEFAULT_WORKSPACE);
+    let ids: Vec<ProjectId> = here.iter().map(|project| project.id.clone()).collect();
+    let mut matching = here.into_iter().filter(|project| project.id.workspace == workspace);
+    match (matching.next(), matching.next()) {
+        (Some(one), None) => Ok(one.clone()),
+        (None, _) => {
+            let why = format!("`{dir}` is not configured for the workspace `{workspace}`; there are");
+            Err(several(command, &ids, &why))
+        }
+        (Some(_), Some(_)) => {
+            let same: Vec<ProjectId> = ids.into_iter().filter(|id| id.workspace == workspace).collect();
+            let why = format!("`{dir}` (workspace `{workspace}`) has more than one project; name one");
+            Err(several(command, &same, &why))
+        }
+    }
+}
+
+/// A directory that no project lists: the rules' defaults hold, where that is allowed.
+fn unlisted(
+    dir: &str,
+    workspace: Option<&str>,
+    command: &Command,
+    facts: &Facts<'_>,
+) -> Result<ProjectConfig, Refusal> {
+    if is_silent(facts) || discover::is_ignored(facts, dir)? {
+        return Err(Refusal::Silent);
+    }
+    if facts.repo_config.is_some_and(|config: &RepoConfig| config.other_branch_dirs.iter().any(|other| other == dir)) {
+        return refuse(format!(
+            "`{dir}` has projects for other base branches only, says `branch` in its configuration"
+        ));
+    }
+    if !facts.tree.is_dir(dir) {
+        return refuse(format!(
+            "the directory `{dir}` does not exist in this pull request; give one that does: {}",
+            spoken(command.name, " -d DIR")
+        ));
+    }
+    discover::unlisted(facts, dir, workspace)
+}
+
+/// `--restrict-file-list`: the pull request has to change files of what is to be planned.
+fn check_file_list(projects: &[ProjectConfig], target: &Target, facts: &Facts<'_>) -> Result<(), Refusal> {
+    if target.project.is_none() {
+        let untouched = |project: &&ProjectConfig| !facts.modified.iter().any(|file| parent(file) == project.id.dir);
+        return match projects.iter().find(untouched) {
+            None => Ok(()),
+            Some(project) => refuse(format!(
+                "`{}` has no changed file in this pull request, and this server plans only directories that have \
+                 (--restrict-file-list); plan what changed: {}",
+                project.id.dir,
+                spoken(CommandName::Plan, "")
+            )),
+        };
+    }
+    let inside = |file: &str, dir: &str| dir == "." || file.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'));
+    let elsewhere: Vec<&String> =
+        facts.modified.iter().filter(|file| !projects.iter().any(|project| inside(file, &project.id.dir))).collect();
+    if elsewhere.is_empty() {
+        return Ok(());
+    }
+    let files = list(elsewhere.into_iter().map(|file| format!("`{file}`")));
+    refuse(format!(
+        "this pull request changes files outside of the chosen project, which this server refuses (--restrict-file-list): \
+         {files}; plan everything: {}",
+        spoken(CommandName::Plan, "")
+    ))
+}
