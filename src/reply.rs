@@ -1,5 +1,7 @@
 //! What we say on the host: comments ([`render`]), commit statuses ([`statuses`]), and the outbox that posts them ([`outbox`]).
 
+pub mod marker;
 pub mod outbox;
 pub mod render;
 pub mod statuses;
+mod wording;

@@ -1,6 +1,21 @@
 //! Reply → Markdown, through the templates in `templates/comments`, split at the host's limit, each part with its marker. Pure.
 
-use crate::domain::reply::Reply;
+pub(crate) mod markdown;
+mod message;
+mod split;
+mod templates;
+mod view;
+
+use super::marker;
+use crate::domain::reply::{Reply, ReplyBody};
+use jiff::Timestamp;
+use minijinja::value::Serde;
+use minijinja::{Value, context};
+
+/// Most comments of one reply where the operator sets no limit (Atlantis' default of `--max-comments-per-command`).
+const MAX_COMMENTS: usize = 100;
+/// How often output is halved until a reply fits the allowed number of comments.
+const HALVINGS: u32 = 16;
 
 /// What wording depends on.
 #[derive(Debug, Clone)]
@@ -23,11 +38,91 @@ pub struct RenderOptions {
     pub offer_apply: bool,
     /// Offer `apply` of everything.
     pub offer_apply_all: bool,
-    /// `--disable-repo-locking`: don't speak of locks.
+    /// False with `--disable-repo-locking`: don't speak of locks.
     pub locking: bool,
+    /// The present moment, for ages.
+    pub now: Timestamp,
 }
 
 /// The comments, in order; empty when all of it is silenced.
-pub fn render(_reply: &Reply, _options: &RenderOptions) -> Vec<String> {
-    todo!()
+pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
+    if let ReplyBody::Results(results) = &reply.body
+        && results.outcomes.iter().all(|job| job.silenced)
+    {
+        return Vec::new();
+    }
+    let most = match options.max_comments {
+        0 => MAX_COMMENTS,
+        n => MAX_COMMENTS.min(usize::try_from(n).unwrap_or(MAX_COMMENTS)),
+    };
+    let marker_limit = marker::MAX_MARKER.min(options.comment_limit / 2);
+    let reserve = marker::line(reply, most, most, marker_limit).len() + 2;
+    let limit = options.comment_limit.saturating_sub(reserve);
+    let command = reply.command_name().map_or("the", |name| name.spoken());
+
+    let mut budget = limit.saturating_mul(most);
+    let mut parts = split::split(&body(reply, options, budget), limit, command);
+    for _ in 0..HALVINGS {
+        if parts.len() <= most {
+            break;
+        }
+        budget /= 2;
+        parts = split::split(&body(reply, options, budget), limit, command);
+    }
+    if parts.len() > most {
+        let notice = "\n**This comment is cut: it has more parts than `--max-comments-per-command` allows.**";
+        parts.truncate(most);
+        if let Some(last) = parts.last_mut() {
+            let whole = format!("{last}{notice}");
+            *last = if whole.chars().count() <= limit { whole } else { std::mem::take(last) };
+        }
+    }
+    let count = parts.len();
+    let numbered = parts.into_iter().enumerate();
+    numbered.map(|(i, part)| format!("{part}\n\n{}", marker::line(reply, i + 1, count, marker_limit))).collect()
 }
+
+/// A comment that the host found too long, cut to half of `limit`, with its marker.
+pub fn shortened(comment: &str, limit: usize) -> String {
+    let marker = marker::last_line(comment).unwrap_or_default();
+    let text = comment.trim_end().strip_suffix(marker).unwrap_or(comment);
+    let first = split::split(text, limit / 2, "this").into_iter().next().unwrap_or_default();
+    let first = first.replace("*Continued in the next comment.*", "**The host refused the whole of it as too long.**");
+    format!("{}\n\n{marker}", first.trim_end())
+}
+
+/// The whole text without markers; each output of a job is cut to `budget` characters in its middle.
+fn body(reply: &Reply, options: &RenderOptions, budget: usize) -> String {
+    let (template, context) = match &reply.body {
+        ReplyBody::Results(results) => {
+            let maker = view::Maker { reply, options, budget };
+            let views = maker.results(results);
+            let template = if views.len() == 1 { "one.md" } else { "several.md" };
+            (
+                template,
+                context! { results => Serde(views), totals => Serde(maker.totals(results)), ..common(reply, options) },
+            )
+        }
+        ReplyBody::CommandError(fault) => {
+            let maker = view::Maker { reply, options, budget };
+            ("command_error.md", context! { error => Serde(maker.command_error(fault)), ..common(reply, options) })
+        }
+        ReplyBody::Message(message) => {
+            let (template, fields) = message::template(message, reply, options, budget);
+            (template, context! { ..fields, ..common(reply, options) })
+        }
+    };
+    markdown::tidy(&templates::render(template, context))
+}
+
+fn common(reply: &Reply, options: &RenderOptions) -> Value {
+    context! {
+        executable => options.executable.as_str(),
+        number => reply.pull.number,
+        command => reply.command_name().map(|name| name.spoken()),
+        locking => options.locking,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! The machine-readable last line of a comment (shared/reference/comment-marker.md): written for every part, and looked for
+//! by the outbox before it posts again.
+
+use super::render::markdown::turns_direction;
+use crate::domain::outcome::{JobOutcome, Outcome, Reason};
+use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::{ProjectId, command::CommandName};
+use serde_json::{Value, json};
+use std::fmt::{self, Write as _};
+
+/// Longest marker line, in bytes.
+pub const MAX_MARKER: usize = 4096;
+
+const PREFIX: &str = "<!-- tidelock:";
+const SUFFIX: &str = " -->";
+
+/// The marker of one part of a reply, at most `limit` bytes: results that do not fit are cut and `truncated` says so.
+pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
+    let mut marker = Object::default();
+    marker.put("v", json!(1));
+    marker.put("run", json!(reply.run));
+    marker.put("part", json!(part));
+    marker.put("parts", json!(parts));
+    if let Some(command) = &reply.command {
+        marker.put("command", json!(command.name));
+        marker.put("trigger", json!(command.trigger));
+    }
+    if let Some(head) = &reply.head {
+        marker.put("head", json!(head));
+    }
+    let (key, rows) = match &reply.body {
+        ReplyBody::Results(results) => {
+            ("results", results.outcomes.iter().filter(|o| !o.silenced).map(result).collect())
+        }
+        ReplyBody::CommandError(fault) => match command_word(reply.command_name().unwrap_or(CommandName::Plan)) {
+            Some(cmd) => {
+                let row = json!({"cmd": cmd, "scope": "command", "outcome": "error", "reason": fault.reason});
+                ("results", vec![row.to_string()])
+            }
+            None => {
+                let kind = match fault.reason {
+                    Reason::Config => "config_error",
+                    Reason::NotPermitted => "not_permitted",
+                    _ => "interrupted",
+                };
+                marker.put("message", json!(kind));
+                ("results", Vec::new())
+            }
+        },
+        ReplyBody::Message(message) => {
+            marker.put("message", json!(kind(message)));
+            match message {
+                Message::Cleanup { locks } => {
+                    let row = |(dir, workspaces): &(String, Vec<String>)| {
+                        json!({"dir": dir, "workspaces": workspaces}).to_string()
+                    };
+                    ("locks_deleted", locks.iter().map(row).collect())
+                }
+                _ => ("results", Vec::new()),
+            }
+        }
+    };
+    with_rows(&mut marker, key, rows, limit.min(MAX_MARKER))
+}
+
+/// Puts in as many rows as fit.
+fn with_rows(marker: &mut Object, key: &'static str, rows: Vec<String>, limit: usize) -> String {
+    if rows.is_empty() {
+        return comment(marker);
+    }
+    let mut room = limit.saturating_sub(comment(marker).len() + format!(r#","{key}":[],"truncated":true"#).len());
+    let all = rows.len();
+    let fitting: Vec<String> = rows
+        .into_iter()
+        .take_while(|row| {
+            let size = escaped(row).len() + 1;
+            let fits = size <= room;
+            room = room.saturating_sub(size);
+            fits
+        })
+        .collect();
+    if fitting.len() < all {
+        marker.put("truncated", json!(true));
+    }
+    marker.put(key, format!("[{}]", fitting.join(",")));
+    comment(marker)
+}
+
+fn comment(marker: &Object) -> String {
+    format!("{PREFIX}{marker}{SUFFIX}")
+}
+
+/// A JSON object that keeps the order of its keys.
+#[derive(Default)]
+struct Object(Vec<(&'static str, String)>);
+
+impl Object {
+    fn put(&mut self, key: &'static str, value: impl fmt::Display) {
+        self.0.push((key, escaped(&value.to_string())));
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('{')?;
+        for (i, (key, value)) in self.0.iter().enumerate() {
+            write!(f, "{}\"{key}\":{value}", if i > 0 { "," } else { "" })?;
+        }
+        f.write_char('}')
+    }
+}
+
+/// JSON without `--`, which would end the HTML comment, and without characters that hide or turn text. Outside of strings
+/// our JSON has neither.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '-' && out.ends_with('-') {
+            out.push_str("\\u002d");
+        } else if turns_direction(c) || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+fn result(job: &JobOutcome) -> String {
+    let mut row = Object::default();
+    row.put("cmd", json!(command_word(job.command).unwrap_or("plan")));
+    let ProjectId { dir, workspace, name } = &job.project;
+    row.put("dir", json!(dir));
+    row.put("workspace", json!(workspace));
+    if let Some(name) = name {
+        row.put("project", json!(name));
+    }
+    let (outcome, reason) = match &job.outcome {
+        Outcome::Failed(failure) => ("failure", Some(failure.reason())),
+        Outcome::Errored(fault) => ("error", Some(fault.reason)),
+        _ => ("success", None),
+    };
+    row.put("outcome", json!(outcome));
+    if let Some(reason) = reason {
+        row.put("reason", json!(reason));
+    }
+    match &job.outcome {
+        Outcome::Planned(plan) => {
+            let s = &plan.summary;
+            row.put("plan", json!({"add": s.add, "change": s.change, "destroy": s.destroy, "import": s.import}));
+            if s.no_changes {
+                row.put("no_changes", json!(true));
+            }
+        }
+        Outcome::Applied(a) => {
+            row.put("apply", json!({"added": a.added, "changed": a.changed, "destroyed": a.destroyed}));
+        }
+        _ => {}
+    }
+    row.to_string()
+}
+
+/// The marker's `cmd`; absent for commands that have no results.
+fn command_word(name: CommandName) -> Option<&'static str> {
+    use CommandName::{Cancel, Help, Unlock};
+    (!matches!(name, Unlock | Cancel | Help)).then(|| name.as_str())
+}
+
+/// The marker's `message`.
+fn kind(message: &Message) -> &'static str {
+    match message {
+        Message::Help { .. } => "help",
+        Message::Usage { .. } => "usage",
+        Message::UnknownCommand { .. } => "unknown_command",
+        Message::DidYouMean { .. } => "did_you_mean",
+        Message::ApplyDisabled { .. } => "apply_disabled",
+        Message::Unlocked { .. } => "unlocked",
+        Message::UnlockRefused { .. } | Message::NotPermitted { .. } => "not_permitted",
+        Message::Cancelled { .. } => "cancelled",
+        Message::ForkRefused => "fork_refused",
+        Message::NotAllowlisted => "not_allowlisted",
+        Message::ClosedPull => "closed_pull",
+        Message::Cleanup { .. } => "cleanup",
+        Message::Discarded { .. } => "discarded",
+        Message::HookFailed { .. } => "hook_failed",
+        Message::Interrupted { .. } => "interrupted",
+        Message::ShuttingDown => "shutting_down",
+        Message::NoProjects { .. } => "no_projects",
+        Message::Superseded { .. } => "superseded",
+    }
+}
+
+/// Whether a comment's last line is the marker of this part of this run. Believe it only of our own account's comments.
+pub fn is_of(body: &str, run: &str, part: u32) -> bool {
+    parse(body).is_some_and(|marker| marker["run"] == run && marker["part"] == part)
+}
+
+/// The marker line of a comment as it stands there, if its last line is one.
+pub fn last_line(body: &str) -> Option<&str> {
+    let line = body.trim_end().lines().next_back()?.trim();
+    (line.starts_with(PREFIX) && line.ends_with(SUFFIX)).then_some(line)
+}
+
+/// The JSON of the marker in a comment's last line.
+pub fn parse(body: &str) -> Option<Value> {
+    let json = last_line(body)?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    serde_json::from_str(json).ok().filter(Value::is_object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_is_believed_only_on_the_last_line() {
+        let marker = r#"<!-- tidelock:{"run":"a","part":1} -->"#;
+        assert!(is_of(&format!("text\n{marker}\r\n\n"), "a", 1));
+        assert!(!is_of(&format!("text\n{marker}"), "a", 2));
+        assert!(!is_of(&format!("{marker}\ntext"), "a", 1));
+        assert!(!is_of("<!-- tidelock:[1] -->", "a", 1));
+        assert!(!is_of("<!-- tidelock:{ -->", "a", 1));
+    }
+
+    #[test]
+    fn hyphens_cannot_end_the_comment() {
+        for text in ["--", "---", "-->", "a--b---c-", "<!----"] {
+            let json = escaped(&json!({ "x": text }).to_string());
+            assert!(!json.contains("--"), "{json}");
+            assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["x"], text);
+        }
+    }
+}

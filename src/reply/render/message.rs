@@ -1,0 +1,74 @@
+//! Replies that are no results: which template, with which facts.
+
+use super::RenderOptions;
+use super::markdown;
+use super::view::cut;
+use crate::domain::ProjectId;
+use crate::domain::command::CommandName;
+use crate::domain::reply::{Message, Reply};
+use crate::reply::wording;
+use minijinja::value::Serde;
+use minijinja::{Value, context};
+
+/// The template of a message and its context.
+pub(super) fn template(
+    message: &Message,
+    reply: &Reply,
+    options: &RenderOptions,
+    budget: usize,
+) -> (&'static str, Value) {
+    let fenced = |text: &str| Value::from_safe_string(markdown::fence(&cut(text, budget, None), ""));
+    let plan = |project: Option<&ProjectId>| wording::command_line(&options.executable, "plan", project, &[], &[]);
+    match message {
+        Message::Help { text } => ("help.md", context! { text => fenced(text) }),
+        Message::Usage { text } => ("usage.md", context! { text => fenced(text) }),
+        Message::UnknownCommand { word, allowed } => {
+            let allowed: Vec<_> = allowed.iter().map(|name| name.spoken()).collect();
+            ("unknown_command.md", context! { word, allowed })
+        }
+        Message::DidYouMean { suggestion } => ("did_you_mean.md", context! { suggestion }),
+        Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
+        Message::Unlocked { projects } => ("unlocked.md", context! { projects => Serde(projects) }),
+        Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
+        Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
+        Message::ForkRefused => ("fork_refused.md", context! {}),
+        Message::NotAllowlisted => ("not_allowlisted.md", context! {}),
+        Message::NotPermitted { because } => ("not_permitted.md", context! { because }),
+        Message::ClosedPull => ("closed_pull.md", context! {}),
+        Message::Cleanup { locks } => {
+            let locks: Vec<_> = locks.iter().map(|(dir, workspaces)| context! { dir, workspaces }).collect();
+            ("cleanup.md", context! { locks })
+        }
+        Message::Discarded { project, user } => {
+            ("discarded.md", context! { project => Serde(project), user, plan => plan(Some(project)) })
+        }
+        Message::HookFailed { output } => {
+            let output = markdown::output(&cut(output, budget, None), "", "Log of the hook", !options.disable_folding);
+            ("hook_failed.md", context! { output => Value::from_safe_string(output), again => again(reply, options) })
+        }
+        Message::Interrupted { because } => ("interrupted.md", context! { because }),
+        Message::ShuttingDown => ("shutting_down.md", context! { again => again(reply, options) }),
+        Message::NoProjects { because } => {
+            let told = because.contains(&format!("{} plan", options.executable));
+            let wanted = reply.command_name() == Some(CommandName::Apply) && !told;
+            ("no_projects.md", context! { because, plan => wanted.then(|| plan(None)) })
+        }
+        Message::Superseded { head } => {
+            ("superseded.md", context! { head => wording::short(head), again => again(reply, options) })
+        }
+    }
+}
+
+/// The command as it was typed; what autoplan does is asked for with `plan`.
+fn again(reply: &Reply, options: &RenderOptions) -> String {
+    let Some(command) = &reply.command else { return format!("{} plan", options.executable) };
+    let mut line = format!("{} {}", options.executable, command.name.spoken());
+    let target = &command.target;
+    for (flag, value) in [("-d", &target.dir), ("-w", &target.workspace), ("-p", &target.project)] {
+        if let Some(value) = value {
+            line.push_str(&format!(" {flag} {}", wording::quoted(value)));
+        }
+    }
+    line.push_str(&wording::arguments(&command.positional, &command.extra_args));
+    line
+}

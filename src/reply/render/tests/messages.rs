@@ -1,0 +1,193 @@
+//! Replies that are no results.
+
+use super::*;
+use crate::domain::command::Target;
+
+fn say(name: CommandName, message: Message) -> String {
+    let reply = reply(name, ReplyBody::Message(message));
+    let marker = marker::parse(&render(&reply, &options())[0]).unwrap();
+    format!("{}: {}", marker["message"].as_str().unwrap(), read(&reply, &options()))
+}
+
+#[test]
+fn help_and_usage_stand_in_a_fence() {
+    let text = "plan   Runs terraform plan\n".to_owned();
+    assert_snapshot!(say(CommandName::Help, Message::Help { text }), @r"
+    help: ### Commands
+
+    ```
+    plan   Runs terraform plan
+    ```
+    ");
+    let text = "unknown flag -x\nUsage: atlantis plan [options]".to_owned();
+    assert_snapshot!(say(CommandName::Plan, Message::Usage { text }), @r"
+    usage: ### That command cannot be run as it is written
+
+    ```
+    unknown flag -x
+    Usage: atlantis plan [options]
+    ```
+    ");
+}
+
+#[test]
+fn unknown_commands_name_the_allowed_ones() {
+    let allowed = vec![CommandName::Plan, CommandName::StateRm];
+    assert_snapshot!(say(CommandName::Plan, Message::UnknownCommand { word: "aply".into(), allowed }), @r"
+    unknown_command: ### Unknown command `aply`
+
+    It does not exist, or is not allowed here (`--allow-commands`). Allowed: `atlantis plan`, `atlantis state rm`
+    ");
+    assert_snapshot!(say(CommandName::Plan, Message::DidYouMean { suggestion: "atlantis plan".into() }), @r"
+    did_you_mean: ### Did you mean `atlantis plan`?
+
+    Nothing was done.
+    ");
+}
+
+#[test]
+fn refusals_say_what_blocks_and_what_to_do() {
+    let because =
+        "alice stopped applies 2 h ago: \"freeze\". Ask her, or start them again on the dashboard.".to_owned();
+    assert_snapshot!(say(CommandName::Apply, Message::ApplyDisabled { because }), @r#"
+    apply_disabled: ### Apply refused: applies are stopped
+
+    alice stopped applies 2 h ago: "freeze". Ask her, or start them again on the dashboard.
+    "#);
+    let because = "An apply of `network` runs. Wait for its end, or: `atlantis cancel --apply`".to_owned();
+    let link = Some("https://tide.example/jobs/ab12".to_owned());
+    assert_snapshot!(say(CommandName::Unlock, Message::UnlockRefused { because, link }), @r"
+    not_permitted: ### Unlock refused
+
+    An apply of `network` runs. Wait for its end, or: `atlantis cancel --apply`
+
+    See [the running job](https://tide.example/jobs/ab12).
+    ");
+    let because = "@bob is in none of the teams that may apply.".to_owned();
+    assert_snapshot!(say(CommandName::Apply, Message::NotPermitted { because }), @r"
+    not_permitted: ### Apply refused: not permitted
+
+    @​bob is in none of the teams that may apply.
+    ");
+    assert_snapshot!(say(CommandName::Plan, Message::ForkRefused), @r"
+    fork_refused: ### Refused: this pull request comes from a fork
+
+    A plan runs what the pull request contains with the server's own credentials, so forks are refused. An operator can allow them with `--allow-fork-prs`; or push the branch to this repository and open the pull request from there.
+    ");
+    assert_snapshot!(say(CommandName::Plan, Message::NotAllowlisted), @r"
+    not_allowlisted: ### Refused: this repository is not allowlisted
+
+    An operator can add it to `--repo-allowlist`; nothing was run.
+    ");
+    assert_snapshot!(say(CommandName::Plan, Message::ClosedPull), @r"
+    closed_pull: ### Refused: this pull request is closed
+
+    Commands run on open pull requests only. Reopen it, then comment `atlantis plan`; or use `atlantis unlock` to drop what is left of its locks.
+    ");
+    assert_snapshot!(say(CommandName::Plan, Message::ShuttingDown), @r"
+    shutting_down: ### Plan refused: the server is shutting down
+
+    Try again in a minute: `atlantis plan`
+    ");
+}
+
+#[test]
+fn unlocking_lists_the_projects() {
+    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")] }), @r"
+    unlocked: ### Unlocked: 2 projects
+
+    Locks and plans are gone of:
+
+    - `network` · dir `infra/network` · workspace `prod`
+    - dir `.` · workspace `default`
+
+    To plan again: `atlantis plan`
+    ");
+    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![] }), @r"
+    unlocked: ### Nothing was locked
+
+    This pull request has neither locks nor plans. To plan: `atlantis plan`
+    ");
+    assert_snapshot!(say(CommandName::Plan, Message::Discarded { project: network(), user: "alice".into() }), @r"
+    discarded: ### Plan discarded, lock released: `network` · dir `infra/network` · workspace `prod`
+
+    alice deleted the lock on the server's page. To plan again: `atlantis plan -p network`
+    ");
+}
+
+#[test]
+fn cleaning_up_lists_directories_and_workspaces() {
+    let locks =
+        vec![("infra/network".into(), vec!["prod".into(), "staging".into()]), (".".into(), vec!["default".into()])];
+    let reply = Reply { command: None, ..reply(CommandName::Plan, ReplyBody::Message(Message::Cleanup { locks })) };
+    assert_snapshot!(read(&reply, &options()), @r"
+    ### Cleaned up: locks and plans are gone of 2 directories
+
+    - dir `infra/network` · workspaces `prod`, `staging`
+    - dir `.` · workspace `default`
+    ");
+    assert_snapshot!(marker_of(&reply), @r#"<!-- tidelock:{"v":1,"run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"head":"3f2c1abd00000000000000000000000000000000","message":"cleanup","locks_deleted":[{"dir":"infra/network","workspaces":["prod","staging"]},{"dir":".","workspaces":["default"]}]} -->"#);
+}
+
+#[test]
+fn cancelling_says_what_stopped_and_what_goes_on() {
+    let stopped = vec!["plan of `network`".to_owned()];
+    let left = vec!["apply of `dns`; to interrupt it: `atlantis cancel --apply`".to_owned()];
+    assert_snapshot!(say(CommandName::Cancel, Message::Cancelled { stopped, left: left.clone() }), @r"
+    cancelled: ### Cancelled
+
+    - plan of `network`
+
+    This goes on:
+
+    - apply of `dns`; to interrupt it: `atlantis cancel --apply`
+    ");
+    assert_snapshot!(say(CommandName::Cancel, Message::Cancelled { stopped: vec![], left }), @r"
+    cancelled: ### Nothing was cancelled
+
+    This goes on:
+
+    - apply of `dns`; to interrupt it: `atlantis cancel --apply`
+    ");
+    assert_snapshot!(say(CommandName::Cancel, Message::Cancelled { stopped: vec![], left: vec![] }), @r"
+    cancelled: ### Nothing to cancel
+
+    No command runs or waits on this pull request.
+    ");
+}
+
+#[test]
+fn what_did_not_run_names_the_command_to_run_it() {
+    assert_snapshot!(say(CommandName::Plan, Message::HookFailed { output: "exit status 1".into() }), @r"
+    hook_failed: ### Plan stopped: a pre-workflow hook failed
+
+    ```
+    exit status 1
+    ```
+
+    When it is mended: `atlantis plan`
+    ");
+    let because = "The server was told to stop. Then: `atlantis plan`".to_owned();
+    assert_snapshot!(say(CommandName::Plan, Message::Interrupted { because }), @r"
+    interrupted: ### Plan was interrupted: the server stopped
+
+    The server was told to stop. Then: `atlantis plan`
+    ");
+    assert_snapshot!(say(CommandName::Apply, Message::NoProjects { because: "Nothing is planned.".into() }), @r"
+    no_projects: ### Apply: no projects
+
+    Nothing is planned.
+
+    To plan: `atlantis plan`
+    ");
+    let mut reply = reply(CommandName::Plan, ReplyBody::Message(Message::Superseded { head: HEAD.into() }));
+    if let Some(command) = &mut reply.command {
+        command.target = Target { dir: Some("a b".into()), ..Target::default() };
+        command.extra_args = vec!["-var".into(), "x=y".into()];
+    }
+    assert_snapshot!(read(&reply, &options()), @r"
+    ### Plan superseded by commit 3f2c1ab
+
+    A newer commit was pushed while this plan ran, so it was stopped and says nothing. To plan the new commit: `atlantis plan -d 'a b' -- -var x=y`
+    ");
+}

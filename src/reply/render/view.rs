@@ -1,0 +1,398 @@
+//! Results as the templates read them: facts picked, sorted and made safe; the words are in the templates.
+
+mod failure;
+mod output;
+mod plan;
+
+use super::RenderOptions;
+use super::markdown;
+use crate::domain::ProjectId;
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Applied, Fault, JobOutcome, Outcome, Reason};
+use crate::domain::reply::{Reply, Results};
+use crate::reply::wording;
+use failure::FailureView;
+use minijinja::Value;
+pub(super) use output::cut;
+use plan::PlanView;
+use serde::Serialize;
+
+/// Makes views of one reply.
+pub(super) struct Maker<'a> {
+    pub(super) reply: &'a Reply,
+    pub(super) options: &'a RenderOptions,
+    /// Most characters of one output.
+    pub(super) budget: usize,
+}
+
+/// The result of one project.
+#[derive(Serialize)]
+pub(super) struct ResultView {
+    kind: &'static str,
+    /// `Plan for`, `Apply of`.
+    noun: String,
+    /// What `import` and the like did.
+    title: &'static str,
+    project: ProjectId,
+    time: String,
+    tool: Option<String>,
+    /// The result in a few words, for the table and for headings.
+    state: Value,
+    /// `+1 ~1 -1`.
+    delta: Value,
+    /// `1 added, 1 changed, 1 destroyed`.
+    counts: String,
+    unchanged: bool,
+    plan: Option<PlanView>,
+    failure: Option<FailureView>,
+    error: Option<ErrorView>,
+    /// Output values, in front of a long log.
+    highlights: Option<Value>,
+    output: Option<Value>,
+    offers: Vec<Offer>,
+    log: Option<String>,
+    lock: String,
+    #[serde(skip)]
+    rank: u8,
+}
+
+/// A command that the reader may want next.
+#[derive(Serialize)]
+pub(super) struct Offer {
+    label: String,
+    command: String,
+}
+
+/// Something that broke.
+#[derive(Serialize)]
+pub(super) struct ErrorView {
+    title: String,
+    /// What broke, in a word.
+    word: &'static str,
+    /// `was interrupted after`: how the heading goes on in front of the time.
+    after: Option<&'static str>,
+    message: String,
+    /// More lines of the message.
+    detail: Option<Value>,
+    excerpt: Option<Value>,
+    whole: Option<Value>,
+    offers: Vec<Offer>,
+}
+
+/// What stands around several results.
+#[derive(Serialize)]
+pub(super) struct Totals {
+    line: String,
+    head: Option<String>,
+    base: Option<String>,
+    branch: String,
+    hide_unchanged: bool,
+    offers: Vec<Offer>,
+    locked: bool,
+    remarks: Vec<String>,
+}
+
+impl Maker<'_> {
+    /// Visible results as people read them: trouble first, unchanged ones last.
+    pub(super) fn results(&self, results: &Results) -> Vec<ResultView> {
+        let mut shown: Vec<_> = visible(results).map(|job| self.result(job)).collect();
+        shown.sort_by_key(|view| view.rank);
+        shown
+    }
+
+    fn result(&self, job: &JobOutcome) -> ResultView {
+        let log = job.job.as_ref().map(|id| format!("{}/jobs/{id}", self.options.url));
+        let lock = wording_lock(self.options, &self.reply.pull.repo, &job.project);
+        let mut view = ResultView {
+            kind: "planned",
+            noun: noun(job.command),
+            title: title(job.command),
+            project: job.project.clone(),
+            time: wording::duration(job.millis),
+            tool: job.tool.clone(),
+            state: Value::from("done"),
+            delta: Value::from(""),
+            counts: String::new(),
+            unchanged: false,
+            plan: None,
+            failure: None,
+            error: None,
+            highlights: None,
+            output: None,
+            offers: self.offers(job),
+            log,
+            lock,
+            rank: 1,
+        };
+        self.fill(&mut view, job);
+        view
+    }
+
+    fn fill(&self, view: &mut ResultView, job: &JobOutcome) {
+        match &job.outcome {
+            Outcome::Planned(planned) => {
+                let s = &planned.summary;
+                let plan = PlanView::new(planned);
+                view.unchanged = s.no_changes;
+                view.rank = if s.no_changes { 2 } else { 1 };
+                view.state = Value::from(plan.state());
+                if wording::has_totals(s) && !s.no_changes && !s.outputs_only {
+                    view.delta = delta(s.add, s.change, s.destroy);
+                }
+                view.output = self.plan_output(planned, view.log.as_deref());
+                view.plan = Some(plan);
+            }
+            Outcome::Applied(applied) => {
+                view.kind = "applied";
+                view.state = Value::from("✓ applied");
+                view.delta = delta(applied.added, applied.changed, applied.destroyed);
+                view.counts = applied_counts(applied);
+                (view.highlights, view.output) = self.apply_output(&applied.output, view.log.as_deref());
+            }
+            Outcome::Ran { output } => {
+                view.kind = "ran";
+                view.state = Value::from("✓ done");
+                view.output = self.block(output, "", "Output", view.log.as_deref());
+            }
+            Outcome::Failed(failure) => {
+                view.kind = "failed";
+                view.rank = 0;
+                let failure = self.failure(failure, &view.lock);
+                view.state = Value::from(format!("✗ {}", failure.word));
+                view.failure = Some(failure);
+            }
+            Outcome::Errored(fault) => {
+                view.kind = "errored";
+                view.rank = 0;
+                let error = self.error(fault, job.command, view.log.as_deref());
+                view.state = Value::from(match error.after {
+                    Some(_) => format!("✗ {}", error.word),
+                    None if error.word.is_empty() => format!("✗ {} failed", job.command.spoken()),
+                    None => format!("✗ {} failed: {}", job.command.spoken(), error.word),
+                });
+                view.error = Some(error);
+            }
+        }
+    }
+
+    /// The command as it was given, for one project or for what it named.
+    fn again(&self, label: &str, project: Option<&ProjectId>) -> Option<Offer> {
+        let command = self.reply.command.as_ref()?;
+        let name = command.name;
+        let line = wording::command_line(
+            &self.options.executable,
+            name.spoken(),
+            project,
+            &command.positional,
+            if name == CommandName::Apply { &[] } else { &command.extra_args },
+        );
+        Some(Offer { label: label.to_owned(), command: line })
+    }
+
+    fn offer(&self, label: &str, name: &str, project: Option<&ProjectId>, extra_args: &[String]) -> Offer {
+        let command = wording::command_line(&self.options.executable, name, project, &[], extra_args);
+        Offer { label: label.to_owned(), command }
+    }
+
+    fn offers(&self, job: &JobOutcome) -> Vec<Offer> {
+        let project = Some(&job.project);
+        match &job.outcome {
+            Outcome::Planned(planned) => {
+                let mut offers = Vec::new();
+                if self.options.offer_apply {
+                    offers.push(self.offer("to apply", "apply", project, &[]));
+                }
+                offers.push(self.offer("to plan again", "plan", project, &planned.extra_args));
+                if self.is_single() {
+                    let label = if self.options.locking { "to drop plan and lock" } else { "to drop the plan" };
+                    offers.push(self.offer(label, "unlock", None, &[]));
+                }
+                capitalized(offers)
+            }
+            Outcome::Applied(_) => Vec::new(),
+            Outcome::Ran { .. } => match job.command {
+                CommandName::Import | CommandName::StateRm => {
+                    vec![self.offer("The state has changed, so plan again", "plan", project, &[])]
+                }
+                _ => Vec::new(),
+            },
+            Outcome::Failed(failure) => self.after_failure(failure, &job.project),
+            Outcome::Errored(fault) => self.after_error(fault, job.command, project),
+        }
+    }
+
+    fn after_error(&self, fault: &Fault, command: CommandName, project: Option<&ProjectId>) -> Vec<Offer> {
+        if matches!(fault.reason, Reason::NoPlan | Reason::StalePlan) {
+            return vec![self.offer("Plan first", "plan", project, &[])];
+        }
+        match command {
+            CommandName::Apply => vec![self.offer("See what is left", "plan", project, &[])],
+            _ => self.again("When it is mended", project).into_iter().collect(),
+        }
+    }
+
+    /// What broke, with the error's own lines in front of the whole log.
+    fn error(&self, fault: &Fault, command: CommandName, log: Option<&str>) -> ErrorView {
+        let (message, detail) = match markdown::clean(&fault.message).trim().split_once('\n') {
+            Some((first, more)) => {
+                (first.to_owned(), Some(Value::from_safe_string(markdown::fence(&cut(more, self.budget, None), ""))))
+            }
+            None => (fault.message.clone(), None),
+        };
+        let (excerpt, whole) = self.error_output(&fault.output, log);
+        ErrorView {
+            title: String::new(),
+            word: match wording::reason(fault.reason) {
+                word if word == command.spoken() => "",
+                word => word,
+            },
+            after: match fault.reason {
+                Reason::Interrupted => Some("was interrupted after"),
+                Reason::Cancelled => Some("was cancelled after"),
+                Reason::Timeout => Some("timed out after"),
+                _ => None,
+            },
+            message,
+            detail,
+            excerpt,
+            whole,
+            offers: Vec::new(),
+        }
+    }
+
+    /// A command that broke before any project began.
+    pub(super) fn command_error(&self, fault: &Fault) -> ErrorView {
+        let command = self.reply.command_name().unwrap_or(CommandName::Plan);
+        let verb =
+            if fault.reason == Reason::NotPermitted || fault.reason == Reason::NoPlan { "refused" } else { "failed" };
+        let mut title = format!("{} {verb}", command.spoken());
+        title[..1].make_ascii_uppercase();
+        let offers = match fault.reason {
+            Reason::NotPermitted => Vec::new(),
+            _ => self.after_error(fault, command, self.target().as_ref()),
+        };
+        ErrorView { title, offers, ..self.error(fault, command, None) }
+    }
+
+    /// The project that the command named, as far as its flags tell.
+    fn target(&self) -> Option<ProjectId> {
+        let target = self.reply.command.as_ref().map(|command| &command.target).filter(|target| !target.is_all())?;
+        Some(ProjectId {
+            dir: target.dir.clone().unwrap_or_else(|| ".".to_owned()),
+            workspace: target.workspace.clone().unwrap_or_else(|| "default".to_owned()),
+            name: target.project.clone(),
+        })
+    }
+
+    fn is_single(&self) -> bool {
+        match &self.reply.body {
+            crate::domain::reply::ReplyBody::Results(results) => visible(results).count() == 1,
+            _ => true,
+        }
+    }
+
+    /// What stands around the results.
+    pub(super) fn totals(&self, results: &Results) -> Totals {
+        let command = self.reply.command_name().unwrap_or(CommandName::Plan);
+        let trouble = visible(results).any(|job| !job.outcome.is_success());
+        let is_plan = command == CommandName::Plan;
+        let bases = visible(results).filter_map(|job| match &job.outcome {
+            Outcome::Planned(planned) => planned.base_commit.as_deref(),
+            _ => None,
+        });
+        let mut offers = Vec::new();
+        if is_plan {
+            if self.options.offer_apply && self.options.offer_apply_all && !trouble {
+                offers.push(self.offer("to apply all of it", "apply", None, &[]));
+            }
+            let label = if self.options.locking { "to drop all plans and locks" } else { "to drop all plans" };
+            offers.push(self.offer(label, "unlock", None, &[]));
+        }
+        Totals {
+            line: totals_line(command, results),
+            head: self.reply.head.as_deref().map(wording::short).filter(|_| is_plan),
+            base: bases.map(wording::short).next(),
+            branch: results.base_branch.clone(),
+            hide_unchanged: self.options.hide_unchanged,
+            offers: capitalized(offers),
+            locked: is_plan && self.options.locking && visible(results).any(|job| job.outcome.is_success()),
+            remarks: results.remarks.clone(),
+        }
+    }
+}
+
+fn visible(results: &Results) -> impl Iterator<Item = &JobOutcome> {
+    results.outcomes.iter().filter(|job| !job.silenced)
+}
+
+/// `+1 ~1 -1`, which Markdown takes as it is within a cell.
+fn delta(added: u64, changed: u64, destroyed: u64) -> Value {
+    Value::from_safe_string(format!("+{added} ~{changed} -{destroyed}"))
+}
+
+fn capitalized(mut offers: Vec<Offer>) -> Vec<Offer> {
+    if let Some(first) = offers.first_mut() {
+        first.label[..1].make_ascii_uppercase();
+    }
+    offers
+}
+
+/// Page of a project's lock.
+fn wording_lock(options: &RenderOptions, repo: &crate::domain::RepoId, project: &ProjectId) -> String {
+    let key = crate::domain::state::lock_key(repo, project);
+    let query: String = url::form_urlencoded::byte_serialize(key.as_bytes()).collect();
+    format!("{}/lock?id={query}", options.url)
+}
+
+fn applied_counts(applied: &Applied) -> String {
+    format!("{} added, {} changed, {} destroyed", applied.added, applied.changed, applied.destroyed)
+}
+
+/// How a heading about a refused or broken command begins.
+fn noun(command: CommandName) -> String {
+    match command {
+        CommandName::Plan => "Plan for".to_owned(),
+        CommandName::PolicyCheck => "Policy check of".to_owned(),
+        CommandName::ApprovePolicies => "Approval of policies of".to_owned(),
+        CommandName::StateRm => "State rm of".to_owned(),
+        other => {
+            let mut noun = format!("{} of", other.spoken());
+            noun[..1].make_ascii_uppercase();
+            noun
+        }
+    }
+}
+
+/// How a heading about a command that just ran begins.
+fn title(command: CommandName) -> &'static str {
+    match command {
+        CommandName::Import => "Imported into",
+        CommandName::StateRm => "Removed from the state of",
+        CommandName::Version => "Version for",
+        CommandName::PolicyCheck => "Policies checked for",
+        CommandName::ApprovePolicies => "Policies approved for",
+        _ => "Done for",
+    }
+}
+
+/// `Planned 4 projects: 2 with changes, 1 without changes, 1 failed`.
+fn totals_line(command: CommandName, results: &Results) -> String {
+    let count = |matches: &dyn Fn(&Outcome) -> bool| visible(results).filter(|job| matches(&job.outcome)).count();
+    let all = visible(results).count();
+    let ok = count(&Outcome::is_success);
+    let counts = if command == CommandName::Plan {
+        let same = count(&|outcome| matches!(outcome, Outcome::Planned(planned) if planned.summary.no_changes));
+        vec![(ok - same, "with changes"), (same, "without changes"), (all - ok, "failed")]
+    } else {
+        let failed = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
+        vec![(ok, "successful"), (failed, "failed"), (all - ok - failed, "errored")]
+    };
+    let counts: Vec<_> = counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    let verb = match command {
+        CommandName::Plan => "Planned".to_owned(),
+        CommandName::Apply => "Applied".to_owned(),
+        CommandName::ApprovePolicies => "Approved policies of".to_owned(),
+        other => format!("Ran {} for", other.spoken()),
+    };
+    format!("{verb} {all} projects: {}", counts.join(", "))
+}

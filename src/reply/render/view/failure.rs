@@ -1,0 +1,94 @@
+//! Refusals: what blocks, since when and whose it is, and the exact next command.
+
+use super::{Maker, Offer};
+use crate::domain::ProjectId;
+use crate::domain::outcome::{Failure, RequirementCheck};
+use crate::domain::state::LockHolder;
+use crate::reply::wording;
+use serde::Serialize;
+
+/// A refusal.
+#[derive(Default, Serialize)]
+pub(super) struct FailureView {
+    kind: &'static str,
+    /// What blocks, in a few words.
+    pub(super) word: String,
+    holder: Option<Holder>,
+    /// Page of the lock.
+    lock: String,
+    checks: Vec<RequirementCheck>,
+    /// Commands that apply what it depends on.
+    missing: Vec<String>,
+    because: String,
+}
+
+/// Who holds the lock.
+#[derive(Serialize)]
+struct Holder {
+    number: u64,
+    /// `#41 Open SSH through IAP`.
+    title: String,
+    url: String,
+    user: String,
+    age: String,
+}
+
+impl Maker<'_> {
+    pub(super) fn failure(&self, failure: &Failure, lock: &str) -> FailureView {
+        let simple = |kind, word: &str, because: &str| FailureView {
+            kind,
+            word: word.to_owned(),
+            because: because.to_owned(),
+            ..FailureView::default()
+        };
+        match failure {
+            Failure::Locked(holder) => FailureView {
+                holder: Some(self.holder(holder)),
+                lock: lock.to_owned(),
+                ..simple("locked", &format!("locked by #{}", holder.pull.number), "")
+            },
+            Failure::Requirements(checks) => {
+                let unmet: Vec<_> = checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect();
+                FailureView { checks: checks.clone(), ..simple("requirements", &unmet.join(", "), "") }
+            }
+            Failure::Dependency { missing } => FailureView {
+                missing: missing.iter().map(|label| self.apply_of(label)).collect(),
+                ..simple("dependency", "a project that it depends on is not applied", "")
+            },
+            Failure::StalePlan { because } => simple("because", "the plan is stale", because),
+            Failure::NoPlan { because } if because.is_empty() => {
+                simple("because", "there is no plan", "There is no plan of it that could be applied.")
+            }
+            Failure::NoPlan { because } => simple("because", "there is no plan", because),
+            Failure::Unplanned { because } => simple("because", "it is not planned", because),
+            Failure::Cancelled { by } => simple("cancelled", "cancelled", by),
+            Failure::EarlierGroupFailed => simple("earlier_group", "an earlier group failed", ""),
+            Failure::Refused { reason, because } => simple("because", wording::reason(*reason), because),
+        }
+    }
+
+    fn apply_of(&self, name: &str) -> String {
+        let project = ProjectId { dir: String::new(), workspace: String::new(), name: Some(name.to_owned()) };
+        wording::command_line(&self.options.executable, "apply", Some(&project), &[], &[])
+    }
+
+    fn holder(&self, holder: &LockHolder) -> Holder {
+        Holder {
+            number: holder.pull.number,
+            title: format!("#{} {}", holder.pull.number, holder.title),
+            url: holder.url.clone(),
+            user: holder.user.clone(),
+            age: wording::age(holder.since, self.options.now),
+        }
+    }
+
+    /// What to do when the block is gone.
+    pub(super) fn after_failure(&self, failure: &Failure, project: &ProjectId) -> Vec<Offer> {
+        match failure {
+            Failure::StalePlan { .. } | Failure::NoPlan { .. } | Failure::Unplanned { .. } => {
+                vec![self.offer("Plan first", "plan", Some(project), &[])]
+            }
+            _ => self.again("Then", Some(project)).into_iter().collect(),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Output of Terraform and steps: what is shown of it, and what is folded.
+
+use super::Maker;
+use crate::domain::outcome::Planned;
+use crate::reply::render::markdown;
+use minijinja::Value;
+
+/// Lines of an error that are shown unfolded.
+const ERROR_LINES: usize = 40;
+/// Lines of output values that are shown in front of a log.
+const OUTPUT_VALUE_LINES: usize = 20;
+/// Logs of at most so many lines are not folded, so nothing is picked out of them.
+const SHORT_LOG: usize = 12;
+
+impl Maker<'_> {
+    /// Output in a fence, folded when long; absent when there is none.
+    pub(super) fn block(&self, text: &str, language: &str, title: &str, log: Option<&str>) -> Option<Value> {
+        self.shown(text, language, title, log, !self.options.disable_folding)
+    }
+
+    fn shown(&self, text: &str, language: &str, title: &str, log: Option<&str>, fold: bool) -> Option<Value> {
+        if text.trim().is_empty() {
+            return None;
+        }
+        let text = cut(text, self.budget, log);
+        Some(Value::from_safe_string(markdown::output(&text, language, title, fold)))
+    }
+
+    /// A plan's text. That of an unchanged one among several stands inside a fold already.
+    pub(super) fn plan_output(&self, planned: &Planned, log: Option<&str>) -> Option<Value> {
+        let text = markdown::diff_columns(&markdown::clean(&planned.output), self.options.diff_format);
+        let folded_already = planned.summary.no_changes && !self.is_single();
+        self.shown(&text, "diff", "Full plan", log, !self.options.disable_folding && !folded_already)
+    }
+
+    /// Output values of an apply, if its log is long, and the log.
+    pub(super) fn apply_output(&self, output: &str, log: Option<&str>) -> (Option<Value>, Option<Value>) {
+        let whole = self.block(output, "", "Log", log);
+        let lines: Vec<&str> = output.trim_end().lines().collect();
+        let values = lines.iter().rposition(|line| line.trim_end() == "Outputs:").map(|at| &lines[at..]);
+        let highlights = values
+            .filter(|values| {
+                lines.len() > SHORT_LOG && values.len() <= OUTPUT_VALUE_LINES && !self.options.disable_folding
+            })
+            .and_then(|values| self.shown(&values.join("\n"), "", "Outputs", log, false));
+        (highlights, whole)
+    }
+
+    /// An error's own lines, and the whole log if that is more.
+    pub(super) fn error_output(&self, output: &str, log: Option<&str>) -> (Option<Value>, Option<Value>) {
+        let text = markdown::clean(output);
+        let lines: Vec<&str> = text.trim_end().lines().collect();
+        let excerpt = error_lines(&lines);
+        let whole = (excerpt.len() < lines.len()).then(|| self.block(output, "", "Whole log", log)).flatten();
+        (self.shown(&excerpt.join("\n"), "", "Error", log, false), whole)
+    }
+}
+
+/// The lines from the first error on; if those are many, from the last one on; without any, the last lines.
+fn error_lines<'a>(lines: &'a [&'a str]) -> &'a [&'a str] {
+    if lines.len() <= ERROR_LINES {
+        return lines;
+    }
+    let is_error = |line: &&str| line.trim_start_matches(['│', ' ', '╷']).starts_with("Error:");
+    let with_frame = |at: usize| match at.checked_sub(1) {
+        Some(above) if lines[above].trim() == "╷" => above,
+        _ => at,
+    };
+    let first = lines.iter().position(is_error).map(with_frame);
+    let last = lines.iter().rposition(is_error).map(with_frame);
+    match (first, last) {
+        (Some(first), _) if lines.len() - first <= ERROR_LINES => &lines[first..],
+        (_, Some(last)) => &lines[last..lines.len().min(last + ERROR_LINES)],
+        _ => &lines[lines.len() - ERROR_LINES..],
+    }
+}
+
+/// At most `budget` characters: the middle is left out, at line borders, more of the end stays than of the beginning.
+pub(in crate::reply::render) fn cut(text: &str, budget: usize, log: Option<&str>) -> String {
+    let length = text.chars().count();
+    if length <= budget {
+        return text.to_owned();
+    }
+    let index = |chars: usize| text.char_indices().nth(chars).map_or(text.len(), |(at, _)| at);
+    let head = &text[..index(budget / 4)];
+    let tail = &text[index(length - budget * 3 / 4)..];
+    let head = head.rfind('\n').map_or(head, |at| &head[..at]);
+    let tail = tail.find('\n').map_or(tail, |at| &tail[at + 1..]);
+    let left_out = length - head.chars().count() - tail.chars().count();
+    let whereabouts = log.map_or(String::new(), |log| format!("; the whole log: {log}"));
+    format!("{head}\n[… {left_out} characters are left out here{whereabouts} …]\n{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_errors_own_lines_are_found() {
+        let noise: Vec<String> = (0..60).map(|i| format!("line {i}")).collect();
+        let mut lines: Vec<&str> = noise.iter().map(String::as_str).collect();
+        assert_eq!(error_lines(&lines), &lines[20..]);
+        lines.extend(["╷", "│ Error: one", "╵", "╷", "│ Error: two", "╵"]);
+        assert_eq!(error_lines(&lines), &lines[60..]);
+        let many = [&["╷", "│ Error: first"][..], &lines[..60], &["Error: last", "why"][..]].concat();
+        assert_eq!(error_lines(&many), ["Error: last", "why"]);
+    }
+
+    #[test]
+    fn the_middle_is_left_out() {
+        let text = (0..100).map(|i| format!("line {i}\n")).collect::<String>();
+        let cut = cut(&text, 100, Some("https://t/jobs/1"));
+        assert!(cut.starts_with("line 0\n") && cut.trim_end().ends_with("line 99"), "{cut}");
+        assert!(cut.contains("characters are left out here; the whole log: https://t/jobs/1"), "{cut}");
+        assert!(cut.chars().count() < 200);
+    }
+}

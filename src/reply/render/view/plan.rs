@@ -1,0 +1,109 @@
+//! A plan's facts: counts, what is dangerous about them, and its resources by action.
+
+use crate::domain::outcome::{Planned, ResourceAction, ResourceChange};
+use crate::reply::wording;
+use serde::Serialize;
+
+/// Resources that are listed of each action.
+const LISTED: usize = 10;
+/// Attributes that are listed of each resource.
+const ATTRIBUTES: usize = 4;
+
+/// A plan.
+#[derive(Serialize)]
+pub(super) struct PlanView {
+    counts: String,
+    /// Terraform told totals.
+    totals: bool,
+    no_changes: bool,
+    outputs_only: bool,
+    danger: Option<String>,
+    outside: bool,
+    merged_again: bool,
+    saved: bool,
+    base: Option<String>,
+    resources: Vec<ActionRow>,
+}
+
+/// Resources of one action.
+#[derive(Serialize)]
+struct ActionRow {
+    action: &'static str,
+    shown: Vec<Resource>,
+    more: usize,
+}
+
+/// One resource.
+#[derive(Serialize)]
+struct Resource {
+    address: String,
+    attributes: Vec<String>,
+    /// Further attributes that are not listed.
+    more: usize,
+    /// The attributes force a replacement.
+    forced: bool,
+}
+
+impl PlanView {
+    pub(super) fn new(planned: &Planned) -> PlanView {
+        let s = &planned.summary;
+        let replaced = planned.resources.iter().filter(|r| r.action == ResourceAction::Replace).count();
+        PlanView {
+            counts: wording::plan_counts(s),
+            totals: wording::has_totals(s),
+            no_changes: s.no_changes,
+            outputs_only: s.outputs_only,
+            danger: (s.destroy > 0).then(|| danger(s.destroy, replaced as u64)),
+            outside: s.changes_outside,
+            merged_again: planned.merged_again,
+            saved: planned.saved,
+            base: planned.base_commit.as_deref().map(wording::short),
+            resources: rows(&planned.resources),
+        }
+    }
+
+    /// The result in a few words.
+    pub(super) fn state(&self) -> String {
+        match &self.danger {
+            Some(danger) => format!("⚠ {danger}"),
+            None if self.no_changes => "no changes".to_owned(),
+            None if self.outputs_only => "outputs change".to_owned(),
+            None if self.totals => "changes".to_owned(),
+            None => "planned".to_owned(),
+        }
+    }
+}
+
+fn danger(destroyed: u64, replaced: u64) -> String {
+    let s = if destroyed == 1 { "" } else { "s" };
+    match replaced {
+        0 => format!("destroys {destroyed} resource{s}"),
+        n if n >= destroyed => format!("replaces {destroyed} resource{s}"),
+        n => format!("destroys {destroyed} resource{s}, {n} of them to replace"),
+    }
+}
+
+/// By action, the most dangerous first. Data sources that are read are no news.
+fn rows(resources: &[ResourceChange]) -> Vec<ActionRow> {
+    use ResourceAction::{Create, Destroy, Forget, Import, Move, Replace, Update};
+    let actions = [
+        (Destroy, "destroy"),
+        (Replace, "replace"),
+        (Update, "update"),
+        (Create, "create"),
+        (Import, "import"),
+        (Move, "move"),
+        (Forget, "forget"),
+    ];
+    let row = |(action, word)| {
+        let all: Vec<_> = resources.iter().filter(|resource| resource.action == action).collect();
+        let shown = all.iter().take(LISTED).map(|resource| Resource {
+            address: resource.address.clone(),
+            attributes: resource.attributes.iter().take(ATTRIBUTES).cloned().collect(),
+            more: resource.attributes.len().saturating_sub(ATTRIBUTES),
+            forced: action == Replace,
+        });
+        ActionRow { action: word, shown: shown.collect(), more: all.len().saturating_sub(LISTED) }
+    };
+    actions.into_iter().map(row).filter(|row| !row.shown.is_empty()).collect()
+}

@@ -1,0 +1,172 @@
+//! Words that comments and statuses share: counts, durations, offered commands, names of reasons.
+
+use crate::domain::ProjectId;
+use crate::domain::outcome::{PlanSummary, Reason};
+use jiff::Timestamp;
+
+/// `1 to add, 1 to change, 1 to destroy`, with imports and forgotten ones where there are any, in Terraform's order.
+pub(super) fn plan_counts(summary: &PlanSummary) -> String {
+    if summary.no_changes {
+        return "No changes".to_owned();
+    }
+    if summary.outputs_only {
+        return "Changes of outputs only".to_owned();
+    }
+    let mut parts = Vec::new();
+    if summary.import > 0 {
+        parts.push(format!("{} to import", summary.import));
+    }
+    parts.push(format!("{} to add, {} to change, {} to destroy", summary.add, summary.change, summary.destroy));
+    if summary.forget > 0 {
+        parts.push(format!("{} to forget", summary.forget));
+    }
+    parts.join(", ")
+}
+
+/// Whether the totals say anything at all; a workflow without Terraform prints none.
+pub(super) fn has_totals(summary: &PlanSummary) -> bool {
+    *summary != PlanSummary { changes_outside: summary.changes_outside, ..PlanSummary::default() }
+}
+
+/// A duration, coarser the longer it is: `0.4 s`, `12 s`, `1 min 5 s`, `2 h 3 min`, `3 d`.
+pub(super) fn duration(millis: u64) -> String {
+    let seconds = millis.saturating_add(500) / 1000;
+    let two = |big: u64, big_unit: &str, small: u64, small_unit: &str| match small {
+        0 => format!("{big} {big_unit}"),
+        _ => format!("{big} {big_unit} {small} {small_unit}"),
+    };
+    match seconds {
+        0 => format!("0.{} s", (millis / 100).max(1)),
+        1..60 => format!("{seconds} s"),
+        60..3600 => two(seconds / 60, "min", seconds % 60, "s"),
+        3600..86400 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
+        _ => format!("{} d", seconds / 86400),
+    }
+}
+
+/// How long ago, in one unit: `2 h`.
+pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
+    match now.as_second().saturating_sub(since.as_second()).max(0) {
+        0..60 => "less than a minute".to_owned(),
+        s @ 60..3600 => format!("{} min", s / 60),
+        s @ 3600..86400 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86400),
+    }
+}
+
+/// Seven digits of a commit.
+pub(super) fn short(commit: &str) -> String {
+    commit.chars().take(7).collect()
+}
+
+/// A command as people type it: `plan -p network -- -var x=y`, after the name that we answer to.
+pub(super) fn command_line(
+    executable: &str,
+    name: &str,
+    project: Option<&ProjectId>,
+    positional: &[String],
+    extra_args: &[String],
+) -> String {
+    let mut words = vec![executable.to_owned(), name.to_owned()];
+    if let Some(project) = project {
+        match (&project.name, project.dir.as_str(), project.workspace.as_str()) {
+            (Some(name), _, _) => words.extend(["-p".to_owned(), quoted(name)]),
+            (None, ".", workspace) if workspace != "default" => words.extend(["-w".to_owned(), quoted(workspace)]),
+            (None, dir, "default") => words.extend(["-d".to_owned(), quoted(dir)]),
+            (None, dir, workspace) => words.extend(["-d".to_owned(), quoted(dir), "-w".to_owned(), quoted(workspace)]),
+        }
+    }
+    words.join(" ") + &arguments(positional, extra_args)
+}
+
+/// What stands behind a command's flags: ` a b -- -c`.
+pub(super) fn arguments(positional: &[String], extra_args: &[String]) -> String {
+    let dashes = (!extra_args.is_empty()).then(|| "--".to_owned());
+    let words =
+        positional.iter().map(|word| quoted(word)).chain(dashes).chain(extra_args.iter().map(|word| quoted(word)));
+    words.map(|word| format!(" {word}")).collect()
+}
+
+/// As one word of a command; left alone where that is safe.
+pub(super) fn quoted(word: &str) -> String {
+    let safe = |c: char| c.is_alphanumeric() || "+-./:=@_,%".contains(c);
+    if !word.is_empty() && word.chars().all(safe) {
+        return word.to_owned();
+    }
+    shlex::try_quote(word).map_or_else(|_| word.replace('\0', ""), |word| word.into_owned())
+}
+
+/// What broke, in a word or two.
+pub(super) fn reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Locked => "locked",
+        Reason::Requirement => "a requirement is not met",
+        Reason::Dependency => "a dependency is missing",
+        Reason::Policy => "a policy failed",
+        Reason::StalePlan => "the plan is stale",
+        Reason::NoPlan => "there is no plan",
+        Reason::NotPermitted => "not permitted",
+        Reason::Config => "configuration",
+        Reason::Init => "init",
+        Reason::Plan => "plan",
+        Reason::Apply => "apply",
+        Reason::Timeout => "timed out",
+        Reason::Cancelled => "cancelled",
+        Reason::Interrupted => "interrupted",
+        Reason::Internal => "internal error",
+    }
+}
+
+/// What a requirement that is not met means for the pull request.
+pub(super) fn unmet(requirement: &str) -> String {
+    match requirement {
+        "approved" => "not approved".to_owned(),
+        "mergeable" => "not mergeable".to_owned(),
+        "undiverged" => "behind its base branch (diverged)".to_owned(),
+        "policies_passed" => "policies have not passed".to_owned(),
+        other => format!("requirement {other} not met"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn project(dir: &str, workspace: &str, name: Option<&str>) -> ProjectId {
+        ProjectId { dir: dir.to_owned(), workspace: workspace.to_owned(), name: name.map(str::to_owned) }
+    }
+
+    #[test]
+    fn commands_name_their_project_in_the_shortest_complete_way() {
+        for (project, want) in [
+            (project(".", "default", None), "atlantis plan -d ."),
+            (project(".", "staging", None), "atlantis plan -w staging"),
+            (project("infra/a", "default", None), "atlantis plan -d infra/a"),
+            (project("infra/a", "prod", None), "atlantis plan -d infra/a -w prod"),
+            (project("infra/a", "prod", Some("net")), "atlantis plan -p net"),
+            (project("with space", "default", None), "atlantis plan -d 'with space'"),
+        ] {
+            assert_eq!(command_line("atlantis", "plan", Some(&project), &[], &[]), want);
+        }
+        let args = ["-var".to_owned(), "var=overridden".to_owned(), "-target=a[\"x\"]".to_owned()];
+        assert_eq!(
+            command_line("atlantis", "plan", None, &[], &args),
+            "atlantis plan -- -var var=overridden '-target=a[\"x\"]'"
+        );
+    }
+
+    #[test]
+    fn durations_get_coarser() {
+        for (millis, want) in [
+            (0, "0.1 s"),
+            (420, "0.4 s"),
+            (12_400, "12 s"),
+            (65_000, "1 min 5 s"),
+            (120_000, "2 min"),
+            (7_380_000, "2 h 3 min"),
+            (300_000_000, "3 d"),
+        ] {
+            assert_eq!(duration(millis), want);
+        }
+    }
+}
