@@ -1,0 +1,133 @@
+//! The sample repository of `tidelock sandbox`, its first pull request, and a running account of what happens, for the terminal.
+
+use super::state::State;
+use super::tour::terminal::{self, Style};
+use super::{BOT, Forge, OpenOptions, Pull, Repo};
+use anyhow::Context;
+use std::collections::HashSet;
+use std::io::Write;
+
+/// Name of the sample repository.
+pub const REPO: &str = "acme/infrastructure";
+
+const FILES: [(&str, &str); 6] = [
+    ("README.md", include_str!("../../sandbox/README.md")),
+    ("atlantis.yaml", include_str!("../../sandbox/atlantis.yaml")),
+    ("network/main.tf", NETWORK),
+    ("dns/main.tf", include_str!("../../sandbox/dns/main.tf")),
+    ("app/main.tf", include_str!("../../sandbox/app/main.tf")),
+    ("modules/service/main.tf", include_str!("../../sandbox/modules/service/main.tf")),
+];
+
+const NETWORK: &str = include_str!("../../sandbox/network/main.tf");
+
+/// What was applied before the story begins, so that plans show changes and not only a first rollout.
+const STATES: [(&str, &str); 3] = [
+    ("network", include_str!("../../sandbox/state/network.tfstate")),
+    ("dns", include_str!("../../sandbox/state/dns.tfstate")),
+    ("app", include_str!("../../sandbox/state/app.tfstate")),
+];
+
+/// Makes the sample repository, and its Terraform state in `terraform-state/` of the forge's directory: outside of checkouts, which
+/// go with their pull requests.
+pub async fn populate(forge: &Forge) -> anyhow::Result<Repo> {
+    let dir = forge.dir().join("terraform-state");
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    for (project, state) in STATES {
+        let path = dir.join(format!("{project}.tfstate"));
+        std::fs::write(&path, state).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let files: Vec<_> = FILES.iter().map(|(path, text)| (*path, with_state(forge, text))).collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    forge.create_repo(REPO, &files).await
+}
+
+/// The text with the place of the state filled in, escaped for HCL.
+fn with_state(forge: &Forge, text: &str) -> String {
+    let dir = forge.dir().join("terraform-state").to_string_lossy().into_owned();
+    let escaped = dir.replace('\\', "\\\\").replace('"', "\\\"").replace("${", "$${").replace("%{", "%%{");
+    text.replace("@STATE@", &escaped)
+}
+
+/// Opens the first pull request, so that there is something to see.
+pub async fn story_start(repo: &Repo) -> anyhow::Result<Pull> {
+    let text = with_state(&repo.forge, NETWORK);
+    let text = text.replacen("database = \"10.20.16.0/24\"", "database = \"10.20.16.0/23\"", 1);
+    let (kept, _) = text.split_once("resource \"terraform_data\" \"legacy_ssh\"").context("the sample has changed")?;
+    let rest = text.split_once("output \"ranges\"").map(|(_, rest)| rest).context("the sample has changed")?;
+    let iap = "resource \"terraform_data\" \"allow_ssh_from_iap\" {\n  input = { port = 22, from = \"35.235.240.0/20\" }\n}\n";
+    let text = format!("{kept}{iap}\noutput \"ranges\"{rest}");
+    let body = "SSH from the old office range goes, SSH through the proxy comes; the database gets room to grow.";
+    let options = OpenOptions { body: body.to_owned(), ..OpenOptions::default() };
+    let changes = [("network/main.tf", Some(text.as_str()))];
+    repo.open_pull("ssh-through-proxy", "alice", "Let SSH in through the proxy only", &changes, options).await
+}
+
+/// Bob's pull request for the same project: one more subnet.
+pub(super) async fn second_pull(repo: &Repo) -> anyhow::Result<Pull> {
+    let text = with_state(&repo.forge, NETWORK);
+    let text = text.replacen("    apps ", "    cache    = \"10.20.24.0/24\"\n    apps ", 1);
+    let body = "The shop gets a cache next week.";
+    let options = OpenOptions { body: body.to_owned(), ..OpenOptions::default() };
+    let changes = [("network/main.tf", Some(text.as_str()))];
+    repo.open_pull("cache-subnet", "bob", "Add a subnet for the cache", &changes, options).await
+}
+
+/// Writes a line for all that happens on the forge, comments of the server in full, until it is dropped or writing fails.
+pub async fn narrate(forge: &Forge, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+    let mut changes = forge.shared.changes.subscribe();
+    let mut told = HashSet::new();
+    loop {
+        changes.borrow_and_update();
+        let mut news = happenings(&forge.shared.look(), style);
+        news.retain(|happening| told.insert(happening.key.clone()));
+        news.sort_by_key(|happening| happening.order);
+        for happening in news {
+            out.write_all(happening.text.as_bytes())?;
+        }
+        out.flush()?;
+        changes.changed().await.context("the forge has stopped")?;
+    }
+}
+
+struct Happening {
+    key: String,
+    order: u64,
+    text: String,
+}
+
+/// All that has happened so far, each with a key that stays.
+fn happenings(state: &State, style: Style) -> Vec<Happening> {
+    let mut all = Vec::new();
+    for (repo, pull) in state.repos.values().flat_map(|repo| repo.pulls.iter().map(move |pull| (repo, pull))) {
+        let name = format!("#{}", pull.number);
+        let mut tell = |key: String, order: u64, text: String| all.push(Happening { key, order, text });
+        let key = |what: &str| format!("{} {name} {what}", repo.full_name());
+        let opened = format!("{name}  {} opened “{}”", pull.author, pull.title);
+        tell(key("opened"), pull.id, style.event(&opened));
+        tell(key(&pull.head_sha), pull.id + 1, style.faint(&format!("{name}  head is {:.7}", pull.head_sha)));
+        for comment in &pull.comments {
+            let text = match comment.author.as_str() {
+                BOT => terminal::comment(&format!("{name}  {BOT}"), &comment.body, style),
+                _ => style.event(&format!("{name}  {}: {}", comment.author, comment.body.trim())),
+            };
+            tell(key(&comment.id.to_string()), comment.id, text);
+        }
+        for review in &pull.reviews {
+            let word = if review.state == "APPROVED" { "approved" } else { "requested changes" };
+            tell(key(&review.id.to_string()), review.id, style.event(&format!("{name}  {} {word}", review.user)));
+        }
+        for status in repo.statuses.iter().filter(|status| status.sha == pull.head_sha) {
+            let description = status.description.as_deref().unwrap_or_default();
+            let line = format!("{name}  {} {}: {description}", status.context, status.state);
+            tell(key(&status.id.to_string()), status.id, style.faint(&line));
+        }
+        if let Some((_, by)) = &pull.merged {
+            tell(key("merged"), u64::MAX, style.event(&format!("{name}  {by} merged it")));
+        } else if !pull.open {
+            let when = pull.closed_at.clone().unwrap_or_default();
+            tell(key(&format!("closed {when}")), u64::MAX, style.event(&format!("{name}  closed")));
+        }
+    }
+    all
+}

@@ -1,0 +1,279 @@
+//! Real git under the forge: one bare repository per repository, driven by plumbing.
+//!
+//! The sandbox starts git by itself, not through `process`: what goes through the pipes is binary, and nothing of a pull
+//! request runs here. This file and `git_http` are the only ones that do.
+
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+/// How long one plumbing command may take.
+const GIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bytes of output that are read of one command; more is an error.
+const MAX_GIT_OUTPUT: u64 = 32 << 20;
+
+/// `merge-tree --write-tree` came with it.
+const OLDEST_GIT: (u32, u32) = (2, 38);
+
+const CONFIG: &str = "[http]\n\treceivepack = true\n[uploadpack]\n\tallowFilter = true\n\tallowAnySHA1InWant = true\n\
+     [receive]\n\thideRefs = refs/pull\n\tautogc = false\n[gc]\n\tauto = 0\n";
+
+/// Variables of a surrounding git (hooks, rebases) that would lead ours astray.
+const GIT_VARIABLES: [&str; 7] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+];
+
+/// A bare repository.
+#[derive(Clone)]
+pub(super) struct GitRepo {
+    path: PathBuf,
+}
+
+/// One commit of a pull request.
+#[derive(serde::Serialize)]
+pub(super) struct CommitLine {
+    pub sha: String,
+    pub author: String,
+    pub subject: String,
+}
+
+/// git with pipes, free of the user's configuration.
+pub(super) fn git_command() -> Command {
+    let mut command = Command::new("git");
+    for name in GIT_VARIABLES {
+        command.env_remove(name);
+    }
+    command
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// Runs it, feeding `input`; fails when it cannot be started, takes too long or prints too much.
+async fn output(mut command: Command, input: Vec<u8>) -> anyhow::Result<Output> {
+    let mut child = command.spawn().context("cannot start git; is it installed?")?;
+    let (Some(mut stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        bail!("git has no pipes");
+    };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let (mut limited_out, mut limited_err) = (stdout.take(MAX_GIT_OUTPUT + 1), stderr.take(MAX_GIT_OUTPUT));
+    let talk = async {
+        let feed = async move {
+            // A child that has heard enough closes its end; its exit code tells the rest.
+            let _ = stdin.write_all(&input).await;
+        };
+        let (_, read_out, read_err) =
+            tokio::join!(feed, limited_out.read_to_end(&mut out), limited_err.read_to_end(&mut err));
+        read_out.and(read_err)?;
+        if limited_out.limit() == 0 {
+            bail!("git printed more than {MAX_GIT_OUTPUT} bytes");
+        }
+        Ok(child.wait().await?)
+    };
+    let status = tokio::time::timeout(GIT_TIMEOUT, talk).await.context("git took too long")??;
+    Ok(Output { status, stdout: out, stderr: err })
+}
+
+/// Whether git is there, new enough, and has its HTTP server.
+pub(super) async fn check_version() -> anyhow::Result<()> {
+    let mut command = git_command();
+    command.args(["version"]);
+    let version = String::from_utf8_lossy(&output(command, Vec::new()).await?.stdout).trim().to_owned();
+    let mut numbers =
+        version.split(' ').nth(2).unwrap_or_default().split('.').map(|part| part.parse().unwrap_or_default());
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST_GIT {
+        bail!("{version} is too old for the sandbox: git {}.{} or newer is needed", OLDEST_GIT.0, OLDEST_GIT.1);
+    }
+    let mut command = git_command();
+    command.args(["--exec-path"]);
+    let exec_path = String::from_utf8_lossy(&output(command, Vec::new()).await?.stdout).trim().to_owned();
+    if !Path::new(&exec_path).join("git-http-backend").is_file() {
+        bail!("git's HTTP server is not installed ({exec_path}/git-http-backend): on Alpine `apk add git-daemon`");
+    }
+    Ok(())
+}
+
+impl GitRepo {
+    /// Makes an empty one with branch `main`.
+    pub(super) async fn init(path: &Path) -> anyhow::Result<GitRepo> {
+        if path.exists() {
+            bail!("{} is there already; the sandbox starts with an empty directory", path.display());
+        }
+        let mut command = git_command();
+        command.args(["init", "-q", "--bare", "-b", "main"]).arg(path);
+        succeed(output(command, Vec::new()).await?, "git init")?;
+        let config = path.join("config");
+        let text = std::fs::read_to_string(&config)?;
+        std::fs::write(&config, text + CONFIG)?;
+        Ok(GitRepo { path: path.to_owned() })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = git_command();
+        command.args(["-c", "core.quotePath=false", "--git-dir"]).arg(&self.path).args(args);
+        command
+    }
+
+    async fn run(&self, args: &[&str], input: Vec<u8>) -> anyhow::Result<String> {
+        succeed(output(self.command(args), input).await?, &format!("git {}", args.join(" ")))
+    }
+
+    /// One commit on a branch; `None` deletes the file. Its id.
+    pub(super) async fn commit(
+        &self,
+        branch: &str,
+        parent: Option<&str>,
+        author: &str,
+        message: &str,
+        changes: &[(&str, Option<&str>)],
+    ) -> anyhow::Result<String> {
+        let reference = format!("refs/heads/{branch}");
+        self.run(&["check-ref-format", &reference], Vec::new())
+            .await
+            .with_context(|| format!("not a branch name: {branch:?}"))?;
+        let now = jiff::Timestamp::now().as_second();
+        let who = format!("{author} <{author}@sandbox.invalid> {now} +0000");
+        let mut stream = format!(
+            "commit {reference}\nauthor {who}\ncommitter {who}\ndata {}\n{message}\n{}",
+            message.len(),
+            parent.map(|sha| format!("from {sha}\n")).unwrap_or_default()
+        );
+        for (path, content) in changes {
+            check_path(path)?;
+            let quoted = path.replace('\\', "\\\\").replace('"', "\\\"");
+            match content {
+                None => stream += &format!("D \"{quoted}\"\n"),
+                Some(text) => stream += &format!("M 100644 inline \"{quoted}\"\ndata {}\n{text}\n", text.len()),
+            }
+        }
+        self.run(&["fast-import", "--quiet", "--force"], stream.into_bytes()).await?;
+        self.run(&["rev-parse", &reference], Vec::new()).await
+    }
+
+    /// Branches and their tips.
+    pub(super) async fn heads(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let text = self.run(&["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads"], Vec::new()).await?;
+        let rows = text.lines().filter_map(|line| line.split_once(" refs/heads/"));
+        Ok(rows.map(|(sha, branch)| (branch.to_owned(), sha.to_owned())).collect())
+    }
+
+    /// Points a ref at a commit; with `old`, only if it still points there.
+    pub(super) async fn update_ref(&self, reference: &str, sha: &str, old: Option<&str>) -> anyhow::Result<()> {
+        let args = ["update-ref", reference, sha].into_iter().chain(old).collect::<Vec<_>>();
+        self.run(&args, Vec::new()).await.map(drop)
+    }
+
+    /// Gets a commit from another repository on this disk.
+    pub(super) async fn fetch(&self, from: &GitRepo, sha: &str) -> anyhow::Result<()> {
+        let path = from.path.to_string_lossy().into_owned();
+        self.run(&["fetch", "-q", "--no-tags", &path, sha], Vec::new()).await.map(drop)
+    }
+
+    /// Copies all branches of another repository.
+    pub(super) async fn fetch_branches(&self, from: &GitRepo) -> anyhow::Result<()> {
+        let path = from.path.to_string_lossy().into_owned();
+        self.run(&["fetch", "-q", "--no-tags", &path, "+refs/heads/*:refs/heads/*"], Vec::new()).await.map(drop)
+    }
+
+    /// The tree of merging both; none when they conflict.
+    pub(super) async fn merge_tree(&self, ours: &str, theirs: &str) -> anyhow::Result<Option<String>> {
+        let args = ["merge-tree", "--write-tree", "--no-messages", ours, theirs];
+        let ended = output(self.command(&args), Vec::new()).await?;
+        if ended.status.code() == Some(1) {
+            return Ok(None);
+        }
+        succeed(ended, "git merge-tree").map(Some)
+    }
+
+    /// A commit of that tree.
+    pub(super) async fn commit_tree(
+        &self,
+        tree: &str,
+        parents: &[&str],
+        author: &str,
+        message: &str,
+    ) -> anyhow::Result<String> {
+        let args: Vec<_> = ["commit-tree", tree].into_iter().chain(parents.iter().flat_map(|p| ["-p", *p])).collect();
+        let mut command = self.command(&args);
+        for role in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{role}_NAME"), author);
+            command.env(format!("GIT_{role}_EMAIL"), format!("{author}@sandbox.invalid"));
+        }
+        succeed(output(command, message.as_bytes().to_vec()).await?, "git commit-tree")
+    }
+
+    /// What a pull request changes, as a unified diff.
+    pub(super) async fn diff(&self, base: &str, head: &str) -> anyhow::Result<String> {
+        self.run(&["diff", "-M", &format!("{base}...{head}")], Vec::new()).await
+    }
+
+    /// Commits of a pull request, oldest first.
+    pub(super) async fn log(&self, base: &str, head: &str) -> anyhow::Result<Vec<CommitLine>> {
+        let range = format!("{base}..{head}");
+        let args = ["log", "--reverse", "-n250", "--format=%H%x00%an%x00%s", &range, "--"];
+        let text = self.run(&args, Vec::new()).await?;
+        let parse = |line: &str| {
+            let mut parts = line.splitn(3, '\0').map(str::to_owned);
+            Some(CommitLine { sha: parts.next()?, author: parts.next()?, subject: parts.next()? })
+        };
+        Ok(text.lines().filter_map(parse).collect())
+    }
+
+    /// Whether this full id is a commit of it.
+    pub(super) async fn has_commit(&self, sha: &str) -> bool {
+        let full = sha.len() == 40 && sha.chars().all(|c| c.is_ascii_hexdigit());
+        full && self.run(&["cat-file", "-e", &format!("{sha}^{{commit}}")], Vec::new()).await.is_ok()
+    }
+
+    /// Paths of all files of a commit.
+    pub(super) async fn files(&self, commit: &str) -> anyhow::Result<Vec<String>> {
+        let text = self.run(&["ls-tree", "-r", "-z", "--name-only", commit], Vec::new()).await?;
+        Ok(text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+    }
+
+    /// Text of one file of a commit; none when it is absent.
+    pub(super) async fn file(&self, commit: &str, path: &str) -> anyhow::Result<Option<String>> {
+        check_path(path)?;
+        let ended = output(self.command(&["cat-file", "blob", &format!("{commit}:{path}")]), Vec::new()).await?;
+        Ok(ended.status.success().then(|| String::from_utf8_lossy(&ended.stdout).into_owned()))
+    }
+}
+
+/// A relative path of plain parts, for trees.
+fn check_path(path: &str) -> anyhow::Result<()> {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.eq_ignore_ascii_case(".git");
+    if path.contains(char::is_control) || !path.split('/').all(plain) {
+        bail!("not a path of a repository: {path:?}");
+    }
+    Ok(())
+}
+
+fn succeed(ended: Output, what: &str) -> anyhow::Result<String> {
+    if !ended.status.success() {
+        bail!("{what}: {}", String::from_utf8_lossy(&ended.stderr).trim());
+    }
+    let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+    Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
+}

@@ -1,0 +1,168 @@
+//! git over HTTP: `git http-backend` as a CGI program, its answer streamed. After a push the pull requests follow.
+
+use super::git::{GitRepo, git_command};
+use super::{Shared, repo, server};
+use anyhow::{Context, bail};
+use axum::body::{Body, Bytes};
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header, request};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdout};
+
+/// Bytes of headers that are read from git.
+const MAX_HEADERS: usize = 16 << 10;
+
+/// How long git may be silent before its headers.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bytes sent at once.
+const CHUNK: usize = 64 << 10;
+
+/// Bytes of the answer to a push, which is kept back until the pull requests have followed.
+const MAX_PUSH_ANSWER: usize = 4 << 20;
+
+const SERVICES: [&str; 3] = ["info/refs", "git-upload-pack", "git-receive-pack"];
+
+/// Whether git asks for that.
+pub(super) fn is_git(path: &str) -> bool {
+    split(path).is_some()
+}
+
+/// `owner/name` and the service.
+fn split(path: &str) -> Option<(&str, &str)> {
+    let (path, service) =
+        SERVICES.iter().find_map(|service| Some((path.strip_suffix(service)?.strip_suffix('/')?, *service)))?;
+    let full_name = path.strip_prefix('/')?;
+    let full_name = full_name.strip_suffix(".git").unwrap_or(full_name);
+    (full_name.split('/').count() == 2).then_some((full_name, service))
+}
+
+/// Answers git's request; 401 without a token of somebody who may read, 403 for a push of somebody who may not write.
+pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: Bytes) -> Response {
+    let Some((full_name, service)) = split(parts.uri.path()) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let query = parts.uri.query().unwrap_or_default();
+    let push = service == "git-receive-pack" || query.contains("git-receive-pack");
+    let Ok(Some(login)) = server::principal(shared, &parts.headers) else {
+        let ask = [(header::WWW_AUTHENTICATE, "Basic realm=\"sandbox\"")];
+        return (StatusCode::UNAUTHORIZED, ask, "a user name and token is required\n").into_response();
+    };
+    let git = {
+        let state = shared.look();
+        match state.repo(full_name) {
+            Ok(found) if found.permission(&login) == "none" => return StatusCode::NOT_FOUND.into_response(),
+            Ok(found) if push && !found.can_write(&login) => {
+                return (StatusCode::FORBIDDEN, format!("{login} may not write to {full_name}\n")).into_response();
+            }
+            Ok(found) => found.git.clone(),
+            Err(_) => return StatusCode::NOT_FOUND.into_response(),
+        }
+    };
+    let answered = match service {
+        "git-receive-pack" => receive(shared, &git, full_name, service, parts, body, &login).await,
+        _ => cgi(&git, service, parts, body, &login).await,
+    };
+    answered.unwrap_or_else(|error| {
+        tracing::warn!("sandbox: git over HTTP: {error:#}");
+        (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n")).into_response()
+    })
+}
+
+/// A push: no other change of refs meanwhile, and webhooks before the pusher hears of success.
+async fn receive(
+    shared: &Arc<Shared>,
+    git: &GitRepo,
+    full_name: &str,
+    service: &str,
+    parts: &request::Parts,
+    body: Bytes,
+    login: &str,
+) -> anyhow::Result<Response> {
+    let _refs = shared.refs.lock().await;
+    let (head, stream) = cgi(git, service, parts, body, login).await?.into_parts();
+    let bytes = axum::body::to_bytes(stream, MAX_PUSH_ANSWER).await?;
+    repo::follow_refs(shared, full_name, login).await?;
+    Ok(Response::from_parts(head, Body::from(bytes)))
+}
+
+async fn cgi(
+    git: &GitRepo,
+    service: &str,
+    parts: &request::Parts,
+    body: Bytes,
+    login: &str,
+) -> anyhow::Result<Response> {
+    let mut command = git_command();
+    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    command
+        .arg("http-backend")
+        .env("GIT_PROJECT_ROOT", git.path())
+        .env("GIT_HTTP_EXPORT_ALL", "1")
+        .env("PATH_INFO", format!("/{service}"))
+        .env("REQUEST_METHOD", parts.method.as_str())
+        .env("QUERY_STRING", parts.uri.query().unwrap_or_default())
+        .env("CONTENT_TYPE", header("content-type"))
+        .env("CONTENT_LENGTH", body.len().to_string())
+        .env("HTTP_CONTENT_ENCODING", header("content-encoding"))
+        .env("GIT_PROTOCOL", header("git-protocol"))
+        .env("REMOTE_USER", login)
+        .env("REMOTE_ADDR", "127.0.0.1")
+        .stderr(std::process::Stdio::null());
+    let mut child = command.spawn().context("cannot start git")?;
+    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        bail!("git has no pipes");
+    };
+    // Ends by itself: git reads all of it, or dies with the answer's stream and closes the pipe.
+    tokio::spawn(async move {
+        let _ = stdin.write_all(&body).await;
+    });
+    let mut stdout = BufReader::with_capacity(CHUNK, stdout);
+    let (status, headers) = tokio::time::timeout(HEADERS_TIMEOUT, read_headers(&mut stdout))
+        .await
+        .context("git did not answer in time")??;
+    let mut response = Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(name, value);
+    }
+    Ok(response.body(stream(child, stdout))?)
+}
+
+type Headers = Vec<(String, String)>;
+
+async fn read_headers(stdout: &mut BufReader<ChildStdout>) -> anyhow::Result<(u16, Headers)> {
+    let (mut status, mut headers, mut total) = (200, Headers::new(), 0);
+    loop {
+        let mut line = String::new();
+        let read = (&mut *stdout).take((MAX_HEADERS - total) as u64).read_line(&mut line).await?;
+        total += read;
+        if read == 0 {
+            bail!("git ended before its headers did");
+        }
+        let line = line.trim_end();
+        match line.split_once(':') {
+            _ if line.is_empty() => return Ok((status, headers)),
+            Some((name, value)) if name.eq_ignore_ascii_case("status") => {
+                status = value.split_whitespace().next().and_then(|code| code.parse().ok()).unwrap_or(500);
+            }
+            Some((name, value)) => headers.push((name.to_owned(), value.trim().to_owned())),
+            None => bail!("not a header from git: {line:?}"),
+        }
+    }
+}
+
+/// The rest of its output; the child ends with the stream.
+fn stream(child: Child, stdout: BufReader<ChildStdout>) -> Body {
+    let chunks = futures::stream::try_unfold((child, stdout), |(mut child, mut stdout)| async move {
+        let bytes = Bytes::copy_from_slice(stdout.fill_buf().await?);
+        if bytes.is_empty() {
+            child.wait().await?;
+            return Ok::<_, std::io::Error>(None);
+        }
+        stdout.consume(bytes.len());
+        Ok(Some((bytes, (child, stdout))))
+    });
+    Body::from_stream(chunks)
+}

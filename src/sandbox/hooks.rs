@@ -1,0 +1,183 @@
+//! Webhooks: signed as GitHub signs them, sent in order by one task, recorded, sent again only when asked.
+
+use super::state::State;
+use super::{Shared, random_hex, shapes, timestamp};
+use anyhow::Context;
+use hmac::{Hmac, KeyInit, Mac};
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use sha2::Sha256;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the receiver may take, as on GitHub.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Deliveries that are remembered; the oldest finished ones go first.
+const MAX_DELIVERIES: usize = 10_000;
+
+/// Bytes of the receiver's answer that are kept.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// One delivery of an event and what became of it.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// Number of this record, for [`super::Forge::redeliver`].
+    pub id: u64,
+    /// `X-GitHub-Delivery`; a redelivery has the same.
+    pub guid: String,
+    /// `X-GitHub-Event`, such as `pull_request`.
+    pub event: String,
+    /// The payload's `action`, if it has one.
+    pub action: Option<String>,
+    /// The exact body.
+    pub body: String,
+    /// It was tried.
+    pub done: bool,
+    /// Status of the answer; absent when there was none.
+    pub status: Option<u16>,
+    /// The answer's text, or what went wrong.
+    pub answer: String,
+    /// When the event happened, RFC 3339.
+    pub created_at: String,
+}
+
+impl Delivery {
+    /// It was tried and answered with 2xx.
+    pub fn succeeded(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
+    }
+}
+
+/// Queues an event for the webhook, if there is one.
+pub(super) fn emit(state: &mut State, event: &str, action: Option<&str>, payload: &Value) {
+    if state.webhook.is_none() {
+        return;
+    }
+    let id = state.new_id();
+    let mut random = random_hex().unwrap_or_else(|_| format!("{id:032x}"));
+    for at in [8, 13, 18, 23] {
+        random.insert(at, '-');
+    }
+    push(
+        state,
+        Delivery {
+            id,
+            guid: random,
+            event: event.to_owned(),
+            action: action.map(str::to_owned),
+            body: payload.to_string(),
+            done: false,
+            status: None,
+            answer: String::new(),
+            created_at: timestamp(),
+        },
+    );
+}
+
+/// Queues `pull_request`.
+pub(super) fn emit_pull(
+    state: &mut State,
+    url: &str,
+    repo: &str,
+    number: u64,
+    action: &str,
+    sender: &str,
+) -> anyhow::Result<()> {
+    emit_pull_with(state, url, repo, number, action, sender, json!({}))
+}
+
+/// Queues `pull_request` with more fields.
+pub(super) fn emit_pull_with(
+    state: &mut State,
+    url: &str,
+    repo: &str,
+    number: u64,
+    action: &str,
+    sender: &str,
+    extra: Value,
+) -> anyhow::Result<()> {
+    let payload = shapes::pull_event(url, state, repo, number, action, sender, extra)?;
+    emit(state, "pull_request", Some(action), &payload);
+    Ok(())
+}
+
+/// Queues `pull_request_review` for the latest review.
+pub(super) fn emit_review(state: &mut State, url: &str, repo: &str, number: u64) -> anyhow::Result<()> {
+    let payload = shapes::review_event(url, state, repo, number)?;
+    emit(state, "pull_request_review", Some("submitted"), &payload);
+    Ok(())
+}
+
+/// Queues a delivery again under the same GUID.
+pub(super) fn redeliver(state: &mut State, id: u64) -> anyhow::Result<()> {
+    let old = state.deliveries.iter().find(|delivery| delivery.id == id);
+    let old = old.with_context(|| format!("there is no delivery {id}"))?.clone();
+    let id = state.new_id();
+    push(state, Delivery { id, done: false, status: None, answer: String::new(), ..old });
+    Ok(())
+}
+
+fn push(state: &mut State, delivery: Delivery) {
+    if state.deliveries.len() >= MAX_DELIVERIES && state.deliveries.front().is_some_and(|oldest| oldest.done) {
+        state.deliveries.pop_front();
+    }
+    state.deliveries.push_back(delivery);
+}
+
+/// `sha256=…` of a body.
+pub(super) fn signature(secret: &str, body: &[u8]) -> String {
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else {
+        return String::new(); // HMAC takes keys of any length
+    };
+    mac.update(body);
+    format!("sha256={}", hex::encode(mac.finalize().into_bytes()))
+}
+
+/// Sends what is queued, one after the other, until the forge stops.
+pub(super) async fn deliver_all(shared: Arc<Shared>) {
+    let next = |state: &State| {
+        let waiting = state.deliveries.iter().find(|delivery| !delivery.done && !state.webhooks_paused);
+        waiting.cloned().zip(state.webhook.clone())
+    };
+    let work = async {
+        // A day, again and again: what there is to wait for comes from people.
+        loop {
+            let Ok((delivery, url)) = shared.wait_for(Duration::from_hours(24), next).await else { continue };
+            let (status, answer) = match send(&shared, &delivery, &url).await {
+                Ok((status, answer)) => (Some(status), answer),
+                Err(error) => (None, format!("{error:#}")),
+            };
+            shared.change(|state| {
+                if let Some(record) = state.deliveries.iter_mut().find(|record| record.id == delivery.id) {
+                    (record.done, record.status, record.answer) = (true, status, answer);
+                }
+            });
+        }
+    };
+    tokio::select! { () = work => {}, () = shared.stop.cancelled() => {} }
+}
+
+async fn send(shared: &Shared, delivery: &Delivery, url: &str) -> anyhow::Result<(u16, String)> {
+    let body = delivery.body.clone().into_bytes();
+    let request = shared
+        .client
+        .post(url)
+        .timeout(DELIVERY_TIMEOUT)
+        .header("Content-Type", "application/json")
+        .header("User-Agent", "GitHub-Hookshot/sandbox")
+        .header("X-GitHub-Delivery", &delivery.guid)
+        .header("X-GitHub-Event", &delivery.event)
+        .header("X-GitHub-Hook-ID", "1")
+        .header("X-Hub-Signature-256", signature(shared.webhook_secret.expose_secret(), &body));
+    let mut response = request.body(body).send().await?;
+    let status = response.status().as_u16();
+    let mut answer = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        answer.extend_from_slice(&chunk[..chunk.len().min(MAX_ANSWER - answer.len())]);
+        if answer.len() == MAX_ANSWER {
+            break;
+        }
+    }
+    Ok((status, String::from_utf8_lossy(&answer).into_owned()))
+}

@@ -1,0 +1,99 @@
+//! What the forms of the pages do: comment, review, merge, close, push an edit, open a pull request, send a webhook again.
+
+use super::super::pull::{self, Pull};
+use super::super::repo::{self, OpenOptions};
+use super::super::{PEOPLE, Shared, hooks};
+use super::{Fields, Reaction};
+use anyhow::{Context, bail};
+use std::sync::Arc;
+
+/// Acts on a form and leads back to a page.
+pub(super) async fn act(shared: &Arc<Shared>, segments: &[&str], form: &Fields) -> anyhow::Result<Reaction> {
+    match segments {
+        ["deliveries", id] => {
+            let id = id.parse().context("not a delivery's number")?;
+            shared.change(|state| hooks::redeliver(state, id))?;
+            Ok(Reaction::Redirect("/deliveries".to_owned()))
+        }
+        [owner, name, "new"] => open(shared, &format!("{owner}/{name}"), form).await,
+        [owner, name, "pull", number, action] => {
+            let full_name = format!("{owner}/{name}");
+            let number = number.parse().context("not a pull request's number")?;
+            on_pull(shared, &full_name, number, action, form).await
+        }
+        _ => Ok(Reaction::NotFound),
+    }
+}
+
+fn field<'a>(form: &'a Fields, name: &str) -> anyhow::Result<&'a str> {
+    form.get(name).map(|text| text.trim()).filter(|text| !text.is_empty()).with_context(|| format!("{name} is empty"))
+}
+
+/// Who does it: one of the people that the pages offer.
+fn person(form: &Fields) -> anyhow::Result<&'static str> {
+    let login = field(form, "as")?;
+    let known = PEOPLE.iter().find(|(name, _)| *name == login);
+    known.map(|(name, _)| *name).with_context(|| format!("there is no {login} here"))
+}
+
+/// The file as the form has it; none to delete it. Browsers send CRLF.
+fn edited(form: &Fields) -> Option<String> {
+    if form.contains_key("delete") {
+        return None;
+    }
+    let mut text = form.get("content").cloned().unwrap_or_default().replace("\r\n", "\n");
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Some(text)
+}
+
+async fn open(shared: &Arc<Shared>, full_name: &str, form: &Fields) -> anyhow::Result<Reaction> {
+    let (path, text) = (field(form, "path")?, edited(form));
+    let body = form.get("body").cloned().unwrap_or_default();
+    let options = OpenOptions { draft: form.contains_key("draft"), body, ..OpenOptions::default() };
+    let repo = shared.forge().repo(full_name);
+    let changes = [(path, text.as_deref())];
+    let opened = repo
+        .open_pull(field(form, "branch")?, person(form)?, field(form, "title")?, &changes, options)
+        .await
+        .context("the pull request was not opened")?;
+    Ok(Reaction::Redirect(format!("/{full_name}/pull/{}", opened.number())))
+}
+
+async fn on_pull(
+    shared: &Arc<Shared>,
+    full_name: &str,
+    number: u64,
+    action: &str,
+    form: &Fields,
+) -> anyhow::Result<Reaction> {
+    let login = person(form)?;
+    let pull: Pull = shared.forge().repo(full_name).pull(number);
+    let page = format!("/{full_name}/pull/{number}");
+    let needs_write = !matches!(action, "comment" | "approve" | "request-changes");
+    if needs_write && !shared.look().repo(full_name)?.can_write(login) {
+        bail!("{login} has read access only and cannot {action}; choose somebody else");
+    }
+    match action {
+        "comment" => {
+            let body = form.get("quick").map_or_else(|| field(form, "body"), |command| Ok(command.as_str()))?;
+            let id = pull.comment(login, &body.replace("\r\n", "\n"))?;
+            return Ok(Reaction::Redirect(format!("{page}#comment-{id}")));
+        }
+        "approve" => pull.approve(login)?,
+        "request-changes" => pull.request_changes(login)?,
+        "merge" => {
+            pull::merge(shared, full_name, number, login, "merge").await.context("not merged")?;
+        }
+        "close" => shared.change(|state| repo::close(state, &shared.url, full_name, number, login))?,
+        "reopen" => pull.reopen()?,
+        "ready" => pull.ready()?,
+        "edit" => {
+            let (path, text) = (field(form, "path")?, edited(form));
+            pull.push_as(login, &format!("Change {path}"), &[(path, text.as_deref())]).await.context("not pushed")?;
+        }
+        _ => return Ok(Reaction::NotFound),
+    }
+    Ok(Reaction::Redirect(page))
+}

@@ -1,0 +1,352 @@
+//! A pull request of the forge, as people use it, and as tests look at it and wait for it.
+
+use super::repo::{self, Repo};
+use super::state::{CommentState, PullState, ReviewState, State};
+use super::{BOT, Shared, hooks, shapes, timestamp};
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Longest comment, in characters, as on GitHub.
+pub(super) const MAX_COMMENT: usize = 65_536;
+
+/// Handle to a pull request; cheap to clone.
+#[derive(Clone)]
+pub struct Pull {
+    pub(super) repo: Repo,
+    pub(super) number: u64,
+}
+
+/// A comment of a pull request's conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comment {
+    /// Its id; grows with time.
+    pub id: u64,
+    /// Login of its author.
+    pub author: String,
+    /// Its text.
+    pub body: String,
+}
+
+/// The latest commit status of one context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitStatus {
+    /// `pending`, `success`, `failure` or `error`.
+    pub state: String,
+    /// One line of text; may be empty.
+    pub description: String,
+    /// Where it leads; may be empty.
+    pub url: String,
+}
+
+impl Pull {
+    fn shared(&self) -> &Shared {
+        &self.repo.forge.shared
+    }
+
+    fn look<T>(&self, find: impl FnOnce(&PullState) -> T) -> anyhow::Result<T> {
+        Ok(find(self.shared().look().pull(&self.repo.full_name, self.number)?))
+    }
+
+    /// Number within its repository.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its repository.
+    pub fn repo(&self) -> &Repo {
+        &self.repo
+    }
+
+    /// Its page.
+    pub fn url(&self) -> String {
+        format!("{}/{}/pull/{}", self.shared().url, self.repo.full_name, self.number)
+    }
+
+    /// Its title.
+    pub fn title(&self) -> anyhow::Result<String> {
+        self.look(|pull| pull.title.clone())
+    }
+
+    /// Full id of its head commit.
+    pub fn head_commit(&self) -> anyhow::Result<String> {
+        self.look(|pull| pull.head_sha.clone())
+    }
+
+    /// Neither merged nor closed.
+    pub fn is_open(&self) -> anyhow::Result<bool> {
+        self.look(|pull| pull.open)
+    }
+
+    /// It was merged.
+    pub fn is_merged(&self) -> anyhow::Result<bool> {
+        self.look(|pull| pull.merged.is_some())
+    }
+
+    /// One commit on its head branch by its author; `None` deletes the file. Its id.
+    pub async fn push(&self, changes: &[(&str, Option<&str>)]) -> anyhow::Result<String> {
+        let author = self.look(|pull| pull.author.clone())?;
+        self.push_as(&author, &repo::subject_of(changes), changes).await
+    }
+
+    /// [`Pull::push`] by somebody, with a message.
+    pub async fn push_as(
+        &self,
+        author: &str,
+        message: &str,
+        changes: &[(&str, Option<&str>)],
+    ) -> anyhow::Result<String> {
+        let (head_repo, head_ref) = self.look(|pull| (pull.head_repo.clone(), pull.head_ref.clone()))?;
+        self.repo.forge.repo(&head_repo).push_as(author, &head_ref, message, changes).await
+    }
+
+    /// Somebody comments; the comment's id.
+    pub fn comment(&self, user: &str, body: &str) -> anyhow::Result<u64> {
+        self.repo.forge.credentials(user)?;
+        let shared = self.shared();
+        shared.change(|state| comment(state, &shared.url, &self.repo.full_name, self.number, user, body))
+    }
+
+    /// Somebody approves the present head.
+    pub fn approve(&self, user: &str) -> anyhow::Result<()> {
+        self.review(user, "APPROVED", "")
+    }
+
+    /// Somebody requests changes.
+    pub fn request_changes(&self, user: &str) -> anyhow::Result<()> {
+        self.review(user, "CHANGES_REQUESTED", "Not like this.")
+    }
+
+    fn review(&self, user: &str, verdict: &'static str, body: &str) -> anyhow::Result<()> {
+        self.repo.forge.credentials(user)?;
+        let shared = self.shared();
+        shared.change(|state| {
+            let id = state.new_id();
+            let pull = state.pull_mut(&self.repo.full_name, self.number)?;
+            if pull.author.eq_ignore_ascii_case(user) {
+                bail!("{user} opened #{} and cannot review it; choose somebody else", self.number);
+            }
+            pull.reviews.push(ReviewState {
+                id,
+                user: user.to_owned(),
+                state: verdict,
+                body: body.to_owned(),
+                commit: pull.head_sha.clone(),
+                submitted_at: timestamp(),
+            });
+            hooks::emit_review(state, &shared.url, &self.repo.full_name, self.number)
+        })
+    }
+
+    /// Alice merges, with a merge commit.
+    pub async fn merge(&self) -> anyhow::Result<String> {
+        self.merge_as("alice", "merge").await
+    }
+
+    /// Somebody merges by `merge` or `squash`; the new tip of the base branch.
+    pub async fn merge_as(&self, actor: &str, method: &str) -> anyhow::Result<String> {
+        merge(self.shared(), &self.repo.full_name, self.number, actor, method).await
+    }
+
+    /// Alice closes without merging.
+    pub fn close(&self) -> anyhow::Result<()> {
+        let shared = self.shared();
+        shared.change(|state| repo::close(state, &shared.url, &self.repo.full_name, self.number, "alice"))
+    }
+
+    /// Alice opens it again.
+    pub fn reopen(&self) -> anyhow::Result<()> {
+        self.alter("reopened", |pull| {
+            if pull.open || pull.merged.is_some() {
+                bail!("#{} is open or merged; only a closed one can be reopened", pull.number);
+            }
+            (pull.open, pull.closed_at) = (true, None);
+            Ok(())
+        })
+    }
+
+    /// Alice says that the draft is ready for review.
+    pub fn ready(&self) -> anyhow::Result<()> {
+        self.alter("ready_for_review", |pull| {
+            if !std::mem::take(&mut pull.draft) {
+                bail!("#{} is no draft", pull.number);
+            }
+            Ok(())
+        })
+    }
+
+    fn alter(&self, action: &str, act: impl FnOnce(&mut PullState) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let shared = self.shared();
+        shared.change(|state| {
+            let pull = state.pull_mut(&self.repo.full_name, self.number)?;
+            act(pull)?;
+            pull.updated_at = timestamp();
+            hooks::emit_pull(state, &shared.url, &self.repo.full_name, self.number, action, "alice")
+        })
+    }
+
+    /// Makes the API say this `mergeable_state` (`blocked`, `unknown`, `behind`, …) whatever would be true.
+    pub fn set_mergeable_state(&self, mergeable_state: &str) -> anyhow::Result<()> {
+        self.shared().change(|state| {
+            let pull = state.pull_mut(&self.repo.full_name, self.number)?;
+            pull.forced_mergeable_state = Some(mergeable_state.to_owned());
+            Ok(())
+        })
+    }
+
+    /// All comments, oldest first.
+    pub fn comments(&self) -> anyhow::Result<Vec<Comment>> {
+        self.look(|pull| pull.comments.iter().map(Comment::from).collect())
+    }
+
+    /// Comments of the server's account, oldest first.
+    pub fn bot_comments(&self) -> anyhow::Result<Vec<Comment>> {
+        self.look(bot_comments)
+    }
+
+    /// The latest status of each context on the head commit.
+    pub fn statuses(&self) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
+        statuses(&self.shared().look(), &self.repo.full_name, self.number)
+    }
+
+    /// Reactions on a comment: login and content, such as `eyes`.
+    pub fn reactions(&self, comment_id: u64) -> anyhow::Result<Vec<(String, String)>> {
+        self.look(|pull| {
+            let found = pull.comments.iter().filter(|comment| comment.id == comment_id);
+            found.flat_map(|comment| &comment.reactions).map(|r| (r.user.clone(), r.content.clone())).collect()
+        })
+    }
+
+    /// The server's comment number `after` (0: its first), as soon as it is there; an error at the limit.
+    pub async fn wait_for_comment(&self, after: usize, limit: Duration) -> anyhow::Result<Comment> {
+        let find = |state: &State| {
+            let pull = state.pull(&self.repo.full_name, self.number).ok()?;
+            bot_comments(pull).into_iter().nth(after)
+        };
+        let found = self.shared().wait_for(limit, find).await;
+        found.with_context(|| format!("waiting for the server's comment {} on #{}", after + 1, self.number))
+    }
+
+    /// The status of this context, as soon as `accept` likes it; an error at the limit.
+    pub async fn wait_for_status(
+        &self,
+        context: &str,
+        accept: impl Fn(&CommitStatus) -> bool,
+        limit: Duration,
+    ) -> anyhow::Result<CommitStatus> {
+        let find = |state: &State| {
+            let mut all = statuses(state, &self.repo.full_name, self.number).ok()?;
+            all.remove(context).filter(&accept)
+        };
+        let found = self.shared().wait_for(limit, find).await;
+        found.with_context(|| {
+            let present = self.statuses().ok().and_then(|mut all| all.remove(context));
+            format!("waiting for status {context} on #{}, which is {present:?}", self.number)
+        })
+    }
+}
+
+impl From<&CommentState> for Comment {
+    fn from(comment: &CommentState) -> Comment {
+        Comment { id: comment.id, author: comment.author.clone(), body: comment.body.clone() }
+    }
+}
+
+fn bot_comments(pull: &PullState) -> Vec<Comment> {
+    pull.comments.iter().filter(|comment| comment.author == BOT).map(Comment::from).collect()
+}
+
+fn statuses(state: &State, full_name: &str, number: u64) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
+    let repo = state.repo(full_name)?;
+    let latest = repo.latest_statuses(&state.pull(full_name, number)?.head_sha);
+    let shape = |(context, status): (&str, &super::state::StatusState)| {
+        let shaped = CommitStatus {
+            state: status.state.clone(),
+            description: status.description.clone().unwrap_or_default(),
+            url: status.target_url.clone().unwrap_or_default(),
+        };
+        (context.to_owned(), shaped)
+    };
+    Ok(latest.into_iter().map(shape).collect())
+}
+
+/// Adds a comment and announces it; its id.
+pub(super) fn comment(
+    state: &mut State,
+    url: &str,
+    full_name: &str,
+    number: u64,
+    author: &str,
+    body: &str,
+) -> anyhow::Result<u64> {
+    if body.trim().is_empty() {
+        bail!("Body cannot be blank");
+    }
+    if body.chars().count() > MAX_COMMENT {
+        bail!("Body is too long (maximum is {MAX_COMMENT} characters)");
+    }
+    let id = state.new_id();
+    let pull = state.pull_mut(full_name, number)?;
+    let now = timestamp();
+    pull.comments.push(CommentState {
+        id,
+        author: author.to_owned(),
+        body: body.to_owned(),
+        created_at: now.clone(),
+        reactions: Vec::new(),
+    });
+    pull.updated_at = now;
+    let payload = shapes::comment_event(url, state, full_name, number, id)?;
+    hooks::emit(state, "issue_comment", Some("created"), &payload);
+    Ok(id)
+}
+
+/// Really merges in git; the new tip of the base branch. Fails, saying why, where GitHub would answer 405.
+pub(super) async fn merge(
+    shared: &Shared,
+    full_name: &str,
+    number: u64,
+    actor: &str,
+    method: &str,
+) -> anyhow::Result<String> {
+    let _refs = shared.refs.lock().await;
+    let (git, title, base_ref, head_ref, head_sha) = {
+        let state = shared.look();
+        let repo = state.repo(full_name)?;
+        let pull = state.pull(full_name, number)?;
+        let allowed = match method {
+            "merge" => repo.allow_merge_commit,
+            "squash" => repo.allow_squash_merge,
+            _ => false,
+        };
+        if !allowed {
+            bail!("{method} merges are not allowed on this repository.");
+        }
+        match repo.mergeability(pull).1.as_str() {
+            "clean" | "unstable" | "has_hooks" => {}
+            "draft" => bail!("Pull Request is still a draft"),
+            "blocked" => bail!("At least 1 approving review is required by reviewers with write access."),
+            _ => bail!("Pull Request is not mergeable"),
+        }
+        (repo.git.clone(), pull.title.clone(), pull.base_ref.clone(), pull.head_ref.clone(), pull.head_sha.clone())
+    };
+    let base = git.heads().await?.remove(&base_ref).context("the base branch is gone")?;
+    let tree = git.merge_tree(&base, &head_sha).await?.context("Pull Request is not mergeable")?;
+    let new = if method == "squash" {
+        git.commit_tree(&tree, &[&base], actor, &format!("{title} (#{number})")).await?
+    } else {
+        let message = format!("Merge pull request #{number} from {head_ref}\n\n{title}");
+        git.commit_tree(&tree, &[&base, &head_sha], actor, &message).await?
+    };
+    git.update_ref(&format!("refs/heads/{base_ref}"), &new, Some(&base)).await?;
+    shared.change(|state| {
+        let pull = state.pull_mut(full_name, number)?;
+        let now = timestamp();
+        pull.merged = Some((new.clone(), actor.to_owned()));
+        (pull.open, pull.base_sha) = (false, base);
+        (pull.closed_at, pull.updated_at) = (Some(now.clone()), now);
+        hooks::emit_pull(state, &shared.url, full_name, number, "closed", actor)
+    })?;
+    repo::follow_refs(shared, full_name, actor).await?;
+    Ok(new)
+}

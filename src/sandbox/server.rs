@@ -1,0 +1,113 @@
+//! The forge's HTTP server: tells API, git and pages apart, knows who asks, plays faults and records requests.
+
+use super::connection::{ResetSwitch, ResettableListener};
+use super::faults::{self, Fault};
+use super::{Shared, api, git_http, pages};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, State};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use http::{HeaderMap, StatusCode, header, request};
+use std::sync::Arc;
+
+/// Bytes of a request's body that are taken; git pushes included.
+const MAX_BODY: usize = 64 << 20;
+
+/// Requests that are remembered; the oldest go first.
+const MAX_REQUESTS: usize = 100_000;
+
+/// One API or git request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// HTTP method.
+    pub method: String,
+    /// Path, without the query.
+    pub path: String,
+    /// Status of the answer; 0 when the connection was reset instead.
+    pub status: u16,
+}
+
+/// Serves until the forge stops.
+pub(super) async fn serve(shared: Arc<Shared>, listener: tokio::net::TcpListener) {
+    let stop = shared.stop.clone();
+    let app = Router::new().fallback(handle).with_state(shared).into_make_service_with_connect_info::<ResetSwitch>();
+    let server = axum::serve(ResettableListener(listener), app);
+    tokio::select! {
+        _ = server => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn handle(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(switch): ConnectInfo<ResetSwitch>,
+    request: axum::extract::Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, MAX_BODY).await else {
+        return (StatusCode::PAYLOAD_TOO_LARGE, "body too large").into_response();
+    };
+    let path = parts.uri.path().to_owned();
+    let is_api = path.starts_with("/api/");
+    if !is_api && !git_http::is_git(&path) {
+        return pages::answer(shared, &parts, body).await;
+    }
+    let method = parts.method.to_string();
+    let fault = shared.change(|state| faults::take(&mut state.faults, &method, &path));
+    let answer = async |parts: &request::Parts, body: Bytes| match is_api {
+        true => api::answer(&shared, parts, body).await,
+        false => git_http::answer(&shared, parts, body).await,
+    };
+    let response = match &fault {
+        Some(Fault::Status(status, text, headers)) => Some(refusal(*status, text, headers)),
+        Some(Fault::Reset) => None,
+        Some(Fault::AppliedThenReset) => {
+            let applied = answer(&parts, body).await;
+            // What git would send must be read to its end, else it is stopped in the middle.
+            let _ = axum::body::to_bytes(applied.into_body(), MAX_BODY).await;
+            None
+        }
+        Some(Fault::Stall(time)) => {
+            tokio::time::sleep(*time).await;
+            Some(answer(&parts, body).await)
+        }
+        None => Some(answer(&parts, body).await),
+    };
+    let status = response.as_ref().map_or(0, |response| response.status().as_u16());
+    shared.change(|state| {
+        if state.requests.len() >= MAX_REQUESTS {
+            state.requests.pop_front();
+        }
+        state.requests.push_back(Request { method, path, status });
+    });
+    match response {
+        Some(response) => response,
+        None => match switch.reset().await {},
+    }
+}
+
+fn refusal(status: u16, text: &str, headers: &[(String, String)]) -> Response {
+    let mut builder =
+        Response::builder().status(status).header(header::CONTENT_TYPE, "application/json; charset=utf-8");
+    for (name, value) in headers {
+        builder = builder.header(name, value);
+    }
+    let built = builder.body(Body::from(text.to_owned()));
+    built.unwrap_or_else(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response())
+}
+
+/// Who asks: a login, nobody, or an error for a token that is no one's.
+pub(super) fn principal(shared: &Shared, headers: &HeaderMap) -> Result<Option<String>, ()> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let (scheme, rest) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(())?;
+    let token = match scheme.to_lowercase().as_str() {
+        "bearer" | "token" => rest.trim().to_owned(),
+        "basic" => {
+            let decoded = base64::prelude::BASE64_STANDARD.decode(rest.trim()).map_err(drop)?;
+            String::from_utf8(decoded).map_err(drop)?.split_once(':').ok_or(())?.1.to_owned()
+        }
+        _ => return Err(()),
+    };
+    shared.look().user_of_token(&token).map(|user| Some(user.login.clone())).ok_or(())
+}

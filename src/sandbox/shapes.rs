@@ -1,0 +1,236 @@
+//! GitHub's JSON shapes of the state: REST answers and webhook payloads.
+
+use super::state::{CommentState, PullState, ReactionState, RepoState, ReviewState, State, StatusState};
+use serde_json::{Map, Value, json};
+
+const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
+
+/// `ROUTE_url` of a repository: name, and what follows `/repos/OWNER/NAME/` where that differs.
+const REPO_URLS: [(&str, &str); 22] = [
+    ("assignees", "assignees{/user}"),
+    ("blobs", "git/blobs{/sha}"),
+    ("branches", "branches{/branch}"),
+    ("collaborators", "collaborators{/collaborator}"),
+    ("comments", "comments{/number}"),
+    ("commits", "commits{/sha}"),
+    ("compare", "compare/{base}...{head}"),
+    ("contents", "contents/{+path}"),
+    ("deployments", "deployments"),
+    ("events", "events"),
+    ("forks", "forks"),
+    ("git_commits", "git/commits{/sha}"),
+    ("git_refs", "git/refs{/sha}"),
+    ("hooks", "hooks"),
+    ("issue_comment", "issues/comments{/number}"),
+    ("issues", "issues{/number}"),
+    ("labels", "labels{/name}"),
+    ("merges", "merges"),
+    ("pulls", "pulls{/number}"),
+    ("statuses", "statuses/{sha}"),
+    ("teams", "teams"),
+    ("trees", "git/trees{/sha}"),
+];
+
+fn merged(mut to: Value, more: Value) -> Value {
+    if let (Some(to), Value::Object(more)) = (to.as_object_mut(), more) {
+        to.extend(more);
+    }
+    to
+}
+
+pub(super) fn user(url: &str, state: &State, login: &str) -> Value {
+    let id = state.users.get(&login.to_lowercase()).map_or(0, |user| user.id);
+    let api = format!("{url}/api/v3/users/{login}");
+    json!({
+        "login": login, "id": id, "node_id": format!("U_{id}"), "avatar_url": format!("{url}/avatars/u/{id}?"), "gravatar_id": "",
+        "url": api, "html_url": format!("{url}/{login}"), "followers_url": format!("{api}/followers"),
+        "following_url": format!("{api}/following{{/other_user}}"), "gists_url": format!("{api}/gists{{/gist_id}}"),
+        "starred_url": format!("{api}/starred{{/owner}}{{/repo}}"), "subscriptions_url": format!("{api}/subscriptions"),
+        "organizations_url": format!("{api}/orgs"), "repos_url": format!("{api}/repos"),
+        "events_url": format!("{api}/events{{/privacy}}"), "received_events_url": format!("{api}/received_events"),
+        "type": "User", "site_admin": false,
+    })
+}
+
+pub(super) fn repo(url: &str, state: &State, repo: &RepoState) -> Value {
+    let full_name = repo.full_name();
+    let api = format!("{url}/api/v3/repos/{full_name}");
+    let web = format!("{url}/{full_name}");
+    let host = url.split("://").nth(1).unwrap_or_default();
+    let opened = repo.pulls.iter().filter(|pull| pull.open).count();
+    let links: Map<_, _> =
+        REPO_URLS.iter().map(|(name, tail)| (format!("{name}_url"), format!("{api}/{tail}").into())).collect();
+    let body = json!({
+        "id": repo.id, "node_id": format!("R_{}", repo.id), "name": repo.name, "full_name": full_name, "private": true,
+        "owner": user(url, state, &repo.owner), "html_url": web, "description": null, "fork": repo.parent.is_some(), "url": api,
+        "created_at": repo.created_at, "updated_at": repo.created_at, "pushed_at": repo.created_at,
+        "git_url": format!("git://{host}/{full_name}.git"), "ssh_url": format!("git@{host}:{full_name}.git"),
+        "clone_url": format!("{web}.git"), "svn_url": web, "homepage": null, "size": 1, "stargazers_count": 0, "watchers_count": 0,
+    });
+    let settings = json!({
+        "language": "HCL", "has_issues": true, "has_projects": false, "has_downloads": false, "has_wiki": false, "has_pages": false,
+        "forks_count": 0, "mirror_url": null, "archived": false, "disabled": false, "open_issues_count": opened, "license": null,
+        "allow_forking": true, "is_template": false, "topics": [], "visibility": "private", "forks": 0, "open_issues": opened,
+        "watchers": 0, "default_branch": "main", "allow_squash_merge": repo.allow_squash_merge,
+        "allow_merge_commit": repo.allow_merge_commit, "allow_rebase_merge": false, "allow_auto_merge": false,
+        "delete_branch_on_merge": false,
+    });
+    merged(merged(body, settings), Value::Object(links))
+}
+
+fn association(repo: &RepoState, login: &str) -> &'static str {
+    if repo.permission(login) == "none" { "NONE" } else { "COLLABORATOR" }
+}
+
+fn label(url: &str, full_name: &str, name: &str) -> Value {
+    json!({"id": 1, "node_id": "LA_1", "url": format!("{url}/api/v3/repos/{full_name}/labels/{name}"), "name": name, "color": "ededed",
+        "default": false, "description": null})
+}
+
+/// What an issue and a pull request have in common.
+fn thread(url: &str, state: &State, repo: &RepoState, pull: &PullState) -> Value {
+    let labels: Vec<_> = pull.labels.iter().map(|name| label(url, &repo.full_name(), name)).collect();
+    json!({
+        "id": pull.id, "node_id": format!("PR_{}", pull.id), "number": pull.number, "title": pull.title,
+        "user": user(url, state, &pull.author), "labels": labels, "state": if pull.open { "open" } else { "closed" }, "locked": false,
+        "assignee": null, "assignees": [], "milestone": null, "created_at": pull.created_at, "updated_at": pull.updated_at,
+        "closed_at": pull.closed_at, "author_association": association(repo, &pull.author), "active_lock_reason": null,
+        "body": if pull.body.is_empty() { Value::Null } else { pull.body.clone().into() }, "draft": pull.draft,
+    })
+}
+
+fn side(url: &str, state: &State, full_name: &str, reference: &str, sha: &str) -> Value {
+    let owner = full_name.split('/').next().unwrap_or_default();
+    let body = state.repo(full_name).map_or(Value::Null, |found| repo(url, state, found));
+    json!({"label": format!("{owner}:{reference}"), "ref": reference, "sha": sha, "user": user(url, state, owner), "repo": body})
+}
+
+/// A pull request; in an `event` mergeability is not known yet, as on GitHub.
+pub(super) fn pull(url: &str, state: &State, repo: &RepoState, pull: &PullState, event: bool) -> Value {
+    let full_name = repo.full_name();
+    let api = format!("{url}/api/v3/repos/{full_name}");
+    let page = format!("{url}/{full_name}/pull/{}", pull.number);
+    let (own, issue) = (format!("{api}/pulls/{}", pull.number), format!("{api}/issues/{}", pull.number));
+    let (mergeable, mergeable_state) = if event { (None, "unknown".to_owned()) } else { repo.mergeability(pull) };
+    let (merge_commit, merged_by) = pull.merged.clone().unzip();
+    let specific = json!({
+        "url": own, "html_url": page, "diff_url": format!("{page}.diff"), "patch_url": format!("{page}.patch"), "issue_url": issue,
+        "merged_at": merge_commit.as_ref().and(pull.closed_at.as_ref()), "merge_commit_sha": merge_commit,
+        "requested_reviewers": [], "requested_teams": [], "commits_url": format!("{own}/commits"),
+        "review_comments_url": format!("{own}/comments"), "review_comment_url": format!("{api}/pulls/comments{{/number}}"),
+        "comments_url": format!("{issue}/comments"), "statuses_url": format!("{api}/statuses/{}", pull.head_sha),
+        "head": side(url, state, &pull.head_repo, &pull.head_ref, &pull.head_sha),
+        "base": side(url, state, &full_name, &pull.base_ref, &pull.base_sha),
+        "_links": {"self": {"href": own}, "html": {"href": page}, "issue": {"href": issue}}, "auto_merge": null,
+        "merged": pull.merged.is_some(), "mergeable": mergeable, "rebaseable": mergeable, "mergeable_state": mergeable_state,
+        "merged_by": merged_by.map(|login| user(url, state, &login)), "comments": pull.comments.len(), "review_comments": 0,
+        "maintainer_can_modify": false, "commits": 1, "additions": 1, "deletions": 0, "changed_files": 1,
+    });
+    merged(thread(url, state, repo, pull), specific)
+}
+
+fn issue(url: &str, state: &State, repo: &RepoState, pull: &PullState) -> Value {
+    let api = format!("{url}/api/v3/repos/{}", repo.full_name());
+    let page = format!("{url}/{}/pull/{}", repo.full_name(), pull.number);
+    let own = format!("{api}/issues/{}", pull.number);
+    let specific = json!({
+        "url": own, "repository_url": api, "labels_url": format!("{own}/labels{{/name}}"), "comments_url": format!("{own}/comments"),
+        "events_url": format!("{own}/events"), "html_url": page, "comments": pull.comments.len(), "state_reason": null,
+        "pull_request": {"url": format!("{api}/pulls/{}", pull.number), "html_url": page, "diff_url": format!("{page}.diff"),
+            "patch_url": format!("{page}.patch"), "merged_at": pull.merged.as_ref().and(pull.closed_at.as_ref())},
+    });
+    merged(thread(url, state, repo, pull), specific)
+}
+
+pub(super) fn comment(url: &str, state: &State, repo: &RepoState, number: u64, comment: &CommentState) -> Value {
+    let api = format!("{url}/api/v3/repos/{}", repo.full_name());
+    let own = format!("{api}/issues/comments/{}", comment.id);
+    let count = |content: &str| comment.reactions.iter().filter(|reaction| reaction.content == content).count();
+    let mut reactions = json!({"url": format!("{own}/reactions"), "total_count": comment.reactions.len()});
+    for content in REACTIONS {
+        reactions[content] = count(content).into();
+    }
+    json!({
+        "url": own, "html_url": format!("{url}/{}/pull/{number}#issuecomment-{}", repo.full_name(), comment.id),
+        "issue_url": format!("{api}/issues/{number}"), "id": comment.id, "node_id": format!("IC_{}", comment.id),
+        "user": user(url, state, &comment.author), "created_at": comment.created_at, "updated_at": comment.created_at,
+        "author_association": association(repo, &comment.author), "body": comment.body, "reactions": reactions,
+        "performed_via_github_app": null,
+    })
+}
+
+pub(super) fn reaction(url: &str, state: &State, reaction: &ReactionState) -> Value {
+    json!({"id": reaction.id, "node_id": format!("REA_{}", reaction.id), "user": user(url, state, &reaction.user),
+        "content": reaction.content, "created_at": reaction.created_at})
+}
+
+/// Whether GitHub has such a reaction.
+pub(super) fn is_reaction(content: &str) -> bool {
+    REACTIONS.contains(&content)
+}
+
+pub(super) fn review(url: &str, state: &State, repo: &RepoState, number: u64, review: &ReviewState) -> Value {
+    let page = format!("{url}/{}/pull/{number}#pullrequestreview-{}", repo.full_name(), review.id);
+    let pull = format!("{url}/api/v3/repos/{}/pulls/{number}", repo.full_name());
+    json!({
+        "id": review.id, "node_id": format!("PRR_{}", review.id), "user": user(url, state, &review.user), "body": review.body,
+        "state": review.state, "html_url": page, "pull_request_url": pull, "author_association": association(repo, &review.user),
+        "_links": {"html": {"href": page}, "pull_request": {"href": pull}}, "commit_id": review.commit,
+        "submitted_at": review.submitted_at,
+    })
+}
+
+pub(super) fn status(url: &str, state: &State, repo: &RepoState, status: &StatusState) -> Value {
+    let creator = user(url, state, &status.creator);
+    json!({
+        "url": format!("{url}/api/v3/repos/{}/statuses/{}", repo.full_name(), status.sha), "avatar_url": creator["avatar_url"],
+        "id": status.id, "node_id": format!("SC_{}", status.id), "state": status.state, "description": status.description,
+        "target_url": status.target_url, "context": status.context, "created_at": status.created_at,
+        "updated_at": status.created_at, "creator": creator,
+    })
+}
+
+/// Payload of `ping`.
+pub(super) fn ping(url: &str, hook: &str) -> Value {
+    json!({"zen": "Non-blocking is better than blocking.", "hook_id": 1,
+        "hook": {"type": "Repository", "id": 1, "name": "web", "active": true,
+            "events": ["issue_comment", "pull_request", "pull_request_review"],
+            "config": {"content_type": "json", "insecure_ssl": "0", "url": hook, "secret": "********"},
+            "url": format!("{url}/api/v3/hooks/1")}})
+}
+
+/// Payload of `pull_request`.
+pub(super) fn pull_event(
+    url: &str,
+    state: &State,
+    full_name: &str,
+    number: u64,
+    action: &str,
+    sender: &str,
+    extra: Value,
+) -> anyhow::Result<Value> {
+    let (found, pulled) = (state.repo(full_name)?, state.pull(full_name, number)?);
+    let body = json!({"action": action, "number": number, "pull_request": pull(url, state, found, pulled, true),
+        "repository": repo(url, state, found), "sender": user(url, state, sender)});
+    Ok(merged(body, extra))
+}
+
+/// Payload of `issue_comment`.
+pub(super) fn comment_event(url: &str, state: &State, full_name: &str, number: u64, id: u64) -> anyhow::Result<Value> {
+    let (found, pulled) = (state.repo(full_name)?, state.pull(full_name, number)?);
+    let said = pulled.comments.iter().find(|comment| comment.id == id);
+    let said = said.ok_or_else(|| anyhow::anyhow!("#{number} has no comment {id}"))?;
+    Ok(
+        json!({"action": "created", "issue": issue(url, state, found, pulled), "comment": comment(url, state, found, number, said),
+        "repository": repo(url, state, found), "sender": user(url, state, &said.author)}),
+    )
+}
+
+/// Payload of `pull_request_review` for the latest review.
+pub(super) fn review_event(url: &str, state: &State, full_name: &str, number: u64) -> anyhow::Result<Value> {
+    let (found, pulled) = (state.repo(full_name)?, state.pull(full_name, number)?);
+    let latest = pulled.reviews.last().ok_or_else(|| anyhow::anyhow!("#{number} has no review"))?;
+    let shaped = merged(review(url, state, found, number, latest), json!({"state": latest.state.to_lowercase()}));
+    Ok(json!({"action": "submitted", "review": shaped, "pull_request": pull(url, state, found, pulled, true),
+        "repository": repo(url, state, found), "sender": user(url, state, &latest.user)}))
+}

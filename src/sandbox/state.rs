@@ -1,0 +1,203 @@
+//! What the forge knows besides git objects: accounts, repositories, pull requests, comments, statuses. In memory, behind one mutex.
+
+use super::faults::Planned;
+use super::git::GitRepo;
+use super::hooks::Delivery;
+use super::server::Request;
+use super::{BOT, PEOPLE, timestamp};
+use anyhow::Context;
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Default)]
+pub(super) struct State {
+    /// By login in lower case.
+    pub users: BTreeMap<String, User>,
+    /// By `owner/name` in lower case.
+    pub repos: BTreeMap<String, RepoState>,
+    pub webhook: Option<String>,
+    pub webhooks_paused: bool,
+    pub deliveries: VecDeque<Delivery>,
+    pub requests: VecDeque<Request>,
+    pub faults: Vec<Planned>,
+    last_id: u64,
+}
+
+#[derive(Clone)]
+pub(super) struct User {
+    pub id: u64,
+    pub login: String,
+    pub token: String,
+}
+
+pub(super) struct RepoState {
+    pub id: u64,
+    pub owner: String,
+    pub name: String,
+    pub git: GitRepo,
+    /// Full name of the repository it was forked from.
+    pub parent: Option<String>,
+    /// `admin`, `write` or `read`, by login in lower case.
+    pub permissions: BTreeMap<String, String>,
+    pub allow_merge_commit: bool,
+    pub allow_squash_merge: bool,
+    pub pulls: Vec<PullState>,
+    pub statuses: Vec<StatusState>,
+    pub created_at: String,
+}
+
+pub(super) struct PullState {
+    pub id: u64,
+    pub number: u64,
+    pub title: String,
+    pub body: String,
+    pub author: String,
+    pub draft: bool,
+    pub open: bool,
+    pub labels: Vec<String>,
+    /// Full name of the head's repository.
+    pub head_repo: String,
+    pub head_ref: String,
+    pub head_sha: String,
+    pub base_ref: String,
+    pub base_sha: String,
+    /// Commit of the merge, and who merged.
+    pub merged: Option<(String, String)>,
+    /// It does not merge cleanly into its base.
+    pub conflicts: bool,
+    /// Said instead of what would be worked out.
+    pub forced_mergeable_state: Option<String>,
+    pub comments: Vec<CommentState>,
+    pub reviews: Vec<ReviewState>,
+    pub created_at: String,
+    pub updated_at: String,
+    pub closed_at: Option<String>,
+}
+
+pub(super) struct CommentState {
+    pub id: u64,
+    pub author: String,
+    pub body: String,
+    pub created_at: String,
+    pub reactions: Vec<ReactionState>,
+}
+
+#[derive(Clone)]
+pub(super) struct ReactionState {
+    pub id: u64,
+    pub user: String,
+    pub content: String,
+    pub created_at: String,
+}
+
+pub(super) struct ReviewState {
+    pub id: u64,
+    pub user: String,
+    /// `APPROVED` or `CHANGES_REQUESTED`.
+    pub state: &'static str,
+    pub body: String,
+    pub commit: String,
+    pub submitted_at: String,
+}
+
+pub(super) struct StatusState {
+    pub id: u64,
+    pub sha: String,
+    pub creator: String,
+    pub state: String,
+    pub context: String,
+    pub description: Option<String>,
+    pub target_url: Option<String>,
+    pub created_at: String,
+}
+
+impl State {
+    /// Ids grow over everything that has one.
+    pub(super) fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        1000 + self.last_id
+    }
+
+    /// The account of that login; made with this token if there is none.
+    pub(super) fn add_user(&mut self, login: &str, token: String) -> &User {
+        let id = self.new_id();
+        let user = User { id, login: login.to_owned(), token: format!("ghp_{token}") };
+        self.users.entry(login.to_lowercase()).or_insert(user)
+    }
+
+    pub(super) fn user_of_token(&self, token: &str) -> Option<&User> {
+        self.users.values().find(|user| user.token == token)
+    }
+
+    pub(super) fn repo(&self, full_name: &str) -> anyhow::Result<&RepoState> {
+        self.repos.get(&full_name.to_lowercase()).with_context(|| format!("there is no repository {full_name}"))
+    }
+
+    pub(super) fn repo_mut(&mut self, full_name: &str) -> anyhow::Result<&mut RepoState> {
+        self.repos.get_mut(&full_name.to_lowercase()).with_context(|| format!("there is no repository {full_name}"))
+    }
+
+    pub(super) fn pull(&self, full_name: &str, number: u64) -> anyhow::Result<&PullState> {
+        let pulls = &self.repo(full_name)?.pulls;
+        pulls.iter().find(|pull| pull.number == number).with_context(|| format!("{full_name} has no #{number}"))
+    }
+
+    pub(super) fn pull_mut(&mut self, full_name: &str, number: u64) -> anyhow::Result<&mut PullState> {
+        let pulls = &mut self.repo_mut(full_name)?.pulls;
+        pulls.iter_mut().find(|pull| pull.number == number).with_context(|| format!("{full_name} has no #{number}"))
+    }
+}
+
+impl RepoState {
+    pub(super) fn new(id: u64, owner: &str, name: &str, git: GitRepo, parent: Option<String>) -> RepoState {
+        let people = PEOPLE.iter().map(|(login, level)| (login.to_string(), level.to_string()));
+        RepoState {
+            id,
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            git,
+            parent,
+            permissions: people.chain([(BOT.to_owned(), "admin".to_owned())]).collect(),
+            allow_merge_commit: true,
+            allow_squash_merge: true,
+            pulls: Vec::new(),
+            statuses: Vec::new(),
+            created_at: timestamp(),
+        }
+    }
+
+    pub(super) fn full_name(&self) -> String {
+        format!("{}/{}", self.owner, self.name)
+    }
+
+    /// `admin`, `write`, `read` or `none`.
+    pub(super) fn permission(&self, login: &str) -> &str {
+        self.permissions.get(&login.to_lowercase()).map_or("none", String::as_str)
+    }
+
+    pub(super) fn can_write(&self, login: &str) -> bool {
+        matches!(self.permission(login), "admin" | "write")
+    }
+
+    /// The latest status of each context on a commit, by context.
+    pub(super) fn latest_statuses(&self, sha: &str) -> BTreeMap<&str, &StatusState> {
+        let of_commit = self.statuses.iter().filter(|status| status.sha == sha);
+        of_commit.map(|status| (status.context.as_str(), status)).collect()
+    }
+
+    /// GitHub's `mergeable` and `mergeable_state`.
+    pub(super) fn mergeability(&self, pull: &PullState) -> (Option<bool>, String) {
+        if !pull.open {
+            return (None, "unknown".to_owned());
+        }
+        let unstable = || self.latest_statuses(&pull.head_sha).values().any(|status| status.state != "success");
+        let state = match &pull.forced_mergeable_state {
+            Some(forced) => forced,
+            None if pull.conflicts => "dirty",
+            None if pull.draft => "draft",
+            None if unstable() => "unstable",
+            None => "clean",
+        };
+        let mergeable = (state != "unknown").then_some(state != "dirty");
+        (mergeable, state.to_owned())
+    }
+}

@@ -1,0 +1,156 @@
+//! `tidelock sandbox --tour`: plays a whole story against a server and shows each comment as it would be read. It fails when the
+//! server does not say what it should, so it is a smoke test too.
+
+pub mod terminal;
+
+use super::demo;
+use super::{Comment, Forge, Pull};
+use anyhow::{Context, bail};
+use serde_json::Value;
+use std::io::Write;
+use std::time::{Duration, Instant};
+use terminal::Style;
+
+/// How long the server may take for one answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Plays it. `server_url` is where the server's own pages are. Fails if an answer is missing after [`ANSWER_TIMEOUT`] or says
+/// something else than it should.
+pub async fn tour(forge: &Forge, server_url: &str, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mut stage = Stage { style, out, step: 0 };
+    stage.line(&style.bold(
+        "A pull request is planned, blocked, applied, merged and unlocked: on this machine, with real Terraform.",
+    ))?;
+    stage.line(&format!("  pull requests  {}", forge.url()))?;
+    stage.line(&format!("  server         {server_url}"))?;
+    stage.line("")?;
+    let repo = demo::populate(forge).await.context("making the sample repository")?;
+
+    stage.step("alice opens a pull request; the server plans by itself")?;
+    let first = demo::story_start(&repo).await?;
+    let mut first_seen = 0;
+    stage.opened(&first, "alice")?;
+    stage.answer(&first, &mut first_seen, Expect::Result { command: "plan", outcome: "success" }, &["network"]).await?;
+
+    stage.step("bob opens another one for the same project, which alice's holds")?;
+    let second = demo::second_pull(&repo).await?;
+    let mut second_seen = 0;
+    stage.opened(&second, "bob")?;
+    let expect = Expect::Result { command: "plan", outcome: "failure" };
+    stage.answer(&second, &mut second_seen, expect, &["network", "#1"]).await?;
+
+    stage.step("alice applies")?;
+    stage.says(&first, "alice", "atlantis apply")?;
+    let expect = Expect::Result { command: "apply", outcome: "success" };
+    stage.answer(&first, &mut first_seen, expect, &["network"]).await?;
+
+    stage.step("alice merges; the lock goes with the pull request")?;
+    first.merge().await.context("merging the first pull request")?;
+    stage.did(&first, "alice merged it")?;
+    stage.answer(&first, &mut first_seen, Expect::Message("cleanup"), &["network"]).await?;
+
+    stage.step("bob's turn")?;
+    stage.says(&second, "bob", "atlantis plan")?;
+    let expect = Expect::Result { command: "plan", outcome: "success" };
+    stage.answer(&second, &mut second_seen, expect, &["network"]).await?;
+
+    stage.step("bob changes his mind and frees the project")?;
+    stage.says(&second, "bob", "atlantis unlock")?;
+    stage.answer(&second, &mut second_seen, Expect::Message("unlocked"), &[]).await?;
+
+    let comments = first_seen + second_seen;
+    let seconds = began.elapsed().as_secs_f32();
+    stage.line("")?;
+    stage.line(
+        &style.bold(&format!("Done: 2 pull requests, {comments} comments of the server, 1 apply, {seconds:.1} s.")),
+    )?;
+    stage.line("To play yourself, in the browser: tidelock sandbox")?;
+    stage.out.flush()?;
+    Ok(())
+}
+
+/// What a comment's hidden line must say.
+#[derive(Clone, Copy)]
+enum Expect {
+    Result { command: &'static str, outcome: &'static str },
+    Message(&'static str),
+}
+
+struct Stage<'a> {
+    style: Style,
+    out: &'a mut (dyn Write + Send),
+    step: usize,
+}
+
+impl Stage<'_> {
+    fn line(&mut self, text: &str) -> anyhow::Result<()> {
+        writeln!(self.out, "{text}")?;
+        // A person watches: nothing is kept back while the next answer is waited for.
+        Ok(self.out.flush()?)
+    }
+
+    fn step(&mut self, what: &str) -> anyhow::Result<()> {
+        self.step += 1;
+        let text = self.style.bold(&format!("{}. {what}", self.step));
+        self.line(&format!("\n{text}"))
+    }
+
+    fn did(&mut self, pull: &Pull, what: &str) -> anyhow::Result<()> {
+        let text = self.style.event(&format!("#{}  {what}", pull.number()));
+        self.line(text.trim_end())
+    }
+
+    fn opened(&mut self, pull: &Pull, who: &str) -> anyhow::Result<()> {
+        self.did(pull, &format!("{who}: {}", pull.title()?))?;
+        self.line(self.style.faint(&pull.url()).trim_end())
+    }
+
+    fn says(&mut self, pull: &Pull, who: &str, comment: &str) -> anyhow::Result<()> {
+        self.did(pull, &format!("{who}: {comment}"))?;
+        pull.comment(who, comment).map(drop)
+    }
+
+    /// Waits for the server's next comment, shows it and checks what it says.
+    async fn answer(&mut self, pull: &Pull, seen: &mut usize, expect: Expect, words: &[&str]) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let comment = pull.wait_for_comment(*seen, ANSWER_TIMEOUT).await?;
+        *seen += 1;
+        let text = format!("answered after {:.1} s", began.elapsed().as_secs_f32());
+        self.line(self.style.faint(&text).trim_end())?;
+        let author = format!("#{}  {}", pull.number(), comment.author);
+        let shown = terminal::comment(&author, &comment.body, self.style);
+        self.line(shown.trim_end())?;
+        check(&comment, expect, words).with_context(|| format!("the comment above, on {}", pull.url()))
+    }
+}
+
+/// Whether the comment says that, in its hidden line and to people.
+fn check(comment: &Comment, expect: Expect, words: &[&str]) -> anyhow::Result<()> {
+    let (text, marker) = marker(&comment.body)?;
+    match expect {
+        Expect::Result { command, outcome } => {
+            let results = marker["results"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let fits = |result: &Value| result["cmd"] == command && result["outcome"] == outcome;
+            if results.is_empty() || !results.iter().all(fits) {
+                bail!("expected a {command} with {outcome}, its hidden line says {marker}");
+            }
+        }
+        Expect::Message(message) if marker["message"] != message => {
+            bail!("expected the message {message}, its hidden line says {marker}");
+        }
+        Expect::Message(_) => {}
+    }
+    match words.iter().find(|word| !text.contains(**word)) {
+        Some(word) => bail!("it does not speak of {word}"),
+        None => Ok(()),
+    }
+}
+
+/// What people read, and the hidden last line.
+fn marker(body: &str) -> anyhow::Result<(&str, Value)> {
+    let (text, last) = body.trim_end().rsplit_once('\n').unwrap_or(("", body));
+    let json = last.strip_prefix("<!-- tidelock:").and_then(|rest| rest.strip_suffix("-->"));
+    let json = json.context("it has no hidden last line")?;
+    Ok((text, serde_json::from_str(json.trim()).context("its hidden line is not JSON")?))
+}
