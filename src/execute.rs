@@ -39,6 +39,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use job::DirectoryLocks;
+pub use plan::remove_plan_files;
 
 /// The services that commands need; made once by `app`.
 pub struct Context {
@@ -202,6 +203,7 @@ impl Answer {
         let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
         let mut run = work.run.clone();
         run.finished = Some(Timestamp::now());
+        run.answered = true;
         let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
         let (statuses, update) = (ctx.statuses.clone(), self.statuses);
         ctx.store

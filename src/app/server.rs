@@ -85,7 +85,7 @@ pub struct Server {
 impl Server {
     /// Listens, opens the state, takes up what was unfinished.
     pub async fn start(settings: Settings) -> Result<Server> {
-        crate::process::harden_self();
+        crate::process::harden_self()?;
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
@@ -227,10 +227,14 @@ fn context(
     let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
     Ok(Context {
         checkouts: Checkouts {
-            data_dir: settings.data_dir.clone(),
-            strategy: settings.checkout_strategy,
             sparse: settings.sparse_checkout,
-            redactor: redactor.clone(),
+            owner: settings.run_as_user,
+            ..Checkouts::new(
+                &settings.data_dir,
+                settings.checkout_strategy,
+                redactor.clone(),
+                settings.child_env.clone(),
+            )?
         },
         statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
         admission: Semaphore::new(pool),

@@ -412,8 +412,10 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         user: command.user.clone(),
         head: pull.head.commit.clone(),
         delivery: Some(delivery.to_owned()),
+        everything: command.target.is_all(),
         started: Timestamp::now(),
         finished: None,
+        answered: false,
     };
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "begins");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);

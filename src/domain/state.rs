@@ -170,10 +170,14 @@ pub struct Run {
     pub head: String,
     /// Identity of the delivery that caused it.
     pub delivery: Option<String>,
+    /// It had no target: it was for everything.
+    pub everything: bool,
     /// When it began.
     pub started: Timestamp,
     /// When it ended.
     pub finished: Option<Timestamp>,
+    /// It ended with an answer, not by being stopped.
+    pub answered: bool,
 }
 
 /// One command on one project, or one workflow hook: owner of a log.

@@ -103,7 +103,7 @@ async fn run(
         grace: GRACE,
         output_limit: OUTPUT_LIMIT,
         run_as: ctx.settings.run_as_user,
-        ..Invocation::new(&hook.command.shell, args, root, env)
+        ..Invocation::new(&hook.command.shell, args, root).env(env)
     };
     let sink = |line: &str| log.line(line);
     let finished = crate::process::run(invocation, &ctx.redactor, &work.cancel.token, Some(&sink)).await;

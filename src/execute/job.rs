@@ -48,7 +48,7 @@ impl DirectoryLocks {
         let cache = PathBuf::from(super::environment::get(env, "TF_PLUGIN_CACHE_DIR")?);
         let (root, dir) = (root.to_owned(), dir.to_owned());
         let fills = tokio::task::spawn_blocking(move || {
-            let tree = crate::checkout::disk::DiskTree::new(&root);
+            let tree = crate::checkout::disk::DiskTree { root: root };
             crate::schedule::providers::init_may_install(&tree, &dir, &cache)
         });
         if !fills.await.unwrap_or(true) {
@@ -253,7 +253,7 @@ pub(super) async fn tree(
     let path = ctx.checkouts.tree_path(&work.pull.id, &config.id.workspace);
     let _guard = ctx.directories.lock(&path).await;
     let dirs = if ctx.checkouts.sparse {
-        let disk = crate::checkout::disk::DiskTree::new(&prepared.tree.root);
+        let disk = crate::checkout::disk::DiskTree { root: prepared.tree.root.clone() };
         let mut dirs = crate::schedule::modules::module_dirs(&disk, &config.id.dir);
         dirs.push(config.id.dir.clone());
         Some(dirs)
@@ -261,7 +261,7 @@ pub(super) async fn tree(
         None
     };
     let credentials = credentials(ctx);
-    Ok(ctx.checkouts.tree(&work.pull, &config.id.workspace, fetched, credentials.as_ref(), dirs.as_deref()).await?)
+    Ok(ctx.checkouts.tree(&work.pull, &config.id.workspace, fetched, dirs.as_deref(), credentials.as_ref()).await?)
 }
 
 /// The binary for a project; an error is worded for people.

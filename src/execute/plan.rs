@@ -186,7 +186,7 @@ pub(super) fn holder(work: &Work) -> LockHolder {
 }
 
 /// Stored plan files that no record names any more.
-pub(crate) async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
+pub async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
     for path in plans.iter().filter_map(|plan| plan.path.as_ref()) {
         let _ = tokio::fs::remove_file(ctx.settings.data_dir.join(path)).await;
     }

@@ -70,7 +70,7 @@ pub(super) async fn check_out(ctx: &Context, work: &Work, refresh_base: bool) ->
             let tree = sparse_tree(ctx, work, &fetched, &modified).await?;
             return Ok(Prepared { fetched, tree, modified });
         }
-        let tree = ctx.checkouts.tree(&work.pull, "default", &fetched, credentials.as_ref(), None);
+        let tree = ctx.checkouts.tree(&work.pull, "default", &fetched, None, credentials.as_ref());
         let (modified, tree) = tokio::try_join!(modified, tree)?;
         Ok(Prepared { fetched, tree, modified })
     };
@@ -93,16 +93,16 @@ async fn sparse_tree(
     let targeted = work.command.target.dir.iter().filter(|dir| !dir.contains(['*', '?', '[']));
     dirs.extend(targeted.cloned());
     // Twice: configured projects are known when the root's files are there, modules when the projects' files are.
-    let mut tree = ctx.checkouts.tree(&work.pull, "default", fetched, credentials.as_ref(), Some(&dirs)).await?;
+    let mut tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
     for _ in 0..2 {
-        let disk = DiskTree::new(&tree.root);
+        let disk = DiskTree { root: tree.root.clone() };
         let configured = read_config(work, &disk).ok().flatten();
         dirs.extend(configured.into_iter().flat_map(|config| config.projects).map(|project| project.id.dir));
         let modules: Vec<String> = dirs.iter().flat_map(|dir| schedule::modules::module_dirs(&disk, dir)).collect();
         dirs.extend(modules);
         dirs.sort();
         dirs.dedup();
-        tree = ctx.checkouts.tree(&work.pull, "default", fetched, credentials.as_ref(), Some(&dirs)).await?;
+        tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
     }
     Ok(tree)
 }
@@ -167,7 +167,7 @@ pub(super) async fn schedule(
     };
     let root = prepared.tree.root.clone();
     tokio::task::spawn_blocking(move || {
-        let tree = DiskTree::new(&root);
+        let tree = DiskTree { root: root };
         let config = read_config(&copy, &tree).map_err(|error| Stop::Refused(Refusal::Config(error)))?;
         let facts = Facts {
             rules: &copy.rules,
@@ -203,7 +203,7 @@ pub(super) fn options(ctx: &Context) -> Options {
 /// Constraints of `required_version`, and whether `init` may have to fetch providers, of one project directory.
 pub(super) async fn required_versions(root: &Path, dir: &str) -> Result<Vec<String>, Stop> {
     let (root, dir) = (root.to_owned(), dir.to_owned());
-    tokio::task::spawn_blocking(move || schedule::modules::required_versions(&DiskTree::new(&root), &dir))
+    tokio::task::spawn_blocking(move || schedule::modules::required_versions(&DiskTree { root: root }, &dir))
         .await
         .map_err(|error| Stop::Other(anyhow!(error).context("reading required_version")))
 }

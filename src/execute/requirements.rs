@@ -3,6 +3,7 @@
 use super::prepare::{self, Prepared};
 use super::{Context, Work};
 use crate::checkout::disk::DiskTree;
+use crate::checkout::{Fetched, Strategy};
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::outcome::RequirementCheck;
 use crate::schedule::{self, Facts};
@@ -115,7 +116,15 @@ async fn undiverged(
     planned_base: Option<&str>,
 ) -> Result<(bool, String)> {
     let branch = &work.pull.base.branch;
-    let changed = ctx.checkouts.diverged_files(&work.pull, &prepared.fetched, planned_base).await?;
+    let credentials = prepare::credentials(ctx);
+    let now = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), true).await?;
+    // A plan of a merged tree holds the base up to where it was merged; one of the head alone, up to where they parted.
+    let from = match (ctx.checkouts.strategy, planned_base) {
+        (Strategy::Merge, Some(base)) => base.to_owned(),
+        (Strategy::Merge, None) => prepared.tree.base.clone(),
+        (Strategy::Branch, _) => now.head.clone(),
+    };
+    let changed = ctx.checkouts.diverged_files(&work.pull, &Fetched { head: from, base_tip: now.base_tip }).await?;
     if changed.is_empty() {
         return Ok((true, format!("`{branch}` has not moved")));
     }
@@ -123,7 +132,7 @@ async fn undiverged(
     let root = prepared.tree.root.clone();
     let files = changed.clone();
     let touched = tokio::task::spawn_blocking(move || {
-        let tree = DiskTree::new(&root);
+        let tree = DiskTree { root: root };
         let facts = Facts { rules: &rules, repo_config: None, modified: &files, tree: &tree, options: &options };
         schedule::touched_by(&project, &files, &facts)
     })

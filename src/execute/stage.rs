@@ -147,7 +147,7 @@ impl Stage<'_> {
             grace: if applying { APPLY_GRACE } else { GRACE },
             output_limit: OUTPUT_LIMIT,
             run_as: self.ctx.settings.run_as_user,
-            ..Invocation::new(program, args, &self.dir, self.env.clone())
+            ..Invocation::new(program, args, &self.dir).env(self.env.clone())
         };
         let sink = |line: &str| self.log.line(line);
         let running = crate::process::run(

@@ -1,8 +1,11 @@
 //! Runs and their jobs: what is at work, what came of it.
 
 use super::{Tx, View, json, micros, rows, word};
+use crate::domain::PullId;
+use crate::domain::command::CommandName;
 use crate::domain::state::{Job, Run};
 use anyhow::Result;
+use jiff::Timestamp;
 use rusqlite::params;
 
 impl View<'_> {
@@ -24,6 +27,22 @@ impl View<'_> {
     /// One run.
     pub fn run(&self, id: &str) -> Result<Option<Run>> {
         self.record("SELECT record FROM runs WHERE id = ?1", [id])
+    }
+
+    /// Jobs of a run, in the order they were recorded.
+    pub fn jobs_of(&self, run: &str) -> Result<Vec<Job>> {
+        self.records("SELECT record FROM jobs WHERE run = ?1 ORDER BY seq", [run])
+    }
+
+    /// Whether a plan of everything at this head began at or after `since`, and was answered.
+    pub fn planned_since(&self, pull: &PullId, head: &str, since: Timestamp) -> Result<bool> {
+        let runs: Vec<Run> = self.records(
+            "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq",
+            params![pull.to_string(), micros(since)],
+        )?;
+        Ok(runs.iter().any(|run| {
+            run.command == CommandName::Plan && run.everything && run.answered && run.head == head
+        }))
     }
 
     /// Jobs, the newest first.
