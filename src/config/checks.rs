@@ -3,7 +3,7 @@
 use super::global::{Autodiscover, AutodiscoverMode};
 use super::paths::Glob;
 use super::raw::{RawAutodiscover, RawRepoLocks, Text, Texts};
-use super::yaml::{error_at, quoted};
+use super::yaml::{error_at, quoted, regex_problem};
 use super::{ConfigError, LockMode, Requirement};
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
@@ -53,7 +53,8 @@ pub(super) fn slashed_regex(text: &Text, key: &str, file: &str) -> Result<Regex,
         let shown = quoted(value);
         error_at(file, text, format!("{key}: the regex must begin and end with a slash, such as `/^{shown}$/`"))
     })?;
-    Regex::new(inner).map_err(|error| error_at(file, text, format!("{key}: not a valid regex: {error}")))
+    Regex::new(inner)
+        .map_err(|error| error_at(file, text, format!("{key}: not a valid regex: {}", regex_problem(&error))))
 }
 
 pub(super) fn lock_mode(raw: &RawRepoLocks, file: &str) -> Result<LockMode, ConfigError> {

@@ -13,7 +13,7 @@ use super::yaml::{decode, error_at, quoted};
 use super::{ConfigError, LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use serde_saphyr::Spanned;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 
 /// Names of the file where the server's config gives none; the first that exists is read.
 pub const DEFAULT_FILES: [&str; 2] = ["atlantis.yaml", "tidelock.yaml"];
@@ -179,24 +179,25 @@ fn custom_workflows(
     Ok(workflows)
 }
 
-/// Names, and pairs of directory and workspace, have to tell projects apart.
-fn check_unique(projects: &[ProjectConfig], file: &str) -> Result<(), ConfigError> {
-    let mut names = HashMap::new();
-    let mut places = HashMap::new();
-    for project in projects {
+/// Names, and pairs of directory and workspace, have to tell projects apart. Each project comes with its place in the file.
+fn check_unique(projects: &[(Spanned<()>, ProjectConfig)], file: &str) -> Result<(), ConfigError> {
+    let mut names = HashSet::new();
+    let mut places = HashSet::new();
+    for (place, project) in projects {
         let id = &project.id;
         if let Some(name) = &id.name
-            && names.insert(name.as_str(), ()).is_some()
+            && !names.insert(name.as_str())
         {
-            let message = format!("{file}: found two or more projects with name \"{name}\"; names must be unique");
-            return Err(ConfigError(message));
+            let message = format!("found two or more projects with name \"{name}\"; names must be unique");
+            return Err(error_at(file, place, message));
         }
-        if places.insert((id.dir.as_str(), id.workspace.as_str()), ()).is_some() && id.name.is_none() {
-            return Err(ConfigError(format!(
-                "{file}: there are two or more projects with dir: \"{}\" workspace: \"{}\"; give each a `name`, \
+        if !places.insert((id.dir.as_str(), id.workspace.as_str())) && id.name.is_none() {
+            let message = format!(
+                "there are two or more projects with dir: \"{}\" workspace: \"{}\"; give each a `name`, \
                  so that commands can tell them apart",
                 id.dir, id.workspace
-            )));
+            );
+            return Err(error_at(file, place, message));
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 pub(super) mod raw;
 
 use super::ConfigError;
-use super::yaml::{error_at, quoted};
+use super::yaml::{error_at, quoted, regex_problem};
 use raw::{RawEnv, RawOutput, RawRun, RawStage, RawStep, RawWorkflow, Words};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -248,7 +248,8 @@ fn output_filters(raw: Option<&[RawOutput]>) -> Result<Vec<OutputFilter>, String
             }),
             RawOutput::FilterRegex(patterns) => {
                 for pattern in patterns {
-                    Regex::new(pattern).map_err(|error| format!("`filter_regex`: {error}"))?;
+                    Regex::new(pattern)
+                        .map_err(|error| format!("`filter_regex`: not a valid regex: {}", regex_problem(&error)))?;
                     filters.push(OutputFilter::FilterRegex(pattern.clone()));
                 }
             }

@@ -30,7 +30,6 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Opti
             max_depth: MAX_DEPTH,
             flow_nesting_limit: MAX_DEPTH,
             max_nodes: MAX_NODES,
-            max_documents: 1,
             // One anchor with the defaults of hundreds of projects is what anchors are for; replays are limited below.
             enforce_alias_anchor_ratio: false,
         },
@@ -67,30 +66,62 @@ pub(super) fn quoted(text: &str) -> String {
 fn worded(error: &Error, text: &str, file: &str) -> ConfigError {
     let error = error.without_snippet();
     let location = error.location().unwrap_or(Location::UNKNOWN);
+    let error = match error {
+        Error::AliasError { error, .. } => error.without_snippet(),
+        direct => direct,
+    };
     let message = match error {
-        Error::SerdeUnknownField { field, expected, .. } => {
-            format!("unknown key `{}`; known here: {}", quoted(field), expected.join(", "))
-        }
+        Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
         Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{}` is there twice", quoted(key)),
         Error::DuplicateMappingKey { key: None, .. } => "a key is there twice".to_owned(),
         Error::MultipleDocuments { .. } => "a second document begins here (`---`); only one is allowed".to_owned(),
         Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }
-        | Error::Budget { .. } => format!("too large once anchors are expanded, or nested too deeply: {}", bare(error)),
-        other => match key_on_line(text, location) {
-            Some(key) => format!("`{key}`: {}", bare(other)),
-            None => bare(other),
-        },
+        | Error::Budget { .. } => "too large once anchors are expanded, or nested too deeply".to_owned(),
+        Error::Message { msg, .. } => msg.clone(),
+        other => {
+            let what = match other {
+                Error::InvalidScalar { ty: "boolean", .. } => "true or false is expected here".to_owned(),
+                Error::InvalidScalar { ty: "i64", .. } => "a whole number is expected here".to_owned(),
+                Error::Unexpected { expected: "sequence start", .. } => "a list is expected here".to_owned(),
+                Error::Unexpected { expected: "mapping start", .. } => {
+                    "`key: value` pairs are expected here".to_owned()
+                }
+                Error::Unexpected { expected: "string scalar", .. } => "text is expected here".to_owned(),
+                Error::SerdeInvalidType { expected, .. } => format!("expected {expected}"),
+                Error::NullIntoString { .. } => "text is expected here, but there is nothing".to_owned(),
+                other => syntax(other),
+            };
+            key_on_line(text, location).map_or(what.clone(), |key| format!("`{key}`: {what}"))
+        }
     };
     ConfigError(format!("{}: {message}", place(file, location)))
 }
 
-/// The library's words without its `at line 1, column 2`.
-fn bare(error: &Error) -> String {
+fn unknown_key(key: &str, known: &[&str]) -> String {
+    let near = known.iter().find(|other| strsim::levenshtein(key, other) <= 2);
+    let hint =
+        near.map_or_else(|| format!("known here: {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+    format!("unknown key `{}`; {hint}", quoted(key))
+}
+
+/// The parser's words without their `at line 1, column 2`.
+fn syntax(error: &Error) -> String {
     let text = error.to_string();
     let end = text.find(" at line ").or_else(|| text.find(" (defined at line ")).unwrap_or(text.len());
-    quoted(text[..end].trim())
+    match text[..end].trim() {
+        text if text.contains("tabs") => "a tab in the indentation; YAML wants spaces".to_owned(),
+        text if text.contains("recursion limit") => "nested too deeply".to_owned(),
+        text => quoted(text),
+    }
+}
+
+/// What is wrong with a regular expression, on one line.
+pub(super) fn regex_problem(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().last().unwrap_or_default();
+    last.trim().trim_start_matches("error: ").to_owned()
 }
 
 /// The key on the line of an error, so that the message can name it; never its value, which may be a secret of a hook.

@@ -31,7 +31,7 @@ pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<Projec
         return refuse(format!(
             "the directory `{}`{of} does not exist in this pull request; see what there is with {}",
             id.dir,
-            spoken(CommandName::Plan, "")
+            plan_all()
         ));
     }
     if facts.options.restrict_file_list && command.name == CommandName::Plan {
@@ -82,7 +82,7 @@ pub(super) fn ambiguous(command: &Command, projects: &[ProjectConfig], why: &str
 }
 
 fn several(command: &Command, ids: &[ProjectId], why: &str) -> Refusal {
-    let commands = list(ids.iter().map(|id| spoken(command.name, &flags(id))));
+    let commands = list(ids.iter().map(|id| spoken(command, &flags(id))));
     Refusal::Target(format!("{why}: {commands}"))
 }
 
@@ -95,9 +95,23 @@ fn flags(id: &ProjectId) -> String {
     }
 }
 
-/// A command as people type it, ready to copy.
-fn spoken(name: CommandName, flags: &str) -> String {
-    format!("`{EXECUTABLE} {}{flags}`", name.spoken())
+/// The command as people type it again, with other flags but with its own arguments.
+fn spoken(command: &Command, flags: &str) -> String {
+    let quoted = |words: &[String]| shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
+    let mut text = format!("{EXECUTABLE} {}{flags}", command.name.spoken());
+    for (before, words) in [(" ", &command.positional), (" -- ", &command.extra_args)] {
+        if !words.is_empty() {
+            text.push_str(before);
+            text.push_str(&quoted(words));
+        }
+    }
+    // A backtick would end the inline code.
+    format!("`{}`", text.replace('`', "'"))
+}
+
+/// What plans everything.
+fn plan_all() -> String {
+    format!("`{EXECUTABLE} plan`")
 }
 
 fn list(items: impl Iterator<Item = String>) -> String {
@@ -158,7 +172,7 @@ fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     let Some(config) = facts.repo_config else {
         return refuse(format!(
             "cannot choose the project `{text}` by name: no `atlantis.yaml` here configures projects; choose its directory: {}",
-            spoken(command.name, " -d DIR")
+            spoken(command, " -d DIR")
         ));
     };
     let names = Names::new(text, facts)?;
@@ -174,14 +188,14 @@ fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     let mut known = config.projects.iter().filter_map(|project| project.id.name.clone()).peekable();
     let Some(first) = known.peek().cloned() else {
         return refuse(format!(
-            "no project with name `{text}`: no project of this repository has a name; choose a directory: {}",
-            spoken(command.name, " -d DIR")
+            "no project with name `{text}`: none that is configured for this base branch has a name; choose a directory: {}",
+            spoken(command, " -d DIR")
         ));
     };
     let names = list(known.map(|name| format!("`{name}`")));
     refuse(format!(
         "no project with name `{text}`; there are: {names}; for example {}",
-        spoken(command.name, &format!(" -p {first}"))
+        spoken(command, &format!(" -p {first}"))
     ))
 }
 
@@ -209,7 +223,7 @@ fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
         true => refuse(format!(
             "`-d {text}` matches no configured project in workspace `{workspace}`; a glob chooses among the projects of \
              `atlantis.yaml`; for one directory: {}",
-            spoken(command.name, " -d DIR")
+            spoken(command, " -d DIR")
         )),
     }
 }
@@ -268,7 +282,7 @@ fn unlisted(
     if !facts.tree.is_dir(dir) {
         return refuse(format!(
             "the directory `{dir}` does not exist in this pull request; give one that does: {}",
-            spoken(command.name, " -d DIR")
+            spoken(command, " -d DIR")
         ));
     }
     discover::unlisted(facts, dir, workspace)
@@ -284,7 +298,7 @@ fn check_file_list(projects: &[ProjectConfig], target: &Target, facts: &Facts<'_
                 "`{}` has no changed file in this pull request, and this server plans only directories that have \
                  (--restrict-file-list); plan what changed: {}",
                 project.id.dir,
-                spoken(CommandName::Plan, "")
+                plan_all()
             )),
         };
     }
@@ -298,6 +312,6 @@ fn check_file_list(projects: &[ProjectConfig], target: &Target, facts: &Facts<'_
     refuse(format!(
         "this pull request changes files outside of the chosen project, which this server refuses (--restrict-file-list): \
          {files}; plan everything: {}",
-        spoken(CommandName::Plan, "")
+        plan_all()
     ))
 }

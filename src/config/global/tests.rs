@@ -1,1 +1,233 @@
+use super::*;
+use crate::config::workflow::{EnvValue, OutputFilter, Step};
+use insta::assert_snapshot;
 
+const FILE: &str = "repos.yaml";
+
+fn repo(full_name: &str) -> RepoId {
+    let (owner, name) = full_name.split_once('/').unwrap();
+    RepoId { host: "github.com".into(), owner: owner.into(), name: name.into() }
+}
+
+fn rules(yaml: &str, full_name: &str, base: &str) -> RepoRules {
+    GlobalConfig::parse(yaml, FILE).unwrap().rules(&repo(full_name), base)
+}
+
+fn error(yaml: &str) -> String {
+    GlobalConfig::parse(yaml, FILE).unwrap_err().to_string()
+}
+
+#[test]
+fn each_key_comes_from_the_last_matching_entry_that_has_it() {
+    let yaml = "
+repos:
+- id: /.*/
+  apply_requirements: [approved, mergeable]
+  plan_requirements: [undiverged]
+  allowed_overrides: [workflow]
+  repo_locks: {mode: on_apply}
+- id: github.com/acme/infra
+  apply_requirements: []
+  workflow: own
+  allowed_workflows: [own, default]
+  repo_locking: false
+- id: github.com/other/repo
+  plan_requirements: [approved]
+workflows:
+  own:
+    plan: {steps: [init]}
+";
+    let infra = rules(yaml, "acme/infra", "main");
+    assert!(infra.apply_requirements.is_empty(), "an empty list is said, too");
+    assert_eq!(infra.plan_requirements, [Requirement::Undiverged]);
+    assert_eq!(infra.workflow, "own");
+    assert_eq!(infra.allowed_workflows, ["own", "default"]);
+    assert_eq!(infra.repo_locks, LockMode::Disabled);
+    assert!(infra.allows_override("workflow") && !infra.allows_override("repo_locks"));
+    assert_eq!(infra.workflows.keys().collect::<Vec<_>>(), ["default", "own"]);
+
+    let another = rules(yaml, "acme/app", "main");
+    assert_eq!(another.apply_requirements, [Requirement::Approved, Requirement::Mergeable]);
+    assert_eq!(another.workflow, "default");
+    assert_eq!(another.repo_locks, LockMode::OnApply);
+}
+
+#[test]
+fn ids_are_exact_or_unanchored_regexes() {
+    for (id, name, expected) in [
+        ("/.*/", "acme/infra", true),
+        ("/acme/", "acme/infra", true),
+        ("/^github.com\\/acme\\/.*$/", "acme/infra", true),
+        ("/^acme/", "acme/infra", false),
+        ("github.com/acme/infra", "acme/infra", true),
+        ("github.com/acme/inf", "acme/infra", false),
+        ("github.com/acme/infra", "acme/infra2", false),
+    ] {
+        let yaml = format!("repos:\n- id: {id}\n  allow_custom_workflows: true");
+        assert_eq!(rules(&yaml, name, "main").allow_custom_workflows, expected, "{id} {name}");
+    }
+}
+
+#[test]
+fn only_the_last_entry_decides_on_branch_and_file() {
+    let yaml = "
+repos:
+- id: /.*/
+  branch: /^main$/
+  repo_config_file: ci/atlantis.yaml
+- id: github.com/acme/infra
+";
+    assert!(!rules(yaml, "acme/app", "release").branch_allowed);
+    assert_eq!(rules(yaml, "acme/app", "main").repo_config_file.as_deref(), Some("ci/atlantis.yaml"));
+    assert!(rules(yaml, "acme/infra", "release").branch_allowed);
+    assert_eq!(rules(yaml, "acme/infra", "main").repo_config_file, None);
+}
+
+#[test]
+fn hooks_of_all_matching_entries_add_up() {
+    let yaml = "
+repos:
+- id: /.*/
+  pre_workflow_hooks:
+  - run: one
+  post_workflow_hooks:
+  - run: after
+- id: /acme/
+  branch: /main/
+  pre_workflow_hooks:
+  - run: two
+    description: Second
+    shell: bash
+    shellArgs: -e -c
+    commands: plan, apply
+  post_workflow_hooks:
+  - run: after main
+";
+    let rules = rules(yaml, "acme/infra", "release");
+    let before: Vec<&str> = rules.pre_workflow_hooks.iter().map(|hook| hook.command.command.as_str()).collect();
+    assert_eq!(before, ["one", "two"]);
+    assert_eq!(rules.pre_workflow_hooks[0].command, ShellCommand::sh("one"));
+    let second = &rules.pre_workflow_hooks[1];
+    assert_eq!((second.command.shell.as_str(), second.command.shell_args.join("|").as_str()), ("bash", "-e|-c"));
+    assert_eq!((second.description.as_deref(), second.commands.as_deref()), (Some("Second"), Some("plan, apply")));
+    assert_eq!(rules.post_workflow_hooks.len(), 1, "the other one is for another base branch");
+}
+
+#[test]
+fn workflows_keep_every_spelling_of_a_step() {
+    let yaml = "
+workflows:
+  default:
+    plan:
+      steps:
+      - env: {name: A, value: 1.10}
+      - env:
+          name: B
+          command: echo b
+          shell: bash
+          shellArgs: [-x, -c]
+      - multienv: echo A=b
+      - multienv: {command: echo A=b, output: hide}
+      - init: {extra_args: [-upgrade, 2024-01-01]}
+      - plan
+      - run: true
+      - run:
+          command: make
+          output: [strip_refreshing, {filter_regex: ['a', 'b']}, {filter_regex: c}]
+      - run: {command: make, output: hide}
+    apply:
+";
+    let rules = rules(yaml, "o/r", "main");
+    let workflow = &rules.workflows["default"];
+    assert_eq!(workflow.apply, Workflow::default().apply);
+    assert_eq!(workflow.plan[0], Step::Env { name: "A".into(), value: EnvValue::Value("1.10".into()) });
+    let bash =
+        ShellCommand { command: "echo b".into(), shell: "bash".into(), shell_args: vec!["-x".into(), "-c".into()] };
+    assert_eq!(workflow.plan[1], Step::Env { name: "B".into(), value: EnvValue::Command(bash) });
+    assert_eq!(workflow.plan[2], Step::Multienv { command: ShellCommand::sh("echo A=b"), show: true });
+    assert_eq!(workflow.plan[3], Step::Multienv { command: ShellCommand::sh("echo A=b"), show: false });
+    assert_eq!(workflow.plan[4], Step::Init { extra_args: vec!["-upgrade".into(), "2024-01-01".into()] });
+    assert_eq!(workflow.plan[6], Step::Run { command: ShellCommand::sh("true"), output: vec![OutputFilter::Show] });
+    let filter = |text: &str| OutputFilter::FilterRegex(text.into());
+    let output = vec![OutputFilter::StripRefreshing, filter("a"), filter("b"), filter("c")];
+    assert_eq!(workflow.plan[7], Step::Run { command: ShellCommand::sh("make"), output });
+    assert_eq!(workflow.plan[8], Step::Run { command: ShellCommand::sh("make"), output: vec![OutputFilter::Hide] });
+}
+
+#[test]
+fn known_keys_without_effect_yet_are_refused_by_name() {
+    for (yaml, key) in [
+        ("policies:\n  policy_sets: []", "`policies`"),
+        ("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"),
+        ("team_authz: {command: x}", "`team_authz`"),
+        ("external_stores: {}", "`external_stores`"),
+        ("repos:\n- id: /.*/\n  policy_check: true", "`policy_check: true`"),
+        ("repos:\n- id: /.*/\n  custom_policy_check: true", "`custom_policy_check: true`"),
+    ] {
+        let message = error(yaml);
+        assert!(message.contains(key) && message.contains("not built yet"), "{message}");
+    }
+    GlobalConfig::parse("repos:\n- id: /.*/\n  policy_check: false\n  custom_policy_check: false", FILE).unwrap();
+}
+
+#[test]
+fn every_overridable_key_is_accepted() {
+    let yaml = format!("repos:\n- id: /.*/\n  allowed_overrides: [{}]", OVERRIDABLE_KEYS.join(", "));
+    assert_eq!(rules(&yaml, "o/r", "main").allowed_overrides.len(), 10);
+}
+
+#[test]
+fn json_is_read_too() {
+    let rules = rules(
+        r#"{"repos": [{"id": "/.*/", "workflow": "w"}], "workflows": {"w": {"plan": {"steps": ["plan"]}}}}"#,
+        "o/r",
+        "main",
+    );
+    assert_eq!(rules.workflow, "w");
+}
+
+#[test]
+fn mistakes_are_named_with_their_place() {
+    assert_snapshot!(error(""), @"repos.yaml: the file is empty; write at least `repos: []`, or drop the setting that names the file");
+    assert_snapshot!(error("# only a comment\n"), @"repos.yaml: the file is empty; write at least `repos: []`, or drop the setting that names the file");
+    assert_snapshot!(error("repo: []"), @"repos.yaml:1:1: unknown key `repo`; did you mean `repos`?");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  colour: red"), @"repos.yaml:3:3: unknown key `colour`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, autodiscover, silence_pr_comments");
+    assert_snapshot!(error("repos:\n- branch: /main/"), @"repos.yaml:2:3: id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`");
+    assert_snapshot!(error("repos:\n- id: /acme"), @"repos.yaml:2:7: id: `/acme` is neither `host/owner/name` nor a regex that begins and ends with a slash");
+    assert_snapshot!(error("repos:\n- id: https://github.com/a/b"), @"repos.yaml:2:7: id: `https://github.com/a/b` is neither `host/owner/name` nor a regex that begins and ends with a slash");
+    assert_snapshot!(error("repos:\n- id: /(/"), @"repos.yaml:2:7: id: not a valid regex: unclosed group");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  branch: main"), @"repos.yaml:3:11: branch: the regex must begin and end with a slash, such as `/^main$/`");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  repo_config_file: ../x.yaml"), @"repos.yaml:3:21: repo_config_file: `../x.yaml` must be a path inside the repository, relative to its root, without `..`");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  apply_requirements: [policies_passed]"), @r#"repos.yaml:3:24: "policies_passed" is not a valid apply_requirement; there are: approved, mergeable, undiverged"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_overrides: [autoplan]"), @r#"repos.yaml:3:23: allowed_overrides: "autoplan" is not a key to override; there are: plan_requirements, apply_requirements, import_requirements, workflow, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, silence_pr_comments"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  workflow: missing"), @"repos.yaml:3:13: workflow: the workflow `missing` is not defined under `workflows`");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  repo_locks: {mode: never}"), @r#"repos.yaml:3:22: "never" is not a valid repo_locks mode; there are: disabled, on_plan, on_apply"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  repo_locking: false\n  repo_locks: {mode: on_plan}"), @"repos.yaml:3:17: `repo_locking: false` contradicts `repo_locks`; drop `repo_locking`, which is the old name");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  autodiscover: {mode: auto, ignore_paths: [/a]}"), @"repos.yaml:3:45: autodiscover.ignore_paths: `/a` must be relative to the repository's root; drop the leading slash");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  silence_pr_comments: [import]"), @r#"repos.yaml:3:25: "import" is not a valid value of silence_pr_comments; there are: plan, apply"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  pre_workflow_hooks:\n  - description: nothing"), @"repos.yaml:4:5: pre_workflow_hooks: a hook needs `run: COMMAND`");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  allow_custom_workflows: perhaps"), @"repos.yaml:3:27: `allow_custom_workflows`: true or false is expected here");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  id: /b/"), @"repos.yaml:3:3: the key `id` is there twice");
+    assert_snapshot!(error("repos:\n\t- id: /.*/"), @"repos.yaml:2:2: `id`: a tab in the indentation; YAML wants spaces");
+    assert_snapshot!(error("repos: []\n---\nrepos: []"), @"repos.yaml:3:1: a second document begins here (`---`); only one is allowed");
+}
+
+#[test]
+fn wrong_steps_are_explained() {
+    let step = |step: &str| error(&format!("workflows:\n  w:\n    plan:\n      steps:\n      - {step}"));
+    assert_snapshot!(step("run"), @"repos.yaml:5:9: step `run` needs a command: `- run: COMMAND`");
+    assert_snapshot!(step("env"), @"repos.yaml:5:9: step `env` needs a name and a value: `- env: {name: NAME, value: VALUE}`");
+    assert_snapshot!(step("terraform plan"), @"repos.yaml:5:9: unknown step `terraform plan`; known: init, plan, show, policy_check, apply, import, state_rm; your own command is `- run: COMMAND`");
+    assert_snapshot!(step("frobnicate: {}"), @"repos.yaml:5:9: unknown step `frobnicate`; known: init, plan, show, policy_check, apply, import, state_rm, run, env, multienv");
+    assert_snapshot!(step("{run: a, plan: {}}"), @"repos.yaml:5:9: a step has exactly one key, this one has `run` and `plan`; begin the second with `- `");
+    assert_snapshot!(step("plan: {args: [a]}"), @"repos.yaml:5:16: unknown key `args`; known here: extra_args");
+    assert_snapshot!(step("plan:"), @"repos.yaml:5:9: step `plan`: write `- plan` or give it `extra_args`");
+    assert_snapshot!(step("env: {value: a}"), @"repos.yaml:5:9: step `env` needs `name`");
+    assert_snapshot!(step("env: {name: A, value: a, command: b}"), @"repos.yaml:5:9: step `env` of `A` has both `value` and `command`; keep one");
+    assert_snapshot!(step("run: {command: a, shellArgs: -c}"), @"repos.yaml:5:9: step `run`: `shellArgs` needs `shell`");
+    assert_snapshot!(step("run: {shell: bash}"), @"repos.yaml:5:9: step `run` needs `command`");
+    assert_snapshot!(step("run: {command: a, output: loud}"), @"repos.yaml:5:9: `run.output`: `loud` is not one of show, hide, strip_refreshing, filter_regex");
+    assert_snapshot!(step("run: {command: a, output: {filter_regex: '('}}"), @"repos.yaml:5:9: `filter_regex`: not a valid regex: unclosed group");
+    assert_snapshot!(step("multienv: {command: a, output: strip_refreshing}"), @"repos.yaml:5:9: `multienv.output` is `show` or `hide`");
+    assert_snapshot!(step("[]"), @"repos.yaml:5:9: expected a step: its name, or a mapping with exactly one key");
+}

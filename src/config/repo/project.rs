@@ -30,7 +30,7 @@ impl Context<'_> {
         &self,
         raw: Vec<Spanned<RawProject>>,
     ) -> Result<(Vec<ProjectConfig>, Vec<String>), ConfigError> {
-        let mut projects: Vec<ProjectConfig> = Vec::new();
+        let mut projects: Vec<(Spanned<()>, ProjectConfig)> = Vec::new();
         let mut elsewhere = Vec::new();
         for raw in &raw {
             let dirs = self.dirs(raw)?;
@@ -45,11 +45,11 @@ impl Context<'_> {
             projects.extend(dirs.into_iter().map(|dir| {
                 let mut project = project.clone();
                 project.id.dir = dir;
-                project
+                (Spanned::new((), raw.referenced, raw.defined), project)
             }));
         }
         check_unique(&projects, self.file)?;
-        Ok((projects, elsewhere))
+        Ok((projects.into_iter().map(|(_, project)| project).collect(), elsewhere))
     }
 
     fn is_for_branch(&self, raw: &Spanned<RawProject>) -> Result<bool, ConfigError> {

@@ -1,1 +1,301 @@
+use super::*;
+use crate::config::global::{GlobalConfig, OVERRIDABLE_KEYS};
+use crate::config::workflow::Step;
+use crate::config::{DEFAULT_WHEN_MODIFIED, Requirement};
+use crate::domain::{Distribution, RepoId};
+use insta::assert_snapshot;
+use proptest::prelude::*;
 
+const FILE: &str = "atlantis.yaml";
+
+fn rules(repos_yaml: &str) -> RepoRules {
+    let repo = RepoId { host: "github.com".into(), owner: "o".into(), name: "r".into() };
+    GlobalConfig::parse(repos_yaml, "repos.yaml").unwrap().rules(&repo, "main")
+}
+
+fn strict() -> RepoRules {
+    rules("repos: []")
+}
+
+/// Everything may be overridden.
+fn open() -> RepoRules {
+    let keys = OVERRIDABLE_KEYS.join(", ");
+    rules(&format!("repos:\n- id: /.*/\n  allowed_overrides: [{keys}]\n  allow_custom_workflows: true"))
+}
+
+fn read(yaml: &str, rules: &RepoRules) -> Result<RepoConfig, ConfigError> {
+    let directories = |glob: &str| match glob {
+        "envs/*" => vec!["envs/dev".to_owned(), "envs/prod".to_owned()],
+        _ => Vec::new(),
+    };
+    parse(yaml, FILE, rules, "main", &directories)
+}
+
+fn projects(yaml: &str, rules: &RepoRules) -> Vec<ProjectConfig> {
+    read(yaml, rules).unwrap().projects
+}
+
+fn error(yaml: &str) -> String {
+    read(yaml, &strict()).unwrap_err().to_string()
+}
+
+#[test]
+fn defaults_of_a_project() {
+    let projects = projects("version: 3\nprojects:\n- dir: ./a//b/", &strict());
+    let [project] = projects.as_slice() else { panic!("{projects:?}") };
+    assert_eq!(project.id, crate::domain::ProjectId { dir: "a/b".into(), workspace: "default".into(), name: None });
+    assert_eq!(project.when_modified, DEFAULT_WHEN_MODIFIED);
+    assert!(project.autoplan_enabled);
+    assert_eq!(project.execution_order_group, 0);
+}
+
+#[test]
+fn anchors_and_merge_keys_work_and_bare_values_are_text() {
+    let yaml = "
+version: 3
+parallel_plan: yes
+projects:
+- &base
+  dir: a
+  name: one
+  workspace: 2024
+  terraform_version: 1.5
+  autoplan: &autoplan {when_modified: ['*.tf'], enabled: false}
+- <<: *base
+  name: two
+  workspace: 2024-01-01
+  terraform_version: v1.11.4-rc1
+- {dir: b, autoplan: *autoplan, terraform_distribution: opentofu, depends_on: [one], execution_order_group: -1}
+";
+    let config = read(yaml, &strict()).unwrap();
+    assert_eq!(config.parallel_plan, Some(true));
+    let [one, two, three] = config.projects.as_slice() else { panic!("{config:?}") };
+    assert_eq!((one.id.workspace.as_str(), one.terraform_version.as_deref()), ("2024", Some("1.5.0")));
+    assert_eq!((two.id.dir.as_str(), two.id.workspace.as_str()), ("a", "2024-01-01"));
+    assert_eq!(two.terraform_version.as_deref(), Some("1.11.4-rc1"));
+    assert!(!two.autoplan_enabled && !three.autoplan_enabled);
+    assert_eq!(three.distribution, Some(Distribution::OpenTofu));
+    assert_eq!((three.execution_order_group, three.depends_on.as_slice()), (-1, ["one".to_owned()].as_slice()));
+}
+
+#[test]
+fn hundreds_of_projects_may_share_one_anchor() {
+    let mut yaml = String::from("version: 3\nprojects:\n- &base {dir: p, terraform_version: 1.11.4}\n");
+    for number in 0..800 {
+        yaml.push_str(&format!("- {{<<: *base, dir: p{number}}}\n"));
+    }
+    assert_eq!(projects(&yaml, &strict()).len(), 801);
+}
+
+#[test]
+fn alias_bombs_and_deep_nesting_are_refused() {
+    let mut bomb = String::from("version: 3\nprojects:\n- dir: a\n  depends_on: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..9 {
+        let below = format!("*a{}, ", level - 1).repeat(9);
+        bomb.push_str(&format!("- dir: a\n  depends_on: &a{level} [{below}]\n"));
+    }
+    read(&bomb, &strict()).unwrap_err();
+    let typed = format!(
+        "version: 3\nprojects:\n- dir: a\n  depends_on: &a [{}]\n{}",
+        "x, ".repeat(1000),
+        "- {dir: a, depends_on: *a}\n".repeat(1000)
+    );
+    assert_snapshot!(read(&typed, &strict()).unwrap_err(), @"atlantis.yaml:103:24: too large once anchors are expanded, or nested too deeply");
+    assert_snapshot!(error(&format!("version: 3\nprojects: {}", "[".repeat(5000))), @"atlantis.yaml:2:43: `projects`: nested too deeply");
+    let long = format!("version: 3\n#{}", "x".repeat(crate::config::MAX_CONFIG_BYTES));
+    assert_snapshot!(error(&long), @"atlantis.yaml: too large: 1048588 bytes, at most 1048576 are read");
+}
+
+#[test]
+fn projects_of_other_base_branches_are_dropped_before_they_can_clash() {
+    let yaml = "
+version: 3
+projects:
+- {name: a, dir: dev, branch: /^main$/}
+- {name: a, dir: rel, branch: /^release-.*/}
+- {name: both, dir: both}
+";
+    let config = read(yaml, &strict()).unwrap();
+    let names: Vec<_> = config.projects.iter().map(|project| project.id.label()).collect();
+    assert_eq!(names, ["a", "both"]);
+    assert_eq!(config.other_branch_dirs, ["rel"]);
+}
+
+#[test]
+fn a_glob_dir_stands_for_every_directory_it_matches() {
+    let projects = projects("version: 3\nprojects:\n- dir: ./envs/*\n  workspace: w", &strict());
+    let ids: Vec<_> = projects.iter().map(|project| project.id.label()).collect();
+    assert_eq!(ids, ["envs/dev/w", "envs/prod/w"]);
+}
+
+#[test]
+fn allowed_keys_replace_what_the_server_says() {
+    let keys = OVERRIDABLE_KEYS.join(", ");
+    let rules = rules(&format!(
+        "repos:\n- id: /.*/\n  allowed_overrides: [{keys}]\n  apply_requirements: [approved]\n  repo_locks: {{mode: disabled}}"
+    ));
+    let yaml = "
+version: 3
+repo_locks: {mode: on_apply}
+delete_source_branch_on_merge: true
+silence_pr_comments: [plan]
+projects:
+- dir: a
+  apply_requirements: []
+  plan_requirements: [mergeable, undiverged]
+- dir: b
+  repo_locks: {mode: disabled}
+  delete_source_branch_on_merge: false
+  silence_pr_comments: [apply]
+  policy_check: false
+";
+    let projects = projects(yaml, &rules);
+    let [a, b] = projects.as_slice() else { panic!("{projects:?}") };
+    assert!(a.apply_requirements.is_empty());
+    assert_eq!(a.plan_requirements, [Requirement::Mergeable, Requirement::Undiverged]);
+    assert_eq!((a.repo_locks, b.repo_locks), (LockMode::OnApply, LockMode::Disabled));
+    assert_eq!((a.delete_source_branch_on_merge, b.delete_source_branch_on_merge), (true, false));
+    assert_eq!((a.silence_pr_comments[0], b.silence_pr_comments[0]), (CommandName::Plan, CommandName::Apply));
+    assert_eq!(b.apply_requirements, [Requirement::Approved]);
+
+    let old = super::parse("version: 3\nprojects:\n- {dir: a, repo_locking: true}", FILE, &rules, "main", &|_| vec![]);
+    assert_eq!(old.unwrap().projects[0].repo_locks, LockMode::OnPlan);
+}
+
+#[test]
+fn own_workflows_win_over_the_servers_and_are_not_for_those_who_name_none() {
+    let yaml = "
+version: 3
+projects:
+- {dir: a, workflow: default}
+- {dir: b}
+workflows:
+  default:
+    plan: {steps: [plan]}
+";
+    let projects = projects(yaml, &open());
+    assert_eq!(projects[0].workflow.plan, [Step::Plan { extra_args: vec![] }]);
+    assert_eq!(projects[1].workflow, Workflow::default());
+}
+
+#[test]
+fn only_allowed_workflows_of_the_server_may_be_chosen() {
+    let server = "
+repos:
+- id: /.*/
+  allowed_overrides: [workflow]
+  allowed_workflows: [good]
+workflows: {good: ~, bad: ~}
+";
+    let choose = |name: &str| read(&format!("version: 3\nprojects:\n- {{dir: a, workflow: {name}}}"), &rules(server));
+    assert_eq!(choose("good").unwrap().projects[0].workflow_name, "good");
+    assert_snapshot!(choose("bad").unwrap_err(), @"atlantis.yaml:3:22: workflow: `bad` is not allowed for this repository; allowed: good");
+    assert_snapshot!(choose("ugly").unwrap_err(), @"atlantis.yaml:3:22: workflow: `ugly` is not defined; there are: bad, default, good");
+}
+
+#[test]
+fn version_two_splits_and_joins_run_commands_of_plan_and_apply() {
+    let workflow = "workflows: {w: {plan: {steps: [{run: 'echo  \"a b\"   c'}]}, import: {steps: [{run: 'x  y'}]}}}";
+    let command = |version: u8| {
+        let yaml = format!("version: {version}\nprojects: [{{dir: a, workflow: w}}]\n{workflow}");
+        let workflow = projects(&yaml, &open())[0].workflow.clone();
+        let run = |step: &Step| match step {
+            Step::Run { command, .. } => command.command.clone(),
+            other => panic!("{other:?}"),
+        };
+        (run(&workflow.plan[0]), run(&workflow.import[0]))
+    };
+    assert_eq!(command(2), ("echo a b c".to_owned(), "x  y".to_owned()));
+    assert_eq!(command(3), ("echo  \"a b\"   c".to_owned(), "x  y".to_owned()));
+    let unclosed = "version: 2\nworkflows: {w: {plan: {steps: [{run: 'echo \"a'}]}}}";
+    assert_snapshot!(read(unclosed, &open()).unwrap_err(), @r#"atlantis.yaml: `run: echo "a` has an unclosed quote; fix it, or use `version: 3`"#);
+}
+
+#[test]
+fn every_restricted_key_names_the_override_that_would_allow_it() {
+    for (key, value) in [
+        ("workflow", "default"),
+        ("plan_requirements", "[approved]"),
+        ("apply_requirements", "[]"),
+        ("import_requirements", "[approved]"),
+        ("delete_source_branch_on_merge", "true"),
+        ("repo_locking", "true"),
+        ("repo_locks", "{mode: on_apply}"),
+        ("policy_check", "false"),
+        ("custom_policy_check", "false"),
+        ("silence_pr_comments", "[plan]"),
+    ] {
+        let message = error(&format!("version: 3\nprojects:\n- dir: .\n  {key}: {value}"));
+        assert!(message.contains(&format!("not allowed to set `{key}`")), "{message}");
+        assert!(message.contains(&format!("`allowed_overrides: [{key}]`")), "{message}");
+        read(&format!("version: 3\nprojects:\n- dir: .\n  {key}: {value}"), &open()).unwrap();
+    }
+    for root in ["repo_locks: {mode: disabled}", "delete_source_branch_on_merge: true", "silence_pr_comments: [plan]"] {
+        let message = error(&format!("version: 3\n{root}"));
+        assert!(message.contains("not allowed to set"), "{message}");
+    }
+}
+
+#[test]
+fn known_keys_without_effect_yet_are_refused_by_name() {
+    for (yaml, key) in [
+        ("version: 3\npolicies: {}", "`policies`"),
+        ("version: 3\nautomerge: true", "`automerge: true`"),
+        ("version: 3\nprojects:\n- {dir: a, policy_check: true}", "`policy_check: true`"),
+        ("version: 3\nprojects:\n- {dir: a, custom_policy_check: true}", "`custom_policy_check: true`"),
+    ] {
+        let message = read(yaml, &open()).unwrap_err().to_string();
+        assert!(message.contains(key) && message.contains("not built yet"), "{message}");
+    }
+    assert_eq!(read("version: 3\nautomerge: false\nemoji_reaction: eyes", &strict()).unwrap().automerge, Some(false));
+}
+
+#[test]
+fn mistakes_are_named_with_their_place() {
+    let project = |keys: &str| error(&format!("version: 3\nprojects:\n- dir: .\n  {keys}"));
+    assert_snapshot!(error(""), @"atlantis.yaml: version is required: add `version: 3` as the first line");
+    assert_snapshot!(error("projects:\n- dir: ."), @"atlantis.yaml: version is required: add `version: 3` as the first line");
+    assert_snapshot!(error("version: 4"), @"atlantis.yaml:1:10: version: only versions 2 and 3 are supported, not 4; write `version: 3`");
+    assert_snapshot!(error("version: 3\nprojects: ["), @"atlantis.yaml:2:11: `projects`: unclosed bracket '['");
+    assert_snapshot!(error("version: 3\nunknown_key: 1"), @"atlantis.yaml:2:1: unknown key `unknown_key`; known here: version, projects, workflows, policies, autodiscover, automerge, parallel_plan, parallel_apply, delete_source_branch_on_merge, emoji_reaction, allowed_regexp_prefixes, abort_on_execution_order_fail, repo_locks, silence_pr_comments");
+    assert_snapshot!(project("colour: red"), @"atlantis.yaml:4:3: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, silence_pr_comments, execution_order_group");
+    assert_snapshot!(error("version: 3\nprojects:\n- name: x"), @"atlantis.yaml:3:3: dir cannot be blank: every project needs `dir`, such as `dir: .`");
+    assert_snapshot!(error("version: 3\nprojects:\n- dir: ../x"), @"atlantis.yaml:3:8: dir cannot contain `..`; it is relative to the repository's root");
+    assert_snapshot!(project("workspace: a/b"), @"atlantis.yaml:4:14: workspace: `a/b` is not a valid name: it must not contain a slash or backslash");
+    assert_snapshot!(project("name: ''"), @"atlantis.yaml:4:9: name: if set it cannot be empty; name the project or drop the key");
+    assert_snapshot!(project("name: a b"), @r#"atlantis.yaml:4:9: name: "a b" must contain only URL safe characters: letters, digits, `-`, `_`, `.`, `~`, `/`"#);
+    assert_snapshot!(project("name: x\n- dir: b\n  name: x"), @r#"atlantis.yaml:5:3: found two or more projects with name "x"; names must be unique"#);
+    assert_snapshot!(project("name: x\n- dir: ."), @r#"atlantis.yaml:5:3: there are two or more projects with dir: "." workspace: "default"; give each a `name`, so that commands can tell them apart"#);
+    assert_snapshot!(error("version: 3\nprojects:\n- dir: a*\n  name: x"), @"atlantis.yaml:4:9: name: not allowed together with a glob in `dir`: the projects would share it");
+    assert_snapshot!(error("version: 3\nprojects:\n- dir: a["), @"atlantis.yaml:3:8: dir: `a[` is not a valid glob: unclosed character class; missing ']'");
+    assert_snapshot!(project("terraform_version: not-a-version"), @r#"atlantis.yaml:4:22: terraform_version: "not-a-version" is not a version, such as 1.11.4"#);
+    assert_snapshot!(project("terraform_distribution: pulumi"), @r#"atlantis.yaml:4:27: "pulumi" is not a valid terraform_distribution; there are: terraform, opentofu"#);
+    assert_snapshot!(project("branch: main"), @"atlantis.yaml:4:11: branch: the regex must begin and end with a slash, such as `/^main$/`");
+    assert_snapshot!(project("apply_requirements: [nope]"), @r#"atlantis.yaml:4:24: "nope" is not a valid apply_requirement; there are: approved, mergeable, undiverged"#);
+    assert_snapshot!(project("workflow: custom"), @"atlantis.yaml:4:13: not allowed to set `workflow` here: remove it, or have an operator set `allowed_overrides: [workflow]` for this repository in the server-side config");
+    assert_snapshot!(project("execution_order_group: first"), @"atlantis.yaml:4:26: `execution_order_group`: a whole number is expected here");
+    assert_snapshot!(error("version: 3\nworkflows: {custom: {plan: {steps: [init, plan]}}}"), @"atlantis.yaml:2:12: not allowed to define custom `workflows` here: remove them, or have an operator set `allow_custom_workflows: true` for this repository in the server-side config");
+    assert_snapshot!(error("version: 3\nprojects:\n\t- dir: ."), @"atlantis.yaml:3:2: `dir`: a tab in the indentation; YAML wants spaces");
+    assert_snapshot!(error("version: 3\nversion: 3"), @"atlantis.yaml:2:1: the key `version` is there twice");
+    assert_snapshot!(error("version: 3\nprojects: {dir: a}"), @"atlantis.yaml:2:11: `projects`: a list is expected here");
+}
+
+#[test]
+fn the_file_is_looked_for_under_its_names() {
+    let there = |names: &'static [&str]| find(&strict(), &move |file| names.contains(&file));
+    assert_eq!(there(&[]).unwrap(), None);
+    assert_eq!(there(&["tidelock.yaml"]).unwrap().as_deref(), Some("tidelock.yaml"));
+    assert_eq!(there(&["tidelock.yaml", "atlantis.yaml"]).unwrap().as_deref(), Some("atlantis.yaml"));
+    assert_snapshot!(there(&["atlantis.yml"]).unwrap_err(), @"atlantis.yml is not read: rename it to atlantis.yaml, with the .yaml extension");
+    let named = rules("repos:\n- id: /.*/\n  repo_config_file: infra/x.yaml");
+    assert_eq!(find(&named, &|file| file == "infra/x.yaml").unwrap().as_deref(), Some("infra/x.yaml"));
+    assert_eq!(find(&named, &|file| file == "atlantis.yaml").unwrap(), None);
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "(version: 3\n)?(projects:\n)?[-a-z:{}\\[\\]&*!|>'\"# \n\t0-9<]{0,120}") {
+        let _: Result<RepoConfig, ConfigError> = read(&text, &open());
+        let _: Result<GlobalConfig, ConfigError> = GlobalConfig::parse(&text, "repos.yaml");
+    }
+}
