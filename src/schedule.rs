@@ -4,6 +4,7 @@ pub mod discover;
 mod hcl;
 pub mod modules;
 pub mod patterns;
+pub mod providers;
 mod target;
 #[cfg(test)]
 mod tests;

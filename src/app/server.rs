@@ -146,6 +146,7 @@ async fn listen(
         api_secret: settings.api_secret.clone(),
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&crate::domain::command::CommandName::Apply),
+        executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
     };
     let service = web::router(Arc::new(state)).into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move {

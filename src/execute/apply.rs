@@ -231,7 +231,7 @@ impl ApplyRun<'_> {
                 }
                 continue;
             }
-            let jobs = group.iter().map(|config| self.project(config, &applied));
+            let jobs: Vec<_> = group.iter().map(|config| self.project(config, &applied)).collect();
             let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(at_once).collect().await;
             for result in results {
                 outcomes.push(result?);

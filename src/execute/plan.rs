@@ -215,10 +215,10 @@ impl PlanRun<'_> {
                 }
                 continue;
             }
-            let jobs = group.iter().map(|config| {
+            let jobs: Vec<_> = group.iter().map(|config| {
                 let attempt = attempts.iter().find(|(id, _)| *id == config.id).map(|(_, attempt)| attempt.clone());
                 self.project(config, attempt.unwrap_or(LockAttempt::Acquired { new: false }))
-            });
+            }).collect();
             let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(at_once).collect().await;
             for result in results {
                 outcomes.push(result?);

@@ -9,9 +9,6 @@ use crate::schedule::{self, Facts, Options, Refusal, Schedule, Tree};
 use anyhow::anyhow;
 use std::path::Path;
 
-/// Repo config files that are looked for where `repo_config_file` says nothing.
-const REPO_CONFIG_FILES: [&str; 2] = ["atlantis.yaml", "tidelock.yaml"];
-
 /// Why a command ends before its projects begin.
 pub(super) enum Stop {
     /// Something broke; said on the pull request.
@@ -112,18 +109,14 @@ fn parent(file: &str) -> &str {
 }
 
 fn read_config(work: &Work, tree: &DiskTree) -> Result<Option<RepoConfig>, crate::config::ConfigError> {
-    let named = work.rules.repo_config_file.as_deref();
-    if tree.files(".").iter().any(|name| name == "atlantis.yml") && named != Some("atlantis.yml") {
-        return Err(crate::config::ConfigError(
-            "`atlantis.yml` is not read: rename it to `atlantis.yaml`, with the .yaml extension".into(),
-        ));
-    }
-    let mut names = named.map_or_else(|| REPO_CONFIG_FILES.to_vec(), |name| vec![name]).into_iter();
-    let Some((name, text)) = names.find_map(|name| tree.read(name).map(|text| (name, text))) else {
+    let Some(name) = repo::find(&work.rules, &|file| tree.files(".").iter().any(|known| known == file) || tree.read(file).is_some())? else {
         return Ok(None);
     };
-    let expand = |glob: &str| schedule::discover::project_dirs(tree, glob);
-    repo::parse(&text, name, &work.rules, &work.pull.base.branch, &expand).map(Some)
+    let text = tree.read(&name).ok_or_else(|| {
+        crate::config::ConfigError(format!("`{name}` cannot be read: it is not text, or larger than 1 MiB"))
+    })?;
+    let expand = |glob: &str| schedule::directories_matching(tree, glob);
+    repo::parse(&text, &name, &work.rules, &work.pull.base.branch, &expand).map(Some)
 }
 
 /// What a command is to run on.
@@ -203,7 +196,7 @@ pub(super) fn options(ctx: &Context) -> Options {
 /// Constraints of `required_version`, and whether `init` may have to fetch providers, of one project directory.
 pub(super) async fn required_versions(root: &Path, dir: &str) -> Result<Vec<String>, Stop> {
     let (root, dir) = (root.to_owned(), dir.to_owned());
-    tokio::task::spawn_blocking(move || schedule::modules::required_versions(&DiskTree { root: root }, &dir))
+    tokio::task::spawn_blocking(move || schedule::required_versions(&DiskTree { root: root }, &dir))
         .await
         .map_err(|error| Stop::Other(anyhow!(error).context("reading required_version")))
 }

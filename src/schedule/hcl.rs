@@ -82,6 +82,42 @@ pub(super) fn cloud_workspace(tree: &dyn Tree, dir: &str) -> Option<String> {
     })
 }
 
+/// Sources and versions of a dependency lock file; absent when it does not parse.
+pub(super) fn locked_providers(text: &str) -> Option<Vec<(String, String)>> {
+    let body = hcl::parse(text).ok()?;
+    let found = blocks(&body, "provider").map(|block| {
+        let source = block.labels().first().map(|label| label.as_str().to_owned());
+        source.zip(self::text(block.body(), "version"))
+    });
+    found.collect()
+}
+
+/// Whether a directory's files name a provider, a resource of one, or a module from elsewhere. JSON, and what does not parse,
+/// counts as if it did.
+pub(super) fn needs_installing(tree: &dyn Tree, dir: &str) -> bool {
+    tree.files(dir).iter().any(|name| {
+        if name.ends_with(".tf.json") || name.ends_with(".tofu.json") {
+            return true;
+        }
+        if !name.ends_with(".tf") && !name.ends_with(".tofu") {
+            return false;
+        }
+        let body = tree.read(&join(dir, name)).and_then(|text| hcl::parse(&text).ok());
+        body.is_none_or(|body| body.blocks().any(installs))
+    })
+}
+
+fn installs(block: &Block) -> bool {
+    let kind = block.labels().first().map(|label| label.as_str()).unwrap_or_default();
+    match block.identifier() {
+        "provider" => true,
+        "resource" | "data" | "ephemeral" => !kind.starts_with("terraform_"),
+        "terraform" => blocks(block.body(), "required_providers").next().is_some(),
+        "module" => !text(block.body(), "source").is_some_and(|source| source.starts_with('.')),
+        _ => false,
+    }
+}
+
 fn blocks<'a>(body: &'a Body, identifier: &'a str) -> impl Iterator<Item = &'a Block> {
     body.blocks().filter(move |block| block.identifier() == identifier)
 }
