@@ -33,6 +33,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
 fn say(text: &str, well: bool) -> ExitCode {
     use std::io::Write;
     // Nobody may be listening; that changes nothing about the exit code.
-    let _ = if well { std::io::stdout().write_all(text.as_bytes()) } else { std::io::stderr().write_all(text.as_bytes()) };
+    let _ =
+        if well { std::io::stdout().write_all(text.as_bytes()) } else { std::io::stderr().write_all(text.as_bytes()) };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -20,9 +20,7 @@ use crate::domain::PullRequest;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
-use crate::domain::state::{
-    AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, ProjectStatus, Run,
-};
+use crate::domain::state::{AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, ProjectStatus, Run};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};

@@ -154,9 +154,10 @@ impl Invocation {
 
 /// An executable file of this name on a `PATH`; the first one.
 pub fn find_on_path(path: &str, program: &Path) -> Option<PathBuf> {
-    std::env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(program)).find(|file| {
-        std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    })
+    std::env::split_paths(path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(program))
+        .find(|file| std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0))
 }
 
 /// Close-on-exec here, so that no other child that is spawned meanwhile has it.
@@ -223,9 +224,9 @@ pub async fn run(
     sink: Option<LineSink<'_>>,
 ) -> anyhow::Result<Finished> {
     let mut command = invocation.command()?;
-    let mut child = command.spawn().with_context(|| {
-        format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display())
-    })?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display()))?;
     drop(command); // and with it our copy of the secret's descriptor
     let mut group = Group::new(child.id());
     if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), invocation.stdin.take()) {

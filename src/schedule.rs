@@ -55,6 +55,8 @@ pub struct Facts<'a> {
 /// Flags that matter here.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// First word of the commands that messages offer.
+    pub executable: String,
     /// `--autodiscover-mode`.
     pub autodiscover_mode: AutodiscoverMode,
     /// `--autoplan-file-list`.
@@ -107,7 +109,7 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusa
         projects.retain(|project| project.autoplan_enabled);
     }
     if command.name == CommandName::Import && projects.len() > 1 {
-        return Err(target::ambiguous(command, &projects, "import cannot run on multiple projects; name one"));
+        return Err(target::ambiguous(facts, command, &projects, "import cannot run on multiple projects; name one"));
     }
     Ok(schedule(projects, facts))
 }

@@ -93,7 +93,10 @@ impl Server {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
             None => GlobalConfig::without_file(),
         };
-        let github = settings.github.as_ref().ok_or_else(|| anyhow!("no VCS host is configured: set --gh-user and --gh-token"))?;
+        let github = settings
+            .github
+            .as_ref()
+            .ok_or_else(|| anyhow!("no VCS host is configured: set --gh-user and --gh-token"))?;
         let host: Arc<dyn Host> = Arc::new(github_host(github)?);
         let (ready, watching) = watch::channel(None);
         let address = listen(&settings, github, watching).await?;
@@ -136,10 +139,7 @@ async fn listen(
         TcpListener::bind(wanted).await.with_context(|| format!("cannot listen on {wanted} (--bind, --port)"))?;
     let address = listener.local_addr()?;
     let state = WebState {
-        secrets: Secrets {
-            github: github.webhook_secret.clone(),
-            github_hostname: github.hostname.clone(),
-        },
+        secrets: Secrets { github: github.webhook_secret.clone(), github_hostname: github.hostname.clone() },
         ready,
         access: Access { basic_auth: settings.web_basic_auth.clone(), open: settings.allow_unauthenticated_pages },
         url: settings.atlantis_url.clone(),

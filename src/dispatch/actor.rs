@@ -222,7 +222,8 @@ async fn work_off(inner: Arc<Inner>, pull: PullId) {
         let result = handling.await.map_err(anyhow::Error::from).and_then(|result| result);
         if let Err(error) = result {
             tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
-            let because = "Something broke inside the server; its log has the details. Say the command again.".to_owned();
+            let because =
+                "Something broke inside the server; its log has the details. Say the command again.".to_owned();
             let told = inner.answer_delivery(&pull, &delivery, None, Some(Message::Interrupted { because })).await;
             if let Err(error) = told {
                 tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
@@ -268,7 +269,9 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     if late || Timestamp::now().duration_since(item.received) > FRESH {
         match fetch_pull(inner, &pull.id).await {
             Ok(now) => pull = now,
-            Err(error) => tracing::warn!(pull = %pull.id, "autoplan goes by its event, the host does not answer: {error}"),
+            Err(error) => {
+                tracing::warn!(pull = %pull.id, "autoplan goes by its event, the host does not answer: {error}")
+            }
         }
     }
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
@@ -333,7 +336,9 @@ async fn comment_command(
         Ok(pull) => pull,
         Err(error) => {
             tracing::error!(pull = %id, error = %error, "the pull request could not be read");
-            let because = format!("The pull request could not be read from the host, so nothing was done: {error}. Say it again.");
+            let because = format!(
+                "The pull request could not be read from the host, so nothing was done: {error}. Say it again."
+            );
             let message = Message::Interrupted { because: inner.ctx.redactor.redact(&because) };
             return inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await;
         }

@@ -34,11 +34,8 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         }
     }
     let silent = projects.is_empty() && inner.ctx.settings.silence_no_projects;
-    let effects = if silent {
-        Vec::new()
-    } else {
-        inner.answer(&pull.id, Some(command), Message::Unlocked { projects })
-    };
+    let effects =
+        if silent { Vec::new() } else { inner.answer(&pull.id, Some(command), Message::Unlocked { projects }) };
     let (id, delivery, user) = (pull.id.clone(), item.delivery.clone(), command.user.clone());
     let dropped = inner.ctx.store.write(move |tx| {
         let dropped = drop_plans_and_locks(tx, &id)?;
@@ -124,7 +121,11 @@ async fn tell_cancelled(
     let mut stopped: Vec<String> = cancelled.waiting.iter().map(Item::title).collect();
     stopped.extend(cancelled.stopped.map(|name| format!("the running `{}`", name.spoken())));
     let left = cancelled.left.map(|name| {
-        format!("the running `{}` goes on; `{} cancel --apply` interrupts it", name.spoken(), inner.ctx.rendering.executable)
+        format!(
+            "the running `{}` goes on; `{} cancel --apply` interrupts it",
+            name.spoken(),
+            inner.ctx.rendering.executable
+        )
     });
     let effects = inner.answer(pull, Some(command), Message::Cancelled { stopped, left: left.into_iter().collect() });
     let dropped: Vec<String> = cancelled.waiting.into_iter().map(|item| item.delivery).collect();
@@ -156,7 +157,9 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }
         Ok(_) | Err(crate::vcs::HostError::NotFound { .. }) => {}
-        Err(error) => tracing::warn!(pull = %id, "the closing could not be confirmed, its signed event is believed: {error}"),
+        Err(error) => {
+            tracing::warn!(pull = %id, "the closing could not be confirmed, its signed event is believed: {error}")
+        }
     }
     let known = id.clone();
     let locks = inner.ctx.store.read(move |view| view.locks_of(&known)).await?;
@@ -208,8 +211,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Re
         if !tx.unlock_project(&gone.repo, &gone.project, pull)? {
             return Ok(None);
         }
-        let plans: Vec<PlanRecord> =
-            tx.plans(pull)?.into_iter().filter(|plan| plan.project == gone.project).collect();
+        let plans: Vec<PlanRecord> = tx.plans(pull)?.into_iter().filter(|plan| plan.project == gone.project).collect();
         tx.discard_plan(pull, &gone.project)?;
         if let Some(status) = tx.project_statuses(pull)?.into_iter().find(|status| status.project == gone.project) {
             tx.put_project_status(pull, &discarded(&gone.project, &status.head))?;

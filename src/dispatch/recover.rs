@@ -1,8 +1,8 @@
 //! At the start: what an earlier process left unfinished. A plan is run again; an apply that had begun is told as interrupted.
 
+use super::Inner;
 use super::actor::{Item, Task, enqueue};
 use super::aside::is_once_only;
-use super::Inner;
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -148,8 +148,7 @@ fn outcome_of(inner: &Inner, run: &Run, job: &Job) -> JobOutcome {
     if let Some(outcome) = &job.outcome {
         return outcome.clone();
     }
-    let project =
-        job.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
+    let project = job.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
     let tree = inner.ctx.checkouts.tree_path(&run.pull, &project.workspace).join(&project.dir);
     let errored = if tree.join("errored.tfstate").exists() {
         " Terraform left `errored.tfstate` in the project's directory on the server: push it by hand with `terraform state push` \
@@ -186,11 +185,7 @@ async fn interrupted_reply(
         _ => Command::new(run.command, run.trigger, &run.user),
     };
     let pull = run.pull.clone();
-    let (base, waiting) = inner
-        .ctx
-        .store
-        .read(move |view| Ok((view.pull(&pull)?, view.plans(&pull)?)))
-        .await?;
+    let (base, waiting) = inner.ctx.store.read(move |view| Ok((view.pull(&pull)?, view.plans(&pull)?))).await?;
     let remarks = if waiting.is_empty() {
         Vec::new()
     } else {

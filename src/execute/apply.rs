@@ -123,9 +123,8 @@ impl Candidates {
             .filter(|status| status.head == *head && status.state == ProjectState::PlanErrored)
             .map(|status| format!("`{}`", status.project.label()))
             .collect();
-        let fault = |because: String| {
-            Answer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() })
-        };
+        let fault =
+            |because: String| Answer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() });
         if !failed.is_empty() && !self.plans.is_empty() {
             return Some(fault(format!(
                 "Nothing was applied: the plan of {} failed. Mend it and plan again, or apply the others one by one",
@@ -169,7 +168,9 @@ impl Candidates {
             Some(ProjectStatus { state: ProjectState::Applied, .. }) => "Its plan is applied already.",
             Some(ProjectStatus { state: ProjectState::PlanErrored, .. }) => "Its plan failed.",
             Some(ProjectStatus { state: ProjectState::PlanDiscarded, .. }) => "Its plan was discarded.",
-            Some(ProjectStatus { state: ProjectState::ApplyErrored, .. }) => "Its plan was used by an apply that failed.",
+            Some(ProjectStatus { state: ProjectState::ApplyErrored, .. }) => {
+                "Its plan was used by an apply that failed."
+            }
             _ => "It has not been planned in this pull request.",
         };
         Failure::NoPlan { because: because.into() }
@@ -319,7 +320,8 @@ impl ApplyRun<'_> {
             return Err(Failure::StalePlan { because }.into());
         }
         if plan.config_digest != config.digest() {
-            let because = "the project's configuration (workflow, requirements or version) has changed since".to_owned();
+            let because =
+                "the project's configuration (workflow, requirements or version) has changed since".to_owned();
             return Err(Failure::StalePlan { because }.into());
         }
         Ok(())
@@ -352,11 +354,8 @@ impl ApplyRun<'_> {
     /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
     async fn consume<'b>(&'b self, config: &ProjectConfig, plan: &PlanRecord) -> Result<Job<'b>, Refused> {
         let locking = !self.ctx.settings.disable_repo_locking && config.repo_locks != LockMode::Disabled;
-        let lock = ProjectLock {
-            repo: self.work.pull.id.repo.clone(),
-            project: config.id.clone(),
-            holder: holder(self.work),
-        };
+        let lock =
+            ProjectLock { repo: self.work.pull.id.repo.clone(), project: config.id.clone(), holder: holder(self.work) };
         let plan_id = plan.id.clone();
         let begun = Job::begin(self.ctx, self.work, config, move |tx, job| {
             if let Some(lock) = tx.apply_lock()? {

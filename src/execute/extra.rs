@@ -43,8 +43,7 @@ async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Ans
         .store
         .read(move |view| Ok(view.project_statuses(&pull)?.into_iter().map(|status| status.project).collect()))
         .await?;
-    let wanted =
-        if work.command.name == CommandName::Version { Wanted::Planned(&planned) } else { Wanted::Plan };
+    let wanted = if work.command.name == CommandName::Version { Wanted::Planned(&planned) } else { Wanted::Plan };
     let schedule = prepare::schedule(ctx, work, prepared, wanted).await?.schedule;
     let configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
     if configs.is_empty() {
@@ -86,8 +85,7 @@ async fn project(
             return Ok(job::refused(work, config, Outcome::Failed(Failure::Requirements(checks))));
         }
     }
-    let lock =
-        ProjectLock { repo: work.pull.id.repo.clone(), project: config.id.clone(), holder: holder(work) };
+    let lock = ProjectLock { repo: work.pull.id.repo.clone(), project: config.id.clone(), holder: holder(work) };
     let _permit = ctx.admission.acquire().await.context("admission is closed")?;
     let begun = Job::begin(ctx, work, config, move |tx, _| {
         if locking && let LockAttempt::HeldBy(holder) = tx.lock_project(&lock)? {

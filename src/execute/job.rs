@@ -117,7 +117,11 @@ impl<'a> Job<'a> {
             _ => "Done.".to_owned(),
         };
         self.log.line(&last);
-        let project = self.record.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
+        let project = self.record.project.clone().unwrap_or(ProjectId {
+            dir: ".".into(),
+            workspace: "default".into(),
+            name: None,
+        });
         JobOutcome {
             command: self.work.command.name,
             project,
@@ -232,7 +236,9 @@ fn one_line(failure: &Failure) -> String {
             format!("not {}", unmet.join(", not "))
         }
         Failure::Dependency { missing } => format!("waits for {}", missing.join(", ")),
-        Failure::StalePlan { because } | Failure::NoPlan { because } | Failure::Unplanned { because } => because.clone(),
+        Failure::StalePlan { because } | Failure::NoPlan { because } | Failure::Unplanned { because } => {
+            because.clone()
+        }
         Failure::Cancelled { by } => format!("cancelled by {by}"),
         Failure::EarlierGroupFailed => "an earlier group failed".into(),
         Failure::Refused { because, .. } => because.clone(),
@@ -274,8 +280,7 @@ pub(super) async fn resolve_tool(
         Some(_) => Vec::new(),
         None => super::prepare::required_versions(&tree.root, &config.id.dir).await.unwrap_or_default(),
     };
-    let wanted =
-        Wanted { version: config.terraform_version.clone(), distribution: config.distribution, required };
+    let wanted = Wanted { version: config.terraform_version.clone(), distribution: config.distribution, required };
     ctx.installer.resolve(&wanted).await.map_err(|error| {
         let message = ctx.redactor.redact(&format!("{error:#}"));
         Outcome::Errored(Fault { reason: Reason::Init, message, output: String::new() })

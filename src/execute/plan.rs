@@ -116,8 +116,7 @@ fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
     let settings = &ctx.settings;
     let autoplan = work.command.trigger == Trigger::Autoplan;
     let quiet = settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans);
-    let statuses =
-        if quiet { StatusUpdate::Nothing } else { StatusUpdate::These(ctx.statuses.nothing_to_do()) };
+    let statuses = if quiet { StatusUpdate::Nothing } else { StatusUpdate::These(ctx.statuses.nothing_to_do()) };
     let mut answer = Answer::message(Message::NoProjects {
         because: "No project of this repository is touched by this pull request.".into(),
     });
@@ -130,11 +129,7 @@ fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
 
 /// One commit: earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
 /// A plan of everything starts over; a targeted one leaves other projects alone, unless the head has moved.
-async fn take_locks(
-    ctx: &Context,
-    work: &Work,
-    schedule: &Schedule,
-) -> Result<Vec<(ProjectId, LockAttempt)>> {
+async fn take_locks(ctx: &Context, work: &Work, schedule: &Schedule) -> Result<Vec<(ProjectId, LockAttempt)>> {
     let pull = work.pull.id.clone();
     let head = work.pull.head.commit.clone();
     let everything = work.command.target.is_all();
@@ -162,7 +157,11 @@ async fn take_locks(
                 dropped.extend(tx.plans(&pull)?.into_iter().filter(|plan| plan.project == project));
                 tx.discard_plan(&pull, &project)?;
                 let attempt = if locking && mode == LockMode::OnPlan {
-                    tx.lock_project(&ProjectLock { repo: pull.repo.clone(), project: project.clone(), holder: holder.clone() })?
+                    tx.lock_project(&ProjectLock {
+                        repo: pull.repo.clone(),
+                        project: project.clone(),
+                        holder: holder.clone(),
+                    })?
                 } else {
                     LockAttempt::Acquired { new: false }
                 };
@@ -215,10 +214,13 @@ impl PlanRun<'_> {
                 }
                 continue;
             }
-            let jobs: Vec<_> = group.iter().map(|config| {
-                let attempt = attempts.iter().find(|(id, _)| *id == config.id).map(|(_, attempt)| attempt.clone());
-                self.project(config, attempt.unwrap_or(LockAttempt::Acquired { new: false }))
-            }).collect();
+            let jobs: Vec<_> = group
+                .iter()
+                .map(|config| {
+                    let attempt = attempts.iter().find(|(id, _)| *id == config.id).map(|(_, attempt)| attempt.clone());
+                    self.project(config, attempt.unwrap_or(LockAttempt::Acquired { new: false }))
+                })
+                .collect();
             let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(at_once).collect().await;
             for result in results {
                 outcomes.push(result?);
@@ -272,8 +274,7 @@ impl PlanRun<'_> {
         job::record_refusal(self.ctx, self.work, outcome, move |tx| {
             tx.unlock_project(&pull.repo, &project, &pull)?;
             let state = ProjectState::PlanErrored;
-            let status =
-                ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
+            let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
             tx.put_project_status(&pull, &status)
         })
         .await
@@ -304,8 +305,7 @@ impl PlanRun<'_> {
             Err(fault) => return Ok(Err(Outcome::Errored(fault))),
         };
         let wanted = &config.plan_requirements;
-        let (checks, remarks) =
-            requirements::check(ctx, work, config, wanted, self.facts, self.prepared, None).await?;
+        let (checks, remarks) = requirements::check(ctx, work, config, wanted, self.facts, self.prepared, None).await?;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         if checks.iter().any(|check| !check.met) {
             return Ok(Err(Outcome::Failed(Failure::Requirements(checks))));

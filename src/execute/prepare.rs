@@ -109,7 +109,10 @@ fn parent(file: &str) -> &str {
 }
 
 fn read_config(work: &Work, tree: &DiskTree) -> Result<Option<RepoConfig>, crate::config::ConfigError> {
-    let Some(name) = repo::find(&work.rules, &|file| tree.files(".").iter().any(|known| known == file) || tree.read(file).is_some())? else {
+    let Some(name) = repo::find(&work.rules, &|file| {
+        tree.files(".").iter().any(|known| known == file) || tree.read(file).is_some()
+    })?
+    else {
         return Ok(None);
     };
     let text = tree.read(&name).ok_or_else(|| {
@@ -182,6 +185,7 @@ pub(super) async fn schedule(
 pub(super) fn options(ctx: &Context) -> Options {
     let settings = &ctx.settings;
     Options {
+        executable: ctx.rendering.executable.clone(),
         autodiscover_mode: settings.autodiscover_mode,
         autoplan_file_list: settings.autoplan_file_list.clone(),
         autoplan_modules_from: settings.autoplan_modules_from_projects.clone(),

@@ -102,10 +102,8 @@ impl Stage<'_> {
         if !matches!(self.command, CommandName::Plan | CommandName::Apply) {
             return;
         }
-        let (approved, mergeable) = tokio::join!(
-            self.facts.approved(self.ctx, self.work),
-            self.facts.mergeable(self.ctx, self.work)
-        );
+        let (approved, mergeable) =
+            tokio::join!(self.facts.approved(self.ctx, self.work), self.facts.mergeable(self.ctx, self.work));
         let approved = approved.is_ok_and(|approval| approval.met);
         let mergeable = mergeable.is_ok_and(|found| found.mergeable);
         environment::set(&mut self.env, "ATLANTIS_PR_APPROVED", approved.to_string());

@@ -137,7 +137,8 @@ impl Stage<'_> {
         let finished = self.call_logged("terraform show", &tool, args, false).await?;
         let target = PathBuf::from(environment::get(&self.env, "SHOWFILE").unwrap_or_default());
         let written = tokio::fs::write(&target, finished.stdout).await;
-        written.map_err(|error| self.fault(self.reason(), &format!("terraform show: cannot write SHOWFILE: {error}"), ""))
+        written
+            .map_err(|error| self.fault(self.reason(), &format!("terraform show: cannot write SHOWFILE: {error}"), ""))
     }
 
     /// `import` or `state rm` with the comment's arguments.
@@ -219,7 +220,8 @@ fn parse_pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut pairs = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
-        let (name, tail) = rest.split_once('=').ok_or_else(|| format!("`{rest}` has no `=`: print NAME=value,NAME2=value2"))?;
+        let (name, tail) =
+            rest.split_once('=').ok_or_else(|| format!("`{rest}` has no `=`: print NAME=value,NAME2=value2"))?;
         let name = name.trim();
         if name.is_empty() || name.contains([',', ' ', '"', '\'']) {
             return Err(format!("`{name}` is not a variable's name"));

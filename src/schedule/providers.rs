@@ -28,7 +28,10 @@ mod tests {
     #[test]
     fn only_what_is_built_into_terraform_needs_no_cache() {
         for (text, installs) in [
-            ("resource \"terraform_data\" \"a\" {}\ndata \"terraform_remote_state\" \"s\" {\n  backend = \"local\"\n}", false),
+            (
+                "resource \"terraform_data\" \"a\" {}\ndata \"terraform_remote_state\" \"s\" {\n  backend = \"local\"\n}",
+                false,
+            ),
             ("output \"x\" {\n  value = 1\n}", false),
             ("resource \"null_resource\" \"a\" {}", true),
             ("data \"google_project\" \"a\" {}", true),
@@ -56,7 +59,8 @@ mod tests {
     fn locked_providers_are_looked_for_in_the_cache() {
         let cache = tempfile::tempdir().unwrap();
         let lock = "provider \"registry.terraform.io/hashicorp/null\" {\n  version = \"3.2.4\"\n}\n";
-        let tree = MemoryTree::new([("p/main.tf", "resource \"null_resource\" \"a\" {}"), ("p/.terraform.lock.hcl", lock)]);
+        let tree =
+            MemoryTree::new([("p/main.tf", "resource \"null_resource\" \"a\" {}"), ("p/.terraform.lock.hcl", lock)]);
         assert!(init_may_install(&tree, "p", cache.path()));
         std::fs::create_dir_all(cache.path().join("registry.terraform.io/hashicorp/null/3.2.4")).unwrap();
         assert!(!init_may_install(&tree, "p", cache.path()));

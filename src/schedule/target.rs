@@ -8,8 +8,6 @@ use crate::domain::ProjectId;
 use crate::domain::command::{Command, CommandName, Target};
 use regex::{Regex, RegexBuilder};
 
-/// How messages address us.
-const EXECUTABLE: &str = "atlantis";
 /// Most projects, workspaces or files that a message lists.
 const MAX_LISTED: usize = 20;
 /// Largest compiled `-p` regex, in bytes.
@@ -31,7 +29,7 @@ pub(super) fn resolve(command: &Command, facts: &Facts<'_>) -> Result<Vec<Projec
         return refuse(format!(
             "the directory `{}`{of} does not exist in this pull request; see what there is with {}",
             id.dir,
-            plan_all()
+            plan_all(facts)
         ));
     }
     if facts.options.restrict_file_list && command.name == CommandName::Plan {
@@ -65,6 +63,7 @@ pub(super) fn among<'a>(
         if glob.is_none() && chosen.len() > 1 {
             let ids = chosen.into_iter().cloned().collect::<Vec<_>>();
             return Err(several(
+                facts,
                 command,
                 &ids,
                 &format!("`{dir}` (workspace `{workspace}`) has more than one project; name one"),
@@ -76,13 +75,13 @@ pub(super) fn among<'a>(
 }
 
 /// Refuses a command that needs one project, with the commands to choose from.
-pub(super) fn ambiguous(command: &Command, projects: &[ProjectConfig], why: &str) -> Refusal {
+pub(super) fn ambiguous(facts: &Facts<'_>, command: &Command, projects: &[ProjectConfig], why: &str) -> Refusal {
     let ids: Vec<ProjectId> = projects.iter().map(|project| project.id.clone()).collect();
-    several(command, &ids, why)
+    several(facts, command, &ids, why)
 }
 
-fn several(command: &Command, ids: &[ProjectId], why: &str) -> Refusal {
-    let commands = list(ids.iter().map(|id| spoken(command, &flags(id))));
+fn several(facts: &Facts<'_>, command: &Command, ids: &[ProjectId], why: &str) -> Refusal {
+    let commands = list(ids.iter().map(|id| spoken(facts, command, &flags(id))));
     Refusal::Target(format!("{why}: {commands}"))
 }
 
@@ -96,9 +95,9 @@ fn flags(id: &ProjectId) -> String {
 }
 
 /// The command as people type it again, with other flags but with its own arguments.
-fn spoken(command: &Command, flags: &str) -> String {
+fn spoken(facts: &Facts<'_>, command: &Command, flags: &str) -> String {
     let quoted = |words: &[String]| shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
-    let mut text = format!("{EXECUTABLE} {}{flags}", command.name.spoken());
+    let mut text = format!("{} {}{flags}", facts.options.executable, command.name.spoken());
     for (before, words) in [(" ", &command.positional), (" -- ", &command.extra_args)] {
         if !words.is_empty() {
             text.push_str(before);
@@ -110,8 +109,8 @@ fn spoken(command: &Command, flags: &str) -> String {
 }
 
 /// What plans everything.
-fn plan_all() -> String {
-    format!("`{EXECUTABLE} plan`")
+fn plan_all(facts: &Facts<'_>) -> String {
+    format!("`{} plan`", facts.options.executable)
 }
 
 fn list(items: impl Iterator<Item = String>) -> String {
@@ -172,7 +171,7 @@ fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     let Some(config) = facts.repo_config else {
         return refuse(format!(
             "cannot choose the project `{text}` by name: no `atlantis.yaml` here configures projects; choose its directory: {}",
-            spoken(command, " -d DIR")
+            spoken(facts, command, " -d DIR")
         ));
     };
     let names = Names::new(text, facts)?;
@@ -189,13 +188,13 @@ fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
     let Some(first) = known.peek().cloned() else {
         return refuse(format!(
             "no project with name `{text}`: none that is configured for this base branch has a name; choose a directory: {}",
-            spoken(command, " -d DIR")
+            spoken(facts, command, " -d DIR")
         ));
     };
     let names = list(known.map(|name| format!("`{name}`")));
     refuse(format!(
         "no project with name `{text}`; there are: {names}; for example {}",
-        spoken(command, &format!(" -p {first}"))
+        spoken(facts, command, &format!(" -p {first}"))
     ))
 }
 
@@ -223,7 +222,7 @@ fn by_glob(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<Proje
         true => refuse(format!(
             "`-d {text}` matches no configured project in workspace `{workspace}`; a glob chooses among the projects of \
              `atlantis.yaml`; for one directory: {}",
-            spoken(command, " -d DIR")
+            spoken(facts, command, " -d DIR")
         )),
     }
 }
@@ -254,12 +253,12 @@ fn by_dir(dir: &str, command: &Command, facts: &Facts<'_>) -> Result<ProjectConf
         (Some(one), None) => Ok(one.clone()),
         (None, _) => {
             let why = format!("`{dir}` is not configured for the workspace `{workspace}`; there are");
-            Err(several(command, &ids, &why))
+            Err(several(facts, command, &ids, &why))
         }
         (Some(_), Some(_)) => {
             let same: Vec<ProjectId> = ids.into_iter().filter(|id| id.workspace == workspace).collect();
             let why = format!("`{dir}` (workspace `{workspace}`) has more than one project; name one");
-            Err(several(command, &same, &why))
+            Err(several(facts, command, &same, &why))
         }
     }
 }
@@ -282,7 +281,7 @@ fn unlisted(
     if !facts.tree.is_dir(dir) {
         return refuse(format!(
             "the directory `{dir}` does not exist in this pull request; give one that does: {}",
-            spoken(command, " -d DIR")
+            spoken(facts, command, " -d DIR")
         ));
     }
     discover::unlisted(facts, dir, workspace)
@@ -298,7 +297,7 @@ fn check_file_list(projects: &[ProjectConfig], target: &Target, facts: &Facts<'_
                 "`{}` has no changed file in this pull request, and this server plans only directories that have \
                  (--restrict-file-list); plan what changed: {}",
                 project.id.dir,
-                plan_all()
+                plan_all(facts)
             )),
         };
     }
@@ -312,6 +311,6 @@ fn check_file_list(projects: &[ProjectConfig], target: &Target, facts: &Facts<'_
     refuse(format!(
         "this pull request changes files outside of the chosen project, which this server refuses (--restrict-file-list): \
          {files}; plan everything: {}",
-        plan_all()
+        plan_all(facts)
     ))
 }

@@ -19,6 +19,7 @@ struct Scene {
 
 fn scene(tree: MemoryTree, modified: &[&str]) -> Scene {
     let options = Options {
+        executable: "atlantis".into(),
         autodiscover_mode: AutodiscoverMode::Auto,
         autoplan_file_list: ["**/*.tf", "**/*.tf.json", "**/*.tfvars", "**/.terraform.lock.hcl"]
             .map(str::to_owned)

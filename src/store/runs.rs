@@ -40,9 +40,9 @@ impl View<'_> {
             "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq",
             params![pull.to_string(), micros(since)],
         )?;
-        Ok(runs.iter().any(|run| {
-            run.command == CommandName::Plan && run.everything && run.answered && run.head == head
-        }))
+        Ok(runs
+            .iter()
+            .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == head))
     }
 
     /// Jobs, the newest first.

@@ -20,9 +20,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("reply", &["domain", "store", "vcs", "comment"]),
     (
         "execute",
-        &[
-            "domain", "config", "schedule", "terraform", "checkout", "process", "store", "vcs", "reply", "settings",
-        ],
+        &["domain", "config", "schedule", "terraform", "checkout", "process", "store", "vcs", "reply", "settings"],
     ),
     ("dispatch", &["domain", "comment", "webhook", "config", "execute", "store", "vcs", "reply", "settings"]),
     ("web", &["domain", "webhook", "store", "dispatch"]),
@@ -76,8 +74,7 @@ fn modules_import_only_what_the_table_allows() {
         let allowed = table.get(module.as_str()).unwrap_or_else(|| panic!("{module} is not in the table"));
         for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
             for (at, _) in line.match_indices("crate::") {
-                let name: String =
-                    line[at + 7..].chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+                let name: String = line[at + 7..].chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
                 if name != module && !name.is_empty() && !allowed.contains(name.as_str()) {
                     wrong.push(format!("{path}: {module} must not name {name}: {}", line.trim()));
                 }
@@ -95,7 +92,9 @@ fn only_process_spawns_and_only_settings_read_the_environment() {
         if !exempt(MAY_SPAWN) && (code.contains("process::Command") || code.contains("Command::new(\"")) {
             wrong.push(format!("{path} starts children"));
         }
-        if !exempt(MAY_READ_ENVIRONMENT) && ["env::var", "env::vars", "env::args"].iter().any(|call| code.contains(call)) {
+        if !exempt(MAY_READ_ENVIRONMENT)
+            && ["env::var", "env::vars", "env::args"].iter().any(|call| code.contains(call))
+        {
             wrong.push(format!("{path} reads the environment"));
         }
     }
