@@ -1,9 +1,16 @@
 //! Commit statuses: names and wording (atlantis.md §7.10). Pure.
 
+use super::wording;
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
-use crate::domain::outcome::JobOutcome;
-use crate::domain::state::{CommitStatus, ProjectStatus};
+use crate::domain::outcome::{Failure, JobOutcome, Outcome};
+use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
+use sha2::{Digest as _, Sha256};
+
+/// Longest name of a status, in characters (Atlantis' rule, below every host's).
+const MAX_CONTEXT: usize = 255;
+/// Longest description, in characters: GitHub refuses longer ones.
+const MAX_DESCRIPTION: usize = 140;
 
 /// Makes statuses with our prefix and links.
 #[derive(Debug, Clone)]
@@ -16,50 +23,319 @@ pub struct Statuses {
 
 impl Statuses {
     /// `atlantis/plan` pending: "Plan in progress...".
-    pub fn pending(&self, _command: CommandName) -> CommitStatus {
-        todo!()
+    pub fn pending(&self, command: CommandName) -> CommitStatus {
+        self.make(command.as_str(), StatusState::Pending, &in_progress(command), None)
     }
 
     /// `atlantis/plan: label` pending, linked to its job.
-    pub fn project_pending(&self, _command: CommandName, _project: &ProjectId, _job: &str) -> CommitStatus {
-        todo!()
+    pub fn project_pending(&self, command: CommandName, project: &ProjectId, job: &str) -> CommitStatus {
+        let name = format!("{}: {}", command.as_str(), project.label());
+        self.make(&name, StatusState::Pending, &in_progress(command), Some(job))
     }
 
     /// `atlantis/plan: label` with the outcome's one line, linked to its job.
-    pub fn project(&self, _outcome: &JobOutcome) -> CommitStatus {
-        todo!()
+    pub fn project(&self, outcome: &JobOutcome) -> CommitStatus {
+        let name = format!("{}: {}", outcome.command.as_str(), outcome.project.label());
+        let state = if outcome.outcome.is_success() { StatusState::Success } else { StatusState::Failure };
+        self.make(&name, state, &one_line(outcome), outcome.job.as_deref())
     }
 
     /// `atlantis/plan` failed as a whole, with a word on why.
-    pub fn failed(&self, _command: CommandName, _because: &str) -> CommitStatus {
-        todo!()
+    pub fn failed(&self, command: CommandName, because: &str) -> CommitStatus {
+        let title = title(command);
+        let text = if because.is_empty() { format!("{title} failed") } else { format!("{title} failed: {because}") };
+        self.make(command.as_str(), StatusState::Failure, &text, None)
     }
 
     /// `atlantis/plan` after a plan: counts over all projects of the pull request; failure if any plan failed.
-    pub fn plan(&self, _statuses: &[ProjectStatus]) -> CommitStatus {
-        todo!()
+    pub fn plan(&self, statuses: &[ProjectStatus]) -> CommitStatus {
+        let count = |state| statuses.iter().filter(|status| status.state == state).count();
+        let failed = count(ProjectState::PlanErrored);
+        let state = if failed > 0 { StatusState::Failure } else { StatusState::Success };
+        let same = count(ProjectState::PlannedNoChanges);
+        let discarded = count(ProjectState::PlanDiscarded);
+        let changed = statuses.len() - failed - same - discarded;
+        let text = match statuses {
+            [] => "0/0 projects planned".to_owned(),
+            [
+                ProjectStatus {
+                    state: ProjectState::Planned | ProjectState::PlannedNoChanges, summary: Some(s), ..
+                },
+            ] if wording::has_totals(s) => wording::plan_counts(s),
+            [one] => title_case(one.state.title()),
+            _ => list(&[
+                (changed, "with changes"),
+                (same, if changed > 0 { "without" } else { "without changes" }),
+                (failed, "failed"),
+                (discarded, "discarded"),
+            ]),
+        };
+        self.make("plan", state, &text, self.only_job(statuses))
     }
 
     /// `atlantis/apply` after a plan or an apply: failure if an apply failed; success when all are applied or have no changes;
     /// else pending, `1/2 applied`. Absent after a plan where nothing was applied and something waits (as in Atlantis).
-    pub fn apply(&self, _statuses: &[ProjectStatus], _after_apply: bool) -> Option<CommitStatus> {
-        todo!()
+    pub fn apply(&self, statuses: &[ProjectStatus], after_apply: bool) -> Option<CommitStatus> {
+        let count = |state| statuses.iter().filter(|status| status.state == state).count();
+        let all = statuses.len();
+        let (failed, applied, same) =
+            (count(ProjectState::ApplyErrored), count(ProjectState::Applied), count(ProjectState::PlannedNoChanges));
+        let up_to_date = if same > 0 { format!(", {same} up to date") } else { String::new() };
+        if failed > 0 {
+            let text = format!("{failed} failed, {applied}/{all} applied{up_to_date}");
+            return Some(self.make("apply", StatusState::Failure, &text, self.only_job(statuses)));
+        }
+        if applied + same == all {
+            let text = if applied == 0 && same > 0 {
+                format!("{same}/{all} up to date")
+            } else {
+                format!("{applied}/{all} applied{up_to_date}")
+            };
+            return Some(self.make("apply", StatusState::Success, &text, self.only_job(statuses)));
+        }
+        let text = format!("{applied}/{all} applied{up_to_date}");
+        (after_apply || applied > 0).then(|| self.make("apply", StatusState::Pending, &text, None))
     }
 
     /// 0/0 success of plan, policy_check and apply, for an autoplan without projects.
     pub fn nothing_to_do(&self) -> Vec<CommitStatus> {
-        todo!()
+        let texts =
+            [("plan", "0/0 projects planned"), ("policy_check", "0/0 projects checked"), ("apply", "0/0 applied")];
+        texts.into_iter().map(|(name, text)| self.make(name, StatusState::Success, text, None)).collect()
     }
 
     /// `atlantis/pre_workflow_hook: description` and its post twin.
-    pub fn hook(
-        &self,
-        _pre: bool,
-        _description: &str,
-        _state: crate::domain::state::StatusState,
-        _text: &str,
-        _job: &str,
-    ) -> CommitStatus {
-        todo!()
+    pub fn hook(&self, pre: bool, description: &str, state: StatusState, text: &str, job: &str) -> CommitStatus {
+        let kind = if pre { "pre" } else { "post" };
+        self.make(&format!("{kind}_workflow_hook: {description}"), state, text, Some(job))
+    }
+
+    fn make(&self, name: &str, state: StatusState, text: &str, job: Option<&str>) -> CommitStatus {
+        let url = match job {
+            Some(id) if !id.is_empty() => format!("{}/jobs/{id}", self.url),
+            _ => self.url.clone(),
+        };
+        CommitStatus {
+            context: context(&format!("{}/{}", self.prefix, line(name))),
+            state,
+            description: shortened(&line(text), MAX_DESCRIPTION),
+            url,
+        }
+    }
+
+    /// The job to link where there is just one project.
+    fn only_job<'a>(&self, statuses: &'a [ProjectStatus]) -> Option<&'a str> {
+        match statuses {
+            [one] => one.job.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// The outcome of a job in one line.
+pub fn one_line(outcome: &JobOutcome) -> String {
+    match &outcome.outcome {
+        Outcome::Planned(planned) if wording::has_totals(&planned.summary) => wording::plan_counts(&planned.summary),
+        Outcome::Planned(_) => "Planned".to_owned(),
+        Outcome::Applied(a) => format!("{} added, {} changed, {} destroyed", a.added, a.changed, a.destroyed),
+        Outcome::Ran { .. } => "Done".to_owned(),
+        Outcome::Failed(failure) => title_case(&refusal(failure)),
+        Outcome::Errored(fault) => match wording::reason(fault.reason) {
+            word if word == outcome.command.spoken() => title_case(&fault.message),
+            word => format!("{}: {}", title_case(word), fault.message),
+        },
+    }
+}
+
+fn refusal(failure: &Failure) -> String {
+    match failure {
+        Failure::Locked(holder) => format!("locked by #{}", holder.pull.number),
+        Failure::Requirements(checks) => {
+            checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect::<Vec<_>>().join(", ")
+        }
+        Failure::Dependency { missing } => format!("waits for {}", missing.join(", ")),
+        Failure::EarlierGroupFailed => "an earlier group failed".to_owned(),
+        Failure::Unplanned { .. } => "not planned".to_owned(),
+        Failure::Cancelled { .. } => "cancelled".to_owned(),
+        Failure::Refused { because, .. } => because.clone(),
+        other => wording::reason(other.reason()).to_owned(),
+    }
+}
+
+fn in_progress(command: CommandName) -> String {
+    format!("{} in progress...", title(command))
+}
+
+/// The command's name at the start of a sentence.
+fn title(command: CommandName) -> String {
+    title_case(&command.as_str().replace('_', " "))
+}
+
+fn title_case(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// `2 with changes, 1 failed`, without what there is none of.
+fn list(counts: &[(usize, &str)]) -> String {
+    counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+/// One line without control characters.
+fn line(text: &str) -> String {
+    super::render::markdown::clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    super::render::markdown::shorten(text, most)
+}
+
+/// A status name of at most [`MAX_CONTEXT`] characters; a cut one ends with a hash of the whole, so that it stays itself.
+fn context(name: &str) -> String {
+    if name.chars().count() <= MAX_CONTEXT {
+        return name.to_owned();
+    }
+    let hash = hex::encode(Sha256::digest(name.as_bytes()));
+    let kept: String = name.chars().take(MAX_CONTEXT - 13).collect();
+    format!("{kept}-{}", &hash[..12])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::outcome::{Applied, Fault, PlanSummary, Planned, Reason, RequirementCheck};
+    use ProjectState::{
+        Applied as Done, ApplyErrored, PlanDiscarded, PlanErrored, Planned as Waiting, PlannedNoChanges,
+    };
+
+    fn statuses() -> Statuses {
+        Statuses { prefix: "atlantis".to_owned(), url: "https://t".to_owned() }
+    }
+
+    fn project(dir: &str) -> ProjectId {
+        ProjectId { dir: dir.to_owned(), workspace: "default".to_owned(), name: None }
+    }
+
+    fn states(states: &[ProjectState]) -> Vec<ProjectStatus> {
+        let status = |state: &ProjectState| ProjectStatus {
+            project: project("."),
+            state: *state,
+            head: String::new(),
+            summary: Some(PlanSummary { add: 1, no_changes: *state == PlannedNoChanges, ..PlanSummary::default() }),
+            job: Some("j1".to_owned()),
+            updated: jiff::Timestamp::UNIX_EPOCH,
+        };
+        states.iter().map(status).collect()
+    }
+
+    fn said(status: &CommitStatus) -> String {
+        format!("{} {:?} {} {}", status.context, status.state, status.description, status.url)
+    }
+
+    #[test]
+    fn plans_are_counted() {
+        for (of, want) in [
+            (&[][..], "atlantis/plan Success 0/0 projects planned https://t"),
+            (&[Waiting], "atlantis/plan Success 1 to add, 0 to change, 0 to destroy https://t/jobs/j1"),
+            (&[PlannedNoChanges], "atlantis/plan Success No changes https://t/jobs/j1"),
+            (&[PlanErrored], "atlantis/plan Failure Plan failed https://t/jobs/j1"),
+            (
+                &[Waiting, Waiting, PlannedNoChanges, PlanErrored],
+                "atlantis/plan Failure 2 with changes, 1 without, 1 failed https://t",
+            ),
+            (&[PlannedNoChanges, PlannedNoChanges], "atlantis/plan Success 2 without changes https://t"),
+        ] {
+            assert_eq!(said(&statuses().plan(&states(of))), want);
+        }
+    }
+
+    #[test]
+    fn applies_are_pending_only_while_planned_projects_wait() {
+        for (of, after_apply, want) in [
+            (&[Waiting, Waiting][..], false, None),
+            (&[Waiting, Done], false, Some("Pending 1/2 applied")),
+            (&[Waiting, Done, PlannedNoChanges], true, Some("Pending 1/3 applied, 1 up to date")),
+            (&[Done, Done], true, Some("Success 2/2 applied")),
+            (&[Done, PlannedNoChanges], true, Some("Success 1/2 applied, 1 up to date")),
+            (&[PlannedNoChanges], false, Some("Success 1/1 up to date")),
+            (&[ApplyErrored, Done], true, Some("Failure 1 failed, 1/2 applied")),
+            (&[ApplyErrored], false, Some("Failure 1 failed, 0/1 applied")),
+            (&[PlanDiscarded], false, None),
+            (&[], false, Some("Success 0/0 applied")),
+        ] {
+            let status = statuses().apply(&states(of), after_apply);
+            let got = status.map(|status| format!("{:?} {}", status.state, status.description));
+            assert_eq!(got.as_deref(), want, "{of:?} {after_apply}");
+        }
+    }
+
+    #[test]
+    fn projects_tell_their_outcome_in_one_line() {
+        let job = |command, outcome| JobOutcome {
+            command,
+            project: project("infra"),
+            job: Some("j2".to_owned()),
+            millis: 0,
+            tool: None,
+            silenced: false,
+            outcome,
+        };
+        let summary = PlanSummary { add: 1, ..PlanSummary::default() };
+        let fault =
+            |reason| Fault { reason, message: "terraform init: exit status 1".to_owned(), output: String::new() };
+        let check = RequirementCheck { name: "approved".to_owned(), met: false, detail: String::new() };
+        for (job, want) in [
+            (
+                job(CommandName::Plan, Outcome::Planned(Planned { summary, ..Planned::default() })),
+                "atlantis/plan: infra/default Success 1 to add, 0 to change, 0 to destroy https://t/jobs/j2",
+            ),
+            (
+                job(CommandName::Apply, Outcome::Applied(Applied { added: 1, ..Applied::default() })),
+                "atlantis/apply: infra/default Success 1 added, 0 changed, 0 destroyed https://t/jobs/j2",
+            ),
+            (
+                job(CommandName::Plan, Outcome::Errored(fault(Reason::Init))),
+                "atlantis/plan: infra/default Failure Init: terraform init: exit status 1 https://t/jobs/j2",
+            ),
+            (
+                job(CommandName::Apply, Outcome::Failed(Failure::Requirements(vec![check]))),
+                "atlantis/apply: infra/default Failure Not approved https://t/jobs/j2",
+            ),
+        ] {
+            assert_eq!(said(&statuses().project(&job)), want);
+        }
+    }
+
+    #[test]
+    fn other_statuses() {
+        let s = statuses();
+        assert_eq!(
+            said(&s.pending(CommandName::PolicyCheck)),
+            "atlantis/policy_check Pending Policy check in progress... https://t"
+        );
+        assert_eq!(
+            said(&s.project_pending(CommandName::Plan, &project("."), "j")),
+            "atlantis/plan: ./default Pending Plan in progress... https://t/jobs/j"
+        );
+        assert_eq!(
+            said(&s.failed(CommandName::Apply, "not\nplanned")),
+            "atlantis/apply Failure Apply failed: not planned https://t"
+        );
+        assert_eq!(
+            said(&s.hook(true, "Make it", StatusState::Success, "2 projects", "j")),
+            "atlantis/pre_workflow_hook: Make it Success 2 projects https://t/jobs/j"
+        );
+        let names: Vec<_> = s.nothing_to_do().into_iter().map(|status| status.context).collect();
+        assert_eq!(names, ["atlantis/plan", "atlantis/policy_check", "atlantis/apply"]);
+    }
+
+    #[test]
+    fn long_names_and_texts_are_cut_so_that_they_stay_different() {
+        let s = statuses();
+        let long =
+            |end: &str| s.project_pending(CommandName::Plan, &project(&format!("{}{end}", "é".repeat(300))), "j");
+        assert_eq!(long("a").context.chars().count(), 255);
+        assert_ne!(long("a").context, long("b").context);
+        assert_eq!(s.failed(CommandName::Plan, &"x".repeat(500)).description.chars().count(), 140);
     }
 }
