@@ -20,7 +20,7 @@ use crate::domain::PullRequest;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
-use crate::domain::state::{AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, ProjectStatus, Run};
+use crate::domain::state::{AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, Run};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
@@ -336,9 +336,4 @@ fn job_state(outcome: &JobOutcome) -> JobState {
         Outcome::Failed(_) | Outcome::Errored(_) => JobState::Failed,
         _ => JobState::Succeeded,
     }
-}
-
-fn is_planned(status: &ProjectStatus) -> bool {
-    use crate::domain::state::ProjectState::{ApplyErrored, Planned};
-    matches!(status.state, Planned | ApplyErrored)
 }

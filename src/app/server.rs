@@ -13,7 +13,7 @@ use crate::settings::{GithubSettings, GithubToken, Settings, SettingsError};
 use crate::store::Store;
 use crate::store::logs::Logs;
 use crate::terraform::install::{InstallSettings, Installer};
-use crate::vcs::github::Github;
+use crate::vcs::github::{Github, GithubOptions};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::Access;
 use crate::web::{self, Ready, WebState};
@@ -97,7 +97,7 @@ impl Server {
             .github
             .as_ref()
             .ok_or_else(|| anyhow!("no VCS host is configured: set --gh-user and --gh-token"))?;
-        let host: Arc<dyn Host> = Arc::new(github_host(github)?);
+        let host: Arc<dyn Host> = Arc::new(github_host(github));
         let (ready, watching) = watch::channel(None);
         let address = listen(&settings, github, watching).await?;
         tracing::info!(%address, role = "restoring", version = env!("CARGO_PKG_VERSION"), "listening");
@@ -162,12 +162,18 @@ async fn listen(
     Ok(address)
 }
 
-fn github_host(github: &GithubSettings) -> Result<Github> {
+fn github_host(github: &GithubSettings) -> Github {
     let token = match &github.token {
         GithubToken::Value(token) => TokenSource::Value(token.clone()),
         GithubToken::File(path) => TokenSource::File(path.clone()),
     };
-    Github::new(&github.hostname, &github.api_url, &github.user, token)
+    let options = GithubOptions {
+        hostname: github.hostname.clone(),
+        api_url: github.api_url.clone(),
+        user: github.user.clone(),
+        token,
+    };
+    Github::new(options)
 }
 
 /// Folders that Terraform and we expect; only the owner may look into the state.
@@ -226,17 +232,12 @@ fn context(
         now: Timestamp::now(),
     };
     let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
+    let mut checkouts =
+        Checkouts::new(&settings.data_dir, settings.checkout_strategy, redactor.clone(), settings.child_env.clone())?;
+    checkouts.sparse = settings.sparse_checkout;
+    checkouts.owner = settings.run_as_user;
     Ok(Context {
-        checkouts: Checkouts {
-            sparse: settings.sparse_checkout,
-            owner: settings.run_as_user,
-            ..Checkouts::new(
-                &settings.data_dir,
-                settings.checkout_strategy,
-                redactor.clone(),
-                settings.child_env.clone(),
-            )?
-        },
+        checkouts,
         statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
         admission: Semaphore::new(pool),
         directories: DirectoryLocks::default(),

@@ -13,7 +13,7 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
-use crate::domain::{ProjectId, PullId};
+use crate::domain::ProjectId;
 use crate::schedule::Schedule;
 use crate::store::{LockAttempt, Tx};
 use crate::terraform::summary::apply_counts;
@@ -53,14 +53,14 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         answer.record(ctx, work).await?;
         return Ok(Ended::Answered);
     }
-    let scheduled = match prepare::schedule(ctx, work, &prepared, Wanted::Planned(&candidates.projects())).await {
-        Ok(scheduled) => scheduled,
+    let schedule = match prepare::schedule(ctx, work, &prepared, Wanted::Planned(&candidates.projects())).await {
+        Ok(schedule) => schedule,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
     let facts = PullFacts::default();
     let remarks = Mutex::new(Vec::new());
     let run = ApplyRun { ctx, work, prepared: &prepared, facts: &facts, candidates: &candidates, remarks: &remarks };
-    let outcomes = run.groups(scheduled.schedule).await?;
+    let outcomes = run.groups(schedule).await?;
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
@@ -91,7 +91,6 @@ fn apply_lock_text(lock: &ApplyLock) -> String {
 
 /// What could be applied.
 struct Candidates {
-    pull: PullId,
     plans: Vec<PlanRecord>,
     statuses: Vec<ProjectStatus>,
 }
@@ -100,7 +99,7 @@ impl Candidates {
     async fn load(ctx: &Context, work: &Work) -> Result<Candidates> {
         let pull = work.pull.id.clone();
         let loaded = ctx.store.read(move |view| {
-            Ok(Candidates { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)?, pull })
+            Ok(Candidates { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? })
         });
         loaded.await
     }

@@ -44,7 +44,7 @@ async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Ans
         .read(move |view| Ok(view.project_statuses(&pull)?.into_iter().map(|status| status.project).collect()))
         .await?;
     let wanted = if work.command.name == CommandName::Version { Wanted::Planned(&planned) } else { Wanted::Plan };
-    let schedule = prepare::schedule(ctx, work, prepared, wanted).await?.schedule;
+    let schedule = prepare::schedule(ctx, work, prepared, wanted).await?;
     let configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
     if configs.is_empty() {
         let because = "No project of this pull request is planned.".into();

@@ -83,8 +83,7 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     if let Some(path) = varfiles::refused(&work.command.extra_args, &ctx.settings.var_file_allowlist) {
         return Err(Stop::Fault(var_file_fault(ctx, path)));
     }
-    let scheduled = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
-    let schedule = scheduled.schedule;
+    let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
     let attempts = take_locks(ctx, work, &schedule).await?;
     if schedule.groups.iter().all(Vec::is_empty) {
         return Ok(Some(nothing_to_plan(ctx, work)));

@@ -130,21 +130,13 @@ pub(super) enum Wanted<'a> {
     Planned(&'a [crate::domain::ProjectId]),
 }
 
-/// Everything that depends on the tree's files, computed off the async threads.
-pub(super) struct Scheduled {
-    /// Projects in order.
-    pub(super) schedule: Schedule,
-    /// Whether an `atlantis.yaml` was found.
-    pub(super) configured: bool,
-}
-
 /// Reads the repo config and makes the schedule.
 pub(super) async fn schedule(
     ctx: &Context,
     work: &Work,
     prepared: &Prepared,
     wanted: Wanted<'_>,
-) -> Result<Scheduled, Stop> {
+) -> Result<Schedule, Stop> {
     let mut modified = prepared.modified.clone();
     if ctx.settings.include_git_untracked_files {
         modified.extend(ctx.checkouts.untracked_files(&prepared.tree).await?);
@@ -176,7 +168,7 @@ pub(super) async fn schedule(
             None => schedule::for_plan(&copy.command, &facts),
             Some(ids) => schedule::for_planned(&copy.command, &ids, &facts),
         };
-        Ok(Scheduled { schedule: schedule.map_err(Stop::Refused)?, configured: config.is_some() })
+        schedule.map_err(Stop::Refused)
     })
     .await
     .map_err(|error| Stop::Other(anyhow!(error).context("making the schedule")))?

@@ -2,7 +2,7 @@
 
 use super::answer::{Problem, Visit};
 use super::locks::lock_address;
-use super::pages::{Mark, ProjectView, PullView, StatusView, Total, VERSION, When, duration, totals};
+use super::pages::{Mark, ProjectView, PullView, StatusView, Total, VERSION, When, duration};
 use super::{Ready, Site};
 use crate::domain::command::CommandName;
 use crate::domain::state::{ApplyLock, Job, JobState, ProjectLock, ProjectState, ProjectStatus};
