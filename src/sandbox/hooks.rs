@@ -16,6 +16,9 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Deliveries that are remembered; the oldest finished ones go first.
 const MAX_DELIVERIES: usize = 10_000;
 
+/// How long one round of waiting for something to send is.
+const ROUND: Duration = Duration::from_secs(3600);
+
 /// Bytes of the receiver's answer that are kept.
 const MAX_ANSWER: usize = 64 << 10;
 
@@ -141,9 +144,8 @@ pub(super) async fn deliver_all(shared: Arc<Shared>) {
         waiting.cloned().zip(state.webhook.clone())
     };
     let work = async {
-        // A day, again and again: what there is to wait for comes from people.
         loop {
-            let Ok((delivery, url)) = shared.wait_for(Duration::from_hours(24), next).await else { continue };
+            let Ok((delivery, url)) = shared.wait_for(ROUND, next).await else { continue };
             let (status, answer) = match send(&shared, &delivery, &url).await {
                 Ok((status, answer)) => (Some(status), answer),
                 Err(error) => (None, format!("{error:#}")),

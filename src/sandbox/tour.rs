@@ -2,6 +2,8 @@
 //! server does not say what it should, so it is a smoke test too.
 
 pub mod terminal;
+#[cfg(test)]
+mod tests;
 
 use super::demo;
 use super::{Comment, Forge, Pull};
@@ -33,7 +35,7 @@ pub async fn tour(forge: &Forge, server_url: &str, style: Style, out: &mut (dyn 
     stage.opened(&first, "alice")?;
     stage.answer(&first, &mut first_seen, Expect::Result { command: "plan", outcome: "success" }, &["network"]).await?;
 
-    stage.step("bob opens another one for the same project, which alice's holds")?;
+    stage.step("bob opens another one for the same project, which #1 holds")?;
     let second = demo::second_pull(&repo).await?;
     let mut second_seen = 0;
     stage.opened(&second, "bob")?;
@@ -114,10 +116,13 @@ impl Stage<'_> {
     /// Waits for the server's next comment, shows it and checks what it says.
     async fn answer(&mut self, pull: &Pull, seen: &mut usize, expect: Expect, words: &[&str]) -> anyhow::Result<()> {
         let began = Instant::now();
-        let comment = pull.wait_for_comment(*seen, ANSWER_TIMEOUT).await?;
+        write!(self.out, "{}", self.style.faint("the server is at work …").trim_end())?;
+        self.out.flush()?;
+        let comment = pull.wait_for_comment(*seen, ANSWER_TIMEOUT).await;
+        let text = format!("{:.1} s", began.elapsed().as_secs_f32());
+        self.line(self.style.faint(&text).replacen("  ", " ", 1).trim_end())?;
+        let comment = comment?;
         *seen += 1;
-        let text = format!("answered after {:.1} s", began.elapsed().as_secs_f32());
-        self.line(self.style.faint(&text).trim_end())?;
         let author = format!("#{}  {}", pull.number(), comment.author);
         let shown = terminal::comment(&author, &comment.body, self.style);
         self.line(shown.trim_end())?;

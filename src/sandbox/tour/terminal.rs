@@ -154,6 +154,8 @@ impl Writer {
                 let text = std::mem::take(&mut self.inline);
                 let code =
                     if matches!(level, HeadingLevel::H1 | HeadingLevel::H2 | HeadingLevel::H3) { "1;4" } else { "1" };
+                // Code within it ends with a reset; the heading goes on after that.
+                let text = text.replace("\x1b[0m", &format!("\x1b[0m\x1b[{code}m"));
                 for line in wrap(&text, self.style.text_width()) {
                     self.out += &format!("{}\n", self.style.paint(code, &line));
                 }

@@ -1,0 +1,175 @@
+//! The tour against a scripted server: it passes when the server says what it should, and tells what is wrong when it does not.
+
+use super::*;
+use crate::sandbox::ForgeOptions;
+use axum::body::Bytes;
+use insta::assert_snapshot;
+use secrecy::ExposeSecret;
+use serde_json::json;
+
+/// What the scripted server answers to an event: number and comment.
+fn script(event: &Value) -> Option<(u64, String)> {
+    let number = event["number"].as_u64().or_else(|| event["issue"]["number"].as_u64())?;
+    let result = |command: &str, outcome: &str| json!({"v": 1, "results": [{"cmd": command, "outcome": outcome, "project": "network"}]});
+    let (text, marker) = match (event["action"].as_str()?, number, event["comment"]["body"].as_str()) {
+        ("opened", 1, _) => ("### Plan for `network`\n**Plan: 1 to add**", result("plan", "success")),
+        ("opened", 2, _) => ("### Plan for `network` waits for #1", result("plan", "failure")),
+        ("created", 1, Some("atlantis apply")) => ("### Applied `network`", result("apply", "success")),
+        ("closed", 1, _) => ("Locks of `network` are free.", json!({"v": 1, "message": "cleanup"})),
+        ("created", 2, Some("atlantis plan")) => ("### Plan for `network`", result("plan", "success")),
+        ("created", 2, Some("atlantis unlock")) => ("Unlocked.", json!({"v": 1, "message": "unlocked"})),
+        _ => return None,
+    };
+    Some((number, format!("{text}\n\n<!-- tidelock:{marker} -->")))
+}
+
+/// A forge with the scripted server, whose comments go through `spoil`.
+async fn scripted(dir: &tempfile::TempDir, spoil: fn(String) -> String) -> Forge {
+    let forge = Forge::start(ForgeOptions { dir: dir.path().to_owned(), port: 0 }).await.unwrap();
+    let api = format!("{}/api/v3/repos/{}/issues", forge.url(), demo::REPO);
+    let (token, client) = (forge.token(), forge.shared.client.clone());
+    let answer = async move |body: Bytes| {
+        if let Some((number, comment)) = script(&serde_json::from_slice(&body).unwrap()) {
+            let request = client.post(format!("{api}/{number}/comments")).bearer_auth(token.expose_secret());
+            let answered = request.json(&json!({"body": spoil(comment)})).send().await.unwrap();
+            assert_eq!(answered.status(), 201);
+        }
+    };
+    let app = axum::Router::new().route("/events", axum::routing::post(answer));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    forge.set_webhook(&format!("http://{}/events", listener.local_addr().unwrap()));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    forge
+}
+
+async fn play(spoil: fn(String) -> String) -> (anyhow::Result<()>, String) {
+    let dir = tempfile::TempDir::new().unwrap();
+    let forge = scripted(&dir, spoil).await;
+    let mut out = Vec::new();
+    let ended = tour(&forge, "http://127.0.0.1:4141", Style::PLAIN, &mut out).await;
+    let port = forge.url().rsplit(':').next().unwrap().to_owned();
+    let text = String::from_utf8(out).unwrap().replace(&port, "PORT");
+    (ended, regex::Regex::new(r"\d+\.\d s").unwrap().replace_all(&text, "0.0 s").into_owned())
+}
+
+#[tokio::test]
+async fn the_story_is_told_to_its_end() {
+    let (ended, text) = play(|comment| comment).await;
+    ended.unwrap();
+    assert_snapshot!(text, @"
+    A pull request is planned, blocked, applied, merged and unlocked: on this machine, with real Terraform.
+      pull requests  http://127.0.0.1:PORT
+      server         http://127.0.0.1:4141
+
+
+    1. alice opens a pull request; the server plans by itself
+    ● #1  alice: Let SSH in through the proxy only
+      http://127.0.0.1:PORT/acme/infrastructure/pull/1
+      the server is at work … 0.0 s
+      ┌ #1  tidelock-bot ────────────────────────────────────────────────────────────
+      │ Plan for `network`
+      │ Plan: 1 to add
+      └──────────────────────────────────────────────────────────────────────────────
+
+    2. bob opens another one for the same project, which #1 holds
+    ● #2  bob: Add a subnet for the cache
+      http://127.0.0.1:PORT/acme/infrastructure/pull/2
+      the server is at work … 0.0 s
+      ┌ #2  tidelock-bot ────────────────────────────────────────────────────────────
+      │ Plan for `network` waits for #1
+      └──────────────────────────────────────────────────────────────────────────────
+
+    3. alice applies
+    ● #1  alice: atlantis apply
+      the server is at work … 0.0 s
+      ┌ #1  tidelock-bot ────────────────────────────────────────────────────────────
+      │ Applied `network`
+      └──────────────────────────────────────────────────────────────────────────────
+
+    4. alice merges; the lock goes with the pull request
+    ● #1  alice merged it
+      the server is at work … 0.0 s
+      ┌ #1  tidelock-bot ────────────────────────────────────────────────────────────
+      │ Locks of `network` are free.
+      └──────────────────────────────────────────────────────────────────────────────
+
+    5. bob's turn
+    ● #2  bob: atlantis plan
+      the server is at work … 0.0 s
+      ┌ #2  tidelock-bot ────────────────────────────────────────────────────────────
+      │ Plan for `network`
+      └──────────────────────────────────────────────────────────────────────────────
+
+    6. bob changes his mind and frees the project
+    ● #2  bob: atlantis unlock
+      the server is at work … 0.0 s
+      ┌ #2  tidelock-bot ────────────────────────────────────────────────────────────
+      │ Unlocked.
+      └──────────────────────────────────────────────────────────────────────────────
+
+    Done: 2 pull requests, 6 comments of the server, 1 apply, 0.0 s.
+    To play yourself, in the browser: tidelock sandbox
+    ");
+}
+
+#[tokio::test]
+async fn a_server_that_says_something_else_fails_the_tour() {
+    for (spoil, reason) in [
+        ((|comment| comment.replace("waits for #1", "waits")) as fn(String) -> String, "it does not speak of #1"),
+        (|comment| comment.replace("success", "error"), "expected a plan with success"),
+        (|comment| comment.replace("cleanup", "unlocked"), "expected the message cleanup"),
+        (|comment| comment.replace("<!--", "<!- -"), "it has no hidden last line"),
+        (|comment| comment.replace("\"results\":[{", "\"results\":[],\"x\":[{"), "expected a plan with success"),
+    ] {
+        let (ended, text) = play(spoil).await;
+        let error = format!("{:#}", ended.unwrap_err());
+        assert!(error.contains(reason) && error.contains("/pull/"), "{error}");
+        assert!(!text.contains("Done:"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn plain_sandbox_narrates_what_happens() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let forge = scripted(&dir, |comment| comment).await;
+    let repo = demo::populate(&forge).await.unwrap();
+    let pull = demo::story_start(&repo).await.unwrap();
+    pull.wait_for_comment(0, ANSWER_TIMEOUT).await.unwrap();
+    pull.comment("bob", "nice\x1b[2J").unwrap();
+    pull.approve("bob").unwrap();
+    pull.close().unwrap();
+    let mut out = Vec::new();
+    // It goes on until it is dropped; all that happened so far is told before it first waits.
+    let mut told = Box::pin(demo::narrate(&forge, Style::PLAIN, &mut out));
+    assert!(futures::poll!(&mut told).is_pending());
+    drop(told);
+    let text = String::from_utf8(out).unwrap().replace(&pull.head_commit().unwrap()[..7], "HEAD");
+    assert_snapshot!(text, @"
+    ● #1  alice opened “Let SSH in through the proxy only”
+      #1  head is HEAD
+      ┌ #1  tidelock-bot ────────────────────────────────────────────────────────────
+      │ Plan for `network`
+      │ Plan: 1 to add
+      └──────────────────────────────────────────────────────────────────────────────
+    ● #1  bob: nice[2J
+    ● #1  bob approved
+    ● #1  closed
+    ");
+}
+
+#[tokio::test]
+async fn both_pull_requests_of_the_story_can_be_merged() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let forge = Forge::start(ForgeOptions { dir: dir.path().to_owned(), port: 0 }).await.unwrap();
+    let repo = demo::populate(&forge).await.unwrap();
+    for pull in [demo::story_start(&repo).await.unwrap(), demo::second_pull(&repo).await.unwrap()] {
+        pull.merge().await.unwrap();
+    }
+    let text = repo.file("main", "network/main.tf").await.unwrap().unwrap();
+    for part in ["10.20.16.0/23", "10.20.24.0/24", "allow_ssh_from_iap", "output \"ranges\""] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let state = forge.dir().join("terraform-state");
+    assert!(!text.contains("legacy_ssh") && text.contains(&format!("{}/network.tfstate", state.display())), "{text}");
+    assert_eq!(std::fs::read_dir(state).unwrap().count(), 3);
+}
