@@ -1,15 +1,32 @@
 //! Settings: flags, `ATLANTIS_*` and `TIDELOCK_*` variables and the config file, each declared once.
 //! The only module that reads the environment.
 
+mod assemble;
+mod check;
+mod environment;
+mod hosts;
+mod read;
+mod reference;
+mod table;
+#[cfg(test)]
+mod tests;
+mod typed;
+
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::process::RunAs;
-use secrecy::SecretString;
+use environment::Environment;
+use read::Values;
+use secrecy::{ExposeSecret, SecretString};
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use typed::Reader;
+
+pub use reference::reference;
 
 /// All settings of `tidelock server`, typed and checked.
 #[expect(missing_docs, reason = "each field is the setting of that name; the table documents it")]
@@ -118,4 +135,60 @@ pub enum GithubToken {
     Value(SecretString),
     /// Read again on every use.
     File(PathBuf),
+}
+
+/// Why there are no settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// Help was asked for; the text. Not a failure.
+    #[error("{0}")]
+    Help(String),
+    /// What is wrong, one line each. No secret is in it.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Settings {
+    /// Settings from the flags after `server` and from variables; reads the files that they name.
+    pub fn load(
+        args: impl IntoIterator<Item = OsString>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Settings, SettingsError> {
+        let environment = Environment::new(env)?;
+        let values = Values::read(args, &environment)?;
+        let mut reader = Reader { values, environment, problems: Vec::new(), warnings: Vec::new() };
+        reader.check_effects();
+        let settings = assemble::settings(&mut reader);
+        let Reader { values, mut environment, problems, warnings } = reader;
+        if !problems.is_empty() {
+            return Err(SettingsError::Invalid(problems.join("\n")));
+        }
+        let given = values.iter().filter(|(setting, _)| setting.is_secret()).map(|(_, given)| given.value.clone());
+        environment.secrets.extend(given);
+        environment.warnings.extend(warnings);
+        Ok(Settings {
+            child_env: environment.others.into_iter().collect(),
+            secrets: without_duplicates(environment.secrets),
+            warnings: environment.warnings,
+            ..settings
+        })
+    }
+
+    /// Settings of this process: its variables, and these flags.
+    pub fn from_process(args: impl IntoIterator<Item = OsString>) -> Result<Settings, SettingsError> {
+        Settings::load(args, std::env::vars_os())
+    }
+}
+
+/// Each secret once, also without white space around it, as it is used.
+fn without_duplicates(secrets: Vec<SecretString>) -> Vec<SecretString> {
+    let mut kept: Vec<SecretString> = Vec::new();
+    for secret in &secrets {
+        for text in [secret.expose_secret(), secret.expose_secret().trim()] {
+            if !text.is_empty() && kept.iter().all(|kept| kept.expose_secret() != text) {
+                kept.push(text.into());
+            }
+        }
+    }
+    kept
 }

@@ -1,0 +1,281 @@
+//! The rules of single settings. What is wrong goes to the reader's list.
+
+use super::environment::Environment;
+use super::typed::Reader;
+use super::{GithubSettings, GithubToken, hosts};
+use crate::domain::command::CommandName;
+use crate::process::RunAs;
+use secrecy::{ExposeSecret, SecretString};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+/// Reactions that GitHub knows.
+const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
+/// The password that everybody knows.
+const DEFAULT_PASSWORD: &str = "atlantis";
+/// Names that we answer to by default.
+const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
+/// Most projects at the same time that one may ask for.
+const MAX_POOL: i64 = 1024;
+/// Least projects at the same time by default.
+const MIN_POOL: usize = 2;
+/// Largest file that a setting names, in bytes.
+const MAX_FILE: u64 = 10 * 1024 * 1024;
+/// Commands that comments can use, as `allow-commands` names them.
+const COMMANDS: [(&str, CommandName); 7] = [
+    ("version", CommandName::Version),
+    ("plan", CommandName::Plan),
+    ("apply", CommandName::Apply),
+    ("cancel", CommandName::Cancel),
+    ("unlock", CommandName::Unlock),
+    ("import", CommandName::Import),
+    ("state", CommandName::StateRm),
+];
+
+/// `allow-commands`, in the order in which commands are listed.
+pub(super) fn allow_commands(r: &mut Reader) -> Vec<CommandName> {
+    let names = r.list("allow-commands");
+    for name in &names {
+        match name.as_str() {
+            "all" => {}
+            "approve_policies" | "policy_check" if r.is_given("allow-commands") => {
+                r.warnings.push(format!("{name} has no effect: policy checks are not built yet"));
+            }
+            "approve_policies" => {}
+            name if COMMANDS.iter().any(|(known, _)| *known == name) => {}
+            name => r.wrong("allow-commands", format!("names no command: {name}")),
+        }
+    }
+    let is_allowed = |name: &str| names.iter().any(|allowed| allowed == name || allowed == "all");
+    COMMANDS.iter().filter(|(name, _)| is_allowed(name)).map(|(_, command)| *command).collect()
+}
+
+pub(super) fn atlantis_url(r: &mut Reader, port: u16) -> String {
+    if r.is_given("atlantis-url") {
+        return address(r, "atlantis-url");
+    }
+    format!("http://{}:{port}", rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// An address without its trailing slash.
+pub(super) fn address(r: &mut Reader, name: &str) -> String {
+    hosts::address(&r.text(name)).map_err(|what| r.wrong(name, what)).unwrap_or_default()
+}
+
+/// Globs, with `!` in front of those that exclude.
+pub(super) fn globs(r: &mut Reader, name: &str) -> Vec<String> {
+    let globs = r.list(name);
+    for glob in &globs {
+        // Braces are no alternation here, and mean themselves.
+        let plain = glob.strip_prefix('!').unwrap_or(glob).trim().replace('{', "\\{").replace('}', "\\}");
+        let parsed = globset::GlobBuilder::new(&plain).literal_separator(true).backslash_escape(true).build();
+        if plain.is_empty() || parsed.is_err() {
+            r.wrong(name, format!("has an invalid pattern: {glob}"));
+        }
+    }
+    globs
+}
+
+/// `autoplan-modules-from-projects`, which `autoplan-modules` gives a default.
+pub(super) fn modules(r: &mut Reader) -> Vec<String> {
+    let globs = globs(r, "autoplan-modules-from-projects");
+    if r.switch("autoplan-modules") && globs.is_empty() { r.list("autoplan-file-list") } else { globs }
+}
+
+pub(super) fn bind(r: &mut Reader) -> IpAddr {
+    r.text("bind").parse().unwrap_or_else(|_| {
+        r.wrong("bind", "is no IP address");
+        Ipv4Addr::LOCALHOST.into()
+    })
+}
+
+/// A version without its `v`.
+pub(super) fn default_version(r: &mut Reader) -> Option<String> {
+    let text = r.optional("default-tf-version")?;
+    let version = text.strip_prefix('v').unwrap_or(&text);
+    let is_sound = version.starts_with(|char: char| char.is_ascii_digit())
+        && version.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+".contains(&byte));
+    if !is_sound {
+        r.wrong("default-tf-version", "is no version such as 1.11.4");
+    }
+    Some(version.to_owned())
+}
+
+/// `tf-distribution` is the old name; the new one wins.
+pub(super) fn old_distribution(r: &mut Reader) {
+    let Some(given) = r.values.get("tf-distribution").filter(|_| r.is_given("tf-distribution")) else { return };
+    let (value, place) = (given.value.clone(), given.place.clone());
+    r.warnings.push(format!("{place} is the old name of default-tf-distribution"));
+    r.values.add("default-tf-distribution", value, place);
+}
+
+pub(super) fn language(r: &mut Reader) {
+    let language = r.text("language").to_lowercase();
+    if language.split(['-', '_']).next() != Some("en") {
+        r.wrong("language", "asks for a language that is not built yet: leave it out, or set it to en");
+    }
+}
+
+/// The reaction, if GitHub has it.
+pub(super) fn reaction(r: &mut Reader) -> Option<String> {
+    let reaction = r.optional("emoji-reaction")?;
+    if !REACTIONS.contains(&reaction.as_str()) {
+        let place = r.place("emoji-reaction");
+        r.warnings.push(format!("{place} has no effect: GitHub's reactions are {}", REACTIONS.join(", ")));
+        return None;
+    }
+    Some(reaction)
+}
+
+pub(super) fn executable_names(r: &mut Reader) -> Vec<String> {
+    let Some(name) = r.optional("executable-name") else { return EXECUTABLES.map(str::to_owned).to_vec() };
+    if name.contains(|char: char| char.is_whitespace() || char.is_control() || char == '`') {
+        r.wrong("executable-name", "is not one word");
+    }
+    vec![name.to_lowercase()]
+}
+
+/// How many at the same time: as set, or the processors.
+pub(super) fn pool_size(r: &mut Reader) -> usize {
+    match usize::try_from(r.number("parallel-pool-size", 1, MAX_POOL)) {
+        Ok(size) if size > 0 => size,
+        _ => std::thread::available_parallelism().map_or(MIN_POOL, usize::from).max(MIN_POOL),
+    }
+}
+
+pub(super) fn repo_allowlist(r: &mut Reader) -> Vec<String> {
+    let rules = r.list("repo-allowlist");
+    if rules.is_empty() {
+        r.wrong("repo-allowlist", "is missing: name the repositories to serve, such as github.com/acme/*");
+    }
+    if rules.iter().any(|rule| rule.contains("://")) {
+        r.wrong("repo-allowlist", "contains ://: rules are written without a scheme, such as github.com/acme/*");
+    }
+    rules
+}
+
+/// Name and text of the server-side configuration.
+pub(super) fn repo_config(r: &mut Reader) -> Option<(String, String)> {
+    let json = r.optional("repo-config-json");
+    let Some(path) = r.path("repo-config") else { return json.map(|json| ("repo-config-json".to_owned(), json)) };
+    if json.is_some() {
+        r.wrong("repo-config", "and repo-config-json are both given: leave one out");
+        return None;
+    }
+    let text = read_file(&path).map_err(|error| r.wrong("repo-config", error)).ok()?;
+    Some((path.display().to_string(), text))
+}
+
+/// `UID` or `UID:GID`.
+pub(super) fn run_as_user(r: &mut Reader) -> Option<RunAs> {
+    let text = r.optional("run-as-user")?;
+    let (uid, gid) = text.split_once(':').unwrap_or((&text, &text));
+    match (uid.parse(), gid.parse()) {
+        (Ok(0), _) => r.wrong("run-as-user", "is root: choose a user with fewer rights than ours"),
+        (Ok(uid), Ok(gid)) => return Some(RunAs { uid, gid }),
+        _ => r.wrong("run-as-user", "is not of the form UID or UID:GID, in numbers"),
+    }
+    None
+}
+
+/// Directories from which `-var-file` may read.
+pub(super) fn var_file_allowlist(r: &mut Reader, data_dir: &Path) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for text in r.list("var-file-allowlist") {
+        match expand(&text, &r.environment) {
+            Ok(path) => paths.push(path),
+            Err(what) => r.wrong("var-file-allowlist", what),
+        }
+    }
+    if paths.is_empty() { vec![data_dir.to_owned()] } else { paths }
+}
+
+/// User and password of pages, if they are asked for.
+pub(super) fn web_basic_auth(r: &mut Reader) -> Option<(String, SecretString)> {
+    if !r.switch("web-basic-auth") {
+        if r.is_given("web-password") {
+            let place = r.place("web-password");
+            r.warnings.push(format!("{place} has no effect without web-basic-auth"));
+        }
+        return None;
+    }
+    let password = r.secret("web-password")?;
+    if password.expose_secret() == DEFAULT_PASSWORD {
+        r.wrong("web-password", "is the default password, which everybody knows: set another one for web-basic-auth");
+    }
+    Some((r.text("web-username"), password))
+}
+
+/// Account and host; all that is missing is named.
+pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
+    let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
+    let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
+    let token = github_token(r);
+    if user.is_empty() {
+        r.wrong("gh-user", "is missing: no VCS host can be reached without a user and its token");
+    }
+    let webhook_secret = r.secret("gh-webhook-secret");
+    match (&webhook_secret, r.switch("allow-unsigned-webhooks")) {
+        (None, false) => r.wrong(
+            "gh-webhook-secret",
+            "is missing: without it everybody who reaches the port can run commands here. Set it here and in the \
+             webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe",
+        ),
+        (None, true) => {
+            r.warnings
+                .push("deliveries are not signed: everybody who reaches the port can run commands here".to_owned());
+        }
+        (Some(_), true) => {
+            r.warnings.push("allow-unsigned-webhooks has no effect: gh-webhook-secret is set".to_owned());
+        }
+        (Some(_), false) => {}
+    }
+    let host = host?;
+    Some(GithubSettings { hostname: host.hostname, api_url: host.api_url, user, token: token?, webhook_secret })
+}
+
+/// Exactly one of `gh-token` and `gh-token-file`.
+fn github_token(r: &mut Reader) -> Option<GithubToken> {
+    match (r.secret("gh-token"), r.path("gh-token-file")) {
+        (Some(_), Some(_)) => r.wrong("gh-token-file", "and gh-token are both given: leave one out"),
+        (None, None) => r.wrong("gh-token", "is missing, and so is gh-token-file"),
+        (Some(token), None) => {
+            let trimmed = token.expose_secret().trim();
+            if trimmed.contains(['\n', '\r']) {
+                r.wrong("gh-token", "contains line breaks");
+            }
+            return Some(GithubToken::Value(trimmed.into()));
+        }
+        (None, Some(path)) => match read_file(&path) {
+            Ok(text) if text.trim().is_empty() => r.wrong("gh-token-file", "names an empty file"),
+            Ok(text) => {
+                r.environment.secrets.push(text.trim().into());
+                return Some(GithubToken::File(path));
+            }
+            Err(error) => r.wrong("gh-token-file", error),
+        },
+    }
+    None
+}
+
+/// Reads a small file; the error goes after the setting's name.
+fn read_file(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let size = std::fs::metadata(path).map_err(|error| format!("names {shown}, which cannot be read: {error}"))?.len();
+    if size > MAX_FILE {
+        return Err(format!("names {shown}, which is larger than {MAX_FILE} bytes"));
+    }
+    std::fs::read_to_string(path).map_err(|error| format!("names {shown}, which cannot be read: {error}"))
+}
+
+/// `~/` becomes the home directory; the rest becomes absolute.
+pub(super) fn expand(path: &str, environment: &Environment) -> Result<PathBuf, String> {
+    let path = match path.strip_prefix("~/").or((path == "~").then_some("")) {
+        None => PathBuf::from(path),
+        Some(rest) => match environment.others.get("HOME").filter(|home| !home.is_empty()) {
+            Some(home) => Path::new(home).join(rest),
+            None => return Err("begins with ~/, but the variable HOME is not set".to_owned()),
+        },
+    };
+    std::path::absolute(path).map_err(|error| format!("cannot be made absolute: {error}"))
+}

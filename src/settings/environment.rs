@@ -1,0 +1,121 @@
+//! Variables: ours by name, and what children get of the rest.
+
+use super::SettingsError;
+use super::table::{self, Setting};
+use secrecy::SecretString;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+/// Prefixes of our variables; the first wins.
+const PREFIXES: [&str; 2] = ["TIDELOCK_", "ATLANTIS_"];
+/// Parts of names that make an unknown variable of ours a secret, as does looking like one: it may be misspelt.
+const SECRET_WORDS: [&str; 4] = ["TOKEN", "SECRET", "PASSWORD", "KEY"];
+
+/// The process's environment, sorted out.
+#[derive(Default)]
+pub(super) struct Environment {
+    /// Settings that variables give, with the variable's name.
+    pub(super) given: BTreeMap<&'static str, (String, SecretString)>,
+    /// All variables but those that hold our secrets.
+    pub(super) others: BTreeMap<String, String>,
+    /// Values of those.
+    pub(super) secrets: Vec<SecretString>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Environment {
+    /// Sorts variables out.
+    pub(super) fn new(all: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Environment, SettingsError> {
+        let mut environment = Environment::default();
+        let all: BTreeMap<_, _> = all.into_iter().collect();
+        for (name, value) in all {
+            environment.sort(name, value)?;
+        }
+        environment.use_plain_port();
+        Ok(environment)
+    }
+
+    fn sort(&mut self, name: OsString, value: OsString) -> Result<(), SettingsError> {
+        let Ok(name) = name.into_string() else {
+            self.warnings.push("a variable whose name is not UTF-8 is not passed on to children".to_owned());
+            return Ok(());
+        };
+        let ours = PREFIXES.iter().find_map(|&prefix| Some((prefix, name.strip_prefix(prefix)?)));
+        let value = match value.into_string() {
+            Ok(value) => value,
+            Err(_) if ours.is_some() => return Err(SettingsError::Invalid(format!("{name} is not UTF-8"))),
+            Err(_) => {
+                self.warnings.push(format!("{name} is not UTF-8 and not passed on to children"));
+                return Ok(());
+            }
+        };
+        let Some((prefix, rest)) = ours else {
+            self.others.insert(name, value);
+            return Ok(());
+        };
+        let setting =
+            table::find(&rest.to_lowercase().replace('_', "-")).filter(|setting| setting.variable(prefix) == name);
+        if is_service_link(rest, &value) {
+            self.others.insert(name, value);
+        } else if let Some(setting) = setting {
+            self.give(setting, name, value);
+        } else {
+            let meant = table::find(table::nearest(&rest.to_lowercase().replace('_', "-")));
+            let variable = meant.map(|setting| setting.variable(prefix)).unwrap_or_default();
+            self.warnings.push(format!("{name} is no setting and has no effect; did you mean {variable}?"));
+            let may_be_secret =
+                SECRET_WORDS.iter().any(|word| rest.contains(word)) || meant.is_some_and(Setting::is_secret);
+            self.keep(may_be_secret, name, value);
+        }
+        Ok(())
+    }
+
+    /// `PORT`, which platforms such as Cloud Run set.
+    fn use_plain_port(&mut self) {
+        let Some(port) = self.others.get("PORT").filter(|port| !is_service_link("", port)) else { return };
+        if port.parse::<u16>().is_err() {
+            self.warnings.push("PORT is no port and has no effect".to_owned());
+        } else {
+            self.given.entry("port").or_insert(("PORT".to_owned(), port.as_str().into()));
+        }
+    }
+
+    /// An empty value counts as not given, except where it means none. Sorted names put `TIDELOCK_` last, so it wins.
+    fn give(&mut self, setting: &'static Setting, name: String, value: String) {
+        if !value.is_empty() || setting.name == super::read::EMPTY_MEANS_NONE {
+            self.given.insert(setting.name, (name.clone(), value.clone().into()));
+        }
+        self.keep(setting.is_secret(), name, value);
+    }
+
+    fn keep(&mut self, is_secret: bool, name: String, value: String) {
+        if is_secret {
+            self.secrets.push(value.into());
+        } else {
+            self.others.insert(name, value);
+        }
+    }
+
+    /// Takes variables away from children; their values become secrets.
+    pub(super) fn mask(&mut self, names: &[String]) {
+        for name in names {
+            self.secrets.extend(self.others.remove(name).map(SecretString::from));
+        }
+    }
+}
+
+/// What Kubernetes sets for a service called `atlantis` or `tidelock`.
+fn is_service_link(rest: &str, value: &str) -> bool {
+    let is_port_of = |rest: &str| {
+        let (port, protocol) = rest.split_once('_').unwrap_or_default();
+        !port.is_empty()
+            && port.bytes().all(|byte| byte.is_ascii_digit())
+            && ["TCP", "UDP", "SCTP"].iter().any(|name| protocol.starts_with(name))
+    };
+    value.starts_with("tcp://")
+        || value.starts_with("udp://")
+        || rest.ends_with("SERVICE_HOST")
+        || rest.ends_with("SERVICE_PORT")
+        || rest.contains("SERVICE_PORT_")
+        || rest.split("PORT_").skip(1).any(is_port_of)
+}

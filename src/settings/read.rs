@@ -1,0 +1,219 @@
+//! Where values come from: command line, variables, config file; in this order of precedence.
+
+use super::SettingsError;
+use super::environment::Environment;
+use super::table::{self, Effect, Kind, Setting};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use secrecy::{ExposeSecret, SecretString};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+
+/// The one setting whose empty value is not the default.
+pub(super) const EMPTY_MEANS_NONE: &str = "emoji-reaction";
+/// Largest config file, in bytes.
+const MAX_CONFIG_FILE: u64 = 1024 * 1024;
+/// Key of the config file that is no flag: notifications.
+const WEBHOOKS: &str = "webhooks";
+
+/// What is set, and where.
+#[derive(Default)]
+pub(super) struct Values {
+    given: BTreeMap<&'static str, Given>,
+}
+
+/// One value.
+pub(super) struct Given {
+    pub(super) value: SecretString,
+    /// For messages: `--port`, `ATLANTIS_PORT`, `port in /etc/atlantis.yaml`.
+    pub(super) place: String,
+}
+
+impl Values {
+    /// Reads all places.
+    pub(super) fn read(
+        args: impl IntoIterator<Item = OsString>,
+        environment: &Environment,
+    ) -> Result<Values, SettingsError> {
+        let mut values = Values::default();
+        for (name, value) in command_line(args)? {
+            values.given.insert(name, Given { value: value.into(), place: format!("--{name}") });
+        }
+        for (&name, (variable, value)) in &environment.given {
+            values.add(name, value.clone(), variable.clone());
+        }
+        if let Some(config) = values.get("config").map(|given| given.value.expose_secret().to_owned()) {
+            let path = super::check::expand(&config, environment).map_err(SettingsError::Invalid)?;
+            let shown = path.display().to_string();
+            for (name, value) in config_file(&path)? {
+                values.add(name, value.into(), format!("{name} in {shown}"));
+            }
+        }
+        Ok(values)
+    }
+
+    /// Adds a value of a place that gives way to those before.
+    pub(super) fn add(&mut self, name: &'static str, value: SecretString, place: String) {
+        self.given.entry(name).or_insert(Given { value, place });
+    }
+
+    /// The value of a setting, if one is given.
+    pub(super) fn get(&self, name: &str) -> Option<&Given> {
+        self.given.get(name)
+    }
+
+    /// Settings that are given.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static Setting, &Given)> {
+        self.given.iter().filter_map(|(name, given)| Some((table::find(name)?, given)))
+    }
+}
+
+/// The flags that are given. The last of several wins.
+fn command_line(args: impl IntoIterator<Item = OsString>) -> Result<Vec<(&'static str, String)>, SettingsError> {
+    let matches = command().try_get_matches_from(args).map_err(worded)?;
+    let value = |setting: &'static Setting| Some((setting.name, matches.get_one::<String>(setting.name)?.clone()));
+    Ok(table::all().filter_map(value).collect())
+}
+
+/// The command line, made from the table.
+fn command() -> clap::Command {
+    let about = "Serves pull requests. Each setting is a flag, a variable (ATLANTIS_GH_USER or TIDELOCK_GH_USER for \
+                 --gh-user) and a key of the --config file; the command line wins over variables, those over the file.";
+    clap::Command::new("tidelock server")
+        .no_binary_name(true)
+        .args_override_self(true)
+        .about(about)
+        .args(table::all().map(flag))
+}
+
+fn flag(setting: &'static Setting) -> clap::Arg {
+    let mut help = format!("{}.", setting.help);
+    if !setting.default.is_empty() && setting.kind != Kind::Secret {
+        help += &format!(" [default: {}]", setting.default);
+    }
+    let heading = match (setting.effect, setting.ours) {
+        (Effect::Built, false) => "Settings",
+        (Effect::Built, true) => "Settings that Atlantis does not have",
+        (Effect::Accepted(_), _) => "Accepted, without an effect",
+        (Effect::NotBuilt, _) => "Not built yet",
+    };
+    let value_name = match setting.kind {
+        Kind::Switch => "true|false",
+        Kind::Text | Kind::Secret => "TEXT",
+        Kind::List => "A,B",
+        Kind::Number => "NUMBER",
+        Kind::Duration => "DURATION",
+        Kind::Path => "PATH",
+    };
+    let flag = clap::Arg::new(setting.name).long(setting.name).value_name(value_name).help(help).help_heading(heading);
+    if setting.kind == Kind::Switch {
+        return flag.num_args(0..=1).require_equals(true).default_missing_value("true");
+    }
+    flag.allow_hyphen_values(true)
+}
+
+/// clap's error without the values that were typed: they may be secrets.
+fn worded(error: clap::Error) -> SettingsError {
+    if error.kind() == ErrorKind::DisplayHelp {
+        return SettingsError::Help(error.render().to_string());
+    }
+    let arg = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(arg)) => arg.split([' ', '=']).next().unwrap_or_default(),
+        _ => "",
+    };
+    let text = match (error.kind(), arg.strip_prefix("--")) {
+        (ErrorKind::UnknownArgument, Some(name)) => {
+            format!("there is no flag {arg}; did you mean --{}?", table::nearest(name))
+        }
+        (ErrorKind::UnknownArgument, None) => "an argument is no flag: settings are written --name=value".to_owned(),
+        (ErrorKind::InvalidValue | ErrorKind::NoEquals, _) => format!("{arg} needs a value: {arg}=VALUE"),
+        (ErrorKind::InvalidUtf8, _) => "an argument is not UTF-8".to_owned(),
+        _ => format!("{arg} is used wrongly: settings are written --name=value"),
+    };
+    SettingsError::Invalid(text)
+}
+
+/// The settings of the config file. Messages name the place, never a value.
+fn config_file(path: &std::path::Path) -> Result<Vec<(&'static str, String)>, SettingsError> {
+    let shown = path.display();
+    let invalid = |text: String| SettingsError::Invalid(text);
+    let cannot = |error: std::io::Error| invalid(format!("the config file {shown} cannot be read: {error}"));
+    if std::fs::metadata(path).map_err(cannot)?.len() > MAX_CONFIG_FILE {
+        return Err(invalid(format!("the config file {shown} is larger than {MAX_CONFIG_FILE} bytes")));
+    }
+    let text = std::fs::read_to_string(path).map_err(cannot)?;
+    let options = serde_saphyr::options! { with_snippet: false };
+    let entries: Option<Entries> = serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
+        let place = error.location().map_or(String::new(), |at| format!(":{}:{}", at.line(), at.column()));
+        invalid(format!("{shown}{place}: this is not YAML of the form `setting: value`, each setting once"))
+    })?;
+    let mut settings = Vec::new();
+    for (key, value) in entries.map(|entries| entries.0).unwrap_or_default() {
+        match table::find(&key) {
+            Some(setting) => settings.extend(value.map(|value| (setting.name, value))),
+            None if key == WEBHOOKS => {
+                return Err(invalid(format!("{shown}: webhooks (notifications) is not built yet: leave it out")));
+            }
+            None => {
+                let meant = table::nearest(&key);
+                return Err(invalid(format!("{shown}: there is no setting {key:?}; did you mean {meant}?")));
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// Keys and values of the config file, values as they are written.
+struct Entries(Vec<(String, Option<String>)>);
+
+/// One value or several.
+struct List(String);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
+        struct Map;
+        impl<'de> Visitor<'de> for Map {
+            type Value = Entries;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("settings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    let value = match table::find(&key).map(|setting| setting.kind) {
+                        Some(Kind::List) => map.next_value::<Option<List>>()?.map(|list| list.0),
+                        Some(_) => map.next_value::<Option<String>>()?,
+                        None => map.next_value::<IgnoredAny>().map(|_| None)?,
+                    };
+                    entries.push((key, value));
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(Map)
+    }
+}
+
+impl<'de> Deserialize<'de> for List {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<List, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = List;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text or a list of texts")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<List, E> {
+                Ok(List(text.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element::<String>()? {
+                    items.push(item);
+                }
+                Ok(List(items.join(",")))
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
+    }
+}

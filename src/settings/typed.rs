@@ -1,0 +1,197 @@
+//! Typed values of settings. What is wrong is collected, so that one start names all of it; values are never quoted.
+
+use super::environment::Environment;
+use super::read::{EMPTY_MEANS_NONE, Values};
+use super::table::{self, Effect, Kind, Setting};
+use secrecy::{ExposeSecret, SecretString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Reads settings by name and kind.
+pub(super) struct Reader {
+    pub(super) values: Values,
+    pub(super) environment: Environment,
+    pub(super) problems: Vec<String>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Reader {
+    /// Where a setting is given, for messages; its flag when it is not.
+    pub(super) fn place(&self, name: &str) -> String {
+        self.values.get(name).map_or_else(|| format!("--{name}"), |given| given.place.clone())
+    }
+
+    /// Notes that a setting is wrong.
+    pub(super) fn wrong(&mut self, name: &str, what: impl std::fmt::Display) {
+        let place = self.place(name);
+        self.problems.push(format!("{place} {what}"));
+    }
+
+    /// Whether a value is given that is not empty.
+    pub(super) fn is_given(&self, name: &str) -> bool {
+        self.values.get(name).is_some_and(|given| !given.value.expose_secret().is_empty())
+    }
+
+    fn written(&self, name: &str) -> &str {
+        let default = table::find(name).map_or("", |setting| setting.default);
+        match self.values.get(name).map(|given| given.value.expose_secret()) {
+            Some("") if name != EMPTY_MEANS_NONE => default,
+            Some(value) => value,
+            None => default,
+        }
+    }
+
+    pub(super) fn text(&self, name: &str) -> String {
+        self.written(name).to_owned()
+    }
+
+    /// Text, or nothing if it is empty.
+    pub(super) fn optional(&self, name: &str) -> Option<String> {
+        Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    pub(super) fn secret(&self, name: &str) -> Option<SecretString> {
+        Some(self.written(name)).filter(|text| !text.is_empty()).map(SecretString::from)
+    }
+
+    pub(super) fn list(&self, name: &str) -> Vec<String> {
+        split(self.written(name))
+    }
+
+    pub(super) fn switch(&mut self, name: &str) -> bool {
+        let value = parse_switch(self.written(name));
+        if value.is_none() {
+            self.wrong(name, "is neither true nor false");
+        }
+        value.unwrap_or_default()
+    }
+
+    /// A number from `least` to `most`; 0, like what Kubernetes sets, is the default.
+    pub(super) fn number(&mut self, name: &str, least: i64, most: i64) -> i64 {
+        let default = table::find(name).and_then(|setting| setting.default.parse().ok()).unwrap_or_default();
+        let written = self.written(name);
+        if written.is_empty() || written.starts_with("tcp://") || written.starts_with("udp://") {
+            return default;
+        }
+        match written.parse::<i64>() {
+            Ok(0) if least > 0 => default,
+            Ok(number) if (least..=most).contains(&number) => number,
+            _ => {
+                self.wrong(name, format!("is no number from {least} to {most}"));
+                default
+            }
+        }
+    }
+
+    pub(super) fn duration(&mut self, name: &str) -> Duration {
+        let default = table::find(name).and_then(|setting| parse_duration(setting.default)).unwrap_or_default();
+        match parse_duration(self.written(name)) {
+            Some(duration) if duration.is_zero() => default,
+            Some(duration) => duration,
+            None => {
+                self.wrong(name, "is no duration such as 90s, 10m or 1h");
+                default
+            }
+        }
+    }
+
+    pub(super) fn path(&mut self, name: &str) -> Option<PathBuf> {
+        let path = super::check::expand(&self.optional(name)?, &self.environment);
+        path.map_err(|what| self.wrong(name, what)).ok()
+    }
+
+    /// One of some words; the default when it is another.
+    pub(super) fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)], default: T) -> T {
+        let written = self.written(name);
+        if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == written) {
+            return *choice;
+        }
+        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+        self.wrong(name, format!("is none of {}", words.join(", ")));
+        default
+    }
+
+    /// Refuses what is not built, and warns of what has no effect, unless it has its default value.
+    pub(super) fn check_effects(&mut self) {
+        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+        for (setting, given) in self.values.iter() {
+            let place = &given.place;
+            let is_default = is_default(setting, given.value.expose_secret());
+            match setting.effect {
+                Effect::NotBuilt if !is_default => problems.push(format!("{place} is not built yet: leave it out")),
+                Effect::Accepted(why) if !is_default && !why.is_empty() => {
+                    warnings.push(format!("{place} has no effect: {why}"))
+                }
+                _ => {}
+            }
+            if setting.is_secret() && place.starts_with("--") {
+                warnings.push(format!("{place} is a secret that everybody on this machine can see: use its variable"));
+            }
+        }
+        self.problems.append(&mut problems);
+        self.warnings.append(&mut warnings);
+    }
+}
+
+/// Whether a value means what the default means.
+fn is_default(setting: &Setting, value: &str) -> bool {
+    match setting.kind {
+        _ if value.is_empty() || value == setting.default => true,
+        Kind::Switch => parse_switch(value).is_some_and(|on| Some(on) == parse_switch(setting.default)),
+        Kind::Number => value == "0" || value.starts_with("tcp://") || value.starts_with("udp://"),
+        _ => false,
+    }
+}
+
+/// Items between commas, without white space around them and without empty ones.
+fn split(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+}
+
+/// Go's words for true and false.
+fn parse_switch(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Longest duration, in seconds: a year.
+const MAX_DURATION: u64 = 366 * 24 * 3600;
+
+/// `90s`, `10m`, `1h`, `1h30m`, or seconds.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let mut total = 0u64;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len());
+        let number: u64 = rest[..digits].parse().ok()?;
+        let (factor, unit) = match rest[digits..].chars().next() {
+            Some('h') => (3600, 1),
+            Some('m') => (60, 1),
+            Some('s') => (1, 1),
+            None => (1, 0),
+            Some(_) => return None,
+        };
+        total = total.checked_add(number.checked_mul(factor)?)?;
+        rest = &rest[digits + unit..];
+    }
+    (!text.is_empty() && total <= MAX_DURATION).then(|| Duration::from_secs(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_in_go_style_or_in_seconds() {
+        let cases = [("90s", 90), ("10m", 600), ("1h", 3600), ("1h30m", 5400), ("45", 45), ("0", 0)];
+        for (text, seconds) in cases {
+            assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "m", "1d", "-1s", "1.5h", "99999999h", "18446744073709551615h", "1 h"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+}
