@@ -2,10 +2,14 @@
 //!
 //! Only this module and `webhook` know a host's field names.
 
+pub mod github;
+mod http;
+
 use crate::domain::state::CommitStatus;
 use crate::domain::{PullId, PullRequest, RepoId};
 use async_trait::async_trait;
 use secrecy::SecretString;
+use std::path::PathBuf;
 
 /// What the server asks of a host.
 #[async_trait]
@@ -87,6 +91,15 @@ pub struct OwnComment {
     pub id: u64,
     /// Whole text.
     pub body: String,
+}
+
+/// Where a token comes from.
+#[derive(Clone)]
+pub enum TokenSource {
+    /// Given as it is.
+    Value(SecretString),
+    /// A file that is read again on every use, so that a new token needs no restart.
+    File(PathBuf),
 }
 
 /// What git needs to fetch.

@@ -1,1 +1,177 @@
-//! Stub.
+//! GitHub.com and GitHub Enterprise Server over REST (v3).
+
+mod answers;
+mod merge;
+mod reviews;
+
+use super::http::{Http, odd, segment};
+use super::{GitCredentials, Host, HostError, Mergeability, OwnComment, Review, TokenSource};
+use crate::domain::state::{CommitStatus, StatusState};
+use crate::domain::{PullId, PullRequest, RepoId};
+use async_trait::async_trait;
+use reqwest::Method;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+/// Longest comment, in characters.
+const COMMENT_LIMIT: usize = 65_536;
+/// Longest description of a commit status, in characters.
+const DESCRIPTION_LIMIT: usize = 140;
+/// Comments asked for at once; few, because each may be long.
+const COMMENTS_PER_PAGE: u32 = 50;
+/// Most pages of comments that are read of one pull request.
+const COMMENT_PAGES: u32 = 100;
+/// How often a pull request is asked for that is not there (yet: GitHub's API lags behind its own webhooks).
+const PULL_TRIES: u32 = 3;
+
+/// How to reach GitHub and who we are there.
+pub struct GithubOptions {
+    /// As in repository ids: without scheme and port.
+    pub hostname: String,
+    /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
+    pub api_url: String,
+    /// Our login.
+    pub user: String,
+    /// Its token.
+    pub token: TokenSource,
+}
+
+/// A GitHub host. Making one costs nothing; the first request loads certificates.
+pub struct Github {
+    hostname: String,
+    user: String,
+    http: Http,
+}
+
+impl Github {
+    /// A host that was not talked to yet.
+    pub fn new(options: GithubOptions) -> Github {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
+        headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
+        let http = Http::new(options.api_url.trim_end_matches('/').to_owned(), options.token, headers);
+        Github { hostname: options.hostname, user: options.user, http }
+    }
+
+    /// A pull request, asked for again while it is not there.
+    async fn pull(&self, pull: &PullId) -> Result<Value, HostError> {
+        let path = format!("{}/pulls/{}", repo_path(&pull.repo)?, pull.number);
+        let mut pause = self.http.pause();
+        for _ in 1..PULL_TRIES {
+            match self.http.get(&path).await {
+                Err(HostError::NotFound { .. }) => tokio::time::sleep(pause).await,
+                other => return Ok(other?.body),
+            }
+            pause *= 3;
+        }
+        Ok(self.http.get(&path).await?.body)
+    }
+}
+
+/// `/repos/owner/name`; names that would leave their place in the path are refused.
+fn repo_path(repo: &RepoId) -> Result<String, HostError> {
+    let odd_name = |name: &str| name.is_empty() || name.chars().all(|c| c == '.');
+    if odd_name(&repo.owner) || odd_name(&repo.name) {
+        let message = "no such repository can exist".to_owned();
+        return Err(HostError::Rejected { what: repo.to_string(), status: 404, message });
+    }
+    Ok(format!("/repos/{}/{}", segment(&repo.owner), segment(&repo.name)))
+}
+
+#[async_trait]
+impl Host for Github {
+    fn hostname(&self) -> &str {
+        &self.hostname
+    }
+
+    fn bot_login(&self) -> &str {
+        &self.user
+    }
+
+    fn comment_limit(&self) -> usize {
+        COMMENT_LIMIT
+    }
+
+    async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
+        let body = self.pull(pull).await?;
+        answers::pull_request(pull, &body).map_err(|what| odd(&format!("pull request {pull}"), &what))
+    }
+
+    async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
+        reviews::latest(&self.http, pull).await
+    }
+
+    async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
+        merge::mergeability(self, pull).await
+    }
+
+    async fn create_comment(&self, pull: &PullId, body: &str) -> Result<u64, HostError> {
+        let path = format!("{}/issues/{}/comments", repo_path(&pull.repo)?, pull.number);
+        let answer = self.http.send(Method::POST, &path, Some(json!({ "body": body }))).await?;
+        answer.body["id"].as_u64().ok_or_else(|| odd(&path, "a comment without id"))
+    }
+
+    async fn own_comments(&self, pull: &PullId) -> Result<Vec<OwnComment>, HostError> {
+        let path = format!("{}/issues/{}/comments", repo_path(&pull.repo)?, pull.number);
+        let own = |comment: Value| {
+            let login = comment["user"]["login"].as_str()?;
+            let body = comment["body"].as_str().unwrap_or_default().to_owned();
+            login.eq_ignore_ascii_case(&self.user).then_some(OwnComment { id: comment["id"].as_u64()?, body })
+        };
+        let mut comments = self.http.pages(&path, COMMENTS_PER_PAGE, COMMENT_PAGES, own).await?;
+        comments.sort_by_key(|comment| comment.id);
+        Ok(comments)
+    }
+
+    async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {
+        let path = format!("{}/issues/comments/{id}", repo_path(&pull.repo)?);
+        match self.http.send(Method::DELETE, &path, None).await {
+            Ok(_) | Err(HostError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError> {
+        let path = format!("{}/issues/comments/{comment_id}/reactions", repo_path(&pull.repo)?);
+        self.http.send(Method::POST, &path, Some(json!({ "content": reaction }))).await.map(drop)
+    }
+
+    async fn set_status(&self, repo: &RepoId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
+        let path = format!("{}/statuses/{}", repo_path(repo)?, segment(commit));
+        let state = match status.state {
+            StatusState::Pending => "pending",
+            StatusState::Success => "success",
+            StatusState::Failure => "failure",
+        };
+        let description: String = status.description.chars().take(DESCRIPTION_LIMIT).collect();
+        let mut body = json!({ "state": state, "context": status.context, "description": description });
+        if !status.url.is_empty() {
+            body["target_url"] = json!(status.url);
+        }
+        self.http.send(Method::POST, &path, Some(body)).await.map(drop)
+    }
+
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
+        merge::merge(self, pull, method).await
+    }
+
+    fn git_credentials(&self) -> Option<GitCredentials> {
+        let password = match self.http.token() {
+            TokenSource::Value(token) => token.clone(),
+            // A small file, mounted in memory where it matters; git waits for it anyway.
+            TokenSource::File(path) => match std::fs::read_to_string(path) {
+                Ok(text) => SecretString::from(text.trim()),
+                Err(error) => {
+                    tracing::error!("cannot read the token file {}: {error}", path.display());
+                    return None;
+                }
+            },
+        };
+        let username = if self.user.is_empty() { "x-access-token" } else { &self.user };
+        Some(GitCredentials { username: username.to_owned(), password })
+    }
+}
+
+#[cfg(test)]
+mod tests;

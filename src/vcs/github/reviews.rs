@@ -1,0 +1,90 @@
+//! Reviews boiled down to the latest verdict of each person.
+
+use super::repo_path;
+use crate::domain::PullRequest;
+use crate::vcs::http::{Http, segment};
+use crate::vcs::{HostError, Review, Verdict};
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde_json::Value;
+
+/// Reviews asked for at once.
+const PER_PAGE: u32 = 100;
+/// Most pages of reviews; a pull request with more is refused rather than judged by a part of them.
+const MAX_PAGES: u32 = 30;
+/// Questions about permissions under way at once.
+const AT_ONCE: usize = 4;
+
+/// The latest verdict of each person; a comment alone changes none, a dismissal takes it back.
+pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
+    let repo = repo_path(&pull.id.repo)?;
+    let all = http.pages(&format!("{repo}/pulls/{}/reviews", pull.id.number), PER_PAGE, MAX_PAGES, Some).await?;
+    futures::stream::iter(verdicts(&all))
+        .map(|mut review| {
+            let repo = &repo;
+            async move {
+                review.can_write = can_write(http, repo, &review.user).await?;
+                Ok(review)
+            }
+        })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await
+}
+
+/// In the order in which people first gave a verdict.
+fn verdicts(reviews: &[Value]) -> Vec<Review> {
+    let mut latest: Vec<(String, Option<Review>)> = Vec::new();
+    for review in reviews {
+        let Some(user) = review["user"]["login"].as_str() else { continue };
+        let verdict = match review["state"].as_str() {
+            Some("APPROVED") => Some(Verdict::Approved),
+            Some("CHANGES_REQUESTED") => Some(Verdict::ChangesRequested),
+            Some("DISMISSED") => None,
+            _ => continue,
+        };
+        let commit = review["commit_id"].as_str().unwrap_or_default().to_owned();
+        let entry = verdict.map(|verdict| Review { user: user.to_owned(), can_write: false, verdict, commit });
+        match latest.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(user)) {
+            Some((_, slot)) => *slot = entry,
+            None => latest.push((user.to_owned(), entry)),
+        }
+    }
+    latest.into_iter().filter_map(|(_, review)| review).collect()
+}
+
+async fn can_write(http: &Http, repo: &str, user: &str) -> Result<bool, HostError> {
+    match http.get(&format!("{repo}/collaborators/{}/permission", segment(user))).await {
+        Ok(answer) => Ok(matches!(answer.body["permission"].as_str(), Some("admin" | "maintain" | "write"))),
+        Err(HostError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_latest_verdict_of_each_person_counts() {
+        let review = |user: &str, state: &str, commit: &str| json!({"user": {"login": user}, "state": state, "commit_id": commit});
+        let all = [
+            review("ann", "CHANGES_REQUESTED", "1"),
+            review("bob", "APPROVED", "1"),
+            review("Ann", "APPROVED", "2"),
+            review("bob", "COMMENTED", "2"),
+            review("cid", "APPROVED", "1"),
+            review("cid", "DISMISSED", "1"),
+            json!({"user": null, "state": "APPROVED"}),
+            json!("odd"),
+        ];
+        let got: Vec<_> = verdicts(&all).into_iter().map(|r| (r.user, r.verdict, r.commit)).collect();
+        assert_eq!(
+            got,
+            [
+                ("Ann".to_owned(), Verdict::Approved, "2".to_owned()),
+                ("bob".to_owned(), Verdict::Approved, "1".to_owned())
+            ]
+        );
+    }
+}

@@ -1,0 +1,346 @@
+//! Against a small server on loopback that plays GitHub's answers, good and bad ones.
+
+use super::*;
+use crate::vcs::Verdict;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use secrecy::ExposeSecret as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// One request that arrived: method and address, Authorization, body.
+type Seen = Arc<Mutex<Vec<(String, String, Value)>>>;
+/// Answers a request: its number so far, its method and address.
+type Play = Arc<dyn Fn(usize, &str) -> Response + Send + Sync>;
+
+struct Fake {
+    github: Github,
+    seen: Seen,
+    url: String,
+}
+
+impl Fake {
+    fn requests(&self) -> Vec<String> {
+        self.seen.lock().unwrap().iter().map(|(request, ..)| request.clone()).collect()
+    }
+
+    fn body(&self, index: usize) -> Value {
+        self.seen.lock().unwrap()[index].2.clone()
+    }
+}
+
+async fn fake(play: impl Fn(usize, &str) -> Response + Send + Sync + 'static) -> Fake {
+    async fn any(
+        State((seen, play)): State<(Seen, Play)>,
+        method: Method,
+        uri: Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Response {
+        let request = format!("{method} {uri}");
+        let token = headers.get("authorization").map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default();
+        assert_eq!(headers["x-github-api-version"], "2022-11-28");
+        assert!(headers["user-agent"].to_str().unwrap().starts_with("tidelock/"));
+        let count = {
+            let mut seen = seen.lock().unwrap();
+            seen.push((request.clone(), token, serde_json::from_slice(&body).unwrap_or(Value::Null)));
+            seen.len() - 1
+        };
+        let response = play(count, &request);
+        if response.extensions().get::<Slow>().is_some() {
+            std::future::pending::<()>().await;
+        }
+        response
+    }
+    let seen = Seen::default();
+    let app = Router::new().fallback(any).with_state((Arc::clone(&seen), Arc::new(play) as Play));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    Fake { github: github(&url, TokenSource::Value("t0ken".into())), seen, url }
+}
+
+fn github(url: &str, token: TokenSource) -> Github {
+    let options =
+        GithubOptions { hostname: "localhost".into(), api_url: url.to_owned(), user: "Tidelock".into(), token };
+    let github = Github::new(options);
+    Github { http: github.http.hasty(), ..github }
+}
+
+#[derive(Clone)]
+struct Slow;
+
+fn says(status: u16, body: Value) -> Response {
+    (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response()
+}
+
+fn with(mut response: Response, name: &'static str, value: &str) -> Response {
+    response.headers_mut().insert(name, value.parse().unwrap());
+    response
+}
+
+fn id() -> PullId {
+    PullId { repo: RepoId { host: "localhost".into(), owner: "acme".into(), name: "infra".into() }, number: 7 }
+}
+
+fn pull_json() -> Value {
+    let repo = json!({"name": "infra", "owner": {"login": "acme"}, "clone_url": "https://localhost/acme/infra.git", "size": 12});
+    json!({
+        "title": "T", "html_url": "https://localhost/acme/infra/pull/7", "state": "open", "draft": false,
+        "user": {"login": "ann"}, "labels": [{"name": "l"}], "mergeable": true, "mergeable_state": "clean",
+        "head": {"ref": "topic", "sha": "aaa", "repo": repo}, "base": {"ref": "main", "sha": "bbb", "repo": repo},
+    })
+}
+
+async fn pull() -> PullRequest {
+    answers::pull_request(&id(), &pull_json()).unwrap()
+}
+
+#[tokio::test]
+async fn a_pull_request_is_read_and_asked_for_again_while_it_is_not_there() {
+    let fake =
+        fake(|n, _| if n < 2 { says(404, json!({"message": "Not Found"})) } else { says(200, pull_json()) }).await;
+    let pull = fake.github.pull_request(&id()).await.unwrap();
+    assert_eq!((pull.author.as_str(), pull.head.commit.as_str(), pull.repo_size_kib), ("ann", "aaa", Some(12)));
+    assert!(pull.open && !pull.is_fork());
+    assert_eq!(fake.requests(), ["GET /repos/acme/infra/pulls/7"; 3]);
+    assert_eq!(fake.seen.lock().unwrap()[0].1, "Bearer t0ken");
+}
+
+#[tokio::test]
+async fn a_deleted_fork_has_no_owner() {
+    let mut json = pull_json();
+    json["head"]["repo"] = Value::Null;
+    json["user"] = Value::Null;
+    let pull = answers::pull_request(&id(), &json).unwrap();
+    assert!(pull.is_fork() && pull.author.is_empty());
+}
+
+#[tokio::test]
+async fn errors_are_told_apart_by_what_may_help() {
+    type Check = fn(&HostError) -> bool;
+    let limited = |seconds| move |error: &HostError| matches!(error, HostError::RateLimited { wait, .. } if *wait == Duration::from_secs(seconds));
+    let cases: Vec<(&str, fn() -> Response, Box<dyn Fn(&HostError) -> bool>)> = vec![
+        (
+            "401",
+            || says(401, json!({"message": "Bad credentials"})),
+            Box::new((|e| matches!(e, HostError::Denied { message, .. } if message == "Bad credentials")) as Check),
+        ),
+        (
+            "403",
+            || says(403, json!({"message": "Resource not accessible"})),
+            Box::new((|e| matches!(e, HostError::Denied { .. })) as Check),
+        ),
+        ("403 with Retry-After", || with(says(403, json!({})), "retry-after", "17"), Box::new(limited(17))),
+        (
+            "403 without calls left",
+            || with(with(says(403, json!({})), "x-ratelimit-remaining", "0"), "x-ratelimit-reset", "1"),
+            Box::new(limited(1)),
+        ),
+        ("403 for ever", || with(says(403, json!({})), "retry-after", "99999999"), Box::new(limited(65 * 60))),
+        (
+            "secondary limit",
+            || says(403, json!({"message": "You have exceeded a secondary rate limit"})),
+            Box::new(limited(60)),
+        ),
+        ("429", || says(429, json!({})), Box::new(limited(60))),
+        ("404", || says(404, json!({})), Box::new((|e| matches!(e, HostError::NotFound { .. })) as Check)),
+        ("410", || says(410, json!({})), Box::new((|e| matches!(e, HostError::NotFound { .. })) as Check)),
+        (
+            "422",
+            || {
+                says(
+                    422,
+                    json!({"message": "Validation Failed", "errors": [{"field": "body", "code": "invalid"}, {"message": "body is too long"}, "odd"]}),
+                )
+            },
+            Box::new(
+                (|e| {
+                    e.to_string()
+                        == "POST /repos/acme/infra/issues/7/comments: 422: Validation Failed; body invalid; body is too long; odd"
+                }) as Check,
+            ),
+        ),
+        (
+            "302 elsewhere",
+            || with(says(302, json!({})), "location", "http://127.0.0.2:1/x"),
+            Box::new((|e| matches!(e, HostError::Rejected { status: 302, .. })) as Check),
+        ),
+        ("500", || says(500, json!({"message": "oops"})), Box::new(HostError::is_transient)),
+        ("502 as HTML", || (StatusCode::BAD_GATEWAY, "<html>").into_response(), Box::new(HostError::is_transient)),
+        ("garbage", || (StatusCode::CREATED, "{\"id\": ").into_response(), Box::new(HostError::is_transient)),
+        ("odd JSON", || says(201, json!([1, 2])), Box::new(HostError::is_transient)),
+        (
+            "silence",
+            || {
+                let mut response = says(200, json!({}));
+                response.extensions_mut().insert(Slow);
+                response
+            },
+            Box::new(HostError::is_transient),
+        ),
+    ];
+    for (name, response, right) in cases {
+        let fake = fake(move |_, _| response()).await;
+        let error = fake.github.create_comment(&id(), "text").await.unwrap_err();
+        assert!(right(&error), "{name}: {error:?}");
+        assert_eq!(fake.requests().len(), 1, "{name}: a POST is tried once");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_answer_is_unavailable() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let resets = std::thread::spawn(move || listener.accept().map(drop));
+    let github = github(&url, TokenSource::Value("t".into()));
+    let error = github.create_comment(&id(), "x").await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    resets.join().unwrap().unwrap();
+    let error = github.create_comment(&id(), "x").await.unwrap_err();
+    assert!(error.is_transient(), "nobody listens any more: {error:?}");
+}
+
+#[tokio::test]
+async fn a_get_is_tried_again_on_errors_that_may_pass() {
+    let fake = fake(|n, _| if n < 2 { says(503, json!({})) } else { says(200, pull_json()) }).await;
+    assert!(fake.github.pull_request(&id()).await.is_ok());
+    assert_eq!(fake.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn reviews_come_from_all_pages_with_permissions_of_those_who_count() {
+    let review = |user: &str, state: &str| json!({"user": {"login": user}, "state": state, "commit_id": "aaa"});
+    let fake = fake(move |_, request| match request.rsplit_once('/').unwrap().1 {
+        "reviews?per_page=100&page=1" => {
+            let page = json!([review("ann", "APPROVED"), review("eve", "COMMENTED")]);
+            with(says(200, page), "link", "<http://x/repositories/1?page=2>; rel=\"next\"")
+        }
+        "reviews?per_page=100&page=2" => {
+            says(200, json!([review("bob b", "CHANGES_REQUESTED"), review("cid", "APPROVED")]))
+        }
+        "permission" if request.contains("/ann/") => says(200, json!({"permission": "admin"})),
+        "permission" if request.contains("/bob%20b/") => says(200, json!({"permission": "read"})),
+        _ => says(404, json!({})),
+    })
+    .await;
+    let got: Vec<_> = fake
+        .github
+        .reviews(&pull().await)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|r| (r.user, r.can_write, r.verdict))
+        .collect();
+    let want = [
+        ("ann", true, Verdict::Approved),
+        ("bob b", false, Verdict::ChangesRequested),
+        ("cid", false, Verdict::Approved),
+    ];
+    assert_eq!(got, want.map(|(user, write, verdict)| (user.to_owned(), write, verdict)));
+    assert!(!fake.requests().iter().any(|request| request.contains("eve")));
+}
+
+#[tokio::test]
+async fn more_reviews_than_are_read_refuse_a_verdict() {
+    let fake = fake(|_, _| with(says(200, json!([])), "link", "<x>; rel=\"next\"")).await;
+    let error = fake.github.reviews(&pull().await).await.unwrap_err();
+    assert!(matches!(&error, HostError::Rejected { message, .. } if message == "more than 3000 entries"), "{error}");
+}
+
+#[tokio::test]
+async fn mergeability_waits_until_the_host_knows() {
+    let fake = fake(|n, _| {
+        let mut json = pull_json();
+        if n < 2 {
+            json["mergeable"] = Value::Null;
+            json["mergeable_state"] = json!("unknown");
+        }
+        says(200, json)
+    })
+    .await;
+    assert!(fake.github.mergeability(&pull().await).await.unwrap().mergeable);
+    assert_eq!(fake.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn comments_of_our_own_account_are_listed_and_deleted() {
+    let fake = fake(|_, request| match request {
+        r if r.starts_with("GET") => says(
+            200,
+            json!([{"id": 9, "user": {"login": "tidelock"}, "body": "b"}, {"id": 3, "user": {"login": "TIDELOCK"}, "body": "a"},
+                   {"id": 4, "user": {"login": "ann"}, "body": "x"}, {"id": 5, "user": null}]),
+        ),
+        r if r.starts_with("DELETE") => says(404, json!({})),
+        _ => says(201, json!({"id": 11})),
+    })
+    .await;
+    let ids: Vec<_> = fake.github.own_comments(&id()).await.unwrap().into_iter().map(|c| (c.id, c.body)).collect();
+    assert_eq!(ids, [(3, "a".to_owned()), (9, "b".to_owned())]);
+    fake.github.delete_comment(&id(), 3).await.unwrap();
+    assert_eq!(fake.github.create_comment(&id(), "text").await.unwrap(), 11);
+    fake.github.react(&id(), 5, "eyes").await.unwrap();
+    assert_eq!(
+        fake.requests(),
+        [
+            "GET /repos/acme/infra/issues/7/comments?per_page=50&page=1",
+            "DELETE /repos/acme/infra/issues/comments/3",
+            "POST /repos/acme/infra/issues/7/comments",
+            "POST /repos/acme/infra/issues/comments/5/reactions",
+        ]
+    );
+    assert_eq!(fake.body(2), json!({"body": "text"}));
+}
+
+#[tokio::test]
+async fn statuses_fit_the_host() {
+    let fake = fake(|_, _| says(201, json!({}))).await;
+    let status = CommitStatus {
+        context: "atlantis/plan".into(),
+        state: StatusState::Failure,
+        description: "é".repeat(200),
+        url: String::new(),
+    };
+    fake.github.set_status(&id().repo, "aaa", &status).await.unwrap();
+    assert_eq!(fake.requests(), ["POST /repos/acme/infra/statuses/aaa"]);
+    assert_eq!(fake.body(0), json!({"state": "failure", "context": "atlantis/plan", "description": "é".repeat(140)}));
+}
+
+#[tokio::test]
+async fn merging_names_the_head_that_was_applied() {
+    let fake =
+        fake(|n, _| says(200, if n == 0 { json!({"allow_merge_commit": false}) } else { json!({"merged": true}) }))
+            .await;
+    fake.github.merge(&pull().await, None).await.unwrap();
+    assert_eq!(fake.requests(), ["GET /repos/acme/infra", "PUT /repos/acme/infra/pulls/7/merge"]);
+    assert_eq!(fake.body(1), json!({"merge_method": "rebase", "sha": "aaa"}));
+}
+
+#[tokio::test]
+async fn a_token_file_is_read_on_every_use() {
+    let fake = fake(|_, _| says(200, pull_json())).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let github = github(&fake.url, TokenSource::File(file.path().to_owned()));
+    let error = github.create_comment(&id(), "x").await.unwrap_err();
+    assert!(error.to_string().contains("is empty"), "{error}");
+    for token in ["one", "two"] {
+        std::fs::write(file.path(), format!("{token}\n")).unwrap();
+        github.pull_request(&id()).await.unwrap();
+        assert_eq!(fake.seen.lock().unwrap().last().unwrap().1, format!("Bearer {token}"));
+        let credentials = github.git_credentials().unwrap();
+        assert_eq!((credentials.username.as_str(), credentials.password.expose_secret()), ("Tidelock", token));
+    }
+}
+
+#[tokio::test]
+async fn names_cannot_leave_their_place_in_the_path() {
+    let fake = fake(|_, _| says(200, json!({}))).await;
+    let repo = RepoId { host: "h".into(), owner: "..".into(), name: "x".into() };
+    assert!(fake.github.create_comment(&PullId { repo, number: 1 }, "x").await.is_err());
+    let repo = RepoId { host: "h".into(), owner: "a/b?c".into(), name: "x".into() };
+    let _ = fake.github.create_comment(&PullId { repo, number: 1 }, "x").await;
+    assert_eq!(fake.requests(), ["POST /repos/a%2Fb%3Fc/x/issues/1/comments"]);
+}

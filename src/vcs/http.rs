@@ -1,0 +1,285 @@
+//! A small JSON client for the hosts' APIs: bounded bodies and times, a token that can change under us, errors told apart by
+//! what may help.
+
+use super::{HostError, TokenSource};
+use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Method, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::OnceCell;
+
+/// Largest answer that is read, in bytes: a page of fifty of the longest comments fits.
+const MAX_BODY: usize = 32 * 1024 * 1024;
+/// Most time for one request, answer included.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most time to get a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Idle connections are kept so long.
+const KEEP_ALIVE: Duration = Duration::from_secs(90);
+/// How often a GET is tried.
+const GET_TRIES: u32 = 3;
+/// Most redirects that are followed, within one origin.
+const MAX_REDIRECTS: usize = 3;
+/// Longest text of a host that is passed on, in characters.
+const MAX_MESSAGE: usize = 300;
+/// Wait after a rate limit that names no time (GitHub's advice for secondary limits).
+const UNNAMED_WAIT: Duration = Duration::from_secs(60);
+/// Longest wait that is believed: GitHub's limits are per hour.
+const MAX_WAIT: Duration = Duration::from_secs(65 * 60);
+
+/// A client of one API.
+pub(super) struct Http {
+    base: String,
+    token: TokenSource,
+    headers: HeaderMap,
+    client: OnceCell<Client>,
+    /// First pause before a GET is tried again; doubles.
+    pause: Duration,
+    timeout: Duration,
+}
+
+/// An answer of 2xx.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The body; null when it was empty.
+    pub(super) body: Value,
+    /// The `Link` header names a next page.
+    pub(super) has_next: bool,
+}
+
+impl Http {
+    /// `base` without trailing slash. Nothing is opened or read yet: certificates are loaded at the first request.
+    pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
+        let (pause, timeout) = (Duration::from_millis(300), TOTAL_TIMEOUT);
+        Http { base, token, headers, client: OnceCell::new(), pause, timeout }
+    }
+
+    /// The same with short times, for tests.
+    #[cfg(test)]
+    pub(super) fn hasty(self) -> Http {
+        Http { pause: Duration::from_millis(5), timeout: Duration::from_millis(300), ..self }
+    }
+
+    /// The first pause between tries.
+    pub(super) fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// Where the token comes from.
+    pub(super) fn token(&self) -> &TokenSource {
+        &self.token
+    }
+
+    /// GET, tried again on errors that may pass.
+    pub(super) async fn get(&self, path: &str) -> Result<Answer, HostError> {
+        let mut pause = self.pause;
+        for _ in 1..GET_TRIES {
+            match self.send(Method::GET, path, None).await {
+                Err(HostError::Unavailable { what, message }) => {
+                    tracing::debug!(what, message, "trying again");
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                other => return other,
+            }
+        }
+        self.send(Method::GET, path, None).await
+    }
+
+    /// What `keep` makes of all pages of a list, `per_page` items each; more than `max_pages` is an error, never a silent cut.
+    pub(super) async fn pages<T>(
+        &self,
+        path: &str,
+        per_page: u32,
+        max_pages: u32,
+        keep: impl Fn(Value) -> Option<T> + Send,
+    ) -> Result<Vec<T>, HostError> {
+        let mut items = Vec::new();
+        for page in 1..=max_pages {
+            let answer = self.get(&format!("{path}?per_page={per_page}&page={page}")).await?;
+            let Value::Array(found) = answer.body else { return Err(odd(path, "not a list")) };
+            items.extend(found.into_iter().filter_map(&keep));
+            if !answer.has_next {
+                return Ok(items);
+            }
+        }
+        let message = format!("more than {} entries", u64::from(max_pages) * u64::from(per_page));
+        Err(HostError::Rejected { what: format!("GET {path}"), status: 200, message })
+    }
+
+    /// One request, tried once.
+    pub(super) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, HostError> {
+        let what = format!("{method} {path}");
+        let broke = |error: reqwest::Error| HostError::Unavailable { what: what.clone(), message: explain(&error) };
+        let token = self.token.read().await.map_err(|message| HostError::Denied { what: what.clone(), message })?;
+        let mut request = self
+            .client()
+            .await?
+            .request(method, format!("{}{path}", self.base))
+            .headers(self.headers.clone())
+            .timeout(self.timeout);
+        if let Some(token) = token {
+            request = request.bearer_auth(token.expose_secret());
+        }
+        if let Some(body) = &body {
+            request = request.json(body);
+        }
+        let mut response = request.send().await.map_err(broke)?;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(broke)? {
+            if bytes.len() + chunk.len() > MAX_BODY {
+                let message = format!("the answer is larger than {MAX_BODY} bytes");
+                return Err(HostError::Rejected { what, status: response.status().as_u16(), message });
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        let (status, headers) = (response.status(), response.headers());
+        if !status.is_success() {
+            return Err(refusal(what, status, headers, &bytes));
+        }
+        let has_next = headers.get_all("link").iter().any(|v| v.to_str().is_ok_and(|v| v.contains("rel=\"next\"")));
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return Ok(Answer { body: Value::Null, has_next });
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(body) => Ok(Answer { body, has_next }),
+            Err(error) => Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }),
+        }
+    }
+
+    /// Made on first use, off the async threads: reading the platform's certificates takes milliseconds.
+    async fn client(&self) -> Result<&Client, HostError> {
+        let broke = |message: String| HostError::Unavailable { what: format!("client of {}", self.base), message };
+        let direct = is_loopback(&self.base);
+        let make = || async move {
+            tokio::task::spawn_blocking(move || build(direct))
+                .await
+                .map_err(|e| broke(e.to_string()))?
+                .map_err(|e| broke(explain(&e)))
+        };
+        self.client.get_or_try_init(make).await
+    }
+}
+
+/// A client that trusts the platform's store (`SSL_CERT_FILE` included), with rustls and ring. No proxy to loopback.
+fn build(direct: bool) -> reqwest::Result<Client> {
+    // An error means that a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let redirects = reqwest::redirect::Policy::custom(|attempt| {
+        let same = attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
+        if same && attempt.previous().len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
+    });
+    let builder = Client::builder()
+        .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(KEEP_ALIVE)
+        .redirect(redirects);
+    if direct { builder.no_proxy().build() } else { builder.build() }
+}
+
+fn is_loopback(base: &str) -> bool {
+    match url::Url::parse(base).ok().as_ref().and_then(url::Url::host) {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    }
+}
+
+/// The error's causes in one line, without the address (it is in `what`).
+fn explain(error: &reqwest::Error) -> String {
+    let mut text = if error.is_timeout() { "timed out".to_owned() } else { "no answer".to_owned() };
+    let mut cause = std::error::Error::source(error);
+    while let Some(one) = cause {
+        text = format!("{text}: {one}");
+        cause = one.source();
+    }
+    text
+}
+
+/// An answer that is not what the API promises.
+pub(super) fn odd(what: &str, message: &str) -> HostError {
+    HostError::Unavailable { what: what.to_owned(), message: format!("odd answer: {message}") }
+}
+
+fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> HostError {
+    let message = said(body);
+    match status.as_u16() {
+        404 | 410 => HostError::NotFound { what },
+        429 => HostError::RateLimited { what, wait: wait(headers).unwrap_or(UNNAMED_WAIT) },
+        401 | 403 => match wait(headers) {
+            Some(wait) => HostError::RateLimited { what, wait },
+            None if is_limit(&message) => HostError::RateLimited { what, wait: UNNAMED_WAIT },
+            None => HostError::Denied { what, message },
+        },
+        408 | 500..=599 => HostError::Unavailable { what, message: format!("{status}: {message}") },
+        status => HostError::Rejected { what, status, message },
+    }
+}
+
+fn is_limit(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    ["rate limit", "abuse detection"].iter().any(|words| message.contains(words))
+}
+
+/// How long a rate limit lasts, if the headers speak of one.
+fn wait(headers: &HeaderMap) -> Option<Duration> {
+    let number = |value: Option<&HeaderValue>| value?.to_str().ok()?.trim().parse::<u64>().ok();
+    if let Some(seconds) = number(headers.get(RETRY_AFTER)) {
+        return Some(Duration::from_secs(seconds.max(1)).min(MAX_WAIT));
+    }
+    if number(headers.get("x-ratelimit-remaining")) != Some(0) {
+        return None;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let reset = number(headers.get("x-ratelimit-reset")).map(|at| at.saturating_sub(now).max(1));
+    Some(reset.map_or(UNNAMED_WAIT, Duration::from_secs).min(MAX_WAIT))
+}
+
+/// The host's own words in an error's body, in one line.
+fn said(body: &[u8]) -> String {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return "no reason given".to_owned() };
+    let mut words = vec![value["message"].as_str().unwrap_or("no reason given").to_owned()];
+    for error in value["errors"].as_array().into_iter().flatten() {
+        let field = |name: &str| error[name].as_str().unwrap_or_default();
+        words.push(match error.as_str().unwrap_or(field("message")) {
+            "" => format!("{} {}", field("field"), field("code")),
+            text => text.to_owned(),
+        });
+    }
+    let text = words.join("; ");
+    text.split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_MESSAGE)
+        .collect()
+}
+
+/// One segment of a path, percent-encoded.
+pub(super) fn segment(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' | b'.' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+impl TokenSource {
+    /// The token as it is now; none where the source is empty by intent.
+    async fn read(&self) -> Result<Option<SecretString>, String> {
+        match self {
+            TokenSource::Value(token) => Ok(Some(token.clone()).filter(|token| !token.expose_secret().is_empty())),
+            TokenSource::File(path) => match tokio::fs::read_to_string(path).await {
+                Ok(text) if text.trim().is_empty() => Err(format!("the token file {} is empty", path.display())),
+                Ok(text) => Ok(Some(SecretString::from(text.trim()))),
+                Err(error) => Err(format!("cannot read the token file {}: {error}", path.display())),
+            },
+        }
+    }
+}
