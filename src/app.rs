@@ -1,6 +1,7 @@
 //! The only place where the parts are joined: settings to a running server, and its orderly end.
 
 mod logging;
+mod sandbox;
 mod server;
 
 pub use server::Server;
@@ -22,7 +23,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     let rest = args.into_iter().skip(2).collect();
     match command.as_str() {
         "server" => server::run(rest),
-        "sandbox" => ExitCode::FAILURE,
+        "sandbox" => sandbox::run(rest),
         "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION")), true),
         "help" | "--help" | "-h" => say(USAGE, true),
         other => say(&format!("tidelock: there is no command `{other}`\n\n{USAGE}"), false),

@@ -180,6 +180,15 @@ impl Settings {
     }
 }
 
+/// This process' variables without those that are settings, for a server that is given all of its settings by us.
+pub fn plain_environment() -> Vec<(OsString, OsString)> {
+    let is_setting = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("ATLANTIS_") || name.starts_with("TIDELOCK_") || name == "PORT"
+    };
+    std::env::vars_os().filter(|(name, _)| !is_setting(name)).collect()
+}
+
 /// Each secret once, also without white space around it, as it is used.
 fn without_duplicates(secrets: Vec<SecretString>) -> Vec<SecretString> {
     let mut kept: Vec<SecretString> = Vec::new();

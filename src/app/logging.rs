@@ -1,17 +1,24 @@
-//! Logs of the server itself: one line an event on standard output, JSON unless a person looks at it.
+//! Logs of the server itself: one line an event, JSON unless a person looks at it.
 
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
+/// Where the lines go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum To {
+    Stdout,
+    Stderr,
+}
+
 /// Starts logging at this level (`debug`, `info`, `warn`, `error`). A second call changes nothing.
-pub(super) fn start(level: &str) {
+pub(super) fn start(level: &str, to: To) {
     // Other crates' debug lines are of no use to an operator, and hyper's come by the thousand.
     let filter = EnvFilter::try_new(format!("warn,tidelock={level}")).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
-    let started = if std::io::stdout().is_terminal() {
-        builder.try_init()
-    } else {
-        builder.json().flatten_event(true).try_init()
+    let started = match to {
+        To::Stderr => builder.with_writer(std::io::stderr).try_init(),
+        To::Stdout if std::io::stdout().is_terminal() => builder.try_init(),
+        To::Stdout => builder.json().flatten_event(true).try_init(),
     };
     drop(started);
 }

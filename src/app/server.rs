@@ -1,5 +1,6 @@
 //! `tidelock server`: settings to services, listen first, then open the state, then lead; and the orderly end.
 
+use super::logging;
 use crate::checkout::Checkouts;
 use crate::comment::Names;
 use crate::config::global::GlobalConfig;
@@ -45,7 +46,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         Err(SettingsError::Help(text)) => return super::say(&text, true),
         Err(SettingsError::Invalid(text)) => return super::say(&format!("tidelock: {text}\n"), false),
     };
-    super::logging::start(&settings.log_level);
+    logging::start(&settings.log_level, logging::To::Stdout);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return super::say(&format!("tidelock: no threads: {error}\n"), false),

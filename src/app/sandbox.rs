@@ -1,0 +1,191 @@
+//! `tidelock sandbox`: a forge, a sample repository and a server on this machine, to play with or as a tour.
+
+use super::{Server, logging, say};
+use crate::sandbox::tour::terminal::Style;
+use crate::sandbox::{Forge, ForgeOptions, demo, missing_tools, tour};
+use crate::settings::{self, Settings};
+use anyhow::{Context, Result, anyhow};
+use clap::{Arg, ArgAction, value_parser};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Where people find server and forge unless told otherwise; any free port if these are taken.
+const PORT: u16 = 4141;
+const FORGE_PORT: u16 = 4142;
+/// Columns that comments are wrapped at.
+const WIDTH: usize = 100;
+
+/// Runs `tidelock sandbox` with the arguments after its name.
+pub(super) fn run(args: Vec<OsString>) -> ExitCode {
+    let name = std::iter::once(OsString::from("tidelock sandbox"));
+    let matches = match command().try_get_matches_from(name.chain(args)) {
+        Ok(matches) => matches,
+        Err(error) => return say(&error.to_string(), !error.use_stderr()),
+    };
+    let environment = settings::plain_environment();
+    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.to_string_lossy());
+    let missing = missing_tools(&path.unwrap_or_default());
+    if !missing.is_empty() {
+        return say(
+            &format!("tidelock sandbox needs git and Terraform (or OpenTofu):\n  {}\n", missing.join("\n  ")),
+            false,
+        );
+    }
+    let level = matches.get_one::<String>("log-level").map_or("error", String::as_str);
+    logging::start(level, logging::To::Stderr);
+    let port = |name: &str| matches.get_one::<u16>(name).copied();
+    let touring = matches.get_flag("tour");
+    let options = Options {
+        touring,
+        port: port("port").unwrap_or(if touring { 0 } else { PORT }),
+        forge_port: port("forge-port").unwrap_or(if touring { 0 } else { FORGE_PORT }),
+        dir: matches.get_one::<PathBuf>("dir").cloned(),
+        environment,
+    };
+    let played = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("no threads")
+        .and_then(|runtime| runtime.block_on(play(options)));
+    match played {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => say(&format!("tidelock sandbox: {error:#}\n"), false),
+    }
+}
+
+struct Options {
+    touring: bool,
+    port: u16,
+    forge_port: u16,
+    dir: Option<PathBuf>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+fn command() -> clap::Command {
+    let port = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("PORT").value_parser(value_parser!(u16)).help(help)
+    };
+    clap::Command::new("tidelock sandbox")
+        .about("A forge, a sample repository and a Tidelock server on this machine, with no account anywhere")
+        .arg(
+            Arg::new("tour")
+                .long("tour")
+                .action(ArgAction::SetTrue)
+                .help("Play a whole story, show each comment, and exit"),
+        )
+        .arg(port("port", "Port of the server [default: 4141, or any free one]"))
+        .arg(port("forge-port", "Port of the forge [default: 4142, or any free one]"))
+        .arg(
+            Arg::new("dir")
+                .long("dir")
+                .value_name("DIR")
+                .value_parser(value_parser!(PathBuf))
+                .help("Keep everything in this empty directory [default: a temporary one, removed at the end]"),
+        )
+        .arg(
+            Arg::new("log-level")
+                .long("log-level")
+                .value_name("LEVEL")
+                .help("Log of the server, on standard error [default: error]"),
+        )
+}
+
+/// A directory that goes when its owner does, unless the person named it.
+struct Scratch {
+    path: PathBuf,
+    temporary: bool,
+}
+
+impl Scratch {
+    fn new(wanted: Option<PathBuf>) -> Result<Scratch> {
+        let temporary = wanted.is_none();
+        let path = match wanted {
+            Some(path) => std::path::absolute(path)?,
+            None => std::env::temp_dir().join(format!("tidelock-sandbox-{}", crate::execute::random_id())),
+        };
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        if std::fs::read_dir(&path)?.next().is_some() {
+            return Err(anyhow!("{} is not empty: name a new directory with --dir", path.display()));
+        }
+        Ok(Scratch { path, temporary })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.temporary {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+async fn play(options: Options) -> Result<()> {
+    let scratch = Scratch::new(options.dir.clone())?;
+    let forge_port = free_port(options.forge_port)?;
+    let forge = Forge::start(ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
+    let server = Server::start(server_settings(&options, &forge, &scratch.path)?).await?;
+    let url = format!("http://127.0.0.1:{}", server.address.port());
+    forge.set_webhook(&format!("{url}/events"));
+    let style = Style { colours: std::io::stdout().is_terminal(), width: WIDTH };
+    let mut out = std::io::stdout();
+    let result = if options.touring {
+        tour::tour(&forge, &url, style, &mut out).await
+    } else {
+        tokio::select! {
+            result = stay(&forge, &url, style) => result,
+            _ = tokio::signal::ctrl_c() => Ok(()),
+        }
+    };
+    server.stop().await?;
+    result
+}
+
+/// Opens a pull request and tells what happens, until the person has seen enough.
+async fn stay(forge: &Forge, url: &str, style: Style) -> Result<()> {
+    let repo = demo::populate(forge).await?;
+    say(
+        &format!(
+            "Pull requests  {}\nServer         {url}\n\nPush, comment and merge on the first page; see locks and logs on the second. Ctrl-C ends it.\n\n",
+            forge.url()
+        ),
+        true,
+    );
+    demo::story_start(&repo).await?;
+    demo::narrate(forge, style, &mut std::io::stdout()).await
+}
+
+/// The wanted port if it is free, else any.
+fn free_port(wanted: u16) -> Result<u16> {
+    let bound =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    Ok(bound.context("no port is free on 127.0.0.1")?.local_addr()?.port())
+}
+
+/// A server's settings as an operator would give them, the secrets as variables.
+fn server_settings(options: &Options, forge: &Forge, dir: &Path) -> Result<Settings> {
+    use secrecy::ExposeSecret;
+    let port = free_port(options.port)?;
+    let data_dir = dir.join("data");
+    let flags = [
+        ("bind", "127.0.0.1".to_owned()),
+        ("port", port.to_string()),
+        ("atlantis-url", format!("http://127.0.0.1:{port}")),
+        ("data-dir", data_dir.to_string_lossy().into_owned()),
+        ("gh-hostname", forge.hostname_setting()),
+        ("gh-user", forge.bot().to_owned()),
+        ("repo-allowlist", "*".to_owned()),
+        ("checkout-strategy", "merge".to_owned()),
+        ("tf-download", "false".to_owned()),
+    ];
+    let args = flags.iter().map(|(name, value)| OsString::from(format!("--{name}={value}")));
+    let mut environment = options.environment.clone();
+    for (name, secret) in [("TIDELOCK_GH_TOKEN", forge.token()), ("TIDELOCK_GH_WEBHOOK_SECRET", forge.webhook_secret())]
+    {
+        environment.push((name.into(), secret.expose_secret().into()));
+    }
+    environment.push(("CHECKPOINT_DISABLE".into(), "1".into()));
+    Settings::load(args, environment).map_err(|error| anyhow!("the sandbox's settings are refused: {error}"))
+}
