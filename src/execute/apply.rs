@@ -9,11 +9,11 @@ use super::{Answer, Context, Ended, StatusUpdate, Work, environment, hooks};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
+use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
-use crate::domain::ProjectId;
 use crate::schedule::Schedule;
 use crate::store::{LockAttempt, Tx};
 use crate::terraform::summary::apply_counts;
@@ -98,9 +98,9 @@ struct Candidates {
 impl Candidates {
     async fn load(ctx: &Context, work: &Work) -> Result<Candidates> {
         let pull = work.pull.id.clone();
-        let loaded = ctx.store.read(move |view| {
-            Ok(Candidates { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? })
-        });
+        let loaded = ctx
+            .store
+            .read(move |view| Ok(Candidates { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? }));
         loaded.await
     }
 
