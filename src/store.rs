@@ -1,22 +1,54 @@
 //! What the server remembers, in SQLite. Nothing outside knows how it is kept.
 //!
 //! All changes go through [`Store::write`]: closures run one after the other on one thread, those that wait together are
-//! committed together, and each caller is answered only when its change is durable. Reads see committed state only.
+//! committed together (`writer`), and each caller is answered only when its change is durable. Reads see committed state
+//! only (`readers`). Tables and their migrations are in `schema`; each kind of record has its file.
 
+mod audit;
+mod deliveries;
+mod effects;
+mod locks;
 pub mod logs;
+mod plans;
+mod pulls;
+mod readers;
+mod retention;
+mod runs;
+mod schema;
+mod writer;
 
-use crate::domain::state::*;
-use crate::domain::*;
-use anyhow::Result;
+#[cfg(test)]
+mod tests;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+pub use locks::LockAttempt;
+use readers::Readers;
+use rusqlite::{OptionalExtension, Params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::path::Path;
+use std::sync::Arc;
+use writer::Queue;
+
+/// File name of the database within the data directory.
+const DATABASE: &str = "tidelock.db";
 
 /// Handle to the state; cheap to clone.
 #[derive(Clone)]
-pub struct Store {}
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    // Dropped in this order: readers first, so that the writer's connection is the last one and cleans up after itself.
+    readers: Readers,
+    queue: Queue,
+}
 
 /// Read access to committed state (or, inside a write, to the state so far).
 pub struct View<'a> {
-    _connection: &'a rusqlite::Connection,
+    connection: &'a rusqlite::Connection,
 }
 
 /// Write access; dereferences to [`View`].
@@ -31,176 +63,95 @@ impl<'a> std::ops::Deref for Tx<'a> {
     }
 }
 
-/// A try to take a project lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LockAttempt {
-    /// Ours; `new` unless this pull request had it before.
-    Acquired {
-        /// It was free.
-        new: bool,
-    },
-    /// Another pull request has it.
-    HeldBy(Box<LockHolder>),
-}
-
 impl Store {
-    /// Opens or makes `<data_dir>/tidelock.db`; refuses a newer format by name.
-    pub fn open(_data_dir: &Path) -> Result<Store> {
-        todo!()
+    /// Opens or makes `<data_dir>/tidelock.db`; refuses a newer format by name, and a directory that another process uses.
+    pub fn open(data_dir: &Path) -> Result<Store> {
+        let guard = schema::lock_directory(data_dir)?;
+        let path = data_dir.join(DATABASE);
+        let connection = schema::open_writer(&path)?;
+        let queue = writer::start(connection, guard)?;
+        Ok(Store { shared: Arc::new(Shared { readers: Readers::new(path), queue }) })
     }
 
-    /// Runs `change` in the writer's next transaction; returns when it is durable. An `Err` of `change` undoes it alone.
+    /// Runs `change` in the writer's next transaction; returns when it is durable. An `Err` or a panic of `change` undoes it
+    /// alone. A caller that stops waiting does not take the change back.
     pub async fn write<T: Send + 'static>(
         &self,
-        _change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+        change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        todo!()
+        self.shared.queue.write(change).await
     }
 
-    /// Runs `query` on committed state, off the async threads.
+    /// Runs `query` on committed state, off the async threads; all that it reads is of one moment.
     pub async fn read<T: Send + 'static>(
         &self,
-        _query: impl FnOnce(&View<'_>) -> Result<T> + Send + 'static,
+        query: impl FnOnce(&View<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        todo!()
+        self.shared.readers.read(query).await
     }
 
-    /// Waits for all accepted writes and closes the database.
+    /// Waits for all accepted writes and closes the database; later reads and writes are refused. Again: no effect.
     pub async fn close(&self) -> Result<()> {
-        todo!()
+        self.shared.readers.close().await;
+        self.shared.queue.close().await
     }
 }
 
-#[expect(clippy::unused_self, unused_variables, missing_docs, reason = "stubs")]
+/// Why nothing can be read or written any more.
+const CLOSED: &str =
+    "the server is stopping: its state is closed, nothing more is read or recorded; try again when it is back";
+
 impl View<'_> {
-    // deliveries
-    pub fn unfinished_deliveries(&self) -> Result<Vec<(Delivery, DeliveryState)>> {
-        todo!()
-    } // oldest first
-    // runs and jobs
-    pub fn unfinished_runs(&self) -> Result<Vec<Run>> {
-        todo!()
+    /// Rows of a query whose first column is a record in JSON.
+    fn records<T: DeserializeOwned>(&self, sql: &str, params: impl Params) -> Result<Vec<T>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        let mut records = Vec::new();
+        while let Some(row) = rows.next()? {
+            records.push(parse(row.get_ref(0)?.as_str()?)?);
+        }
+        Ok(records)
     }
-    pub fn unfinished_jobs(&self) -> Result<Vec<Job>> {
-        todo!()
-    }
-    pub fn job(&self, id: &str) -> Result<Option<Job>> {
-        todo!()
-    }
-    pub fn run(&self, id: &str) -> Result<Option<Run>> {
-        todo!()
-    }
-    pub fn recent_jobs(&self, limit: usize) -> Result<Vec<Job>> {
-        todo!()
-    } // newest first
-    // locks
-    pub fn locks(&self) -> Result<Vec<ProjectLock>> {
-        todo!()
-    }
-    pub fn locks_of(&self, pull: &PullId) -> Result<Vec<ProjectLock>> {
-        todo!()
-    }
-    pub fn lock_by_key(&self, key: &str) -> Result<Option<ProjectLock>> {
-        todo!()
-    } // `lock_key` form
-    pub fn apply_lock(&self) -> Result<Option<ApplyLock>> {
-        todo!()
-    }
-    // pull requests
-    pub fn pull(&self, pull: &PullId) -> Result<Option<PullRequest>> {
-        todo!()
-    }
-    pub fn open_pulls(&self, limit: usize) -> Result<Vec<(PullRequest, Vec<ProjectStatus>)>> {
-        todo!()
-    } // latest activity first
-    pub fn project_statuses(&self, pull: &PullId) -> Result<Vec<ProjectStatus>> {
-        todo!()
-    } // in the order they were planned
-    // plans
-    pub fn plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
-        todo!()
-    } // not consumed, not discarded; execution order
-    // outbox
-    pub fn pending_effects(&self, pull: Option<&PullId>, limit: usize) -> Result<Vec<PendingEffect>> {
-        todo!()
-    } // in order
-    // audit
-    pub fn audit_log(&self, limit: usize) -> Result<Vec<AuditEntry>> {
-        todo!()
+
+    /// The record in the first column of the first row, if there is one.
+    fn record<T: DeserializeOwned>(&self, sql: &str, params: impl Params) -> Result<Option<T>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let text: Option<String> = statement.query_row(params, |row| row.get(0)).optional()?;
+        text.map(|text| parse(&text)).transpose()
     }
 }
 
-#[expect(clippy::unused_self, unused_variables, missing_docs, reason = "stubs")]
 impl Tx<'_> {
-    // deliveries
-    pub fn accept_delivery(&self, delivery: &Delivery) -> Result<bool> {
-        todo!()
-    } // false: known already
-    pub fn set_delivery_state(&self, identity: &str, state: DeliveryState, outcome: &str) -> Result<()> {
-        todo!()
+    /// Runs a statement; how many rows it changed.
+    fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
+        Ok(self.connection.prepare_cached(sql)?.execute(params)?)
     }
-    // runs and jobs
-    pub fn put_run(&self, run: &Run) -> Result<()> {
-        todo!()
+}
+
+/// A record as it is kept in a JSON column.
+fn json(record: &impl Serialize) -> Result<String> {
+    serde_json::to_string(record).context("cannot write a record")
+}
+
+/// A record from its JSON column.
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).with_context(|| format!("cannot read a stored {}", std::any::type_name::<T>()))
+}
+
+/// A value without fields as the word that its column holds.
+fn word(value: &impl Serialize) -> Result<String> {
+    match serde_json::to_value(value)? {
+        serde_json::Value::String(word) => Ok(word),
+        other => anyhow::bail!("{other} is no word"),
     }
-    pub fn put_job(&self, job: &Job) -> Result<()> {
-        todo!()
-    }
-    // locks
-    pub fn lock_project(&self, lock: &ProjectLock) -> Result<LockAttempt> {
-        todo!()
-    }
-    pub fn unlock_project(&self, repo: &RepoId, project: &ProjectId, pull: &PullId) -> Result<bool> {
-        todo!()
-    } // only if that pull request has it
-    pub fn unlock_pull(&self, pull: &PullId) -> Result<Vec<ProjectLock>> {
-        todo!()
-    }
-    pub fn set_apply_lock(&self, lock: Option<&ApplyLock>) -> Result<()> {
-        todo!()
-    }
-    // pull requests
-    pub fn put_pull(&self, pull: &PullRequest) -> Result<()> {
-        todo!()
-    }
-    pub fn put_project_status(&self, pull: &PullId, status: &ProjectStatus) -> Result<()> {
-        todo!()
-    }
-    pub fn clear_project_statuses(&self, pull: &PullId) -> Result<()> {
-        todo!()
-    }
-    pub fn forget_pull(&self, pull: &PullId) -> Result<()> {
-        todo!()
-    } // closed: statuses, plans, and it is no longer listed as open
-    // plans
-    pub fn put_plan(&self, plan: &PlanRecord) -> Result<()> {
-        todo!()
-    } // replaces the project's earlier one
-    pub fn consume_plan(&self, id: &str, job: &str) -> Result<bool> {
-        todo!()
-    } // false: used or gone already
-    pub fn discard_plan(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
-        todo!()
-    }
-    pub fn discard_plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
-        todo!()
-    }
-    // outbox
-    pub fn enqueue(&self, effect: &NewEffect) -> Result<i64> {
-        todo!()
-    }
-    pub fn effect_tried(&self, id: i64) -> Result<()> {
-        todo!()
-    }
-    pub fn effect_done(&self, id: i64, note: &str) -> Result<()> {
-        todo!()
-    } // also for given up; the note says how
-    // audit
-    pub fn audit(&self, entry: &AuditEntry) -> Result<()> {
-        todo!()
-    }
-    /// Drops what retention allows: finished deliveries and effects, old runs, jobs, audit entries; returns ids of jobs whose logs may go.
-    pub fn prune(&self, now: jiff::Timestamp) -> Result<Vec<String>> {
-        todo!()
-    }
+}
+
+/// A time as its column holds it: microseconds since 1970.
+fn micros(time: Timestamp) -> i64 {
+    time.as_microsecond()
+}
+
+/// A number of rows as SQLite takes it.
+fn rows(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
 }

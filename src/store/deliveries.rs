@@ -1,0 +1,66 @@
+//! Accepted deliveries: what is known already, what is still to be done.
+
+use super::{Tx, View, json, micros, parse, word};
+use crate::domain::state::{Delivery, DeliveryState};
+use anyhow::{Result, bail, ensure};
+use jiff::Timestamp;
+use rusqlite::params;
+
+impl View<'_> {
+    /// Accepted deliveries that are not done, in the order of their acceptance.
+    pub fn unfinished_deliveries(&self) -> Result<Vec<(Delivery, DeliveryState)>> {
+        let mut statement = (self.connection)
+            .prepare_cached("SELECT record, state FROM deliveries WHERE finished IS NULL ORDER BY seq")?;
+        let mut rows = statement.query([])?;
+        let mut deliveries = Vec::new();
+        while let Some(row) = rows.next()? {
+            let state = match row.get_ref(1)?.as_str()? {
+                "queued" => DeliveryState::Queued,
+                "running" => DeliveryState::Running,
+                other => bail!("a delivery has the unknown state {other}"),
+            };
+            deliveries.push((parse(row.get_ref(0)?.as_str()?)?, state));
+        }
+        Ok(deliveries)
+    }
+}
+
+impl Tx<'_> {
+    /// Records a delivery as queued; false when its identity is known already, done or not.
+    pub fn accept_delivery(&self, delivery: &Delivery) -> Result<bool> {
+        let added = self.execute(
+            "INSERT INTO deliveries (identity, host_id, state, received, record) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (identity) DO NOTHING",
+            params![
+                delivery.identity,
+                delivery.host_id,
+                word(&DeliveryState::Queued)?,
+                micros(delivery.received),
+                json(delivery)?
+            ],
+        )?;
+        Ok(added == 1)
+    }
+
+    /// Moves a delivery on. Done is final: its outcome may be worded anew, but it is never queued or run again. From then on
+    /// only its identity is kept. An unknown identity is an error.
+    pub fn set_delivery_state(&self, identity: &str, state: DeliveryState, outcome: &str) -> Result<()> {
+        let changed = match state {
+            DeliveryState::Done => self.execute(
+                "UPDATE deliveries SET state = ?2, outcome = ?3, finished = coalesce(finished, ?4), record = NULL
+                 WHERE identity = ?1",
+                params![identity, word(&state)?, outcome, micros(Timestamp::now())],
+            )?,
+            DeliveryState::Queued | DeliveryState::Running => self.execute(
+                "UPDATE deliveries SET state = ?2, outcome = ?3 WHERE identity = ?1 AND finished IS NULL",
+                params![identity, word(&state)?, outcome],
+            )?,
+        };
+        ensure!(
+            changed == 1,
+            "the delivery {identity} cannot become {}: it is unknown, or done already",
+            word(&state)?
+        );
+        Ok(())
+    }
+}

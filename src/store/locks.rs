@@ -1,0 +1,124 @@
+//! Project locks and the apply lock. The rules are pure functions; the tables only keep what they say.
+//!
+//! A project lock is known by host, repository, directory, workspace and project name (Atlantis leaves out the host, so that
+//! repositories of the same name on two hosts block each other there).
+
+use super::{Tx, View, json, micros};
+use crate::domain::state::{ApplyLock, LockHolder, ProjectLock};
+use crate::domain::{ProjectId, PullId, RepoId};
+use anyhow::{Result, ensure};
+use rusqlite::params;
+
+/// A try to take a project lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LockAttempt {
+    /// Ours; `new` unless this pull request had it before.
+    Acquired {
+        /// It was free.
+        new: bool,
+    },
+    /// Another pull request has it.
+    HeldBy(Box<LockHolder>),
+}
+
+/// What comes of `pull` trying to take a lock that `current` holds: free and one's own are given, anybody else's is not.
+fn attempt(current: Option<LockHolder>, pull: &PullId) -> LockAttempt {
+    match current {
+        None => LockAttempt::Acquired { new: true },
+        Some(holder) if may_release(&holder, pull) => LockAttempt::Acquired { new: false },
+        Some(holder) => LockAttempt::HeldBy(Box::new(holder)),
+    }
+}
+
+/// Only the pull request that holds a lock gives it back.
+fn may_release(holder: &LockHolder, pull: &PullId) -> bool {
+    holder.pull == *pull
+}
+
+impl View<'_> {
+    /// All project locks, oldest first.
+    pub fn locks(&self) -> Result<Vec<ProjectLock>> {
+        self.records("SELECT record FROM locks ORDER BY seq", [])
+    }
+
+    /// Project locks of a pull request, oldest first.
+    pub fn locks_of(&self, pull: &PullId) -> Result<Vec<ProjectLock>> {
+        self.records("SELECT record FROM locks WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
+    }
+
+    /// The project lock with Atlantis' key ([`crate::domain::state::lock_key`]); the oldest where two hosts have the same.
+    pub fn lock_by_key(&self, key: &str) -> Result<Option<ProjectLock>> {
+        self.record("SELECT record FROM locks WHERE key = ?1 ORDER BY seq LIMIT 1", [key])
+    }
+
+    /// The stop on all applies, if it is set.
+    pub fn apply_lock(&self) -> Result<Option<ApplyLock>> {
+        self.record("SELECT record FROM apply_lock", [])
+    }
+
+    fn project_lock(&self, repo: &RepoId, project: &ProjectId) -> Result<Option<ProjectLock>> {
+        let name = project.name.as_deref().unwrap_or("");
+        self.record(
+            "SELECT record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
+            params![repo.host, repo.full_name(), project.dir, project.workspace, name],
+        )
+    }
+}
+
+impl Tx<'_> {
+    /// Takes a project lock for its holder's pull request. One that it has already stays as it is, `since` included.
+    pub fn lock_project(&self, lock: &ProjectLock) -> Result<LockAttempt> {
+        let current = self.project_lock(&lock.repo, &lock.project)?.map(|lock| lock.holder);
+        let attempt = attempt(current, &lock.holder.pull);
+        if attempt == (LockAttempt::Acquired { new: true }) {
+            self.execute(
+                "INSERT INTO locks (host, repo, dir, workspace, name, key, pull, since, record)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                params![
+                    lock.repo.host,
+                    lock.repo.full_name(),
+                    lock.project.dir,
+                    lock.project.workspace,
+                    lock.project.name.as_deref().unwrap_or(""),
+                    lock.key(),
+                    lock.holder.pull.to_string(),
+                    micros(lock.holder.since),
+                    json(lock)?
+                ],
+            )?;
+        }
+        Ok(attempt)
+    }
+
+    /// Gives a project lock back, if that pull request has it; whether it had.
+    pub fn unlock_project(&self, repo: &RepoId, project: &ProjectId, pull: &PullId) -> Result<bool> {
+        match self.project_lock(repo, project)? {
+            Some(lock) if may_release(&lock.holder, pull) => {
+                let name = project.name.as_deref().unwrap_or("");
+                let gone = self.execute(
+                    "DELETE FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
+                    params![repo.host, repo.full_name(), project.dir, project.workspace, name],
+                )?;
+                ensure!(gone == 1, "the lock {} is there twice or not at all", lock.key());
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Gives back all project locks of a pull request and returns them, oldest first.
+    pub fn unlock_pull(&self, pull: &PullId) -> Result<Vec<ProjectLock>> {
+        let locks = self.locks_of(pull)?;
+        self.execute("DELETE FROM locks WHERE pull = ?1", [pull.to_string()])?;
+        Ok(locks)
+    }
+
+    /// Stops all applies, or lets them go on.
+    pub fn set_apply_lock(&self, lock: Option<&ApplyLock>) -> Result<()> {
+        match lock {
+            Some(lock) => self.execute("REPLACE INTO apply_lock (id, record) VALUES (1, ?1)", [json(lock)?])?,
+            None => self.execute("DELETE FROM apply_lock", [])?,
+        };
+        Ok(())
+    }
+}

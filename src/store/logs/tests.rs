@@ -1,0 +1,190 @@
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const JOB: &str = "0123456789abcdef0123456789abcdef";
+
+fn logs() -> (tempfile::TempDir, Logs) {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = Logs::new(dir.path());
+    (dir, logs)
+}
+
+async fn rest_of(mut reader: LogReader) -> Vec<String> {
+    let mut lines: Vec<String> = reader.so_far.lines().map(str::to_owned).collect();
+    while let Some(line) = reader.next_line().await {
+        lines.push(line);
+    }
+    lines
+}
+
+#[tokio::test]
+async fn a_log_can_be_read_while_it_grows_after_its_end_and_after_a_restart() {
+    let (dir, logs) = logs();
+    let writer = logs.create(JOB).unwrap();
+    writer.line("one");
+    let reader = logs.read(JOB).await.unwrap().unwrap();
+    assert_eq!(reader.so_far, "one\n");
+    writer.line("two");
+    drop(writer);
+    assert_eq!(rest_of(reader).await, ["one", "two"]);
+
+    for logs in [logs, Logs::new(dir.path())] {
+        let reader = logs.read(JOB).await.unwrap().unwrap();
+        assert_eq!(reader.so_far, "one\ntwo\n");
+        assert!(reader.lines.is_none());
+    }
+}
+
+#[tokio::test]
+async fn each_line_is_on_the_disk_when_it_is_written() {
+    let (dir, logs) = logs();
+    let writer = logs.create(JOB).unwrap();
+    writer.line("one");
+    // What a server sees that starts after this one was killed.
+    assert_eq!(Logs::new(dir.path()).read(JOB).await.unwrap().unwrap().so_far, "one\n");
+    drop(writer);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_that_join_at_any_moment_get_every_line_exactly_once_and_in_order() {
+    /// Fewer than a reader may be behind, so that none is ever too slow.
+    const LINES: usize = LAG_LIMIT - 12;
+    const READERS: usize = 8;
+    for _ in 0..20 {
+        let (_dir, logs) = logs();
+        let writer = logs.create(JOB).unwrap();
+        let written = Arc::new(AtomicUsize::new(0));
+        let readers: Vec<_> = (0..READERS)
+            .map(|reader| {
+                let (logs, written) = (logs.clone(), written.clone());
+                tokio::spawn(async move {
+                    while written.load(Ordering::Relaxed) < reader * LINES / READERS {
+                        tokio::task::yield_now().await;
+                    }
+                    rest_of(logs.read(JOB).await.unwrap().unwrap()).await
+                })
+            })
+            .collect();
+        let writing = tokio::task::spawn_blocking(move || {
+            for number in 0..LINES {
+                writer.line(&number.to_string());
+                written.store(number + 1, Ordering::Relaxed);
+                if number % 7 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let expected: Vec<String> = (0..LINES).map(|number| number.to_string()).collect();
+        for reader in readers {
+            assert_eq!(reader.await.unwrap(), expected);
+        }
+        writing.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_is_too_slow_is_told_so_and_goes_on() {
+    let (_dir, logs) = logs();
+    let writer = logs.create(JOB).unwrap();
+    let slow = logs.read(JOB).await.unwrap().unwrap();
+    for number in 0..LAG_LIMIT + 3 {
+        writer.line(&number.to_string());
+    }
+    drop(writer);
+    let lines = rest_of(slow).await;
+    insta::assert_snapshot!(lines[0], @"[tidelock: 3 lines were too fast for this page; reload it to see all of them]");
+    assert_eq!(lines.len(), LAG_LIMIT + 1);
+    assert_eq!((lines[1].as_str(), lines[LAG_LIMIT].as_str()), ("3", "514"));
+}
+
+#[tokio::test]
+async fn a_log_ends_at_its_limit_with_a_notice_written_once() {
+    let (_dir, logs) = logs();
+    let writer = logs.create(JOB).unwrap();
+    let line = "x".repeat(LINE_LIMIT);
+    for _ in 0..=LOG_LIMIT / LINE_LIMIT as u64 {
+        writer.line(&line);
+    }
+    writer.line("too late");
+    let text = logs.read(JOB).await.unwrap().unwrap().so_far;
+    assert!(text.len() as u64 <= LOG_LIMIT);
+    assert!(text.ends_with(&format!("x\n{LIMIT_NOTICE}\n")));
+    assert_eq!(text.matches(LIMIT_NOTICE).count(), 1);
+}
+
+#[tokio::test]
+async fn long_and_several_lines_are_split_and_nothing_is_lost() {
+    let (_dir, logs) = logs();
+    let writer = logs.create(JOB).unwrap();
+    let long = "é".repeat(LINE_LIMIT);
+    let reader = logs.read(JOB).await.unwrap().unwrap();
+    writer.line(&long);
+    writer.line("a\nb");
+    writer.line("");
+    drop(writer);
+    let lines = rest_of(reader).await;
+    assert!(lines.iter().all(|line| line.len() <= LINE_LIMIT));
+    assert_eq!(lines[..2].concat(), long);
+    assert_eq!(lines[2..], ["a", "b", ""]);
+}
+
+#[tokio::test]
+async fn only_a_job_id_is_ever_a_path() {
+    let (dir, logs) = logs();
+    std::fs::create_dir_all(dir.path().join("logs")).unwrap();
+    std::fs::write(dir.path().join("secret.log"), "x").unwrap();
+    for job in ["", "../secret", "x", &JOB[1..], &format!("{JOB}0"), &JOB.to_uppercase(), &format!("../{}", &JOB[3..])]
+    {
+        assert!(logs.read(job).await.unwrap().is_none(), "{job}");
+        assert!(logs.create(job).is_err(), "{job}");
+        logs.remove(job);
+    }
+    assert!(logs.read(JOB).await.unwrap().is_none());
+    assert!(dir.path().join("secret.log").exists());
+}
+
+#[tokio::test]
+async fn a_log_has_one_writer_and_is_removed_only_when_that_is_gone() {
+    let (_dir, logs) = logs();
+    let writer = logs.create(JOB).unwrap();
+    assert!(logs.create(JOB).is_err());
+    logs.remove(JOB);
+    writer.line("one");
+    drop(writer);
+    let again = logs.create(JOB).unwrap();
+    again.line("two");
+    drop(again);
+    assert_eq!(logs.read(JOB).await.unwrap().unwrap().so_far, "one\ntwo\n");
+    assert!(lock(&logs.live).is_empty());
+    logs.remove(JOB);
+    logs.remove(JOB);
+    assert!(logs.read(JOB).await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reader_never_takes_a_log_for_ended_that_has_just_begun() {
+    for _ in 0..50 {
+        let (_dir, logs) = logs();
+        let stop = Arc::new(AtomicBool::new(false));
+        let reading = {
+            let (logs, stop) = (logs.clone(), stop.clone());
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    if let Some(reader) = logs.read(JOB).await.unwrap() {
+                        return Some(rest_of(reader).await);
+                    }
+                }
+                None
+            })
+        };
+        let writer = logs.create(JOB).unwrap();
+        writer.line("one");
+        writer.line("two");
+        tokio::task::yield_now().await;
+        drop(writer);
+        stop.store(true, Ordering::Relaxed);
+        if let Some(lines) = reading.await.unwrap() {
+            assert_eq!(lines, ["one", "two"]);
+        }
+    }
+}

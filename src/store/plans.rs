@@ -1,0 +1,75 @@
+//! Plans: at most one per project of a pull request, used at most once.
+
+use super::{Tx, View, json, micros};
+use crate::domain::state::PlanRecord;
+use crate::domain::{ProjectId, PullId};
+use anyhow::Result;
+use rusqlite::params;
+
+impl View<'_> {
+    /// Plans of a pull request that can still be applied: neither consumed nor discarded; in the order they were recorded.
+    pub fn plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
+        self.records(
+            "SELECT record FROM plans WHERE pull = ?1 AND consumed_by IS NULL ORDER BY seq",
+            [pull.to_string()],
+        )
+    }
+}
+
+impl Tx<'_> {
+    /// Records a plan in place of the project's earlier one. An id that is there already is an error.
+    pub fn put_plan(&self, plan: &PlanRecord) -> Result<()> {
+        let (pull, name) = (plan.pull.to_string(), plan.project.name.as_deref().unwrap_or(""));
+        self.execute(
+            "DELETE FROM plans WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND id <> ?5",
+            params![pull, plan.project.dir, plan.project.workspace, name, plan.id],
+        )?;
+        self.execute(
+            "INSERT INTO plans (id, pull, dir, workspace, name, made, consumed_by, record)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![
+                plan.id,
+                pull,
+                plan.project.dir,
+                plan.project.workspace,
+                name,
+                micros(plan.made),
+                plan.consumed_by,
+                json(plan)?
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Marks a plan as used up by a job; false when it was used already, replaced or discarded: then it must not be applied.
+    pub fn consume_plan(&self, id: &str, job: &str) -> Result<bool> {
+        let Some(mut plan) =
+            self.record::<PlanRecord>("SELECT record FROM plans WHERE id = ?1 AND consumed_by IS NULL", [id])?
+        else {
+            return Ok(false);
+        };
+        plan.consumed_by = Some(job.to_owned());
+        let changed = self.execute(
+            "UPDATE plans SET consumed_by = ?2, record = ?3 WHERE id = ?1 AND consumed_by IS NULL",
+            params![id, job, json(&plan)?],
+        )?;
+        Ok(changed == 1)
+    }
+
+    /// Drops the plan of one project; whether there was one to apply. A consumed one stays, as what its apply was made of.
+    pub fn discard_plan(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
+        let dropped = self.execute(
+            "DELETE FROM plans
+             WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND consumed_by IS NULL",
+            params![pull.to_string(), project.dir, project.workspace, project.name.as_deref().unwrap_or("")],
+        )?;
+        Ok(dropped > 0)
+    }
+
+    /// Drops all plans of a pull request that could still be applied and returns them, so that their files can go.
+    pub fn discard_plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
+        let plans = self.plans(pull)?;
+        self.execute("DELETE FROM plans WHERE pull = ?1 AND consumed_by IS NULL", [pull.to_string()])?;
+        Ok(plans)
+    }
+}

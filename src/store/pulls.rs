@@ -1,0 +1,94 @@
+//! Pull requests as last seen, and where their projects stand.
+
+use super::{Tx, View, json, micros, parse, rows, word};
+use crate::domain::state::ProjectStatus;
+use crate::domain::{PullId, PullRequest};
+use anyhow::Result;
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, params};
+
+impl View<'_> {
+    /// A pull request as it was last recorded; `open` is false once it was forgotten.
+    pub fn pull(&self, pull: &PullId) -> Result<Option<PullRequest>> {
+        let found: Option<(String, bool)> = (self.connection)
+            .prepare_cached("SELECT record, open FROM pulls WHERE pull = ?1")?
+            .query_row([pull.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        found.map(|(record, open)| Ok(PullRequest { open, ..parse(&record)? })).transpose()
+    }
+
+    /// Open pull requests that have a project status or a lock, with their statuses; latest activity first.
+    pub fn open_pulls(&self, limit: usize) -> Result<Vec<(PullRequest, Vec<ProjectStatus>)>> {
+        let pulls: Vec<PullRequest> = self.records(
+            "SELECT record FROM pulls WHERE open
+               AND (pull IN (SELECT pull FROM project_statuses) OR pull IN (SELECT pull FROM locks))
+             ORDER BY activity DESC LIMIT ?1",
+            [rows(limit)],
+        )?;
+        pulls.into_iter().map(|pull| self.project_statuses(&pull.id).map(|statuses| (pull, statuses))).collect()
+    }
+
+    /// Project statuses of a pull request, in the order in which they were first recorded.
+    pub fn project_statuses(&self, pull: &PullId) -> Result<Vec<ProjectStatus>> {
+        self.records("SELECT record FROM project_statuses WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
+    }
+}
+
+impl Tx<'_> {
+    /// Records a pull request as the host describes it now, open or not.
+    pub fn put_pull(&self, pull: &PullRequest) -> Result<()> {
+        self.execute(
+            "INSERT INTO pulls (pull, open, activity, record) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (pull) DO UPDATE SET open = excluded.open, activity = excluded.activity, record = excluded.record",
+            params![pull.id.to_string(), pull.open, self.next_activity()?, json(pull)?],
+        )?;
+        Ok(())
+    }
+
+    /// Records where a project stands, in place of what was said of it before.
+    pub fn put_project_status(&self, pull: &PullId, status: &ProjectStatus) -> Result<()> {
+        let name = status.project.name.as_deref().unwrap_or("");
+        self.execute(
+            "INSERT INTO project_statuses (pull, dir, workspace, name, state, updated, record)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (pull, dir, workspace, name)
+             DO UPDATE SET state = excluded.state, updated = excluded.updated, record = excluded.record",
+            params![
+                pull.to_string(),
+                status.project.dir,
+                status.project.workspace,
+                name,
+                word(&status.state)?,
+                micros(status.updated),
+                json(status)?
+            ],
+        )?;
+        self.execute(
+            "UPDATE pulls SET activity = ?2 WHERE pull = ?1",
+            params![pull.to_string(), self.next_activity()?],
+        )?;
+        Ok(())
+    }
+
+    /// Drops all project statuses of a pull request: a new head is planned from nothing.
+    pub fn clear_project_statuses(&self, pull: &PullId) -> Result<()> {
+        self.execute("DELETE FROM project_statuses WHERE pull = ?1", [pull.to_string()])?;
+        Ok(())
+    }
+
+    /// Drops statuses and plans of a pull request and no longer lists it as open. Locks are given back with `unlock_pull`.
+    pub fn forget_pull(&self, pull: &PullId) -> Result<()> {
+        let key = pull.to_string();
+        self.clear_project_statuses(pull)?;
+        self.execute("DELETE FROM plans WHERE pull = ?1", [&key])?;
+        self.execute("UPDATE pulls SET open = 0, activity = ?2 WHERE pull = ?1", params![key, self.next_activity()?])?;
+        Ok(())
+    }
+
+    /// Now, but later than every activity so far: the order stays right when the clock does not.
+    fn next_activity(&self) -> Result<i64> {
+        let last: Option<i64> =
+            (self.connection).prepare_cached("SELECT max(activity) FROM pulls")?.query_row([], |row| row.get(0))?;
+        Ok(last.map_or(i64::MIN, |last| last.saturating_add(1)).max(micros(Timestamp::now())))
+    }
+}

@@ -1,0 +1,78 @@
+//! How long what is over is kept.
+
+use super::{Tx, micros};
+use anyhow::Result;
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::params;
+
+/// Identities of done deliveries: longer than a host can deliver again (GitHub: 30 days for the deliveries of an App).
+const DELIVERIES: SignedDuration = SignedDuration::from_hours(35 * 24);
+
+/// Effects that were done or given up, with their notes.
+const EFFECTS: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+/// Finished runs, jobs with their logs, consumed plans.
+const RUNS: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// Finished jobs, and with them logs, whatever their age.
+const JOBS_KEPT: i64 = 10_000;
+
+/// Pull requests without status, lock or plan, since their last activity.
+const PULLS: SignedDuration = SignedDuration::from_hours(90 * 24);
+
+/// Entries of the audit log.
+const AUDIT: SignedDuration = SignedDuration::from_hours(400 * 24);
+
+/// Rows of one kind that one call removes at most, so that no other change waits long; the next call goes on.
+const ROWS_AT_ONCE: i64 = 5_000;
+
+impl Tx<'_> {
+    /// Drops what is over and older than its retention: done deliveries and effects, runs, jobs, closed pull requests, audit
+    /// entries. Returns ids of dropped jobs, whose logs may go. What is unfinished or locked is never dropped.
+    pub fn prune(&self, now: Timestamp) -> Result<Vec<String>> {
+        let before = |age: SignedDuration| now.checked_sub(age).map_or(i64::MIN, micros);
+        let drop_old = |sql: &str, age| self.execute(sql, params![before(age), ROWS_AT_ONCE]);
+        drop_old(
+            "DELETE FROM deliveries WHERE seq IN
+               (SELECT seq FROM deliveries WHERE finished IS NOT NULL AND finished < ?1 LIMIT ?2)",
+            DELIVERIES,
+        )?;
+        drop_old(
+            "DELETE FROM effects WHERE id IN (SELECT id FROM effects WHERE done IS NOT NULL AND done < ?1 LIMIT ?2)",
+            EFFECTS,
+        )?;
+        drop_old(
+            "DELETE FROM runs WHERE seq IN
+               (SELECT seq FROM runs WHERE finished IS NOT NULL AND finished < ?1 LIMIT ?2)",
+            RUNS,
+        )?;
+        drop_old(
+            "DELETE FROM plans WHERE seq IN
+               (SELECT seq FROM plans WHERE consumed_by IS NOT NULL AND made < ?1 LIMIT ?2)",
+            RUNS,
+        )?;
+        drop_old(
+            "DELETE FROM pulls WHERE seq IN
+               (SELECT seq FROM pulls WHERE activity < ?1
+                  AND pull NOT IN (SELECT pull FROM project_statuses)
+                  AND pull NOT IN (SELECT pull FROM locks)
+                  AND pull NOT IN (SELECT pull FROM plans)
+                LIMIT ?2)",
+            PULLS,
+        )?;
+        drop_old("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ?1 LIMIT ?2)", AUDIT)?;
+        self.prune_jobs(before(RUNS))
+    }
+
+    fn prune_jobs(&self, before: i64) -> Result<Vec<String>> {
+        let mut statement = self.connection.prepare_cached(
+            "DELETE FROM jobs WHERE seq IN
+               (SELECT seq FROM jobs WHERE state <> 'running'
+                  AND (started < ?1 OR seq <= (SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?2))
+                ORDER BY seq LIMIT ?3)
+             RETURNING id",
+        )?;
+        let ids = statement.query_map(params![before, JOBS_KEPT, ROWS_AT_ONCE], |row| row.get(0))?;
+        Ok(ids.collect::<rusqlite::Result<_>>()?)
+    }
+}

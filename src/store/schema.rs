@@ -1,0 +1,334 @@
+//! The tables, how an older database becomes a present one, and how connections are opened.
+//!
+//! Keys, states and times are columns; what is only read as a whole is JSON in `record`. Times are microseconds since 1970.
+//! `seq` keeps the order of insertion. Records refer to each other by id without declared references: the order of the puts
+//! within a change is free, and each kind has its own retention. The database is one file without attachments, so `VACUUM
+//! INTO` or the backup API captures all of it at one moment.
+
+use anyhow::{Context, Result, bail};
+use rusqlite::{Connection, OpenFlags};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// One step from each format to the next; `user_version` is how many were done. Only ever append.
+const MIGRATIONS: &[&str] = &[FORMAT_1];
+
+/// How long a connection waits for another one (a checkpoint, a snapshot).
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long opening waits for an earlier process to let go of the data directory.
+const DIRECTORY_WAIT: Duration = Duration::from_secs(1);
+
+/// Page cache of the writer, KiB.
+const WRITER_CACHE_KIB: i64 = 1024;
+
+/// Page cache of each reader, KiB.
+const READER_CACHE_KIB: i64 = 256;
+
+/// The write-ahead log is cut back to this after a checkpoint, bytes.
+const WAL_KEPT: i64 = 8 << 20;
+
+/// Prepared statements kept per connection.
+const STATEMENTS: usize = 64;
+
+const FORMAT_1: &str = "
+CREATE TABLE deliveries (
+  seq INTEGER PRIMARY KEY,
+  identity TEXT NOT NULL UNIQUE,
+  host_id TEXT NOT NULL,
+  state TEXT NOT NULL,
+  received INTEGER NOT NULL,
+  finished INTEGER,               -- when it became done
+  outcome TEXT NOT NULL DEFAULT '',
+  record TEXT                     -- absent once it is done
+);
+CREATE INDEX deliveries_unfinished ON deliveries (seq) WHERE finished IS NULL;
+CREATE INDEX deliveries_finished ON deliveries (finished) WHERE finished IS NOT NULL;
+
+CREATE TABLE runs (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  pull TEXT NOT NULL,
+  started INTEGER NOT NULL,
+  finished INTEGER,
+  record TEXT NOT NULL
+);
+CREATE INDEX runs_unfinished ON runs (seq) WHERE finished IS NULL;
+CREATE INDEX runs_finished ON runs (finished) WHERE finished IS NOT NULL;
+
+CREATE TABLE jobs (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  run TEXT NOT NULL,
+  pull TEXT NOT NULL,
+  state TEXT NOT NULL,
+  started INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE INDEX jobs_unfinished ON jobs (seq) WHERE state = 'running';
+CREATE INDEX jobs_started ON jobs (started);
+
+CREATE TABLE locks (
+  seq INTEGER PRIMARY KEY,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  key TEXT NOT NULL,              -- Atlantis' form, without the host
+  pull TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (host, repo, dir, workspace, name)
+);
+CREATE INDEX locks_key ON locks (key);
+CREATE INDEX locks_pull ON locks (pull);
+
+CREATE TABLE apply_lock (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  record TEXT NOT NULL
+);
+
+CREATE TABLE pulls (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL UNIQUE,
+  open INTEGER NOT NULL,
+  activity INTEGER NOT NULL,      -- a time, and growing: no two are the same
+  record TEXT NOT NULL
+);
+CREATE INDEX pulls_activity ON pulls (activity);
+
+CREATE TABLE project_statuses (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,
+  state TEXT NOT NULL,
+  updated INTEGER NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
+);
+
+CREATE TABLE plans (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,
+  made INTEGER NOT NULL,
+  consumed_by TEXT,
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
+);
+
+CREATE TABLE effects (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  pull TEXT NOT NULL,
+  attempts INTEGER NOT NULL DEFAULT 0,
+  done INTEGER,
+  note TEXT NOT NULL DEFAULT '',
+  record TEXT                     -- absent once it is done
+);
+CREATE INDEX effects_pending ON effects (pull, id) WHERE done IS NULL;
+CREATE INDEX effects_all_pending ON effects (id) WHERE done IS NULL;
+CREATE INDEX effects_done ON effects (done) WHERE done IS NOT NULL;
+
+CREATE TABLE audit (
+  seq INTEGER PRIMARY KEY,
+  at INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE INDEX audit_at ON audit (at);
+";
+
+/// Keeps every other process out of the data directory until it is dropped, or the process is gone.
+pub(super) struct DirectoryGuard {
+    _file: File,
+}
+
+/// Makes the data directory if it is not there and takes it for this process: two writers would undo each other's work.
+pub(super) fn lock_directory(data_dir: &Path) -> Result<DirectoryGuard> {
+    let shown = data_dir.display();
+    std::fs::create_dir_all(data_dir).with_context(|| format!("cannot make the data directory {shown}"))?;
+    let path = data_dir.join("tidelock.lock");
+    let mut file = (OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path))
+        .with_context(|| format!("cannot write to the data directory {shown}"))?;
+    let deadline = Instant::now() + DIRECTORY_WAIT;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+            Err(TryLockError::WouldBlock) => {
+                let mut owner = String::new();
+                file.read_to_string(&mut owner)?;
+                bail!(
+                    "the data directory {shown} is in use by process {}: stop that server, or give this one another --data-dir",
+                    owner.trim()
+                );
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock the data directory {shown}"));
+            }
+        }
+    }
+    file.set_len(0)?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(DirectoryGuard { _file: file })
+}
+
+/// Opens the only connection that writes, and brings the database to the present format.
+pub(super) fn open_writer(path: &Path) -> Result<Connection> {
+    prepare_writer(path).with_context(|| format!("cannot open the state in {}", path.display()))
+}
+
+fn prepare_writer(path: &Path) -> Result<Connection> {
+    // Made by us, not by SQLite, for its mode: what runs as another user has no business here. Its side files follow it.
+    if !path.exists() {
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    let found = format_of(&connection)?;
+    let known = MIGRATIONS.len();
+    if found > known {
+        bail!(
+            "it is of format {found}, written by a newer Tidelock; this version ({}) knows formats up to {known}. \
+             Run that newer version again, or give this one another --data-dir",
+            env!("CARGO_PKG_VERSION")
+        );
+    }
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+    if mode != "wal" {
+        bail!("its file system cannot keep a write-ahead log (mode {mode}): put --data-dir on a local disk");
+    }
+    // FULL: a commit is on the disk when it is answered, also after a loss of power.
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    connection.pragma_update(None, "temp_store", "memory")?;
+    connection.pragma_update(None, "journal_size_limit", WAL_KEPT)?;
+    migrate(&mut connection, found)?;
+    Ok(connection)
+}
+
+/// How many migrations a database has behind it; a file of somebody else's is refused.
+fn format_of(connection: &Connection) -> Result<usize> {
+    let look = || -> rusqlite::Result<(i64, i64)> {
+        let format = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        Ok((format, tables))
+    };
+    let (format, tables) =
+        look().context("it cannot be read: put a good copy in its place, or give this server another --data-dir")?;
+    match usize::try_from(format) {
+        Ok(0) if tables > 0 => bail!("it is a database of another program: give --data-dir a directory of its own"),
+        Ok(format) => Ok(format),
+        Err(_) => bail!("its format {format} is unknown: give --data-dir a directory of its own"),
+    }
+}
+
+fn migrate(connection: &mut Connection, found: usize) -> Result<()> {
+    if found == MIGRATIONS.len() {
+        return Ok(());
+    }
+    let transaction = connection.transaction()?;
+    for step in &MIGRATIONS[found..] {
+        transaction.execute_batch(step).context("cannot bring it to the present format")?;
+    }
+    transaction.pragma_update(None, "user_version", i64::try_from(MIGRATIONS.len())?)?;
+    Ok(transaction.commit()?)
+}
+
+/// Opens a connection that only reads.
+pub(super) fn open_reader(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)
+        .with_context(|| format!("cannot read the state in {}", path.display()))?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    connection.pragma_update(None, "temp_store", "memory")?;
+    Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(data_dir: &Path) -> String {
+        format!("{:#}", crate::store::Store::open(data_dir).err().expect("it must be refused"))
+            .replace(&data_dir.display().to_string(), "DIR")
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_with_what_to_do_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tidelock.db");
+        drop(open_writer(&path).unwrap());
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 1. Run that newer version again, or give this one another --data-dir");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_database_of_another_program_is_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tidelock.db");
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+        let before = std::fs::read(&path).unwrap();
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is a database of another program: give --data-dir a directory of its own");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join("tidelock.db"),
+            "not a database, and longer than a header of SQLite's would be ".repeat(20),
+        )
+        .unwrap();
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it cannot be read: put a good copy in its place, or give this server another --data-dir: file is not a database: Error code 26: file is not a database");
+    }
+
+    #[test]
+    fn a_data_directory_in_use_is_refused_with_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let guard = lock_directory(dir.path()).unwrap();
+        let message = error_of(dir.path()).replace(&std::process::id().to_string(), "PID");
+        insta::assert_snapshot!(message, @"the data directory DIR is in use by process PID: stop that server, or give this one another --data-dir");
+        drop(guard);
+        assert!(lock_directory(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn commits_wait_for_the_disk_and_others_cannot_read_the_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tidelock.db");
+        let connection = open_writer(&path).unwrap();
+        let synchronous: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
+        assert_eq!(synchronous, 2);
+        for file in ["tidelock.db", "tidelock.db-wal", "tidelock.db-shm"] {
+            let mode = std::fs::metadata(dir.path().join(file)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{file}");
+        }
+    }
+
+    #[test]
+    fn readers_cannot_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tidelock.db");
+        let _writer = open_writer(&path).unwrap();
+        let reader = open_reader(&path).unwrap();
+        assert!(reader.execute("DELETE FROM locks", []).is_err());
+    }
+}

@@ -1,0 +1,303 @@
+//! Each kind of record: what is kept, in which order, and what is refused.
+
+use super::*;
+
+#[tokio::test]
+async fn a_delivery_is_accepted_once_also_when_it_is_done() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            assert!(tx.accept_delivery(&delivery("a"))?);
+            assert!(tx.accept_delivery(&delivery("b"))?);
+            assert!(!tx.accept_delivery(&delivery("a"))?);
+            tx.set_delivery_state("b", DeliveryState::Running, "")?;
+            let states: Vec<_> = tx.unfinished_deliveries()?;
+            assert_eq!(
+                states,
+                [(delivery("a"), DeliveryState::Queued), (delivery("b"), DeliveryState::Running)],
+                "oldest first, with their states"
+            );
+            tx.set_delivery_state("a", DeliveryState::Done, "planned")?;
+            assert!(!tx.accept_delivery(&delivery("a"))?);
+            Ok(())
+        })
+        .await
+        .unwrap();
+    assert_eq!(identities(&store).await, ["b"]);
+}
+
+#[tokio::test]
+async fn a_done_delivery_never_runs_again() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.accept_delivery(&delivery("a"))?;
+            tx.set_delivery_state("a", DeliveryState::Done, "planned")
+        })
+        .await
+        .unwrap();
+    store.write(|tx| tx.set_delivery_state("a", DeliveryState::Done, "superseded")).await.unwrap();
+    let error = store.write(|tx| tx.set_delivery_state("a", DeliveryState::Running, "")).await.unwrap_err();
+    insta::assert_snapshot!(error, @"the delivery a cannot become running: it is unknown, or done already");
+    assert!(store.write(|tx| tx.set_delivery_state("unknown", DeliveryState::Done, "")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_lock_of_the_same_pull_request_is_taken_again_without_changing_since() {
+    let (_dir, store) = open();
+    let repo = repo("github.com", "infra");
+    let first = project_lock(repo.clone(), project("net"), 1, 10);
+    store
+        .write(move |tx| {
+            assert_eq!(tx.lock_project(&first)?, LockAttempt::Acquired { new: true });
+            let again = project_lock(repo.clone(), project("net"), 1, 99);
+            assert_eq!(tx.lock_project(&again)?, LockAttempt::Acquired { new: false });
+            assert_eq!(tx.locks()?, std::slice::from_ref(&first));
+
+            let other = project_lock(repo.clone(), project("net"), 2, 50);
+            assert_eq!(tx.lock_project(&other)?, LockAttempt::HeldBy(Box::new(first.holder.clone())));
+            assert!(!tx.unlock_project(&repo, &project("net"), &other.holder.pull)?, "only its holder gives it back");
+            assert!(tx.unlock_project(&repo, &project("net"), &first.holder.pull)?);
+            assert!(!tx.unlock_project(&repo, &project("net"), &first.holder.pull)?);
+            assert_eq!(tx.lock_project(&other)?, LockAttempt::Acquired { new: true });
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn locks_differ_by_host_repository_directory_workspace_and_name() {
+    let (_dir, store) = open();
+    let home = repo("github.com", "infra");
+    let named = |name: &str| ProjectId { name: Some(name.into()), ..project("net") };
+    let locks = [
+        project_lock(home.clone(), project("net"), 1, 0),
+        project_lock(repo("ghe.example.com", "infra"), project("net"), 2, 1),
+        project_lock(repo("github.com", "other"), project("net"), 3, 2),
+        project_lock(home.clone(), project("app"), 4, 3),
+        project_lock(home.clone(), ProjectId { workspace: "staging".into(), ..project("net") }, 5, 4),
+        project_lock(home.clone(), named("x"), 6, 5),
+        project_lock(home.clone(), named("y"), 1, 6),
+    ];
+    store
+        .write(move |tx| {
+            for lock in &locks {
+                assert_eq!(tx.lock_project(lock)?, LockAttempt::Acquired { new: true }, "{}", lock.key());
+            }
+            assert_eq!(tx.locks()?, locks);
+            assert_eq!(tx.lock_by_key("acme/infra/net/default/x")?.as_ref(), Some(&locks[5]));
+            assert_eq!(tx.lock_by_key("acme/infra/net/default/")?.as_ref(), Some(&locks[0]), "the first of two hosts");
+            assert_eq!(tx.lock_by_key("acme/infra/net/default")?, None);
+            assert_eq!(tx.unlock_pull(&pull_id(1))?, [locks[0].clone(), locks[6].clone()]);
+            assert_eq!(tx.locks_of(&pull_id(1))?, []);
+            assert_eq!(tx.lock_by_key("acme/infra/net/default/")?.as_ref(), Some(&locks[1]));
+            assert_eq!(tx.locks()?.len(), 5);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn the_apply_lock_is_set_and_lifted() {
+    let (_dir, store) = open();
+    let lock = ApplyLock { user: "alice".into(), reason: "freeze".into(), since: at(5) };
+    let expected = lock.clone();
+    store.write(move |tx| tx.set_apply_lock(Some(&lock))).await.unwrap();
+    assert_eq!(store.read(|view| view.apply_lock()).await.unwrap(), Some(expected));
+    store.write(|tx| tx.set_apply_lock(None)).await.unwrap();
+    assert_eq!(store.read(|view| view.apply_lock()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_plan_is_used_at_most_once_and_replaced_by_the_next_one_of_its_project() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.put_plan(&plan("1", 1, "b"))?;
+            tx.put_plan(&plan("2", 1, "a"))?;
+            tx.put_plan(&plan("other", 2, "b"))?;
+            tx.put_plan(&plan("3", 1, "b"))?;
+            assert!(!tx.consume_plan("1", "job")?, "replaced");
+            assert_eq!(tx.plans(&pull_id(1))?, [plan("2", 1, "a"), plan("3", 1, "b")]);
+            assert!(tx.consume_plan("3", "job")?);
+            assert!(!tx.consume_plan("3", "job")?);
+            assert!(!tx.consume_plan("3", "another")?);
+            assert!(!tx.discard_plan(&pull_id(1), &project("b"))?, "nothing to apply there any more");
+            assert_eq!(tx.plans(&pull_id(1))?, [plan("2", 1, "a")]);
+            assert_eq!(tx.discard_plans(&pull_id(1))?, [plan("2", 1, "a")]);
+            assert_eq!(tx.discard_plans(&pull_id(1))?, []);
+            assert!(tx.discard_plan(&pull_id(2), &project("b"))?);
+            assert!(!tx.consume_plan("other", "job")?, "discarded");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    let again = store.write(|tx| tx.put_plan(&plan("3", 1, "b"))).await;
+    assert!(again.is_err(), "a consumed plan does not come back by being recorded again");
+}
+
+#[tokio::test]
+async fn project_statuses_keep_the_order_in_which_they_came() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.put_project_status(&pull_id(1), &status("b", ProjectState::Planned))?;
+            tx.put_project_status(&pull_id(1), &status("a", ProjectState::PlanErrored))?;
+            tx.put_project_status(&pull_id(2), &status("c", ProjectState::Planned))?;
+            tx.put_project_status(&pull_id(1), &status("b", ProjectState::Applied))?;
+            let expected = [status("b", ProjectState::Applied), status("a", ProjectState::PlanErrored)];
+            assert_eq!(tx.project_statuses(&pull_id(1))?, expected);
+            tx.clear_project_statuses(&pull_id(1))?;
+            assert_eq!(tx.project_statuses(&pull_id(1))?, []);
+            assert_eq!(tx.project_statuses(&pull_id(2))?.len(), 1);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn open_pulls_have_a_status_or_a_lock_and_come_latest_activity_first() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            let numbers = |tx: &Tx<'_>| -> Result<Vec<u64>> {
+                Ok(tx.open_pulls(10)?.into_iter().map(|(pull, _)| pull.id.number).collect())
+            };
+            for number in 1..=4 {
+                tx.put_pull(&pull_request(number))?;
+            }
+            assert_eq!(numbers(tx)?, [0; 0]);
+            tx.put_project_status(&pull_id(1), &status("a", ProjectState::Planned))?;
+            tx.lock_project(&project_lock(repo("github.com", "infra"), project("x"), 3, 0))?;
+            tx.put_project_status(&pull_id(2), &status("b", ProjectState::Planned))?;
+            assert_eq!(numbers(tx)?, [2, 1, 3]);
+            tx.put_pull(&pull_request(3))?;
+            assert_eq!(numbers(tx)?, [3, 2, 1]);
+            assert_eq!(tx.open_pulls(1)?, [(pull_request(3), vec![])]);
+
+            tx.put_plan(&plan("1", 2, "b"))?;
+            tx.forget_pull(&pull_id(2))?;
+            assert_eq!(numbers(tx)?, [3, 1]);
+            assert_eq!(tx.plans(&pull_id(2))?, []);
+            assert_eq!(tx.project_statuses(&pull_id(2))?, []);
+            assert_eq!(tx.pull(&pull_id(2))?, Some(PullRequest { open: false, ..pull_request(2) }));
+            tx.put_pull(&pull_request(2))?;
+            assert_eq!(tx.pull(&pull_id(2))?, Some(pull_request(2)), "opened again");
+            assert_eq!(tx.pull(&pull_id(9))?, None);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn runs_and_jobs_are_found_until_they_end_and_afterwards() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.put_run(&run("r1", None))?;
+            tx.put_run(&run("r2", None))?;
+            tx.put_run(&run("r1", Some(at(9))))?;
+            assert_eq!(tx.unfinished_runs()?, [run("r2", None)]);
+            assert_eq!(tx.run("r1")?, Some(run("r1", Some(at(9)))));
+            tx.put_job(&job("j1", JobState::Running))?;
+            tx.put_job(&job("j2", JobState::Running))?;
+            tx.put_job(&job("j1", JobState::Interrupted))?;
+            assert_eq!(tx.unfinished_jobs()?, [job("j2", JobState::Running)]);
+            assert_eq!(tx.job("j1")?, Some(job("j1", JobState::Interrupted)));
+            assert_eq!(tx.job("none")?, None);
+            assert_eq!(tx.recent_jobs(5)?, [job("j2", JobState::Running), job("j1", JobState::Interrupted)]);
+            assert_eq!(tx.recent_jobs(1)?.len(), 1);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn effects_wait_in_order_and_leave_the_outbox_once() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            let first = tx.enqueue(&comment(1, "one"))?;
+            let second = tx.enqueue(&comment(2, "two"))?;
+            let third = tx.enqueue(&comment(1, "three"))?;
+            let bodies = |pull: Option<&PullId>, limit| -> Result<Vec<(i64, u32)>> {
+                Ok(tx.pending_effects(pull, limit)?.into_iter().map(|effect| (effect.id, effect.attempts)).collect())
+            };
+            tx.effect_tried(third)?;
+            assert_eq!(bodies(None, 10)?, [(first, 0), (second, 0), (third, 1)]);
+            assert_eq!(bodies(Some(&pull_id(1)), 10)?, [(first, 0), (third, 1)]);
+            assert_eq!(bodies(None, 1)?, [(first, 0)]);
+            assert_eq!(tx.pending_effects(None, 1)?[0].effect, comment(1, "one").effect);
+            tx.effect_done(third, "posted as 17")?;
+            tx.effect_done(third, "posted as 18")?;
+            assert_eq!(bodies(Some(&pull_id(1)), 10)?, [(first, 0)]);
+            assert!(tx.effect_tried(third).is_err());
+            let fourth = tx.enqueue(&comment(1, "four"))?;
+            assert!(first < second && second < third && third < fourth);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn retention_drops_what_is_over_and_old_and_nothing_else() {
+    let (_dir, store) = open();
+    let id = |name: &str| name.repeat(32);
+    let (done, running) = (id("a"), id("b"));
+    store
+        .write(move |tx| {
+            for identity in ["done", "waiting"] {
+                tx.accept_delivery(&delivery(identity))?;
+            }
+            tx.set_delivery_state("done", DeliveryState::Done, "planned")?;
+            let old = tx.enqueue(&comment(1, "posted"))?;
+            tx.effect_done(old, "posted")?;
+            tx.enqueue(&comment(1, "pending"))?;
+            tx.put_run(&run("done", Some(at(1))))?;
+            tx.put_run(&run("running", None))?;
+            tx.put_job(&job(&done, JobState::Succeeded))?;
+            tx.put_job(&job(&running, JobState::Running))?;
+            for number in 1..=3 {
+                tx.put_pull(&pull_request(number))?;
+            }
+            tx.lock_project(&project_lock(repo("github.com", "infra"), project("x"), 2, 0))?;
+            tx.put_plan(&plan("usable", 3, "a"))?;
+            let entry = |act: &str| AuditEntry {
+                at: at(0),
+                who: "alice".into(),
+                act: act.into(),
+                subject: "x".into(),
+                result: "done".into(),
+            };
+            tx.audit(&entry("unlock"))?;
+            tx.audit(&entry("apply"))?;
+            assert_eq!(tx.audit_log(1)?, [entry("apply")], "the newest first");
+
+            let now = Timestamp::now();
+            let days = |days: i64| now + jiff::SignedDuration::from_hours(24 * days);
+            tx.prune(days(34))?;
+            assert!(!tx.accept_delivery(&delivery("done"))?, "a host may still deliver it again");
+            assert_eq!(tx.job(&done)?, None);
+
+            tx.put_job(&job(&done, JobState::Succeeded))?;
+            assert_eq!(tx.prune(days(500))?, [done]);
+            assert_eq!(tx.prune(days(500))?, [""; 0]);
+            assert_eq!(tx.unfinished_deliveries()?.len(), 1);
+            assert_eq!(tx.pending_effects(None, 9)?.len(), 1);
+            assert_eq!((tx.run("done")?, tx.run("running")?), (None, Some(run("running", None))));
+            assert_eq!(tx.unfinished_jobs()?.len(), 1);
+            assert_eq!(tx.pull(&pull_id(1))?, None);
+            assert!(tx.pull(&pull_id(2))?.is_some() && tx.pull(&pull_id(3))?.is_some(), "locked, planned");
+            assert_eq!(tx.audit_log(9)?, []);
+            assert!(tx.accept_delivery(&delivery("done"))?, "forgotten at last");
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
