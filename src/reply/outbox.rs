@@ -1,28 +1,303 @@
-//! The outbox: does recorded effects on the host, in order per pull request, at least once, and at rest exactly once.
+//! The outbox: does recorded effects on the host, at least once, and at rest exactly once.
+//!
+//! Each pull request has two lanes: comments go one after the other in the order they were recorded; marks (statuses and
+//! reactions) go a few at a time, and a status that a later one replaces is not sent at all. Before a comment is posted that
+//! may have been posted before (by an earlier process, or by a try whose answer was lost) our own comments are searched for
+//! its marker.
+
+mod deliver;
+mod lane;
 
 use crate::domain::PullId;
+use crate::domain::state::PendingEffect;
 use crate::store::Store;
 use crate::vcs::Host;
-use std::sync::Arc;
+use deliver::Verdict;
+use futures::StreamExt as _;
+use lane::Lane;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+
+/// Effects under way at once, over all pull requests.
+const AT_ONCE: usize = 8;
+/// Statuses and reactions of one pull request under way at once.
+const MARKS_AT_ONCE: usize = 4;
+/// Effects of one pull request that are looked at together.
+const BATCH: usize = 200;
+/// Effects that are loaded together at the start.
+const START_BATCH: usize = 10_000;
+/// How often an effect is tried, over restarts, before it is given up: more than an hour with the pauses between.
+const MAX_TRIES: u32 = 20;
+/// How often the state is asked again before a lane gives up until the next wake.
+const STORE_TRIES: u32 = 5;
+
+/// Pauses between tries.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    first: Duration,
+    longest: Duration,
+}
+
+const PACE: Pace = Pace { first: Duration::from_secs(1), longest: Duration::from_secs(300) };
+
+impl Pace {
+    /// The pause after so many tries: doubling, with a quarter of chance so that lanes do not knock together.
+    fn after(self, tries: u32) -> Duration {
+        let pause = self.first.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(self.longest);
+        let mut random = [0_u8];
+        // Without chance the pause is as good.
+        let _ = getrandom::fill(&mut random);
+        pause + pause.mul_f64(f64::from(random[0]) / 1024.0)
+    }
+}
 
 /// Handle to the workers; cheap to clone.
 #[derive(Clone)]
-pub struct Outbox {}
+pub struct Outbox {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Store,
+    hosts: Vec<Arc<dyn Host>>,
+    slots: Semaphore,
+    lanes: Mutex<HashMap<(PullId, Lane), Working>>,
+    /// A lane ended.
+    ended: Notify,
+    /// Effects up to this id may have been done without being marked so: those of an earlier process, and all of them after
+    /// a lane broke off.
+    doubtful: AtomicI64,
+    /// Hosts that asked us to wait, until when.
+    pauses: Mutex<HashMap<String, Instant>>,
+    pace: Pace,
+    runtime: tokio::runtime::Handle,
+}
+
+/// A lane at work.
+struct Working {
+    wake: Arc<Notify>,
+    /// More was recorded since it looked.
+    more: bool,
+}
 
 impl Outbox {
     /// Starts with what an earlier process left: those comments are looked for by their marker before they are posted.
-    pub async fn start(_store: Store, _hosts: Vec<Arc<dyn Host>>) -> anyhow::Result<Outbox> {
-        todo!()
+    pub async fn start(store: Store, hosts: Vec<Arc<dyn Host>>) -> anyhow::Result<Outbox> {
+        Outbox::with_pace(store, hosts, PACE).await
+    }
+
+    async fn with_pace(store: Store, hosts: Vec<Arc<dyn Host>>, pace: Pace) -> anyhow::Result<Outbox> {
+        let left = store.read(|view| view.pending_effects(None, START_BATCH)).await?;
+        let all = left.len() < START_BATCH;
+        let shared = Shared {
+            store,
+            hosts,
+            slots: Semaphore::new(AT_ONCE),
+            lanes: Mutex::default(),
+            ended: Notify::new(),
+            doubtful: AtomicI64::new(if all { left.last().map_or(0, |effect| effect.id) } else { i64::MAX }),
+            pauses: Mutex::default(),
+            pace,
+            runtime: tokio::runtime::Handle::current(),
+        };
+        let outbox = Outbox { shared: Arc::new(shared) };
+        for effect in &left {
+            outbox.wake(&effect.pull);
+        }
+        if !all {
+            tracing::warn!("more than {START_BATCH} effects wait in the outbox; they are done in turns");
+            tokio::spawn(outbox.clone().sweep());
+        }
+        Ok(outbox)
     }
 
     /// Effects of this pull request were committed: do them.
-    pub fn wake(&self, _pull: &PullId) {
-        todo!()
+    pub fn wake(&self, pull: &PullId) {
+        for lane in [Lane::Comments, Lane::Marks] {
+            let key = (pull.clone(), lane);
+            match lock(&self.shared.lanes).entry(key) {
+                Entry::Occupied(mut working) => {
+                    working.get_mut().more = true;
+                    working.get().wake.notify_one();
+                }
+                Entry::Vacant(free) => {
+                    let worker = Worker {
+                        shared: Arc::clone(&self.shared),
+                        key: free.key().clone(),
+                        wake: Arc::default(),
+                        left: false,
+                    };
+                    free.insert(Working { wake: Arc::clone(&worker.wake), more: false });
+                    self.shared.runtime.spawn(worker.run());
+                }
+            }
+        }
     }
 
     /// Waits until nothing is left to do, at most this long; whether that was reached.
-    pub async fn drain(&self, _limit: Duration) -> bool {
-        todo!()
+    pub async fn drain(&self, limit: Duration) -> bool {
+        tokio::time::timeout(limit, self.idle()).await.is_ok()
+    }
+
+    async fn idle(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.shared.ended.notified());
+            ended.as_mut().enable();
+            if lock(&self.shared.lanes).is_empty() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Wakes what did not fit the first load, until nothing is left of it.
+    async fn sweep(self) {
+        loop {
+            self.idle().await;
+            match self.shared.store.read(|view| view.pending_effects(None, START_BATCH)).await {
+                Ok(left) if left.is_empty() => return,
+                Ok(left) => left.iter().for_each(|effect| self.wake(&effect.pull)),
+                Err(error) => {
+                    tracing::error!("cannot read the outbox: {error:#}");
+                    return;
+                }
+            }
+        }
     }
 }
+
+/// A lock whose holder cannot leave it half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Works off one lane of one pull request, and ends when nothing is left in it.
+struct Worker {
+    shared: Arc<Shared>,
+    key: (PullId, Lane),
+    wake: Arc<Notify>,
+    left: bool,
+}
+
+impl Drop for Worker {
+    /// When it broke off: the next wake starts another, which does not know what this one did.
+    fn drop(&mut self) {
+        if !self.left {
+            self.shared.doubtful.store(i64::MAX, Ordering::Relaxed);
+            lock(&self.shared.lanes).remove(&self.key);
+            self.shared.ended.notify_waiters();
+        }
+    }
+}
+
+impl Worker {
+    async fn run(mut self) {
+        let mut waits = HashMap::new();
+        let mut notes = HashMap::new();
+        let mut store_failures = 0;
+        loop {
+            match self.round(&mut waits, &mut notes).await {
+                Ok(true) if self.leave() => return,
+                Ok(_) => store_failures = 0,
+                Err(error) if store_failures + 1 < STORE_TRIES => {
+                    store_failures += 1;
+                    tracing::warn!(pull = %self.key.0, "the outbox cannot reach the state, trying again: {error:#}");
+                    tokio::time::sleep(self.shared.pace.after(store_failures)).await;
+                }
+                Err(error) => {
+                    tracing::error!(pull = %self.key.0, "the outbox cannot reach the state: {error:#}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Ends this lane, unless more was recorded meanwhile.
+    fn leave(&mut self) -> bool {
+        let mut lanes = lock(&self.shared.lanes);
+        if lanes.get_mut(&self.key).is_some_and(|working| std::mem::take(&mut working.more)) {
+            return false;
+        }
+        lanes.remove(&self.key);
+        self.left = true;
+        self.shared.ended.notify_waiters();
+        true
+    }
+
+    /// One look at the lane: does what is ready or waits; whether nothing is left. `waits` says which effects have to wait
+    /// until when; `notes` keeps what is done but not marked so.
+    async fn round(&self, waits: &mut HashMap<i64, Instant>, notes: &mut HashMap<i64, String>) -> anyhow::Result<bool> {
+        let (pull, lane) = self.key.clone();
+        let pending = self.shared.store.read(move |view| view.pending_effects(Some(&pull), BATCH)).await?;
+        for (id, note) in notes.clone() {
+            self.mark(id, note).await?;
+            notes.remove(&id);
+        }
+        let full = pending.len() == BATCH;
+        let mut step = lane.next(pending, waits, Instant::now());
+        if full && step.ready.is_empty() && step.wait_until.is_none() {
+            // The other lane's effects hide ours: look again when it has done some.
+            step.wait_until = Some(Instant::now() + self.shared.pace.first);
+        }
+        for id in &step.superseded {
+            self.mark(*id, "superseded by a later status".to_owned()).await?;
+        }
+        if step.ready.is_empty() && step.wait_until.is_none() {
+            return Ok(step.superseded.is_empty());
+        }
+        let paused =
+            lock(&self.shared.pauses).get(&self.key.0.repo.host).copied().filter(|until| *until > Instant::now());
+        if let Some(until) = paused.or(step.wait_until.filter(|_| step.ready.is_empty())) {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                () = self.wake.notified() => {}
+            }
+            return Ok(false);
+        }
+        let at_once = if lane == Lane::Comments { 1 } else { MARKS_AT_ONCE };
+        let known = waits.clone();
+        let verdicts = futures::stream::iter(step.ready.into_iter().map(|effect| self.deliver(effect, &known)));
+        let mut verdicts = verdicts.buffered(at_once);
+        while let Some((effect, verdict)) = verdicts.next().await {
+            match verdict {
+                Verdict::Done(note) => {
+                    waits.remove(&effect.id);
+                    notes.insert(effect.id, note.clone());
+                    self.mark(effect.id, note).await?;
+                    notes.remove(&effect.id);
+                }
+                Verdict::Again(pause) => {
+                    waits.insert(effect.id, Instant::now() + pause);
+                    self.shared.store.write(move |tx| tx.effect_tried(effect.id)).await?;
+                    if lane == Lane::Comments {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    async fn deliver(&self, effect: PendingEffect, known: &HashMap<i64, Instant>) -> (PendingEffect, Verdict) {
+        let maybe_done = effect.attempts > 0
+            || effect.id <= self.shared.doubtful.load(Ordering::Relaxed)
+            || known.contains_key(&effect.id);
+        let verdict = match self.shared.slots.acquire().await {
+            Ok(_slot) => self.shared.deliver(&effect, maybe_done).await,
+            Err(_) => Verdict::Again(self.shared.pace.longest),
+        };
+        (effect, verdict)
+    }
+
+    async fn mark(&self, id: i64, note: String) -> anyhow::Result<()> {
+        self.shared.store.write(move |tx| tx.effect_done(id, &note)).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -54,6 +54,11 @@ impl Github {
         Github { hostname: options.hostname, user: options.user, http }
     }
 
+    /// Loads certificates ahead of the first request; for when the port is open and nobody waits yet.
+    pub async fn prepare(&self) -> Result<(), HostError> {
+        self.http.prepare().await
+    }
+
     /// A pull request, asked for again while it is not there.
     async fn pull(&self, pull: &PullId) -> Result<Value, HostError> {
         let path = format!("{}/pulls/{}", repo_path(&pull.repo)?, pull.number);

@@ -71,6 +71,11 @@ impl Http {
         &self.token
     }
 
+    /// Makes the client now.
+    pub(super) async fn prepare(&self) -> Result<(), HostError> {
+        self.client().await.map(drop)
+    }
+
     /// GET, tried again on errors that may pass.
     pub(super) async fn get(&self, path: &str) -> Result<Answer, HostError> {
         let mut pause = self.pause;

@@ -1,0 +1,126 @@
+//! What of a pull request's recorded effects is to be done next. Pure.
+
+use crate::domain::state::{Effect, PendingEffect};
+use std::collections::{HashMap, HashSet};
+use tokio::time::Instant;
+
+/// Which kind of effects: comments keep their order, marks (statuses, reactions) overtake each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Lane {
+    Comments,
+    Marks,
+}
+
+/// What to do next.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Step {
+    /// Statuses that a later one of the same name and commit replaces.
+    pub(super) superseded: Vec<i64>,
+    /// To be done now, in this order.
+    pub(super) ready: Vec<PendingEffect>,
+    /// When the next one is ready that has to wait.
+    pub(super) wait_until: Option<Instant>,
+}
+
+impl Lane {
+    fn takes(self, effect: &Effect) -> bool {
+        matches!(effect, Effect::Comment { .. }) == (self == Lane::Comments)
+    }
+
+    /// Of `pending`, in the order they were recorded; `waits` says which may not be tried before when.
+    pub(super) fn next(self, pending: Vec<PendingEffect>, waits: &HashMap<i64, Instant>, now: Instant) -> Step {
+        let mut mine: Vec<_> = pending.into_iter().filter(|pending| self.takes(&pending.effect)).collect();
+        let mut step = Step::default();
+        if self == Lane::Marks {
+            let mut seen = HashSet::new();
+            let replaced = |pending: &PendingEffect| match &pending.effect {
+                Effect::Status { commit, status } => !seen.insert((commit.clone(), status.context.clone())),
+                _ => false,
+            };
+            let ids: HashSet<i64> = mine
+                .iter()
+                .rev()
+                .map(|p| p.id)
+                .zip(mine.iter().rev().map(replaced))
+                .filter_map(|(id, old)| old.then_some(id))
+                .collect();
+            step.superseded = mine.iter().map(|p| p.id).filter(|id| ids.contains(id)).collect();
+            mine.retain(|p| !ids.contains(&p.id));
+        }
+        for effect in mine {
+            match waits.get(&effect.id).filter(|until| **until > now) {
+                None => step.ready.push(effect),
+                Some(until) => {
+                    step.wait_until = Some(step.wait_until.map_or(*until, |earliest| earliest.min(*until)));
+                    if self == Lane::Comments {
+                        break;
+                    }
+                }
+            }
+        }
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::state::{CommitStatus, StatusState};
+    use crate::domain::{PullId, RepoId};
+    use std::time::Duration;
+
+    fn effects(effects: &[&str]) -> Vec<PendingEffect> {
+        let repo = RepoId { host: "h".into(), owner: "o".into(), name: "n".into() };
+        let effect = |text: &&str| match text.split_once(' ') {
+            Some(("status", rest)) => {
+                let (commit, context) = rest.split_once(' ').unwrap();
+                let status = CommitStatus {
+                    context: context.to_owned(),
+                    state: StatusState::Pending,
+                    description: String::new(),
+                    url: String::new(),
+                };
+                Effect::Status { commit: commit.to_owned(), status }
+            }
+            Some(("react", _)) => Effect::React { comment_id: 1, reaction: "eyes".to_owned() },
+            _ => Effect::Comment { run: "r".to_owned(), part: 1, body: String::new() },
+        };
+        let pull = PullId { repo, number: 1 };
+        let all = effects.iter().map(effect).enumerate();
+        all.map(|(i, effect)| PendingEffect { id: i as i64, pull: pull.clone(), effect, attempts: 0 }).collect()
+    }
+
+    fn ready(step: &Step) -> Vec<i64> {
+        step.ready.iter().map(|effect| effect.id).collect()
+    }
+
+    #[test]
+    fn comments_keep_their_order() {
+        let now = Instant::now();
+        let pending = effects(&["comment", "status a plan", "comment", "comment"]);
+        let step = Lane::Comments.next(pending.clone(), &HashMap::new(), now);
+        assert_eq!(ready(&step), [0, 2, 3]);
+        let later = now + Duration::from_secs(9);
+        let step = Lane::Comments.next(pending.clone(), &HashMap::from([(2, later)]), now);
+        assert_eq!((ready(&step), step.wait_until), (vec![0], Some(later)));
+        let step = Lane::Comments.next(pending, &HashMap::from([(0, later)]), now);
+        assert_eq!((ready(&step), step.wait_until), (vec![], Some(later)));
+    }
+
+    #[test]
+    fn only_the_last_status_of_a_name_and_commit_is_sent() {
+        let pending =
+            effects(&["status a plan", "react x", "status b plan", "status a apply", "status a plan", "comment"]);
+        let step = Lane::Marks.next(pending, &HashMap::new(), Instant::now());
+        assert_eq!((ready(&step), step.superseded), (vec![1, 2, 3, 4], vec![0]));
+    }
+
+    #[test]
+    fn marks_overtake_one_that_waits() {
+        let now = Instant::now();
+        let (soon, later) = (now + Duration::from_secs(1), now + Duration::from_secs(2));
+        let pending = effects(&["status a plan", "status a apply", "status a policy_check"]);
+        let step = Lane::Marks.next(pending, &HashMap::from([(0, later), (2, soon)]), now);
+        assert_eq!((ready(&step), step.wait_until), (vec![1], Some(soon)));
+    }
+}

@@ -1,0 +1,303 @@
+//! The outbox against a host that fails as told, with the real state.
+
+use super::*;
+use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
+use crate::domain::{PullRequest, RepoId};
+use crate::vcs::{GitCredentials, HostError, Mergeability, OwnComment, Review};
+use async_trait::async_trait;
+use std::collections::VecDeque;
+
+const HASTE: Pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5) };
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What happens to the next request.
+enum Fate {
+    /// It is refused.
+    Fails(HostError),
+    /// It is done, but the answer is lost.
+    DoneButLost,
+}
+
+/// A host that remembers what it was asked.
+#[derive(Default)]
+struct Fake {
+    fates: Mutex<VecDeque<Fate>>,
+    comments: Mutex<Vec<OwnComment>>,
+    log: Mutex<Vec<String>>,
+    /// Requests wait until this is notified.
+    gate: Option<Semaphore>,
+}
+
+fn unavailable() -> HostError {
+    HostError::Unavailable { what: "POST".into(), message: "503".into() }
+}
+
+impl Fake {
+    async fn enter(&self, what: String) -> Result<bool, HostError> {
+        if let Some(gate) = &self.gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        lock(&self.log).push(what);
+        match lock(&self.fates).pop_front() {
+            None => Ok(true),
+            Some(Fate::Fails(error)) => Err(error),
+            Some(Fate::DoneButLost) => Ok(false),
+        }
+    }
+
+    fn said(&self) -> Vec<String> {
+        lock(&self.comments).iter().map(|comment| comment.body.lines().next().unwrap_or_default().to_owned()).collect()
+    }
+
+    fn log(&self) -> Vec<String> {
+        lock(&self.log).clone()
+    }
+
+    fn fail(&self, fates: impl IntoIterator<Item = Fate>) {
+        lock(&self.fates).extend(fates);
+    }
+}
+
+#[async_trait]
+impl Host for Fake {
+    fn hostname(&self) -> &str {
+        "github.com"
+    }
+    fn bot_login(&self) -> &str {
+        "tidelock"
+    }
+    fn comment_limit(&self) -> usize {
+        65_536
+    }
+    async fn pull_request(&self, _: &PullId) -> Result<PullRequest, HostError> {
+        Err(unavailable())
+    }
+    async fn reviews(&self, _: &PullRequest) -> Result<Vec<Review>, HostError> {
+        Err(unavailable())
+    }
+    async fn mergeability(&self, _: &PullRequest) -> Result<Mergeability, HostError> {
+        Err(unavailable())
+    }
+    async fn create_comment(&self, _: &PullId, body: &str) -> Result<u64, HostError> {
+        let answered = self.enter("comment".into()).await?;
+        let mut comments = lock(&self.comments);
+        let id = comments.len() as u64 + 1;
+        comments.push(OwnComment { id, body: body.to_owned() });
+        if answered { Ok(id) } else { Err(unavailable()) }
+    }
+    async fn own_comments(&self, _: &PullId) -> Result<Vec<OwnComment>, HostError> {
+        self.enter("list".into()).await?;
+        Ok(lock(&self.comments).clone())
+    }
+    async fn delete_comment(&self, _: &PullId, id: u64) -> Result<(), HostError> {
+        self.enter(format!("delete {id}")).await?;
+        lock(&self.comments).retain(|comment| comment.id != id);
+        Ok(())
+    }
+    async fn react(&self, _: &PullId, _: u64, reaction: &str) -> Result<(), HostError> {
+        self.enter(format!("react {reaction}")).await.map(drop)
+    }
+    async fn set_status(&self, _: &RepoId, _: &str, status: &CommitStatus) -> Result<(), HostError> {
+        self.enter(format!("{} {}", status.context, status.description)).await.map(drop)
+    }
+    async fn merge(&self, _: &PullRequest, _: Option<&str>) -> Result<(), HostError> {
+        Err(unavailable())
+    }
+    fn git_credentials(&self) -> Option<GitCredentials> {
+        None
+    }
+}
+
+fn pull(number: u64) -> PullId {
+    PullId { repo: RepoId { host: "github.com".into(), owner: "o".into(), name: "n".into() }, number }
+}
+
+fn comment(run: &str) -> Effect {
+    let body = format!("{run}\n\n<!-- tidelock:{{\"v\":1,\"run\":\"{run}\",\"part\":1,\"parts\":1}} -->");
+    Effect::Comment { run: run.to_owned(), part: 1, body }
+}
+
+fn status(context: &str, text: &str) -> Effect {
+    let status = CommitStatus {
+        context: context.into(),
+        state: StatusState::Pending,
+        description: text.into(),
+        url: String::new(),
+    };
+    Effect::Status { commit: "abc".into(), status }
+}
+
+struct Bench {
+    _dir: tempfile::TempDir,
+    store: Store,
+    host: Arc<Fake>,
+}
+
+impl Bench {
+    fn new(host: Fake) -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        Bench { store: Store::open(dir.path()).unwrap(), _dir: dir, host: Arc::new(host) }
+    }
+
+    async fn record(&self, number: u64, effects: Vec<Effect>) {
+        let write = move |tx: &crate::store::Tx<'_>| {
+            effects.into_iter().try_for_each(|effect| tx.enqueue(&NewEffect { pull: pull(number), effect }).map(drop))
+        };
+        self.store.write(write).await.unwrap();
+    }
+
+    async fn start(&self) -> Outbox {
+        Outbox::with_pace(self.store.clone(), vec![Arc::clone(&self.host) as Arc<dyn Host>], HASTE).await.unwrap()
+    }
+
+    async fn left(&self) -> usize {
+        self.store.read(|view| view.pending_effects(None, 100)).await.unwrap().len()
+    }
+}
+
+#[tokio::test]
+async fn comments_are_posted_once_and_in_order_over_lost_answers() {
+    let bench = Bench::new(Fake::default());
+    bench.host.fail([Fate::DoneButLost, Fate::Fails(unavailable()), Fate::Fails(unavailable())]);
+    let outbox = bench.start().await;
+    bench.record(1, vec![comment("a"), comment("b"), comment("c")]).await;
+    outbox.wake(&pull(1));
+    assert!(outbox.drain(LIMIT).await);
+    assert_eq!(bench.host.said(), ["a", "b", "c"]);
+    assert_eq!(bench.left().await, 0);
+}
+
+#[tokio::test]
+async fn a_first_try_does_not_look_for_itself() {
+    let bench = Bench::new(Fake::default());
+    let outbox = bench.start().await;
+    bench.record(1, vec![comment("a"), Effect::React { comment_id: 5, reaction: "eyes".into() }]).await;
+    outbox.wake(&pull(1));
+    assert!(outbox.drain(LIMIT).await);
+    let mut log = bench.host.log();
+    log.sort();
+    assert_eq!(log, ["comment", "react eyes"]);
+}
+
+#[tokio::test]
+async fn what_an_earlier_process_left_is_looked_for_and_duplicates_go() {
+    let bench = Bench::new(Fake::default());
+    bench.record(1, vec![comment("a"), comment("b")]).await;
+    let Effect::Comment { body, .. } = comment("a") else { unreachable!() };
+    for id in [1, 2] {
+        lock(&bench.host.comments).push(OwnComment { id, body: body.clone() });
+    }
+    let outbox = bench.start().await;
+    assert!(outbox.drain(LIMIT).await);
+    assert_eq!(bench.host.said(), ["a", "b"]);
+    assert_eq!(bench.host.log(), ["list", "delete 2", "list", "comment"]);
+}
+
+#[tokio::test]
+async fn what_cannot_succeed_is_given_up_and_the_next_goes_on() {
+    let bench = Bench::new(Fake::default());
+    bench.host.fail([
+        Fate::Fails(HostError::Denied { what: "POST".into(), message: "locked".into() }),
+        Fate::Fails(HostError::Rejected { what: "POST".into(), status: 422, message: "body is invalid".into() }),
+    ]);
+    let outbox = bench.start().await;
+    bench.record(1, vec![comment("a"), comment("b"), comment("c")]).await;
+    outbox.wake(&pull(1));
+    assert!(outbox.drain(LIMIT).await);
+    assert_eq!((bench.host.said(), bench.left().await), (vec!["c".to_owned()], 0));
+}
+
+#[tokio::test]
+async fn an_effect_that_never_succeeds_is_given_up_after_all() {
+    let bench = Bench::new(Fake::default());
+    bench.host.fail((0..100).map(|_| Fate::Fails(unavailable())));
+    let outbox = bench.start().await;
+    bench.record(1, vec![status("plan", "x")]).await;
+    outbox.wake(&pull(1));
+    assert!(outbox.drain(LIMIT).await);
+    assert_eq!((bench.host.log().len(), bench.left().await), (MAX_TRIES as usize, 0));
+}
+
+#[tokio::test]
+async fn an_unknown_host_is_given_up() {
+    let bench = Bench::new(Fake::default());
+    let mut other = pull(1);
+    other.repo.host = "gitlab.com".into();
+    let effect = NewEffect { pull: other.clone(), effect: comment("a") };
+    bench.store.write(move |tx| tx.enqueue(&effect)).await.unwrap();
+    let outbox = bench.start().await;
+    assert!(outbox.drain(LIMIT).await);
+    assert_eq!(bench.left().await, 0);
+}
+
+#[tokio::test]
+async fn a_comment_that_is_too_long_for_the_host_is_cut() {
+    let bench = Bench::new(Fake::default());
+    let message = "Validation Failed; body is too long (maximum is 65536 characters)".to_owned();
+    bench.host.fail([Fate::Fails(HostError::Rejected { what: "POST".into(), status: 422, message })]);
+    let outbox = bench.start().await;
+    let Effect::Comment { run, part, body } = comment("a") else { unreachable!() };
+    bench.record(1, vec![Effect::Comment { run, part, body: format!("{}{body}", "line\n".repeat(1000)) }]).await;
+    outbox.wake(&pull(1));
+    assert!(outbox.drain(LIMIT).await);
+    let comments = lock(&bench.host.comments).clone();
+    assert!(
+        comments.len() == 1 && comments[0].body.len() < 4000 && crate::reply::marker::is_of(&comments[0].body, "a", 1)
+    );
+}
+
+#[tokio::test]
+async fn a_status_that_is_replaced_while_it_waits_is_not_sent() {
+    let bench = Bench::new(Fake { gate: Some(Semaphore::new(0)), ..Fake::default() });
+    let outbox = bench.start().await;
+    bench.record(1, vec![status("plan", "1")]).await;
+    outbox.wake(&pull(1));
+    while outbox.shared.slots.available_permits() == AT_ONCE {
+        tokio::task::yield_now().await;
+    }
+    bench.record(1, vec![status("plan", "2"), status("plan", "3"), status("apply", "1")]).await;
+    outbox.wake(&pull(1));
+    assert!(!outbox.drain(Duration::from_millis(10)).await, "the host does not answer yet");
+    bench.host.gate.as_ref().unwrap().add_permits(10);
+    assert!(outbox.drain(LIMIT).await);
+    let mut log = bench.host.log();
+    log[1..].sort();
+    assert_eq!(log, ["plan 1", "apply 1", "plan 3"]);
+}
+
+#[tokio::test]
+async fn a_rate_limit_pauses_the_whole_host() {
+    let bench = Bench::new(Fake::default());
+    bench.host.fail([Fate::Fails(HostError::RateLimited { what: "POST".into(), wait: Duration::from_millis(300) })]);
+    let outbox = bench.start().await;
+    bench.record(1, vec![comment("a")]).await;
+    outbox.wake(&pull(1));
+    while lock(&outbox.shared.pauses).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let begin = Instant::now();
+    bench.record(2, vec![comment("b")]).await;
+    outbox.wake(&pull(2));
+    assert!(outbox.drain(LIMIT).await);
+    assert!(begin.elapsed() >= Duration::from_millis(200), "the other pull request waits too");
+    let mut said = bench.host.said();
+    said.sort();
+    assert_eq!(said, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn many_pull_requests_go_at_once_but_not_all() {
+    let bench = Bench::new(Fake { gate: Some(Semaphore::new(0)), ..Fake::default() });
+    let outbox = bench.start().await;
+    for number in 0..20 {
+        bench.record(number, vec![comment(&format!("{number}"))]).await;
+        outbox.wake(&pull(number));
+    }
+    while outbox.shared.slots.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(bench.host.said().is_empty());
+    bench.host.gate.as_ref().unwrap().add_permits(20);
+    assert!(outbox.drain(LIMIT).await);
+    assert_eq!((bench.host.said().len(), bench.left().await), (20, 0));
+}
