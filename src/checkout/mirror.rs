@@ -97,8 +97,10 @@ impl<'a> Mirror<'a> {
         let (base_ref, pull_ref) = (Mirror::base_ref(&pull.base.branch), self.pull_ref(pull.id.number));
         let base = format!("+refs/heads/{}:{base_ref}", pull.base.branch);
         let head = format!("+{}:{pull_ref}", pull.head.commit);
+        // What is new since the last fetch is little, and comes whole; what a first fetch of a large repository leaves out comes
+        // in one batch with a checkout.
         let small = pull.repo_size_kib.is_some_and(|size| size < SMALL_KIB);
-        let filter = if small { "--no-filter" } else { "--filter=blob:none" };
+        let filter = if small || self.commit(&base_ref).is_some() { "--no-filter" } else { "--filter=blob:none" };
         let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", filter];
         let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &base, &head]].concat());
         let done = git.credentials(&self.url, credentials).finish().await?;

@@ -114,6 +114,13 @@ async fn a_private_repository_is_fetched_with_its_blobs_and_the_token_stays_out_
     assert!(server.looked_at.load(Ordering::Relaxed) > 0, "git was seen at work");
     assert!(!holds_token(&world.checkouts.data_dir));
 
+    // What a push adds comes with the fetch.
+    let long: String = (0..3000).map(|n| format!("{n}\n")).collect();
+    world.commit("topic", &[("README", &format!("{long}more\n"))]).await;
+    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
+    let tree = world.checkouts.tree(&world.pull, "default", &fetched, None, None).await.unwrap();
+    assert_eq!(read(&tree, "README"), format!("{long}more\n"));
+
     // A small repository needs one visit only.
     world.pull.repo_size_kib = Some(10);
     fs::remove_dir_all(&world.checkouts.data_dir).unwrap();
@@ -122,6 +129,25 @@ async fn a_private_repository_is_fetched_with_its_blobs_and_the_token_stays_out_
     let after_fetch = server.authorized.load(Ordering::Relaxed);
     world.checkouts.tree(&world.pull, "default", &fetched, None, None).await.unwrap();
     assert_eq!(server.authorized.load(Ordering::Relaxed), after_fetch);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_is_fetched_where_the_old_contents_never_were() {
+    let mut world = World::new(Strategy::Branch).await;
+    world.checkouts.sparse = true;
+    let long: String = (0..3000).map(|n| format!("{n}\n")).collect();
+    world.commit("topic", &[("far/big.txt", &long), ("near/a.tf", "a\n")]).await;
+    world.pull.clone_url = Private::serve(world.source.parent().unwrap()).await.1;
+    let (credentials, near, far) = (credentials(TOKEN), ["near".to_owned()], ["far".to_owned()]);
+    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
+    world.checkouts.tree(&world.pull, "default", &fetched, Some(&near), Some(&credentials)).await.unwrap();
+
+    // The host may send the difference to a file that we have never had.
+    git(&world.source, &["repack", "-adqf"]).await;
+    world.commit("topic", &[("far/big.txt", &format!("{long}more\n"))]).await;
+    let fetched = world.checkouts.fetch(&world.pull, Some(&credentials), true).await.unwrap();
+    let tree = world.checkouts.tree(&world.pull, "default", &fetched, Some(&far), Some(&credentials)).await.unwrap();
+    assert_eq!(read(&tree, "far/big.txt"), format!("{long}more\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
