@@ -29,8 +29,9 @@ impl Tree for DiskTree {
         let mut names: Vec<String> = entries
             .flatten()
             .filter(|entry| match entry.file_type() {
-                Ok(kind) if kind.is_symlink() => fs::canonicalize(entry.path())
-                    .is_ok_and(|target| target.is_file() && self.holds(&target)),
+                Ok(kind) if kind.is_symlink() => {
+                    fs::canonicalize(entry.path()).is_ok_and(|target| target.is_file() && self.holds(&target))
+                }
                 Ok(kind) => kind.is_file(),
                 Err(_) => false,
             })

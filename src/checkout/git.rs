@@ -84,10 +84,12 @@ impl<'a> Git<'a> {
 
     fn invocation(self) -> Invocation {
         let given = self.checkouts.env.iter().filter(|(name, _)| {
-            !name.starts_with("GIT_") || ["GIT_SSL", "GIT_HTTP", "GIT_TRACE", "GIT_CURL"].iter().any(|p| name.starts_with(p))
+            !name.starts_with("GIT_")
+                || ["GIT_SSL", "GIT_HTTP", "GIT_TRACE", "GIT_CURL"].iter().any(|p| name.starts_with(p))
         });
         let mut env: Vec<(String, String)> = given.filter(|(name, _)| name != "LC_ALL").cloned().collect();
-        let ours = [("LC_ALL", "C"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_TERMINAL_PROMPT", "0"), ("GIT_OPTIONAL_LOCKS", "0")];
+        let ours =
+            [("LC_ALL", "C"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_TERMINAL_PROMPT", "0"), ("GIT_OPTIONAL_LOCKS", "0")];
         env.extend(ours.map(|(name, value)| (name.to_owned(), value.to_owned())));
         env.extend(self.env);
         let fixed = CONFIG.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));

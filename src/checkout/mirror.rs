@@ -164,7 +164,8 @@ fn without_credentials(clone_url: &str) -> Result<String, CheckoutError> {
     if clone_url.starts_with('/') {
         return Ok(clone_url.to_owned());
     }
-    let refused = || CheckoutError::Git(format!("{clone_url:?} is not a URL that git fetches from (https, http, ssh, file)"));
+    let refused =
+        || CheckoutError::Git(format!("{clone_url:?} is not a URL that git fetches from (https, http, ssh, file)"));
     let mut url = Url::parse(clone_url).map_err(|_| refused())?;
     match url.scheme() {
         "https" | "http" => {
@@ -190,7 +191,9 @@ mod tests {
         for good in ["main", "a/b", "it's \"quoted\"".replace(' ', "_").as_str(), "-x", "ä", "a;$(b)", "a@b"] {
             assert!(is_branch(good), "{good}");
         }
-        for bad in ["", "a b", "a..b", "/a", "a/", "a//b", ".a", "a/.b", "a.lock", "a.lock/b", "a:b", "a@{1}", "@", "a\n", "a."] {
+        for bad in [
+            "", "a b", "a..b", "/a", "a/", "a//b", ".a", "a/.b", "a.lock", "a.lock/b", "a:b", "a@{1}", "@", "a\n", "a.",
+        ] {
             assert!(!is_branch(bad), "{bad}");
         }
     }

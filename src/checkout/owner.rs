@@ -21,7 +21,8 @@ pub(super) fn give(root: &Path, owner: RunAs) -> anyhow::Result<()> {
 
 fn descend(dir: &OwnedFd, owner: RunAs, depth: usize) -> anyhow::Result<()> {
     anyhow::ensure!(depth < DEEPEST, "directories are nested more than {DEEPEST} deep");
-    let names: Vec<CString> = Dir::read_from(dir)?.map(|entry| entry.map(|e| e.file_name().to_owned())).collect::<Result<_, _>>()?;
+    let names: Vec<CString> =
+        Dir::read_from(dir)?.map(|entry| entry.map(|e| e.file_name().to_owned())).collect::<Result<_, _>>()?;
     for name in names.iter().filter(|name| !matches!(name.as_bytes(), b"." | b"..")) {
         let Ok(stat) = statat(dir, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {

@@ -31,10 +31,15 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    pub(super) fn of(checkouts: &'a Checkouts, pull: &PullRequest, workspace: &str) -> Result<Place<'a>, CheckoutError> {
+    pub(super) fn of(
+        checkouts: &'a Checkouts,
+        pull: &PullRequest,
+        workspace: &str,
+    ) -> Result<Place<'a>, CheckoutError> {
         let mirror = Mirror::of(checkouts, pull)?;
         let root = checkouts.tree_path(&pull.id, workspace);
-        let admin = mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, named(workspace, LONGEST_NAME)));
+        let admin =
+            mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, named(workspace, LONGEST_NAME)));
         Ok(Place { checkouts, mirror, root, admin })
     }
 
@@ -218,7 +223,8 @@ impl OwnGit {
                 fs::create_dir_all(git.join(dir))?;
             }
         }
-        let sparse = if self.patterns.is_some() { "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n" } else { "" };
+        let sparse =
+            if self.patterns.is_some() { "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n" } else { "" };
         write_whole(
             &git.join("config"),
             &format!(
@@ -273,7 +279,8 @@ fn cone(dirs: &[String]) -> String {
     let all = whole.clone();
     // What lies in another chosen directory is there already; git refuses to take both for a cone.
     whole.retain(|dir| !all.iter().any(|other| dir.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))));
-    let mut parents: Vec<&str> = whole.iter().flat_map(|dir| dir.match_indices('/').map(|(at, _)| &dir[..at])).collect();
+    let mut parents: Vec<&str> =
+        whole.iter().flat_map(|dir| dir.match_indices('/').map(|(at, _)| &dir[..at])).collect();
     parents.sort_unstable();
     parents.dedup();
     let escaped = |dir: &str| dir.replace(['\\', '*', '?', '['], "").len() == dir.len();

@@ -27,7 +27,8 @@ impl Redactor {
     pub fn new(secrets: Vec<SecretString>) -> Redactor {
         let mut needles: Vec<String> = Vec::new();
         for secret in &secrets {
-            for line in secret.expose_secret().split(['\n', '\r']).map(str::trim).filter(|line| line.len() >= SHORTEST) {
+            for line in secret.expose_secret().split(['\n', '\r']).map(str::trim).filter(|line| line.len() >= SHORTEST)
+            {
                 needles.push(line.to_owned());
                 needles.push(percent_encoded(line));
                 if line.len() >= SHORTEST_ENCODED {

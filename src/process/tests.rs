@@ -109,7 +109,8 @@ async fn gigabytes_of_output_stay_bounded_with_head_tail_and_a_count() {
 #[tokio::test]
 async fn a_line_without_end_is_cut_with_a_notice_and_no_half_of_a_secret() {
     let secret = "S3cr3tS3cr3tS3cr3t";
-    let script = format!("head -c {} /dev/zero | tr '\\0' x; printf {secret}; head -c 100000 /dev/zero; echo; echo on", 65_530);
+    let script =
+        format!("head -c {} /dev/zero | tr '\\0' x; printf {secret}; head -c 100000 /dev/zero; echo; echo on", 65_530);
     let done = run(sh(&script), &secrets(&[secret]), &CancellationToken::new(), None).await.unwrap();
     let (first, second) = done.stdout.split_once('\n').unwrap();
     assert!(first.ends_with(" bytes of this line left out]") && first.len() < output::LINE_LIMIT + 100);
@@ -173,10 +174,7 @@ async fn a_dropped_run_kills_its_group() {
 #[test]
 fn hardened_we_are_not_dumpable() {
     harden_self().unwrap();
-    assert_eq!(
-        rustix::process::dumpable_behavior().unwrap(),
-        rustix::process::DumpableBehavior::NotDumpable
-    );
+    assert_eq!(rustix::process::dumpable_behavior().unwrap(), rustix::process::DumpableBehavior::NotDumpable);
 }
 
 #[test]

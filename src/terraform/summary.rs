@@ -28,8 +28,14 @@ pattern!(PLAN, r"^(?:\S.*)?Plan: (.*\d+ to (?:add|import|change|destroy|forget).
 pattern!(COUNT, r"(\d+) to (\w+)");
 pattern!(APPLIED, r"^(?:\S.*)?(?:Apply|Destroy) complete! Resources: (.*)\.$");
 pattern!(APPLIED_COUNT, r"(\d+) (\w+)");
-pattern!(REFRESH, r"^\S.*: (?:Refreshing state\.\.\.|Preparing import\.\.\.|Reading\.\.\.|Still reading\.\.\.|Read complete after|Refreshing\.\.\.)");
-pattern!(PLAN_BEGINS, r"^(?:(?:Terraform|OpenTofu) (?:used the selected|will perform|planned the)|Changes to Outputs:|No changes\.|Note: |Plan: )");
+pattern!(
+    REFRESH,
+    r"^\S.*: (?:Refreshing state\.\.\.|Preparing import\.\.\.|Reading\.\.\.|Still reading\.\.\.|Read complete after|Refreshing\.\.\.)"
+);
+pattern!(
+    PLAN_BEGINS,
+    r"^(?:(?:Terraform|OpenTofu) (?:used the selected|will perform|planned the)|Changes to Outputs:|No changes\.|Note: |Plan: )"
+);
 
 /// Totals of a plan from its text (ANSI codes removed): all `Plan:` lines summed, or one of the "No changes" sentences.
 /// Absent when the text has neither (nor `Changes to Outputs:`).

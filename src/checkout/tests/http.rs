@@ -24,8 +24,11 @@ struct Private {
 
 impl Private {
     async fn serve(root: &Path) -> (Arc<Private>, String) {
-        let state =
-            Arc::new(Private { root: root.to_owned(), authorized: AtomicUsize::new(0), looked_at: AtomicUsize::new(0) });
+        let state = Arc::new(Private {
+            root: root.to_owned(),
+            authorized: AtomicUsize::new(0),
+            looked_at: AtomicUsize::new(0),
+        });
         let app = axum::Router::new().fallback(answer).with_state(Arc::clone(&state));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/source", listener.local_addr().unwrap());

@@ -33,7 +33,8 @@ pub fn diff_markdown(text: &str) -> String {
             }
             continue;
         }
-        let change = marker.filter(|_| column > 0 && column.is_multiple_of(2) && !LEGEND.contains(&line[column + 2..].trim()));
+        let change =
+            marker.filter(|_| column > 0 && column.is_multiple_of(2) && !LEGEND.contains(&line[column + 2..].trim()));
         match change {
             Some(marker) => push(&mut moved, marker, column, line),
             None => moved.push_str(line),

@@ -13,7 +13,10 @@ const NAME_COLUMN: usize = 8;
 const FORCES: &str = "# forces replacement";
 
 // One space where something is forgotten, two otherwise; values are indented deeper.
-pattern!(HEADING, r"^ {1,2}# (\S.*?)(?: \(deposed object \w+\))? (will be|must be|is tainted|has moved to|will no longer be|was) ?(.*)$");
+pattern!(
+    HEADING,
+    r"^ {1,2}# (\S.*?)(?: \(deposed object \w+\))? (will be|must be|is tainted|has moved to|will no longer be|was) ?(.*)$"
+);
 pattern!(BEGINS, r"^(?:Terraform|OpenTofu) (?:will perform|planned) the following actions");
 pattern!(ATTRIBUTE, r#"^( +)(?:[-+~]|-/\+|\+/-)? +("[^"]*"|[\w.-]+) *(?:=|\{)"#);
 
