@@ -337,6 +337,43 @@ async fn a_broken_mirror_is_made_again() {
 }
 
 #[tokio::test]
+async fn locks_of_a_killed_fetch_are_in_nobodys_way() {
+    let mut world = World::new(Strategy::Branch).await;
+    world.commit("topic", &[("a.tf", "a\n")]).await;
+    world.fetch().await;
+    let mirror = world.checkouts.mirror_path(&world.pull.id.repo);
+    for name in ["refs/tidelock/pull/7.lock", "refs/tidelock/base/main.lock"] {
+        fs::write(mirror.join(name), "").unwrap();
+    }
+    world.commit("topic", &[("a.tf", "b\n")]).await;
+    world.commit("main", &[("b.tf", "b\n")]).await;
+    assert_eq!(read(&world.tree().await, "a.tf"), "b\n");
+}
+
+#[tokio::test]
+async fn many_packs_become_one_and_every_tree_still_reads() {
+    let mut world = World::new(Strategy::Branch).await;
+    for text in ["a\n", "b\n", "c\n"] {
+        world.commit("topic", &[("a.tf", text)]).await;
+        world.tree().await;
+    }
+    let tree = world.tree().await;
+    let mirror = Mirror::of(&world.checkouts, &world.pull).unwrap();
+    let packs = || {
+        fs::read_dir(mirror.path.join("objects/pack"))
+            .unwrap()
+            .flatten()
+            .filter(|entry| entry.path().extension().is_some_and(|e| e == "pack"))
+            .count()
+    };
+    assert!(packs() > 2);
+    mirror.tidy(2).await;
+    assert_eq!(packs(), 1);
+    git(&tree.root, &["checkout", "-q", "HEAD~1"]).await;
+    assert_eq!(read(&tree, "a.tf"), "b\n");
+}
+
+#[tokio::test]
 async fn a_closed_pull_request_leaves_no_tree() {
     let mut world = World::new(Strategy::Branch).await;
     world.commit("topic", &[("a.tf", "a\n")]).await;
