@@ -12,6 +12,11 @@ use url::Url;
 
 /// Repositories of which the host says that they are smaller are fetched whole: one round trip less per checkout.
 const SMALL_KIB: u64 = 10 << 10;
+/// The first fetch of a large repository: what is missing comes in one batch with a checkout.
+const WITHOUT_FILES: &str = "--filter=blob:none";
+/// Small repositories, and what is new since the last fetch. Without any filter git would unpack it, and then walk over every
+/// object of the mirror to see that it is connected; with one it trusts the host to have the rest.
+const NEARLY_WHOLE: &str = "--filter=blob:limit=10m";
 /// With more packs than this, a mirror is repacked after a fetch. Each push adds one or two.
 pub(super) const MANY_PACKS: usize = 200;
 /// Unfinished packs that killed fetches left are removed after this long.
@@ -100,10 +105,8 @@ impl<'a> Mirror<'a> {
         let (base_ref, pull_ref) = (Mirror::base_ref(&pull.base.branch), self.pull_ref(pull.id.number));
         let base = format!("+refs/heads/{}:{base_ref}", pull.base.branch);
         let head = format!("+{}:{pull_ref}", pull.head.commit);
-        // What is new since the last fetch is little, and comes whole; what a first fetch of a large repository leaves out comes
-        // in one batch with a checkout.
         let small = pull.repo_size_kib.is_some_and(|size| size < SMALL_KIB);
-        let filter = if small || self.commit(&base_ref).is_some() { "--no-filter" } else { "--filter=blob:none" };
+        let filter = if small || self.commit(&base_ref).is_some() { NEARLY_WHOLE } else { WITHOUT_FILES };
         for reference in [&base_ref, &pull_ref] {
             // Nobody else fetches now: a lock is what a killed git left.
             let lock = self.path.join(format!("{reference}.lock"));
