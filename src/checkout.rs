@@ -139,7 +139,7 @@ impl Checkouts {
             }
             other => other?,
         };
-        mirror.tidy().await;
+        mirror.tidy(mirror::MANY_PACKS).await;
         Ok(fetched)
     }
 

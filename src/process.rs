@@ -30,6 +30,9 @@ const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 const GRACE: Duration = Duration::from_secs(10);
 /// How long the pipes may stay open after the leader's end: grandchildren may hold them.
 const DRAIN: Duration = Duration::from_secs(2);
+/// How often, and after which pause, a program is tried again that is still open for writing somewhere.
+const BUSY_TRIES: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// How much is read at a time.
 const CHUNK: usize = 32 << 10;
 /// Descriptor of the child's [`Invocation::secret_file`].
@@ -224,8 +227,8 @@ pub async fn run(
     sink: Option<LineSink<'_>>,
 ) -> anyhow::Result<Finished> {
     let mut command = invocation.command()?;
-    let mut child = command
-        .spawn()
+    let mut child = spawn(&mut command)
+        .await
         .with_context(|| format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display()))?;
     drop(command); // and with it our copy of the secret's descriptor
     let mut group = Group::new(child.id());
@@ -276,6 +279,20 @@ pub async fn run(
     let (output, stdout) = streams.finish();
     let (code, signal) = status.map_or((None, None), |s| (s.code(), s.signal()));
     Ok(Finished { code, signal, output, stdout, cancelled, timed_out })
+}
+
+/// A file that was written a moment ago is "busy" as long as a child that was forked meanwhile has not become its own program.
+async fn spawn(command: &mut tokio::process::Command) -> std::io::Result<tokio::process::Child> {
+    let mut tries = 0;
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+                tries += 1;
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Bytes read; 0 at the end, and at an error, which ends a pipe just the same.

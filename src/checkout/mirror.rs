@@ -7,12 +7,20 @@ use anyhow::Context;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 use url::Url;
 
 /// Repositories of which the host says that they are smaller are fetched whole: one round trip less per checkout.
 const SMALL_KIB: u64 = 10 << 10;
+/// The first fetch of a large repository: what is missing comes in one batch with a checkout.
+const WITHOUT_FILES: &str = "--filter=blob:none";
+/// Small repositories, and what is new since the last fetch. Without any filter git would unpack it, and then walk over every
+/// object of the mirror to see that it is connected; with one it trusts the host to have the rest.
+const NEARLY_WHOLE: &str = "--filter=blob:limit=10m";
 /// With more packs than this, a mirror is repacked after a fetch. Each push adds one or two.
-const MANY_PACKS: usize = 200;
+pub(super) const MANY_PACKS: usize = 200;
+/// Unfinished packs that killed fetches left are removed after this long.
+const LEFT_OVER: Duration = Duration::from_secs(3600);
 /// Longest name of a branch in one of our refs; beyond that, a digest.
 const LONGEST_NAME: usize = 180;
 
@@ -97,10 +105,13 @@ impl<'a> Mirror<'a> {
         let (base_ref, pull_ref) = (Mirror::base_ref(&pull.base.branch), self.pull_ref(pull.id.number));
         let base = format!("+refs/heads/{}:{base_ref}", pull.base.branch);
         let head = format!("+{}:{pull_ref}", pull.head.commit);
-        // What is new since the last fetch is little, and comes whole; what a first fetch of a large repository leaves out comes
-        // in one batch with a checkout.
         let small = pull.repo_size_kib.is_some_and(|size| size < SMALL_KIB);
-        let filter = if small || self.commit(&base_ref).is_some() { "--no-filter" } else { "--filter=blob:none" };
+        let filter = if small || self.commit(&base_ref).is_some() { NEARLY_WHOLE } else { WITHOUT_FILES };
+        for reference in [&base_ref, &pull_ref] {
+            // Nobody else fetches now: a lock is what a killed git left.
+            let lock = self.path.join(format!("{reference}.lock"));
+            super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        }
         let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", filter];
         let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &base, &head]].concat());
         let done = git.credentials(&self.url, credentials).finish().await?;
@@ -112,12 +123,19 @@ impl<'a> Mirror<'a> {
         Ok(Fetched { head, base_tip })
     }
 
-    /// Keeps lookups fast: many packs become one. Nothing is lost by it, reachable or not.
-    pub(super) async fn tidy(&self) {
-        let packs = std::fs::read_dir(self.path.join("objects/pack")).map_or(0, |entries| {
-            entries.flatten().filter(|entry| entry.path().extension().is_some_and(|e| e == "pack")).count()
-        });
-        if packs <= MANY_PACKS {
+    /// Keeps lookups fast and the disk clean: many packs become one, leftovers go. No object is lost by it, reachable or not.
+    pub(super) async fn tidy(&self, many: usize) {
+        let mut packs = 0;
+        for entry in std::fs::read_dir(self.path.join("objects/pack")).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let age = || SystemTime::now().duration_since(entry.metadata().ok()?.modified().ok()?).ok();
+            if name.starts_with("tmp_") && age().is_some_and(|age| age > LEFT_OVER) {
+                // Gone already is as good.
+                let _ = std::fs::remove_file(entry.path());
+            }
+            packs += usize::from(name.ends_with(".pack"));
+        }
+        if packs <= many {
             return;
         }
         let repack = Git::new(self.checkouts, &self.path, &["repack", "-a", "-d", "-k", "-q"]);

@@ -68,13 +68,18 @@ impl RawLine<'_> {
         if self.dropped > 0 || text.len() > LINE_LIMIT {
             // The end of a line of which more was dropped may be half a secret, however much shorter redaction made it.
             let sure = if self.dropped > 0 { text.len().saturating_sub(OVERHANG) } else { text.len() };
-            let cut = text.floor_char_boundary(sure.min(LINE_LIMIT));
+            let cut = border(&text, sure.min(LINE_LIMIT));
             let left_out = text.len() - cut + self.dropped;
             text.truncate(cut);
             text.push_str(&format!(" [... {left_out} bytes of this line left out]"));
         }
         text
     }
+}
+
+/// The last border between two characters that is not behind `at`.
+fn border(text: &str, at: usize) -> usize {
+    (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
 /// The first and the last lines of a text, and how much lay between them.

@@ -1,9 +1,32 @@
 //! Chooses the version, finds the binary on `PATH` or in the cache, downloads it with checksum and signature checks.
 
+mod constraint;
+mod download;
+mod signature;
+#[cfg(test)]
+mod tests;
+
 use crate::domain::Distribution;
-use crate::process::Redactor;
+use crate::process::{self, Invocation, Redactor, find_on_path};
+use anyhow::{Context, anyhow, bail, ensure};
+use constraint::{Constraint, lenient};
+use download::Downloads;
 use semver::Version;
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tokio_util::sync::CancellationToken;
+
+/// Where HashiCorp publishes: `--tf-download-url`'s default.
+pub const TERRAFORM_RELEASES: &str = "https://releases.hashicorp.com";
+/// Where OpenTofu publishes. Of another server, the list of versions is expected at `<url>/api.json`, releases at `<url>/v<version>/`.
+pub const OPENTOFU_RELEASES: &str = "https://github.com/opentofu/opentofu/releases/download";
+
+/// How long `terraform version` may take.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a release server's list of versions serves.
+const LIST_AGE: Duration = Duration::from_secs(600);
 
 /// Where binaries come from.
 pub struct InstallSettings {
@@ -25,6 +48,17 @@ pub struct InstallSettings {
     pub path: String,
     /// Masks secrets in messages.
     pub redactor: Redactor,
+    /// Armored public keys to trust in place of HashiCorp's and OpenTofu's.
+    pub keys: Option<Vec<String>>,
+}
+
+impl InstallSettings {
+    fn base_url(&self, which: Distribution) -> &str {
+        match which {
+            Distribution::Terraform => self.terraform_url.trim_end_matches('/'),
+            Distribution::OpenTofu => self.opentofu_url.trim_end_matches('/'),
+        }
+    }
 }
 
 /// A binary that can be run.
@@ -58,22 +92,258 @@ pub struct Wanted {
 
 /// Finds and fetches binaries; remembers what it found (by path, size and mtime), so that no version is asked twice.
 pub struct Installer {
-    _settings: InstallSettings,
+    settings: InstallSettings,
+    downloads: Downloads,
+    answers: Mutex<HashMap<PathBuf, (Stamp, Version)>>,
+    lists: Mutex<HashMap<Distribution, List>>,
+    /// One look at a binary, list or download at a time; those who wait then find what the first one got.
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// Versions that a release server has, and when it said so.
+type List = (Instant, Arc<Vec<Version>>);
+
+/// A file that is the same has the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    modified: Option<SystemTime>,
 }
 
 impl Installer {
     /// Nothing is looked up yet.
     pub fn new(settings: InstallSettings) -> Installer {
-        Installer { _settings: settings }
+        let (answers, lists, turns) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Installer { settings, downloads: Downloads::default(), answers, lists, turns }
     }
 
-    /// The binary for a project; the error is for people and says what to do.
-    pub async fn resolve(&self, _wanted: &Wanted) -> anyhow::Result<Tool> {
-        todo!()
+    /// The binary for a project: its own version, else what its `required_version` allows, else `--default-tf-version`, else the
+    /// one on `PATH`. The error is for people and says what to do.
+    pub async fn resolve(&self, wanted: &Wanted) -> anyhow::Result<Tool> {
+        let which = wanted.distribution.unwrap_or(self.settings.default_distribution);
+        if let Some(text) = &wanted.version {
+            let constraint = Constraint::parse(text).context("terraform_version of the project")?;
+            return match constraint.exact() {
+                Some(version) => self.exact(which, &version.clone()).await,
+                None => self.satisfying(which, &constraint, text).await,
+            };
+        }
+        let required: Vec<&str> =
+            wanted.required.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
+        if !required.is_empty() {
+            let text = required.join(", ");
+            let constraint = Constraint::parse(&text).context("required_version of the project")?;
+            return match constraint.exact().filter(|version| constraint.allows(version)) {
+                Some(version) => self.exact(which, &version.clone()).await,
+                None => self.satisfying(which, &constraint, &text).await,
+            };
+        }
+        self.default_of(which).await
     }
 
     /// The default binary: `--default-tf-version`, else the one on `PATH`.
     pub async fn default_tool(&self) -> anyhow::Result<Tool> {
         self.resolve(&Wanted::default()).await
     }
+
+    async fn default_of(&self, which: Distribution) -> anyhow::Result<Tool> {
+        // The default version is one of the default distribution.
+        let version = self.settings.default_version.as_ref().filter(|_| which == self.settings.default_distribution);
+        if let Some(text) = version {
+            let (version, _) = lenient(text.trim()).context("--default-tf-version")?;
+            return self.exact(which, &version).await;
+        }
+        let name = which.binary();
+        let path = find_on_path(&self.settings.path, Path::new(name)).with_context(|| {
+            format!(
+                "there is no {name} on the server's PATH ({}); install it there, or set --default-tf-version",
+                self.settings.path
+            )
+        })?;
+        let version = self.version_of(&path).await?;
+        Ok(Tool { path, version, distribution: which })
+    }
+
+    /// This version and no other: `terraform1.5.7` or `terraform` on `PATH`, the cache, the release server.
+    async fn exact(&self, which: Distribution, version: &Version) -> anyhow::Result<Tool> {
+        let name = which.binary();
+        let cached = self.cached(which, version);
+        let on_path = |name: &str| find_on_path(&self.settings.path, Path::new(name));
+        let candidates =
+            [on_path(&format!("{name}{version}")), on_path(name), Some(cached.clone()).filter(|path| path.exists())];
+        for path in candidates.into_iter().flatten() {
+            match self.version_of(&path).await {
+                Ok(found) if found == *version => return Ok(Tool { path, version: found, distribution: which }),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), error = format!("{error:#}"), "a binary does not work")
+                }
+            }
+        }
+        let title = which.title();
+        let looked = format!(
+            "looked for {name}{version} and {name} on PATH ({}) and for {}",
+            self.settings.path,
+            cached.display()
+        );
+        if !self.settings.download {
+            bail!(
+                "{title} {version} is not installed ({looked}), and downloads are off; install it on the server as \
+                 {name}{version}, set --tf-download, or ask for another version"
+            );
+        }
+        let _turn = self.turn(&cached.to_string_lossy()).await;
+        if let Ok(found) = self.version_of(&cached).await
+            && found == *version
+        {
+            return Ok(Tool { path: cached, version: found, distribution: which }); // somebody fetched it meanwhile
+        }
+        let got = self.downloads.fetch(&self.settings, which, version, &cached).await;
+        if !got.with_context(|| format!("{title} {version} is not installed ({looked}), and cannot be downloaded"))? {
+            bail!(
+                "{title} {version} is not installed ({looked}), and {} has no such version; ask for one that exists",
+                self.settings.base_url(which)
+            );
+        }
+        let found = self
+            .version_of(&cached)
+            .await
+            .with_context(|| format!("{title} {version} was downloaded but does not run"))?;
+        ensure!(found == *version, "what was downloaded as {title} {version} says that it is {found}");
+        Ok(Tool { path: cached, version: found, distribution: which })
+    }
+
+    /// With downloads, the newest release that fits; without them, the default if it fits, else the newest that is installed.
+    async fn satisfying(&self, which: Distribution, constraint: &Constraint, text: &str) -> anyhow::Result<Tool> {
+        let mut unlisted = None;
+        if self.settings.download {
+            match self.released(which).await {
+                Ok(versions) => {
+                    let newest = versions.iter().filter(|version| constraint.allows(version)).max();
+                    let newest = newest.with_context(|| {
+                        let title = which.title();
+                        format!(
+                            "no release of {title} at {} fits the constraint {text:?}; change it",
+                            self.settings.base_url(which)
+                        )
+                    })?;
+                    return self.exact(which, newest).await;
+                }
+                Err(error) => unlisted = Some(error),
+            }
+        }
+        if let Some(error) = &unlisted {
+            tracing::warn!(error = format!("{error:#}"), "releases cannot be listed; taking what is installed");
+        }
+        if let Ok(tool) = self.default_of(which).await
+            && constraint.allows(&tool.version)
+        {
+            return Ok(tool);
+        }
+        let installed = self.installed(which).await?;
+        let fitting: Vec<&Version> = installed.iter().filter(|version| constraint.allows(version)).collect();
+        if let Some(newest) = fitting.into_iter().max() {
+            return self.exact(which, newest).await;
+        }
+        let (title, name) = (which.title(), which.binary());
+        let list = installed.iter().map(Version::to_string).collect::<Vec<_>>().join(", ");
+        let have =
+            if list.is_empty() { "none is installed by version".into() } else { format!("installed are {list}") };
+        let error = anyhow!(
+            "no {title} on this server fits the constraint {text:?} ({have}, and the default does not fit); install one on the \
+             server as {name}<version>, set --tf-download, or change the constraint"
+        );
+        Err(match unlisted {
+            Some(cause) => cause.context(error.to_string()),
+            None => error,
+        })
+    }
+
+    fn cached(&self, which: Distribution, version: &Version) -> PathBuf {
+        self.settings.data_dir.join("bin").join(format!("{}{version}", which.binary()))
+    }
+
+    /// Versions in the names of binaries on `PATH` and in the cache.
+    async fn installed(&self, which: Distribution) -> anyhow::Result<Vec<Version>> {
+        let mut dirs: Vec<PathBuf> =
+            std::env::split_paths(&self.settings.path).filter(|dir| dir.is_absolute()).collect();
+        dirs.push(self.settings.data_dir.join("bin"));
+        let listing = tokio::task::spawn_blocking(move || {
+            let entries = dirs.iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten().flatten();
+            let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            let mut versions: Vec<Version> =
+                names.filter_map(|name| name.strip_prefix(which.binary())?.parse().ok()).collect();
+            versions.sort();
+            versions.dedup();
+            versions
+        });
+        listing.await.context("looking through PATH ended early")
+    }
+
+    /// What the release server has, as it was said at most [`LIST_AGE`] ago.
+    async fn released(&self, which: Distribution) -> anyhow::Result<Arc<Vec<Version>>> {
+        let known = || {
+            let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+            lists.get(&which).filter(|(at, _)| at.elapsed() < LIST_AGE).map(|(_, list)| Arc::clone(list))
+        };
+        if let Some(list) = known() {
+            return Ok(list);
+        }
+        let _turn = self.turn(which.title()).await;
+        if let Some(list) = known() {
+            return Ok(list);
+        }
+        let list = Arc::new(self.downloads.versions(&self.settings, which).await?);
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.insert(which, (Instant::now(), Arc::clone(&list)));
+        Ok(list)
+    }
+
+    /// What the binary says it is; asked once per file.
+    async fn version_of(&self, path: &Path) -> anyhow::Result<Version> {
+        let known = || {
+            let stamp = stamp(path)?;
+            let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            anyhow::Ok((stamp, answers.get(path).filter(|(at, _)| *at == stamp).map(|(_, version)| version.clone())))
+        };
+        if let (_, Some(version)) = known()? {
+            return Ok(version);
+        }
+        let _turn = self.turn(&format!("version of {}", path.display())).await;
+        let (stamp, answer) = known()?;
+        if let Some(version) = answer {
+            return Ok(version);
+        }
+        let env = [("PATH", self.settings.path.as_str()), ("CHECKPOINT_DISABLE", "1"), ("HOME", "/nonexistent")];
+        let invocation = Invocation::new(path, ["version"], "/")
+            .env(env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec())
+            .timeout(VERSION_TIMEOUT)
+            .grace(Duration::from_secs(1));
+        let done = process::run(invocation, &self.settings.redactor, &CancellationToken::new(), None).await?;
+        let version = done.stdout.lines().find_map(|line| {
+            let words = line.strip_prefix("Terraform v").or_else(|| line.strip_prefix("OpenTofu v"))?;
+            Version::parse(words.split_whitespace().next()?).ok()
+        });
+        let version = version.filter(|_| done.success()).with_context(|| {
+            let said: String = done.output.chars().take(500).collect();
+            format!("`{} version` did not tell its version ({}): {said}", path.display(), done.ending())
+        })?;
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.insert(path.to_owned(), (stamp, version.clone()));
+        Ok(version)
+    }
+
+    async fn turn(&self, key: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|other, turn| other == key || Arc::strong_count(turn) > 1);
+            Arc::clone(turns.entry(key.to_owned()).or_default())
+        };
+        turn.lock_owned().await
+    }
+}
+
+fn stamp(path: &Path) -> anyhow::Result<Stamp> {
+    let meta = std::fs::metadata(path).with_context(|| format!("{} is not there", path.display()))?;
+    Ok(Stamp { size: meta.len(), modified: meta.modified().ok() })
 }

@@ -1,0 +1,52 @@
+//! A plan as a `diff` fence shows it best: markers at the start of the line.
+
+use super::pattern;
+use regex::Regex;
+use std::sync::LazyLock;
+
+/// The lines that explain the markers, which are no changes.
+const LEGEND: [&str; 4] = ["create", "update in-place", "destroy", "read (data resources)"];
+/// From an attribute's marker to the marker of a line in its heredoc.
+const HEREDOC_MARKER: usize = 4;
+
+pattern!(HEREDOC, r"<<[-~]?(\w+)$");
+
+/// Moves `+ - ~` markers to column 0 and turns `~` into `!`, for `diff` fences; aware of heredocs: a line of a value that begins
+/// with such a character stays as it is.
+pub fn diff_markdown(text: &str) -> String {
+    let mut moved = String::with_capacity(text.len());
+    let mut heredoc: Option<(String, usize)> = None;
+    for (at, line) in text.split('\n').enumerate() {
+        if at > 0 {
+            moved.push('\n');
+        }
+        let column = line.bytes().take_while(|byte| *byte == b' ').count();
+        let marker = line[column..].chars().next().filter(|c| matches!(c, '+' | '-' | '~'));
+        let marker = marker.filter(|_| line[column + 1..].starts_with(' '));
+        if let Some((end, expected)) = &heredoc {
+            match marker.filter(|_| column == *expected) {
+                Some(marker) => push(&mut moved, marker, column, line),
+                None => moved.push_str(line),
+            }
+            if line.trim_start().split([' ', ',']).next() == Some(end) {
+                heredoc = None;
+            }
+            continue;
+        }
+        let change =
+            marker.filter(|_| column > 0 && column.is_multiple_of(2) && !LEGEND.contains(&line[column + 2..].trim()));
+        match change {
+            Some(marker) => push(&mut moved, marker, column, line),
+            None => moved.push_str(line),
+        }
+        let opened = HEREDOC.as_ref().and_then(|regex| regex.captures(line)).and_then(|found| found.get(1));
+        heredoc = opened.map(|end| (end.as_str().to_owned(), column + HEREDOC_MARKER));
+    }
+    moved
+}
+
+fn push(moved: &mut String, marker: char, column: usize, line: &str) {
+    moved.push(if marker == '~' { '!' } else { marker });
+    moved.push_str(&line[..column]);
+    moved.push_str(&line[column + 1..]);
+}
