@@ -9,7 +9,6 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use secrecy::ExposeSecret as _;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// One request that arrived: method and address, Authorization, body.
 type Seen = Arc<Mutex<Vec<(String, String, Value)>>>;
