@@ -8,7 +8,9 @@ use crate::domain::state::LockHolder;
 use crate::domain::{ProjectId, PullId, RepoId};
 use insta::assert_snapshot;
 
+mod limits;
 mod messages;
+mod plans;
 mod results;
 mod untrusted;
 
@@ -85,4 +87,52 @@ fn read(reply: &Reply, options: &RenderOptions) -> String {
 fn marker_of(reply: &Reply) -> String {
     let comments = render(reply, &options());
     marker::last_line(&comments[0]).unwrap().to_owned()
+}
+
+fn resource(action: ResourceAction, address: &str, attributes: &[&str]) -> ResourceChange {
+    let attributes = attributes.iter().map(|a| (*a).to_owned()).collect();
+    ResourceChange { action, address: address.to_owned(), attributes }
+}
+
+fn network_plan() -> JobOutcome {
+    let plan = Planned {
+        base_commit: Some("9d0e77c0000".to_owned()),
+        resources: vec![
+            resource(ResourceAction::Create, "google_compute_firewall.iap_ssh", &[]),
+            resource(ResourceAction::Destroy, "google_compute_firewall.legacy_ssh", &[]),
+            resource(ResourceAction::Update, "google_compute_subnetwork.apps[\"a|b\"]", &["private_ip_google_access"]),
+        ],
+        output: "  + line\n".repeat(12) + "\nPlan: 1 to add, 1 to change, 1 to destroy.",
+        extra_args: vec!["-var".to_owned(), "x=y".to_owned()],
+        ..planned(1, 1, 1)
+    };
+    JobOutcome {
+        tool: Some("Terraform 1.11.4".to_owned()),
+        ..job(CommandName::Plan, network(), Outcome::Planned(plan))
+    }
+}
+
+fn one(outcome: JobOutcome) -> Reply {
+    reply(outcome.command, results(vec![outcome]))
+}
+
+fn refused(command: CommandName, failure: Failure) -> String {
+    read(&one(job(command, network(), Outcome::Failed(failure))), &options())
+}
+
+fn holder() -> Box<LockHolder> {
+    let pull = PullId { number: 41, ..reply(CommandName::Plan, results(vec![])).pull };
+    Box::new(LockHolder {
+        pull,
+        title: "Open SSH [through] IAP".to_owned(),
+        url: "https://github.com/acme/infra/pull/41".to_owned(),
+        user: "alice".to_owned(),
+        since: "2026-08-22T10:00:00Z".parse().unwrap(),
+    })
+}
+
+fn fault(reason: Reason, lines: usize) -> Fault {
+    let output =
+        "line\n".repeat(lines) + "╷\n│ Error: Reference to undeclared input variable\n│ \n│   on main.tf line 1\n╵\n";
+    Fault { reason, message: "terraform plan: exit status 1".to_owned(), output }
 }

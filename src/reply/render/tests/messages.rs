@@ -63,11 +63,11 @@ fn refusals_say_what_blocks_and_what_to_do() {
 
     See [the running job](https://tide.example/jobs/ab12).
     ");
-    let because = "@bob is in none of the teams that may apply.".to_owned();
+    let because = "bob is in none of the teams that may apply.".to_owned();
     assert_snapshot!(say(CommandName::Apply, Message::NotPermitted { because }), @r"
     not_permitted: ### Apply refused: not permitted
 
-    @​bob is in none of the teams that may apply.
+    bob is in none of the teams that may apply.
     ");
     assert_snapshot!(say(CommandName::Plan, Message::ForkRefused), @r"
     fork_refused: ### Refused: this pull request comes from a fork

@@ -1,0 +1,203 @@
+//! Plans, one and several.
+
+use super::*;
+
+#[test]
+fn one_plan() {
+    assert_snapshot!(read(&one(network_plan()), &options()).replace("+ line\n", ""), @r"
+    ### Plan for `network` · dir `infra/network` · workspace `prod`
+
+    **Plan: 1 to add, 1 to change, 1 to destroy** — ⚠ destroys 1 resource · commit 3f2c1ab on top of `main` 9d0e77c · Terraform 1.11.4 · 12 s
+
+    | | |
+    |---|---|
+    | **destroy** | `google_compute_firewall.legacy_ssh` |
+    | **update** | <code>google_compute_subnetwork.apps&#91;&#34;a&#124;b&#34;&#93;</code> (`private_ip_google_access`) |
+    | **create** | `google_compute_firewall.iap_ssh` |
+
+    <details><summary>Full plan (14 lines)</summary>
+
+    ```diff
+
+    Plan: 1 to add, 1 to change, 1 to destroy.
+    ```
+
+    </details>
+
+    To apply: `atlantis apply -p network` · to plan again: `atlantis plan -p network -- -var x=y` · to drop plan and lock: `atlantis unlock`
+
+    [Log and history](https://tide.example/jobs/ab12) · This project is now locked by this pull request ([lock](https://tide.example/lock?id=acme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)).
+    ");
+    assert_snapshot!(marker_of(&one(network_plan())), @r#"<!-- tidelock:{"v":1,"run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"command":"plan","trigger":"comment","head":"3f2c1abd00000000000000000000000000000000","results":[{"cmd":"plan","dir":"infra/network","workspace":"prod","project":"network","outcome":"success","plan":{"add":1,"change":1,"destroy":1,"import":0}}]} -->"#);
+}
+
+#[test]
+fn one_plan_without_apply_locks_or_folding() {
+    let options = RenderOptions { offer_apply: false, locking: false, disable_folding: true, ..options() };
+    let plan = Planned { merged_again: true, saved: false, ..planned(3, 0, 0) };
+    assert_snapshot!(read(&one(job(CommandName::Plan, unnamed("."), Outcome::Planned(plan))), &options), @r"
+    ### Plan for dir `.` · workspace `default`
+
+    **Plan: 3 to add, 0 to change, 0 to destroy** · commit 3f2c1ab · 12 s
+
+    The base branch had moved: a new merge was made before planning.
+
+    The workflow has no built-in `plan` step, so there is no plan file: an apply runs the workflow's own steps.
+
+    ```diff
+    Plan: 3 to add, 0 to change, 0 to destroy.
+    ```
+
+    To plan again: `atlantis plan -d .` · to drop the plan: `atlantis unlock`
+
+    [Log and history](https://tide.example/jobs/ab12)
+    ");
+}
+
+#[test]
+fn plans_without_changes_or_totals() {
+    let plan = |summary| Planned { summary, saved: true, ..Planned::default() };
+    let said = |summary| read(&one(job(CommandName::Plan, unnamed("."), Outcome::Planned(plan(summary)))), &options());
+    let unchanged = PlanSummary { no_changes: true, changes_outside: true, ..PlanSummary::default() };
+    assert_snapshot!(said(unchanged).lines().nth(2).unwrap(), @"**No changes** · commit 3f2c1ab · 12 s");
+    let outputs = PlanSummary { outputs_only: true, ..PlanSummary::default() };
+    assert_snapshot!(said(outputs).lines().nth(2).unwrap(), @"**Plan: Changes of outputs only** · commit 3f2c1ab · 12 s");
+    assert_snapshot!(said(PlanSummary::default()).lines().nth(2).unwrap(), @"**Planned**, but the output has no totals of Terraform · commit 3f2c1ab · 12 s");
+    let import = PlanSummary { import: 2, add: 1, destroy: 1, forget: 3, ..PlanSummary::default() };
+    assert_snapshot!(said(import).lines().nth(2).unwrap(), @"**Plan: 2 to import, 1 to add, 0 to change, 1 to destroy, 3 to forget** — ⚠ destroys 1 resource · commit 3f2c1ab · 12 s");
+}
+
+#[test]
+fn ten_resources_of_each_action_are_listed() {
+    let attributes = ["a", "b", "c", "d", "e", "f"];
+    let mut resources: Vec<_> = (0..12).map(|i| resource(ResourceAction::Create, &format!("a.b[{i}]"), &[])).collect();
+    resources.push(resource(ResourceAction::Replace, "c.d", &attributes));
+    let plan = Planned { resources, ..planned(13, 0, 1) };
+    let said = read(&one(job(CommandName::Plan, network(), Outcome::Planned(plan))), &options());
+    let table: Vec<_> = said.lines().filter(|line| line.starts_with('|') || line.starts_with("**Plan")).collect();
+    assert_snapshot!(table.join("\n"), @r"
+    **Plan: 13 to add, 0 to change, 1 to destroy** — ⚠ replaces 1 resource · commit 3f2c1ab · 12 s
+    | | |
+    |---|---|
+    | **replace** | `c.d` (forced by `a`, `b`, `c`, `d` and 2 more) |
+    | **create** | `a.b[0]`<br>`a.b[1]`<br>`a.b[2]`<br>`a.b[3]`<br>`a.b[4]`<br>`a.b[5]`<br>`a.b[6]`<br>`a.b[7]`<br>`a.b[8]`<br>`a.b[9]`<br>and 2 more |
+    ");
+}
+
+#[test]
+fn several_plans() {
+    let mut reply = reply(
+        CommandName::Plan,
+        results(vec![
+            network_plan(),
+            job(CommandName::Plan, unnamed("infra/dns"), Outcome::Planned(planned(0, 0, 0))),
+            JobOutcome {
+                silenced: true,
+                ..job(CommandName::Plan, unnamed("silent"), Outcome::Planned(planned(1, 0, 0)))
+            },
+            job(CommandName::Plan, unnamed("infra/x"), Outcome::Errored(fault(Reason::Init, 0))),
+            job(CommandName::Plan, unnamed("infra/y"), Outcome::Failed(Failure::Locked(holder()))),
+        ]),
+    );
+    if let ReplyBody::Results(results) = &mut reply.body {
+        results.remarks.push("The review by carol is of an earlier commit.".to_owned());
+    }
+    assert_snapshot!(read(&reply, &options()).replace("+ line\n", ""), @r"
+    ### Planned 4 projects: 1 with changes, 1 without changes, 2 failed
+
+    commit 3f2c1ab on top of `main` 9d0e77c
+
+    | project | dir · workspace | result | changes | time |
+    |---|---|---|---|---|
+    |  | `infra/x` · `default` | ✗ plan failed: init |  | 12 s |
+    |  | `infra/y` · `default` | ✗ locked by #41 |  | 12 s |
+    | `network` | `infra/network` · `prod` | ⚠ destroys 1 resource | +1 ~1 -1 | 12 s |
+    |  | `infra/dns` · `default` | no changes |  | 12 s |
+
+    #### dir `infra/x` · workspace `default` · ✗ plan failed: init
+
+    terraform plan: exit status 1
+
+    ```
+    ╷
+    │ Error: Reference to undeclared input variable
+    │ 
+    │   on main.tf line 1
+    ╵
+    ```
+
+    When it is mended: `atlantis plan -d infra/x`
+
+    [Log and history](https://tide.example/jobs/ab12)
+
+    #### dir `infra/y` · workspace `default` · ✗ locked by #41
+
+    `infra/y` (workspace `default`) is locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) since 2 h, planned by alice.
+
+    It gets free when #41 is merged or closed, or with `atlantis unlock` there. Then: `atlantis plan -d infra/y` · see [the lock](https://tide.example/lock?id=acme%2Finfra%2Finfra%2Fy%2Fdefault%2F)
+
+    [Log and history](https://tide.example/jobs/ab12)
+
+    #### `network` · ⚠ destroys 1 resource
+
+    **Plan: 1 to add, 1 to change, 1 to destroy** — ⚠ destroys 1 resource · dir `infra/network` · workspace `prod` · Terraform 1.11.4 · 12 s
+
+    | | |
+    |---|---|
+    | **destroy** | `google_compute_firewall.legacy_ssh` |
+    | **update** | <code>google_compute_subnetwork.apps&#91;&#34;a&#124;b&#34;&#93;</code> (`private_ip_google_access`) |
+    | **create** | `google_compute_firewall.iap_ssh` |
+
+    <details><summary>Full plan (14 lines)</summary>
+
+    ```diff
+
+    Plan: 1 to add, 1 to change, 1 to destroy.
+    ```
+
+    </details>
+
+    To apply: `atlantis apply -p network` · to plan again: `atlantis plan -p network -- -var x=y`
+
+    [Log and history](https://tide.example/jobs/ab12)
+
+    <details><summary>dir <code>infra/dns</code> · workspace <code>default</code> · No changes</summary>
+
+    **No changes** · 12 s
+
+    ```diff
+    Plan: 0 to add, 0 to change, 0 to destroy.
+    ```
+
+    To apply: `atlantis apply -d infra/dns` · to plan again: `atlantis plan -d infra/dns`
+
+    [Log and history](https://tide.example/jobs/ab12)
+
+    </details>
+
+    ---
+    To drop all plans and locks: `atlantis unlock`
+
+    These projects are now locked by this pull request.
+
+    The review by carol is of an earlier commit.
+    ");
+    let hidden = RenderOptions { hide_unchanged: true, ..options() };
+    assert!(!read(&reply, &hidden).contains("<summary>dir"));
+    assert_eq!(read(&reply, &hidden).matches("infra/dns").count(), 1, "the table still has it");
+}
+
+#[test]
+fn everything_can_be_applied_only_if_all_of_it_is_planned() {
+    let plans = vec![network_plan(), job(CommandName::Plan, unnamed("b"), Outcome::Planned(planned(1, 0, 0)))];
+    let said = read(&reply(CommandName::Plan, results(plans.clone())), &options());
+    assert!(said.contains("To apply all of it: `atlantis apply` · to drop all plans and locks: `atlantis unlock`"));
+    let no_all = RenderOptions { offer_apply_all: false, ..options() };
+    assert!(!read(&reply(CommandName::Plan, results(plans)), &no_all).contains("`atlantis apply`"));
+}
+
+#[test]
+fn a_silenced_run_says_nothing() {
+    let silent = JobOutcome { silenced: true, ..network_plan() };
+    assert!(render(&one(silent), &options()).is_empty());
+}
