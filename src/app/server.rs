@@ -217,6 +217,7 @@ fn context(
         default_distribution: settings.default_tf_distribution,
         path: path.unwrap_or_default(),
         redactor: redactor.clone(),
+        keys: None,
     });
     let apply_allowed = settings.allow_commands.contains(&crate::domain::command::CommandName::Apply);
     let rendering = RenderOptions {
