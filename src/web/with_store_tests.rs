@@ -53,7 +53,8 @@ async fn the_dashboard_shows_what_the_store_holds() {
     let view = serde_json::to_value(Dashboard::new(&facts, &server, None, Timestamp::now())).unwrap();
     assert_eq!(view["running"]["rows"][0]["kind"], "apply");
     assert_eq!(view["running"]["rows"][0]["pull"]["title"], "Open SSH through IAP");
-    let network = view["locks"]["rows"].as_array().unwrap().iter().find(|row| row["project"]["label"] == "network").unwrap();
+    let network =
+        view["locks"]["rows"].as_array().unwrap().iter().find(|row| row["project"]["label"] == "network").unwrap();
     assert_eq!(network["mark"]["word"], "planned");
     assert_eq!(network["totals"][0]["short"], "−2");
     assert_eq!(view["pulls"]["rows"][0]["projects"][0]["project"]["label"], "network");
@@ -83,7 +84,8 @@ async fn the_apply_lock_is_set_lifted_and_audited() {
     locks::set_apply_lock(&store, "loopback".into(), None).await.unwrap();
     assert!(store.read(|view| view.apply_lock()).await.unwrap().is_none());
     let entries = store.read(|view| view.audit_log(10)).await.unwrap();
-    let mut acts: Vec<_> = entries.iter().map(|entry| (entry.act.as_str(), entry.who.as_str(), entry.subject.as_str())).collect();
+    let mut acts: Vec<_> =
+        entries.iter().map(|entry| (entry.act.as_str(), entry.who.as_str(), entry.subject.as_str())).collect();
     acts.sort_unstable();
     assert_eq!(acts, [("apply lock", "bob", "freeze"), ("apply unlock", "loopback", "")]);
 }

@@ -171,7 +171,6 @@ mod tests {
         log_events(logs, "0".repeat(32), LogReader { so_far: so_far.into(), lines }, from).await
     }
 
-
     #[tokio::test]
     async fn a_finished_log_is_sent_from_where_the_page_ends() {
         let text = sent("one\n\x1b[31mtwo\nthree\n", None, 2).await;
