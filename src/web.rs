@@ -76,6 +76,7 @@ struct Site {
     streams: Arc<Semaphore>,
     /// One permit per large delivery that is being read.
     large_bodies: Semaphore,
+    rejections: events::Rejections,
     /// Requests so far: the second half of a request id.
     requests: AtomicU64,
     /// The first half: another one for each start.
@@ -89,6 +90,7 @@ impl Site {
             pages: pages::Pages::new(),
             streams: Arc::new(Semaphore::new(jobs::MAX_STREAMS)),
             large_bodies: Semaphore::new(events::MAX_LARGE_BODIES),
+            rejections: events::Rejections::default(),
             requests: AtomicU64::new(0),
             started: jiff::Timestamp::now().as_second() as u32,
         }
@@ -106,6 +108,7 @@ impl Site {
 
 /// One route and the decision who may call it. There is no way to make one without that decision.
 struct Route {
+    #[cfg_attr(not(test), expect(dead_code, reason = "the tests go through the table by it"))]
     method: Method,
     path: &'static str,
     who: Who,

@@ -114,14 +114,12 @@ impl Server {
 #[derive(Serialize)]
 pub(super) struct Listed<T> {
     rows: Vec<T>,
-    /// How many more there are; `None` where nothing was cut.
-    more: Option<String>,
+    more: usize,
 }
 
 impl<T> Listed<T> {
     fn new<S>(all: &[S], limit: usize, make: impl Fn(&S) -> T) -> Listed<T> {
-        let more = all.len().saturating_sub(limit);
-        Listed { rows: all.iter().take(limit).map(make).collect(), more: (more > 0).then(|| more.to_string()) }
+        Listed { rows: all.iter().take(limit).map(make).collect(), more: all.len().saturating_sub(limit) }
     }
 }
 
@@ -214,8 +212,6 @@ impl Dashboard {
         let job_row = |job: &Job| JobRow::new(job, facts.pull(&job.pull), now);
         let finished: Vec<Job> = facts.recent.iter().filter(|job| job.state != JobState::Running).cloned().collect();
         let (role, tone) = if server.draining { ("shutting down", "warn") } else { ("leading", "good") };
-        let mut pulls = Listed::new(&facts.pulls, MAX_PULLS, pull_row);
-        pulls.more = pulls.more.map(|_| "some".into());
         let failing =
             |status: &ProjectStatus| matches!(status.state, ProjectState::PlanErrored | ProjectState::ApplyErrored);
         Dashboard {
@@ -226,7 +222,7 @@ impl Dashboard {
             failed: facts.pulls.iter().flat_map(|(_, statuses)| statuses).filter(|status| failing(status)).count(),
             running: Listed::new(&facts.running, MAX_ROWS, job_row),
             locks: Listed::new(&facts.locks, MAX_ROWS, |lock| lock_row(lock, facts.status_of(lock), now)),
-            pulls,
+            pulls: Listed::new(&facts.pulls, MAX_PULLS, pull_row),
             recent: Listed::new(&finished, MAX_RECENT, job_row),
             apply: apply_switch(facts.apply_lock.as_ref(), server, now),
             notice,

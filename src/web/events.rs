@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Longest time that a delivery may take to arrive.
@@ -18,6 +19,34 @@ const SMALL_BODY: usize = 1024 * 1024;
 
 /// How many large bodies are read at the same time: together with [`webhook::MAX_BODY`] it bounds what unsigned bytes cost.
 pub(super) const MAX_LARGE_BODIES: usize = 4;
+
+/// Anybody can send what is turned away, so the log gets one line about it per this many seconds.
+const REJECTION_SECONDS: i64 = 1;
+
+/// Decides which rejections are logged.
+#[derive(Default)]
+pub(super) struct Rejections {
+    last: AtomicI64,
+    unsaid: AtomicU64,
+}
+
+impl Rejections {
+    /// How many were not logged since the last that was, if this one may be.
+    fn say(&self) -> Option<u64> {
+        self.say_at(jiff::Timestamp::now().as_second())
+    }
+
+    fn say_at(&self, now: i64) -> Option<u64> {
+        let last = self.last.load(Ordering::Relaxed);
+        let due = (now - last).abs() >= REJECTION_SECONDS
+            && self.last.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if due {
+            return Some(self.unsaid.swap(0, Ordering::Relaxed));
+        }
+        self.unsaid.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
 
 /// Verifies a delivery, hands it to dispatch and answers what dispatch says.
 pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> Response {
@@ -48,7 +77,10 @@ pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> 
             (status(answer.status), answer.text).into_response()
         }
         Err(rejection) => {
-            tracing::warn!(status = rejection.status, "delivery turned away: {}", rejection.message);
+            if let Some(unsaid) = site.rejections.say() {
+                let (status, message) = (rejection.status, &rejection.message);
+                tracing::warn!(status, unsaid, "delivery turned away: {message}");
+            }
             (status(rejection.status), rejection.message).into_response()
         }
     }
@@ -69,4 +101,16 @@ fn too_large() -> Response {
 
 fn retry(text: &'static str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, RETRY_SECONDS.to_string())], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_rejections_is_one_line_a_second() {
+        let rejections = Rejections::default();
+        let said: Vec<_> = [100, 100, 100, 101, 101, 103].map(|second| rejections.say_at(second)).into();
+        assert_eq!(said, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
 }

@@ -94,10 +94,13 @@ pub(super) async fn page(
 ) -> Result<Response, Problem> {
     let ready = site.ready()?;
     let id = checked(&id)?;
-    // The log first: a job that ends in between is shown as ended, with all but its last lines, never as running for ever.
-    let log = ready.logs.read(id).await?;
+    // The log first: a job that ends in between is then shown as ended, never as running for ever.
+    let mut log = ready.logs.read(id).await?;
     let (job, pull) = find(&ready.store, id).await?.ok_or_else(no_such_job)?;
     let live = log.as_ref().is_some_and(|log| log.lines.is_some());
+    if live && job.state != JobState::Running {
+        log = ready.logs.read(id).await?;
+    }
     let text = log.map(|log| log.so_far);
     let rendered = tokio::task::spawn_blocking(move || {
         let view = JobPage::new(&job, pull.as_ref(), text.as_deref(), live, Timestamp::now());

@@ -61,7 +61,7 @@ pub(super) fn pull(number: u64, title: &str) -> PullRequest {
             repo_name: "infra".into(),
         },
         base: Base { branch: "main".into(), commit: "9d0e77c".into() },
-        draft: number % 2 == 0,
+        draft: number.is_multiple_of(2),
         open: true,
         labels: Vec::new(),
         repo_size_kib: None,

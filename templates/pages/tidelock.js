@@ -1,6 +1,9 @@
 // What pages do beyond HTML: follow a log, copy it, filter rows, refresh the dashboard. Everything else works without.
 "use strict";
 
+// Most lines that a followed log keeps on the page; the oldest go first, the plain text has all.
+const MAX_LINES = 20000;
+
 const byId = (id) => document.getElementById(id);
 
 // One line of a log, as the server renders it; text is only ever set as text.
@@ -51,6 +54,7 @@ function followLog(log) {
     scheduled = false;
     byId("no-lines")?.remove();
     log.append(waiting);
+    while (log.childElementCount > MAX_LINES) log.firstElementChild.remove();
     if (follow.checked) window.scrollTo(0, document.documentElement.scrollHeight);
   };
   const later = () => {

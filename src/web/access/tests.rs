@@ -28,7 +28,8 @@ fn without_a_login_only_this_machines_own_browser_is_let_in() {
     let closed = access(false, false);
     let here = Ok("loopback".to_owned());
     let refused = Err(Refusal::NotLoopback);
-    let vectors: [(&str, &[(&str, &str)], &Result<String, Refusal>); 17] = [
+    type Headers<'a> = &'a [(&'a str, &'a str)];
+    let vectors: [(&str, Headers<'_>, &Result<String, Refusal>); 17] = [
         ("127.0.0.1:5", &[("host", "localhost:4141")], &here),
         ("127.0.0.1:5", &[("host", "LOCALHOST")], &here),
         ("127.0.0.1:5", &[("host", "127.9.9.9:4141")], &here),
