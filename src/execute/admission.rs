@@ -1,14 +1,18 @@
-//! How many jobs run at once over all pull requests. As many as there are processors always may; one more begins only while the
-//! machine has idle time, so that jobs which wait for a cloud overlap and jobs which compute do not slow each other down.
+//! How many jobs run at once over all pull requests. As many as there are processors always may; one more begins while the machine
+//! has idle time, or when none of those that run has ended for a while. So jobs that wait for a cloud overlap, and many short jobs
+//! that compute do not slow each other down.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// Between two looks at the machine, while a job waits to begin.
 const LOOK_EVERY: Duration = Duration::from_millis(60);
 /// One more job may begin when at least this part of one processor was idle since the last look.
 const IDLE_SHARE_OF_ONE: f64 = 0.6;
+
+/// However busy the machine is, one more job may begin when none has ended for this long: long jobs mostly wait for others.
+const PATIENCE: Duration = Duration::from_millis(600);
 
 /// The gate that jobs pass.
 pub struct Admission {
@@ -62,6 +66,7 @@ impl Admission {
     pub(super) async fn enter_when_free(&self) -> Permit<'_> {
         let _first_in_line = self.next.lock().await;
         let mut before = None;
+        let mut since = Instant::now();
         loop {
             let left = self.left.notified();
             if let Some(permit) = self.enter(self.always) {
@@ -69,13 +74,15 @@ impl Admission {
             }
             // Who waits looks at the machine; who does not wait costs nothing.
             let now = Times::now().await;
-            if idle(before.as_ref(), now.as_ref())
+            if (idle(before.as_ref(), now.as_ref()) || since.elapsed() >= PATIENCE)
                 && let Some(permit) = self.enter(self.most)
             {
                 return permit;
             }
             before = now;
-            let _ = tokio::time::timeout(LOOK_EVERY, left).await;
+            if tokio::time::timeout(LOOK_EVERY, left).await.is_ok() {
+                since = Instant::now();
+            }
         }
     }
 }
