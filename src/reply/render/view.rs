@@ -405,7 +405,8 @@ fn totals_line(command: CommandName, results: &Results) -> String {
         if ok == all {
             return format!("Applied {all} projects: {}", applied_counts(&applied_sum(results)));
         }
-        vec![(ok, "applied"), (all - ok, "failed")]
+        let refused = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
+        vec![(ok, "applied"), (refused, "refused"), (all - ok - refused, "failed")]
     } else {
         let failed = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
         vec![(ok, "successful"), (failed, "failed"), (all - ok - failed, "errored")]
