@@ -7,7 +7,7 @@ mod gates;
 mod said;
 mod server;
 
-pub use gates::gate;
+pub use gates::{gate, make_executable};
 pub use said::{Said, filtered};
 pub use server::Running;
 
@@ -259,6 +259,39 @@ impl Ctx {
         .await;
     }
 
+    /// Waits until this context of a commit, which need not be the head any more, has this state and description.
+    pub async fn status_of(&self, commit: &str, context: &str, state: &str, description: &str) {
+        self.until(&format!("{context} of {commit} is {state}: {description}"), async || {
+            let statuses = self.repo.statuses_of(commit).unwrap();
+            statuses.get(context).is_some_and(|s| s.state == state && s.description.contains(description))
+        })
+        .await;
+    }
+
+    /// No status of this commit is pending, whether it is the head or not.
+    pub async fn nothing_pending_on(&self, commit: &str) {
+        self.until(&format!("no status of {commit} is pending"), async || {
+            self.repo.statuses_of(commit).unwrap().values().all(|status| status.state != "pending")
+        })
+        .await;
+    }
+
+    /// Sends a signed delivery of the test's own; the status of the answer.
+    pub async fn deliver(&self, event: &str, body: &str) -> u16 {
+        use hmac::{Hmac, KeyInit, Mac};
+        use secrecy::ExposeSecret;
+        let secret = self.forge.webhook_secret();
+        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret.expose_secret().as_bytes()).unwrap();
+        mac.update(body.as_bytes());
+        let request = reqwest::Client::new()
+            .post(format!("{}/events", self.server.url()))
+            .header("Content-Type", "application/json")
+            .header("X-GitHub-Delivery", "00000000-0000-0000-0000-000000000000")
+            .header("X-GitHub-Event", event)
+            .header("X-Hub-Signature-256", format!("sha256={}", hex::encode(mac.finalize().into_bytes())));
+        request.body(body.to_owned()).send().await.unwrap().status().as_u16()
+    }
+
     /// What a page or an API answers: status and text.
     pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let url = format!("{}{path}", self.server.url());
@@ -288,3 +321,6 @@ impl Ctx {
         names
     }
 }
+
+/// A step that a plan's totals can be read from, for tests that need no Terraform.
+pub const PLANNED: &str = "echo 'Plan: 1 to add, 0 to change, 0 to destroy.'";

@@ -26,3 +26,9 @@ impl Ctx {
         std::fs::write(self.tmp.join(format!("{gate}.open")), "").unwrap();
     }
 }
+
+/// `chmod +x`.
+pub fn make_executable(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}

@@ -12,6 +12,8 @@ use tidelock::app::Server;
 use tidelock::sandbox::Forge;
 use tidelock::settings::Settings;
 
+/// Free ports that are tried.
+const PORTS: usize = 5;
 /// SIGTERM leaves this long for everything.
 pub const TERMINATION: Duration = Duration::from_secs(10);
 
@@ -44,7 +46,6 @@ impl Running {
     pub fn new(forge: &Forge, tmp: &Path, extra: Vec<String>, process: bool) -> Running {
         let mut flags: Vec<String> = [
             ("bind", "127.0.0.1"),
-            ("port", "0"),
             ("atlantis-url", "http://tidelock.test"),
             ("data-dir", tmp.join("data").to_str().unwrap()),
             ("gh-hostname", &forge.hostname_setting()),
@@ -91,13 +92,26 @@ impl Running {
     async fn start_here(&self) -> Now {
         let flags = self.flags.lock().unwrap().clone();
         let environment = self.environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let settings = Settings::load(flags.into_iter().map(OsString::from), environment).unwrap();
+        let mut settings = Settings::load(flags.into_iter().map(OsString::from), environment).unwrap();
+        // Any free one; as a flag, 0 means the default.
+        settings.port = 0;
         Now::Here(Arc::new(Server::start(settings).await.unwrap()))
     }
 
     async fn start_process(&self) -> Now {
+        for _ in 0..PORTS {
+            if let Some(now) = self.try_process().await {
+                return now;
+            }
+        }
+        panic!("it does not start:\n{}", self.log());
+    }
+
+    /// Absent when it ends before it is ready, such as when another test was quicker to take the port.
+    async fn try_process(&self) -> Option<Now> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidelock"))
-            .arg("server")
+            .args(["server".to_owned(), format!("--port={port}")])
             .args(&*self.flags.lock().unwrap())
             .env_clear()
             .envs(self.environment.clone())
@@ -108,28 +122,24 @@ impl Running {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let child = Guard(child);
-        let (found, address) = tokio::sync::oneshot::channel();
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
         let log = Arc::clone(&self.log);
         std::thread::spawn(move || {
-            let (mut found, mut address) = (Some(found), None);
+            let mut ready = Some(ready);
             for line in lines.map_while(Result::ok) {
                 let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-                if let Some(listening) = event["address"].as_str() {
-                    address = Some(listening.to_owned());
-                }
-                if event["message"] == "ready"
-                    && let (Some(found), Some(address)) = (found.take(), address.take())
-                {
-                    let _ = found.send(address);
-                }
                 let mut log = log.lock().unwrap();
                 log.push_str(&line);
                 log.push('\n');
+                if event["message"] == "ready"
+                    && let Some(ready) = ready.take()
+                {
+                    let _ = ready.send(());
+                }
             }
         });
-        let address = tokio::time::timeout(LIMIT, address).await.ok().and_then(Result::ok);
-        let url = format!("http://{}", address.unwrap_or_else(|| panic!("it does not start:\n{}", self.log())));
-        Now::Process { child, url }
+        let ready = tokio::time::timeout(LIMIT, is_ready).await.is_ok_and(|ready| ready.is_ok());
+        ready.then(|| Now::Process { child, url: format!("http://127.0.0.1:{port}") })
     }
 
     /// Its own address, without trailing slash.
