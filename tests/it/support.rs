@@ -7,9 +7,9 @@ mod gates;
 mod said;
 mod server;
 
-pub use gates::{gate, make_executable};
-pub use said::{Said, filtered};
-pub use server::Running;
+pub(crate) use gates::{gate, make_executable};
+pub(crate) use said::Said;
+pub(crate) use server::Running;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use std::time::Duration;
 use tidelock::sandbox::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
 /// For one answer of the server, on a machine that is busy with other tests.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// For a whole test.
 const TEST_LIMIT: Duration = Duration::from_secs(150);
 /// Between two looks at what has no event: files and the server's own count of work.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A project with its state outside of the checkout; `input` is what pull requests change.
-pub fn terraform(state: &str, input: &str) -> String {
+pub(crate) fn terraform(state: &str, input: &str) -> String {
     format!(
         "terraform {{\n  backend \"local\" {{\n    path = \"{{tmp}}/state/{state}.tfstate\"\n  }}\n}}\n\n\
          resource \"terraform_data\" \"this\" {{\n  input = \"{input}\"\n}}\n"
@@ -33,7 +33,7 @@ pub fn terraform(state: &str, input: &str) -> String {
 }
 
 /// What a test begins with.
-pub struct Setup {
+pub(crate) struct Setup {
     files: Vec<(String, String)>,
     flags: Vec<String>,
     repos_yaml: Option<String>,
@@ -42,51 +42,51 @@ pub struct Setup {
 
 impl Setup {
     /// A repository with these files on `main`.
-    pub fn repo(files: &[(&str, &str)]) -> Setup {
+    pub(crate) fn repo(files: &[(&str, &str)]) -> Setup {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         Setup { files, flags: Vec::new(), repos_yaml: None, binary: false }
     }
 
     /// A repository with one project at its root.
-    pub fn one_project() -> Setup {
+    pub(crate) fn one_project() -> Setup {
         Setup::repo(&[("main.tf", &terraform("root", "1"))])
     }
 
     /// A project in each of these directories.
-    pub fn projects(dirs: &[&str]) -> Setup {
+    pub(crate) fn projects(dirs: &[&str]) -> Setup {
         let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/main.tf"), terraform(dir, "1"))).collect();
         Setup { files, ..Setup::repo(&[]) }
     }
 
-    pub fn file(mut self, path: &str, text: &str) -> Setup {
+    pub(crate) fn file(mut self, path: &str, text: &str) -> Setup {
         self.files.push((path.to_owned(), text.to_owned()));
         self
     }
 
-    pub fn flags(mut self, flags: &[&str]) -> Setup {
+    pub(crate) fn flags(mut self, flags: &[&str]) -> Setup {
         self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
         self
     }
 
-    pub fn repos_yaml(mut self, text: &str) -> Setup {
+    pub(crate) fn repos_yaml(mut self, text: &str) -> Setup {
         self.repos_yaml = Some(text.to_owned());
         self
     }
 
     /// The steps of the plan and apply stages of every project, one `run` command or name of a step each.
-    pub fn steps(self, plan: &[&str], apply: &[&str]) -> Setup {
+    pub(crate) fn steps(self, plan: &[&str], apply: &[&str]) -> Setup {
         self.repos_yaml(&workflow("", plan, apply))
     }
 
     /// The server is a process of its own, which can be killed.
-    pub fn as_process(mut self) -> Setup {
+    pub(crate) fn as_process(mut self) -> Setup {
         self.binary = true;
         self
     }
 }
 
 /// A `repos.yaml` where every repository has `keys` and a workflow of these steps.
-pub fn workflow(keys: &str, plan: &[&str], apply: &[&str]) -> String {
+pub(crate) fn workflow(keys: &str, plan: &[&str], apply: &[&str]) -> String {
     let stage = |steps: &[&str]| {
         let written = steps.iter().map(|step| match *step {
             "init" | "plan" | "apply" | "show" => format!("        - {step}\n"),
@@ -103,7 +103,7 @@ pub fn workflow(keys: &str, plan: &[&str], apply: &[&str]) -> String {
 }
 
 /// Runs a test; what it leaves unread on any pull request fails it.
-pub fn run_test(setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
+pub(crate) fn run_test(setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let ctx = Ctx::start(setup).await;
@@ -117,12 +117,12 @@ pub fn run_test(setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
 }
 
 /// A running test.
-pub struct Ctx {
-    pub forge: Forge,
-    pub repo: Repo,
+pub(crate) struct Ctx {
+    pub(crate) forge: Forge,
+    pub(crate) repo: Repo,
     /// The test's directory, `{tmp}`.
-    pub tmp: PathBuf,
-    pub server: Running,
+    pub(crate) tmp: PathBuf,
+    pub(crate) server: Running,
     /// Comments of the server read so far, by pull request.
     read: Mutex<HashMap<u64, usize>>,
     _dir: tempfile::TempDir,
@@ -163,13 +163,13 @@ impl Ctx {
     }
 
     /// Waits until every delivery is answered and no command runs or waits.
-    pub async fn quiet(&self) {
+    pub(crate) async fn quiet(&self) {
         self.forge.wait_for_deliveries(LIMIT).await.unwrap();
         self.until("no command runs", async || self.json("/status").await["in_progress_operations"] == 0).await;
     }
 
     /// Looks until it is so.
-    pub async fn until(&self, what: &str, so: impl AsyncFn() -> bool) {
+    pub(crate) async fn until(&self, what: &str, so: impl AsyncFn() -> bool) {
         let looking = async {
             while !so().await {
                 tokio::time::sleep(LOOK).await;
@@ -178,39 +178,45 @@ impl Ctx {
         tokio::time::timeout(LIMIT, looking).await.unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}"));
     }
 
-    pub fn fill(&self, text: &str) -> String {
+    pub(crate) fn fill(&self, text: &str) -> String {
         text.replace("{tmp}", self.tmp.to_str().unwrap())
     }
 
     /// Writes `repos.yaml` anew; the server reads it when it is started again.
-    pub fn rewrite_repos_yaml(&self, text: &str) {
+    pub(crate) fn rewrite_repos_yaml(&self, text: &str) {
         std::fs::write(self.tmp.join("repos.yaml"), self.fill(text)).unwrap();
     }
 
     /// Alice opens a pull request that writes these files.
-    pub async fn open(&self, branch: &str, files: &[(&str, &str)]) -> Pull {
+    pub(crate) async fn open(&self, branch: &str, files: &[(&str, &str)]) -> Pull {
         self.open_as("alice", branch, files, OpenOptions::default()).await
     }
 
-    pub async fn open_as(&self, author: &str, branch: &str, files: &[(&str, &str)], options: OpenOptions) -> Pull {
+    pub(crate) async fn open_as(
+        &self,
+        author: &str,
+        branch: &str,
+        files: &[(&str, &str)],
+        options: OpenOptions,
+    ) -> Pull {
         let texts: Vec<_> = files.iter().map(|(path, text)| (*path, self.fill(text))).collect();
         let changes: Vec<_> = texts.iter().map(|(path, text)| (*path, Some(text.as_str()))).collect();
         self.repo.open_pull(branch, author, &format!("Change by {branch}"), &changes, options).await.unwrap()
     }
 
     /// A pull request that changes the one project to this input.
-    pub async fn open_input(&self, branch: &str, input: &str) -> Pull {
+    pub(crate) async fn open_input(&self, branch: &str, input: &str) -> Pull {
         self.open(branch, &[("main.tf", &terraform("root", input))]).await
     }
 
     /// A pull request that changes these projects, each at its directory.
-    pub async fn open_dirs(&self, branch: &str, dirs: &[&str]) -> Pull {
+    pub(crate) async fn open_dirs(&self, branch: &str, dirs: &[&str]) -> Pull {
         let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/main.tf"), terraform(dir, branch))).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         self.open(branch, &files).await
     }
 
-    pub async fn push(&self, pull: &Pull, path: &str, text: &str) -> String {
+    pub(crate) async fn push(&self, pull: &Pull, path: &str, text: &str) -> String {
         pull.push(&[(path, Some(&self.fill(text)))]).await.unwrap()
     }
 
@@ -219,7 +225,7 @@ impl Ctx {
     }
 
     /// The server's next comment on this pull request.
-    pub async fn next(&self, pull: &Pull) -> Said {
+    pub(crate) async fn next(&self, pull: &Pull) -> Said {
         let read = self.read_so_far(pull);
         let comment: Comment = match pull.wait_for_comment(read, LIMIT).await {
             Ok(comment) => comment,
@@ -230,18 +236,18 @@ impl Ctx {
     }
 
     /// Somebody comments, and the server's next comment is the answer.
-    pub async fn say_as(&self, user: &str, pull: &Pull, comment: &str) -> Said {
+    pub(crate) async fn say_as(&self, user: &str, pull: &Pull, comment: &str) -> Said {
         pull.comment(user, comment).unwrap();
         self.next(pull).await
     }
 
     /// Alice comments, and the server's next comment is the answer.
-    pub async fn say(&self, pull: &Pull, comment: &str) -> Said {
+    pub(crate) async fn say(&self, pull: &Pull, comment: &str) -> Said {
         self.say_as("alice", pull, comment).await
     }
 
     /// Waits for this status and description (part of it) of a context on the pull request's head.
-    pub async fn status(&self, pull: &Pull, context: &str, state: &str, description: &str) {
+    pub(crate) async fn status(&self, pull: &Pull, context: &str, state: &str, description: &str) {
         let fits = |status: &tidelock::sandbox::CommitStatus| {
             status.state == state && status.description.contains(description)
         };
@@ -251,7 +257,7 @@ impl Ctx {
     }
 
     /// No status of the pull request's head is pending, but for those named.
-    pub async fn nothing_pending(&self, pull: &Pull, except: &[&str]) {
+    pub(crate) async fn nothing_pending(&self, pull: &Pull, except: &[&str]) {
         self.until("no status is pending", async || {
             let statuses = pull.statuses().unwrap();
             statuses.iter().all(|(context, status)| status.state != "pending" || except.contains(&context.as_str()))
@@ -260,7 +266,7 @@ impl Ctx {
     }
 
     /// Waits until this context of a commit, which need not be the head any more, has this state and description.
-    pub async fn status_of(&self, commit: &str, context: &str, state: &str, description: &str) {
+    pub(crate) async fn status_of(&self, commit: &str, context: &str, state: &str, description: &str) {
         self.until(&format!("{context} of {commit} is {state}: {description}"), async || {
             let statuses = self.repo.statuses_of(commit).unwrap();
             statuses.get(context).is_some_and(|s| s.state == state && s.description.contains(description))
@@ -269,7 +275,7 @@ impl Ctx {
     }
 
     /// No status of this commit is pending, whether it is the head or not.
-    pub async fn nothing_pending_on(&self, commit: &str) {
+    pub(crate) async fn nothing_pending_on(&self, commit: &str) {
         self.until(&format!("no status of {commit} is pending"), async || {
             self.repo.statuses_of(commit).unwrap().values().all(|status| status.state != "pending")
         })
@@ -277,7 +283,7 @@ impl Ctx {
     }
 
     /// Sends a signed delivery of the test's own; the status of the answer.
-    pub async fn deliver(&self, event: &str, body: &str) -> u16 {
+    pub(crate) async fn deliver(&self, event: &str, body: &str) -> u16 {
         use hmac::{Hmac, KeyInit, Mac};
         use secrecy::ExposeSecret;
         let secret = self.forge.webhook_secret();
@@ -293,7 +299,7 @@ impl Ctx {
     }
 
     /// What a page or an API answers: status and text.
-    pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+    pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let url = format!("{}{path}", self.server.url());
         let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
         let mut request = client.build().unwrap().request(method.parse().unwrap(), url);
@@ -304,14 +310,14 @@ impl Ctx {
         (response.status().as_u16(), response.text().await.unwrap())
     }
 
-    pub async fn json(&self, path: &str) -> serde_json::Value {
+    pub(crate) async fn json(&self, path: &str) -> serde_json::Value {
         let (status, text) = self.ask("GET", path, &[]).await;
         assert_eq!(status, 200, "{path}: {text}");
         serde_json::from_str(&text).unwrap()
     }
 
     /// Names of the locks, as the API tells them, sorted.
-    pub async fn locks(&self) -> Vec<String> {
+    pub(crate) async fn locks(&self) -> Vec<String> {
         let all = self.json("/api/locks").await;
         let mut names: Vec<String> = all["Locks"]
             .as_array()
@@ -323,4 +329,4 @@ impl Ctx {
 }
 
 /// A step that a plan's totals can be read from, for tests that need no Terraform.
-pub const PLANNED: &str = "echo 'Plan: 1 to add, 0 to change, 0 to destroy.'";
+pub(crate) const PLANNED: &str = "echo 'Plan: 1 to add, 0 to change, 0 to destroy.'";

@@ -15,10 +15,10 @@ use tidelock::settings::Settings;
 /// Free ports that are tried.
 const PORTS: usize = 5;
 /// SIGTERM leaves this long for everything.
-pub const TERMINATION: Duration = Duration::from_secs(10);
+pub(crate) const TERMINATION: Duration = Duration::from_secs(10);
 
 /// How a server is started, and the one that runs.
-pub struct Running {
+pub(crate) struct Running {
     forge: Forge,
     flags: Mutex<Vec<String>>,
     environment: Vec<(String, String)>,
@@ -43,7 +43,7 @@ impl Drop for Guard {
 }
 
 impl Running {
-    pub fn new(forge: &Forge, tmp: &Path, extra: Vec<String>, process: bool) -> Running {
+    pub(crate) fn new(forge: &Forge, tmp: &Path, extra: Vec<String>, process: bool) -> Running {
         let mut flags: Vec<String> = [
             ("bind", "127.0.0.1"),
             ("atlantis-url", "http://tidelock.test"),
@@ -77,12 +77,12 @@ impl Running {
     }
 
     /// Adds a flag for the next start.
-    pub fn flag(&self, flag: &str) {
+    pub(crate) fn flag(&self, flag: &str) {
         self.flags.lock().unwrap().push(flag.to_owned());
     }
 
     /// Starts it, and points the forge's webhook at it.
-    pub async fn start(&self) {
+    pub(crate) async fn start(&self) {
         let now = if self.process { self.start_process().await } else { self.start_here().await };
         let previous = self.now.lock().unwrap().replace(now);
         assert!(previous.is_none(), "it runs already");
@@ -143,7 +143,7 @@ impl Running {
     }
 
     /// Its own address, without trailing slash.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match self.now.lock().unwrap().as_ref().expect("no server runs") {
             Now::Here(server) => format!("http://{}", server.address),
             Now::Process { url, .. } => url.clone(),
@@ -151,12 +151,12 @@ impl Running {
     }
 
     /// What a process of its own has logged so far.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
     /// An orderly end: SIGTERM for a process, which has to exit with 0 in time.
-    pub async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         let now = self.now.lock().unwrap().take();
         match now {
             None => {}
@@ -173,20 +173,20 @@ impl Running {
     }
 
     /// SIGKILL; children that it leaves end by themselves or are told by the test's gates.
-    pub async fn kill(&self) {
+    pub(crate) async fn kill(&self) {
         let now = self.now.lock().unwrap().take();
         let Some(Now::Process { child, .. }) = now else { panic!("only a process can be killed") };
         drop(child);
     }
 
     /// An orderly end and a start.
-    pub async fn restart(&self) {
+    pub(crate) async fn restart(&self) {
         self.stop().await;
         self.start().await;
     }
 
     /// A file in the server's data directory.
-    pub fn data(&self, path: &str) -> PathBuf {
+    pub(crate) fn data(&self, path: &str) -> PathBuf {
         let flags = self.flags.lock().unwrap();
         let dir = flags.iter().find_map(|flag| flag.strip_prefix("--data-dir=")).unwrap();
         Path::new(dir).join(path)
