@@ -79,7 +79,7 @@ impl Setup {
     }
 
     /// The server is a process of its own, which can be killed.
-    pub(crate) fn as_process(mut self) -> Setup {
+    pub(crate) fn own_process(mut self) -> Setup {
         self.binary = true;
         self
     }

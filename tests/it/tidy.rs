@@ -44,20 +44,17 @@ fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Path relative to the crate, and text without a test module at the end.
+/// Path relative to the crate, and text without what is for tests.
 fn files() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
     sources(&root.join("src"), &mut paths);
     paths.sort();
+    // A module in another file, or an item up to its closing brace.
+    let tests = Regex::new(r"(?s)\n#\[cfg\(test\)\]\n(?:[^\n{]*;|.*?\n\})").unwrap();
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap();
-        let code = Regex::new(r"\n#\[cfg\(test\)\]\n(#.*\n)*(pub(\(.*\))? )?mod \w+ \{")
-            .unwrap()
-            .split(&text)
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        let code = tests.replace_all(&text, "\n").into_owned();
         (path.strip_prefix(root).unwrap().to_string_lossy().into_owned(), code)
     };
     let is_test = |path: &str| path.contains("/tests") || path.ends_with("_tests.rs");
