@@ -2,6 +2,7 @@
 //!
 //! [`run`] never fails: what breaks becomes the answer. Everything visible is enqueued in the transaction that records it.
 
+mod admission;
 mod apply;
 mod environment;
 mod extra;
@@ -33,9 +34,9 @@ use crate::vcs::Host;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::{Arc, OnceLock};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use admission::Admission;
 pub use job::DirectoryLocks;
 pub use plan::remove_plan_files;
 
@@ -64,7 +65,7 @@ pub struct Context {
     /// Masks secrets.
     pub redactor: Redactor,
     /// Bounds the jobs of all pull requests together.
-    pub admission: Semaphore,
+    pub admission: Admission,
     /// One job at a time in one directory of one tree.
     pub directories: DirectoryLocks,
 }
@@ -173,8 +174,11 @@ enum StatusUpdate {
     Nothing,
     /// `plan`, and `apply` where it follows, from the pull request's project statuses.
     AfterPlan,
-    /// `apply` from the pull request's project statuses.
-    AfterApply,
+    /// `apply` from the pull request's project statuses; failure if something of this command failed.
+    AfterApply {
+        /// Projects that failed, of how many.
+        failed: Option<(usize, usize)>,
+    },
     /// These.
     These(Vec<CommitStatus>),
     /// The command as a whole failed, with a word on why.
@@ -245,7 +249,10 @@ impl StatusUpdate {
                 list.extend(statuses.apply(&projects, false));
                 list
             }
-            StatusUpdate::AfterApply => {
+            StatusUpdate::AfterApply { failed: Some((failed, all)) } => {
+                vec![statuses.failed(name, &format!("{failed} of {all} failed"))]
+            }
+            StatusUpdate::AfterApply { failed: None } => {
                 let projects = tx.project_statuses(pull)?;
                 statuses.apply(&projects, true).into_iter().collect()
             }

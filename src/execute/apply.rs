@@ -64,7 +64,9 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
-    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply).record(ctx, work).await?;
+    let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
+    let failed = (broken > 0).then_some((broken, outcomes.len()));
+    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record(ctx, work).await?;
     hooks::after(ctx, work, &prepared.tree).await?;
     Ok(Ended::Answered)
 }
@@ -145,7 +147,8 @@ impl Candidates {
             "No project has a plan that could be applied."
         };
         let mut answer = Answer::message(Message::NoProjects { because: because.into() });
-        answer.statuses = if done { StatusUpdate::AfterApply } else { StatusUpdate::Failed(because.into()) };
+        answer.statuses =
+            if done { StatusUpdate::AfterApply { failed: None } } else { StatusUpdate::Failed(because.into()) };
         Some(answer)
     }
 
@@ -241,7 +244,7 @@ impl ApplyRun<'_> {
     }
 
     async fn project(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome> {
-        let _permit = self.ctx.admission.acquire().await.context("admission is closed")?;
+        let _permit = self.ctx.admission.enter_when_free().await;
         match self.apply(config, applied).await {
             Ok(outcome) => Ok(outcome),
             Err(Refused::Stop(Stop::Other(error))) => Err(error),

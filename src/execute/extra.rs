@@ -12,7 +12,7 @@ use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ProjectLock, ProjectState, ProjectStatus};
 use crate::store::LockAttempt;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 
 /// Runs it.
@@ -86,7 +86,7 @@ async fn project(
         }
     }
     let lock = ProjectLock { repo: work.pull.id.repo.clone(), project: config.id.clone(), holder: holder(work) };
-    let _permit = ctx.admission.acquire().await.context("admission is closed")?;
+    let _permit = ctx.admission.enter_when_free().await;
     let begun = Job::begin(ctx, work, config, move |tx, _| {
         if locking && let LockAttempt::HeldBy(holder) = tx.lock_project(&lock)? {
             return Ok(Err(Failure::Locked(holder)));

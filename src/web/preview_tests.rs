@@ -93,6 +93,7 @@ pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
         head: "3f2c1ab0000000000000000000000000000000aa".into(),
         state,
         summary: summary.into(),
+        outcome: None,
         started: ago(i64::from(id)),
         finished: (state != JobState::Running).then(|| ago(i64::from(id)) + SignedDuration::from_secs(72)),
     }
