@@ -291,8 +291,9 @@ pub fn random_id() -> String {
 
 /// Whether the statuses of this command are told at all (`--silence-vcs-status-no-projects` wants no pending one).
 fn tells_pending(ctx: &Context, work: &Work) -> bool {
-    !ctx.settings.silence_vcs_status_no_projects
-        && !(ctx.settings.silence_vcs_status_no_plans && work.command.trigger == Trigger::Autoplan)
+    let settings = &ctx.settings;
+    let autoplan = work.command.trigger == Trigger::Autoplan;
+    !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
 }
 
 /// Records the run's beginning, and its pending status.

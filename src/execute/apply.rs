@@ -85,7 +85,11 @@ async fn disabled(ctx: &Context, work: &Work) -> Result<Option<Answer>> {
 }
 
 fn apply_lock_text(lock: &ApplyLock) -> String {
-    let who = if lock.user.is_empty() { "somebody" } else { &lock.user };
+    let who = match lock.user.as_str() {
+        "" => "somebody",
+        "loopback" => "somebody on the server's own machine",
+        user => user,
+    };
     let why = if lock.reason.is_empty() { String::new() } else { format!(" ({})", lock.reason) };
     let since = lock.since.strftime("%Y-%m-%d %H:%M UTC");
     format!("The apply lock was set by {who} at {since}{why}. It is released on the server's page")
@@ -136,7 +140,7 @@ impl Candidates {
             return None;
         }
         if self.statuses.is_empty() || !failed.is_empty() {
-            return Some(fault("There is no plan to apply. Plan first".into()));
+            return Some(fault("There is no plan to apply".into()));
         }
         let done = self.statuses.iter().all(|status| {
             matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges) && status.head == *head
@@ -191,7 +195,7 @@ struct ApplyRun<'a> {
 
 /// Why the apply of a project did not begin.
 enum Refused {
-    Outcome(Outcome),
+    Outcome(Box<Outcome>),
     Stop(Stop),
 }
 
@@ -209,7 +213,7 @@ impl From<anyhow::Error> for Refused {
 
 impl From<Failure> for Refused {
     fn from(failure: Failure) -> Refused {
-        Refused::Outcome(Outcome::Failed(failure))
+        Refused::Outcome(Box::new(Outcome::Failed(failure)))
     }
 }
 
@@ -250,7 +254,7 @@ impl ApplyRun<'_> {
             Err(Refused::Stop(Stop::Other(error))) => Err(error),
             Err(refused) => {
                 let outcome = match refused {
-                    Refused::Outcome(outcome) => outcome,
+                    Refused::Outcome(outcome) => *outcome,
                     Refused::Stop(stop) => job::stop_outcome(self.work, stop)?,
                 };
                 self.record_refusal(job::refused(self.work, config, outcome)).await
@@ -300,9 +304,11 @@ impl ApplyRun<'_> {
         }
         let planned_on = Fetched { head: head.clone(), base_tip: plan.base.clone() };
         let tree = job::tree(ctx, work, self.prepared, config, &planned_on).await?;
-        let dir = project_dir(&tree.root, &config.id.dir).map_err(|fault| Refused::Outcome(Outcome::Errored(fault)))?;
+        let dir = project_dir(&tree.root, &config.id.dir)
+            .map_err(|fault| Refused::Outcome(Box::new(Outcome::Errored(fault))))?;
         let _directory = ctx.directories.lock(&dir).await;
-        let tool = job::resolve_tool(ctx, config, &tree).await.map_err(Refused::Outcome)?;
+        let tool =
+            job::resolve_tool(ctx, config, &tree).await.map_err(|outcome| Refused::Outcome(Box::new(outcome)))?;
         if tool.to_string() != plan.tool {
             let because = format!("it was made with {}, and now {tool} would apply it", plan.tool);
             return Err(Failure::StalePlan { because }.into());

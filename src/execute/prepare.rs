@@ -155,7 +155,7 @@ pub(super) async fn schedule(
     };
     let root = prepared.tree.root.clone();
     tokio::task::spawn_blocking(move || {
-        let tree = DiskTree { root: root };
+        let tree = DiskTree { root };
         let config = read_config(&copy, &tree).map_err(|error| Stop::Refused(Refusal::Config(error)))?;
         let facts = Facts {
             rules: &copy.rules,
@@ -192,7 +192,7 @@ pub(super) fn options(ctx: &Context) -> Options {
 /// Constraints of `required_version`, and whether `init` may have to fetch providers, of one project directory.
 pub(super) async fn required_versions(root: &Path, dir: &str) -> Result<Vec<String>, Stop> {
     let (root, dir) = (root.to_owned(), dir.to_owned());
-    tokio::task::spawn_blocking(move || schedule::required_versions(&DiskTree { root: root }, &dir))
+    tokio::task::spawn_blocking(move || schedule::required_versions(&DiskTree { root }, &dir))
         .await
         .map_err(|error| Stop::Other(anyhow!(error).context("reading required_version")))
 }
