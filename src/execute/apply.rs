@@ -2,7 +2,7 @@
 
 use super::job::{self, Job};
 use super::plan::{answer_stop, holder, project_dir, remove_plan_files, write_private};
-use super::prepare::{self, Prepared, Stop, Wanted};
+use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::Stage;
 use super::{Answer, Context, Ended, StatusUpdate, Work, environment, hooks};
@@ -30,7 +30,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     if let Some(answer) = disabled(ctx, work).await? {
         // Hooks run for a refused apply as well, as in Atlantis; a tree that cannot be made does not change the refusal.
         if hooks::any(work)
-            && let Ok(prepared) = prepare::check_out(ctx, work, false).await
+            && let Ok(prepared) = prepare::check_out(ctx, work, Need::Tree).await
         {
             hooks::before(ctx, work, &prepared.tree).await?;
             answer.record(ctx, work).await?;
@@ -45,7 +45,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         answer.record(ctx, work).await?;
         return Ok(Ended::Answered);
     }
-    let prepared = match prepare::check_out(ctx, work, false).await {
+    let prepared = match prepare::check_out(ctx, work, Need::Tree).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };

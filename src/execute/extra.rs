@@ -2,7 +2,7 @@
 
 use super::job::{self, Job};
 use super::plan::{answer_stop, holder, project_dir, var_file_fault};
-use super::prepare::{self, Prepared, Stop, Wanted};
+use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::Stage;
 use super::{Answer, Context, Ended, StatusUpdate, Work, environment, hooks, varfiles};
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     super::begin(ctx, work).await?;
-    let prepared = match prepare::check_out(ctx, work, false).await {
+    let prepared = match prepare::check_out(ctx, work, Need::Files).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };

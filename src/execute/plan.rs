@@ -1,7 +1,7 @@
 //! The `plan` command: which projects, their locks, their plans, and what is recorded of each.
 
 use super::job::{self, Job};
-use super::prepare::{self, Prepared, Stop, Wanted};
+use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::Stage;
 use super::{Answer, Context, Ended, StatusUpdate, Why, Work, environment, hooks, random_id, stopped, varfiles};
@@ -27,7 +27,7 @@ use std::sync::{Mutex, PoisonError};
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     super::begin(ctx, work).await?;
-    let prepared = match prepare::check_out(ctx, work, true).await {
+    let prepared = match prepare::check_out(ctx, work, Need::Changes).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
