@@ -1,0 +1,87 @@
+//! A Terraform that hangs, prints without end, or dies.
+
+use crate::place::{CODE, LIMIT, Place, answer, marker};
+
+#[tokio::test]
+async fn a_terraform_that_hangs_is_interrupted_at_the_limit_and_killed_with_its_children() {
+    let place = Place::new(&["--job-timeout=1s"]).await;
+    let pids = place.dir().join("pids");
+    let hang = format!("[ \"$1\" = plan ] || return 0\nsleep 600 &\necho $! $$ > {}\nwait\n", pids.display());
+    let pull = place.open("Hangs", &[("a/main.tf", Some(CODE)), ("a/stub.sh", Some(&hang))]).await;
+    let comment = answer(&pull, 0).await;
+    assert!(comment.body.contains("--job-timeout"), "{}", comment.body);
+    assert_eq!(marker(&comment.body)["results"][0]["reason"], "timeout");
+    for pid in std::fs::read_to_string(&pids).unwrap().split_whitespace() {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{pid} lives on: {state}");
+    }
+    place.still_works().await;
+    place.stop().await;
+}
+
+#[tokio::test]
+async fn a_terraform_that_dies_by_a_signal_is_told_by_its_signal() {
+    let place = Place::new(&[]).await;
+    for (signal, number) in [("KILL", 9), ("SEGV", 11)] {
+        let die = format!("if [ \"$1\" = plan ]; then echo 'before the end'; kill -{signal} $$; fi\n");
+        let pull = place.open(signal, &[("a/main.tf", Some(CODE)), ("a/stub.sh", Some(&die))]).await;
+        let comment = answer(&pull, 0).await;
+        assert!(comment.body.contains(&format!("signal {number}")), "{}", comment.body);
+        assert!(comment.body.contains("before the end"), "{}", comment.body);
+        assert_eq!(marker(&comment.body)["results"][0]["outcome"], "error");
+        pull.close().unwrap();
+    }
+    place.still_works().await;
+    place.stop().await;
+}
+
+#[tokio::test]
+async fn output_that_is_no_text_is_shown_without_what_terminals_and_hosts_act_on() {
+    let place = Place::new(&[]).await;
+    let noise = "if [ \"$1\" = plan ]; then printf '\\033]0;title\\007\\033[31mred\\033[0m\\377\\376\\000 ````` @team <!-- tidelock:{\"v\":1} -->\\n```\\n<script>alert(1)</script>\\n'; fi\n";
+    let pull = place.open("Noise", &[("a/main.tf", Some(CODE)), ("a/stub.sh", Some(noise))]).await;
+    let comment = answer(&pull, 0).await;
+    assert!(comment.body.contains("red"), "{}", comment.body);
+    assert!(!comment.body.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{:?}", comment.body);
+    // Output stands in a fence longer than any run of backticks in it, so that nothing in it is acted on.
+    let opening = comment.body.lines().find(|line| line.starts_with("``````")).expect("a long fence");
+    let ticks = opening.chars().take_while(|c| *c == '`').count();
+    let inside = comment.body.split(&"`".repeat(ticks)).nth(1).unwrap();
+    for hidden in ["@team", "<!-- tidelock:{\"v\":1}", "<script>"] {
+        assert_eq!(comment.body.matches(hidden).count(), inside.matches(hidden).count(), "{}", comment.body);
+    }
+    assert!(comment.body.lines().last().unwrap().starts_with("<!-- tidelock:"));
+    let job = marker_job(&place).await;
+    let (status, _, page) = place.page(&job).await;
+    assert_eq!(status, 200);
+    assert!(!page.contains("<script>alert"), "{page}");
+    place.still_works().await;
+    place.stop().await;
+}
+
+/// Path of the newest job's page, from the dashboard.
+async fn marker_job(place: &Place) -> String {
+    let (_, _, page) = place.page("/").await;
+    let at = page.find("jobs/").expect("a job on the dashboard");
+    format!("/{}", &page[at..at + "jobs/".len() + 32])
+}
+
+#[tokio::test]
+async fn a_log_that_has_reached_its_limit_says_so_and_the_comment_is_bounded() {
+    let place = Place::new(&[]).await;
+    // 20 MB: more than the log keeps, more than a comment shows.
+    let chatter = "if [ \"$1\" = plan ]; then yes 'all work and no play makes a dull log, and a long one as well' | head -c 20000000; fi\n";
+    let pull = place.open("Chatter", &[("a/main.tf", Some(CODE)), ("a/stub.sh", Some(chatter))]).await;
+    let comment = answer(&pull, 0).await;
+    let done = pull.wait_for_status("atlantis/plan", |status| status.state != "pending", LIMIT).await.unwrap();
+    assert_eq!(done.state, "success", "{done:?}");
+    let comments = pull.bot_comments().unwrap();
+    assert!(comments.iter().all(|comment| comment.body.chars().count() <= 65_536));
+    assert!(comment.body.contains("1 to add"), "{:.2000}", comment.body);
+    assert!(comments.iter().any(|comment| comment.body.contains("left out")), "no comment says that output was left out");
+    let job = marker_job(&place).await;
+    let (_, _, log) = place.page(&format!("{job}/log")).await;
+    assert!(log.len() < 9 << 20 && log.contains("reached its limit"), "{} bytes", log.len());
+    place.still_works().await;
+    place.stop().await;
+}
