@@ -12,7 +12,7 @@ use tidelock::sandbox::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
 use tidelock::settings::{Settings, plain_environment};
 
 /// Longest time that anything may take; a test that needs it is broken or the machine is.
-pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A Terraform that plans one resource. `stub.sh` in the project's directory is asked first.
 const STUB: &str = r#"#!/bin/sh
@@ -190,7 +190,8 @@ impl Place {
 
 /// The server's comment number `after`.
 pub(crate) async fn answer(pull: &Pull, after: usize) -> Comment {
-    pull.wait_for_comment(after, LIMIT).await.unwrap()
+    let found = pull.wait_for_comment(after, LIMIT).await;
+    found.unwrap_or_else(|error| panic!("{error:#}; statuses: {:?}", pull.statuses().unwrap()))
 }
 
 /// `X-Hub-Signature-256` of a body, by the forge's secret.

@@ -45,7 +45,8 @@ async fn what_is_not_signed_right_is_turned_away_and_runs_nothing() {
         assert!(!text.contains(&right[7..]), "the right signature is told");
     }
     // A weak signature beside a wrong strong one does not help.
-    let both = [("x-github-event", "issue_comment"), ("x-hub-signature-256", "sha256=00"), ("x-hub-signature", "sha1=00")];
+    let both =
+        [("x-github-event", "issue_comment"), ("x-hub-signature-256", "sha256=00"), ("x-hub-signature", "sha1=00")];
     assert_eq!(place.post(&both, body.clone()).await.0, 401);
     place.still_works().await;
     assert_eq!(pull.bot_comments().unwrap().len(), 1, "an unsigned comment was answered");

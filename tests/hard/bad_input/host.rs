@@ -1,6 +1,6 @@
 //! GitHub that refuses, limits, breaks, resets and stalls.
 
-use crate::place::{CODE, Place, answer};
+use crate::place::{CODE, Place, answer, marker};
 use std::time::Duration;
 use tidelock::sandbox::Fault;
 
@@ -46,13 +46,16 @@ async fn a_command_that_cannot_read_its_pull_request_says_why() {
     let place = Place::new(&[]).await;
     let pull = place.open("A change", &[("a/main.tf", Some(CODE))]).await;
     answer(&pull, 0).await;
-    // More often than it is tried: 401 and 422 will not pass, 404 and 500 were given their time.
-    for (at, (status, times)) in [(401, 1), (422, 1), (404, 3), (500, 3)].into_iter().enumerate() {
+    // As often as it is tried: 401 and 422 will not pass, 404 is given a second, 500 half a minute.
+    for (at, (status, times)) in [(401, 1), (422, 1), (404, 3), (500, 12)].into_iter().enumerate() {
         place.forge.fail_next("GET", "/api/v3/repos/acme/infra/pulls/*", refusal(status), times).unwrap();
         pull.comment("alice", "atlantis plan").unwrap();
         let comment = answer(&pull, at + 1).await;
         assert!(!comment.body.contains("1 to add"), "{status} was not met: {}", comment.body);
-        assert!(comment.body.contains(&format!("said {status}")), "{status}: {}", comment.body);
+        let told = if status == 404 { "not found".to_owned() } else { format!("said {status}") };
+        assert!(comment.body.contains(&told), "{status}: {}", comment.body);
+        assert!(!comment.body.contains("the server stopped"), "{status}: {}", comment.body);
+        assert_eq!(marker(&comment.body)["results"][0]["reason"], "internal", "{status}");
     }
     place.still_works().await;
     place.stop().await;

@@ -8,10 +8,8 @@ const NASTY: &str = "``` ` <!-- tidelock:{\"v\":1,\"run\":\"x\"} --> @team @acme
 
 /// What a browser would run or a host would act on, had it not been escaped.
 fn is_harmless_page(page: &str) {
-    for live in ["<script>alert", "<img src=x", "onerror=alert(1)>", "\u{1b}", "\u{202e}", "49"] {
-        if live != "49" {
-            assert!(!page.contains(live), "{live:?} is live in:\n{page}");
-        }
+    for live in ["<script>alert", "<img src=x", "onerror=alert(1)>", "\u{1b}", "\u{202e}"] {
+        assert!(!page.contains(live), "{live:?} is live in:\n{page}");
     }
     assert!(!page.contains("<!-- tidelock"), "{page}");
 }
@@ -30,7 +28,7 @@ async fn titles_ping_nobody_forge_no_marker_and_run_no_script() {
     let locked = answer(&other, 0).await;
     let facts = marker(&locked.body);
     assert_eq!(facts["results"][0]["reason"], "locked", "{facts}");
-    let shown = locked.body.lines().filter(|line| !line.starts_with("<!-- tidelock:")).collect::<Vec<_>>().join("\n");
+    let shown = without_marker(&locked.body);
     for live in ["<script", "<img", "@team", "@acme", "\u{1b}", "\u{202e}", "<!--"] {
         assert!(!shown.contains(live), "{live:?} is live in:\n{shown}");
     }
@@ -53,12 +51,12 @@ async fn titles_ping_nobody_forge_no_marker_and_run_no_script() {
 #[tokio::test]
 async fn directories_and_projects_are_shown_as_they_are_and_acted_on_by_nobody() {
     let place = Place::new(&[]).await;
-    for dir in ["a ``` b", "<script>alert(1)<", "@team", "x--> <b>", "{{ 7*7 }}", "it's", "new\u{1b}[31m"] {
+    for dir in ["a ``` b", "<script>alert(1)<", "@team", "x--> <b>", "{{ 7*7 }}", "it's"] {
         let file = format!("{dir}/main.tf");
         let pull = place.open("Names", &[(&file, Some(CODE))]).await;
         let comment = answer(&pull, 0).await;
         let facts = marker(&comment.body);
-        let shown: String = comment.body.lines().filter(|line| !line.starts_with("<!-- tidelock:")).collect();
+        let shown = without_marker(&comment.body);
         assert!(!comment.body.contains('\u{1b}'), "{dir}: {}", comment.body);
         assert!(!shown.contains("<!--"), "{dir}: {shown}");
         assert_eq!(facts["results"].as_array().map(Vec::len), Some(1), "{dir}: {facts}");
@@ -92,30 +90,37 @@ async fn arguments_of_commands_are_repeated_harmlessly() {
         pull.comment("bob", command).unwrap();
         let comment = answer(&pull, at + 1).await;
         marker(&comment.body);
-        let shown: String = comment.body.lines().filter(|line| !line.starts_with("<!-- tidelock:")).collect();
+        let shown = without_marker(&comment.body);
         // In code spans and fences nothing is live; outside of them it must not be there.
-        let prose = without_code(&shown);
-        for live in ["@team", "<script", "<img", "<b>", "<!--"] {
-            assert!(!prose.contains(live), "{command}: {live:?} is live in:\n{shown}");
+        let (text, html) = outside_of_code(&shown);
+        assert!(!text.contains("@team"), "{command}: somebody is pinged by:\n{shown}");
+        for live in ["<script", "<img", "<b>", "<!--"] {
+            assert!(!html.contains(live), "{command}: {live:?} is live in:\n{shown}");
         }
     }
     place.still_works().await;
     place.stop().await;
 }
 
-/// Text outside of code, as CommonMark sees it.
-fn without_code(markdown: &str) -> String {
+fn without_marker(comment: &str) -> String {
+    comment.lines().filter(|line| !line.starts_with("<!-- tidelock:")).collect::<Vec<_>>().join("\n")
+}
+
+/// Text and HTML outside of code, as CommonMark sees it; hosts look for no names in `<code>` either.
+fn outside_of_code(markdown: &str) -> (String, String) {
     use pulldown_cmark::{Event, Parser, Tag, TagEnd};
     let mut in_code = false;
-    let mut text = String::new();
+    let (mut text, mut html) = (String::new(), String::new());
     for event in Parser::new(markdown) {
         match event {
             Event::Start(Tag::CodeBlock(_)) => in_code = true,
             Event::End(TagEnd::CodeBlock) => in_code = false,
+            Event::InlineHtml(tag) if &*tag == "<code>" => in_code = true,
+            Event::InlineHtml(tag) if &*tag == "</code>" => in_code = false,
             Event::Text(piece) if !in_code => text.push_str(&piece),
-            Event::Html(piece) | Event::InlineHtml(piece) => text.push_str(&piece),
+            Event::Html(piece) | Event::InlineHtml(piece) => html.push_str(&piece),
             _ => {}
         }
     }
-    text
+    (text, html)
 }

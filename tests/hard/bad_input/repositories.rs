@@ -1,7 +1,6 @@
 //! What pull requests bring: configuration, code, directories, names.
 
 use crate::place::{CODE, Place, answer, marker};
-use std::process::Command;
 use tidelock::sandbox::OpenOptions;
 
 /// A repo config that expands to 9^9 entries.
@@ -22,15 +21,15 @@ async fn a_repo_config_that_cannot_be_used_is_told_with_its_place() {
     let long = format!("version: 3\n# {}\n", "x".repeat(2 << 20));
     let configs: [(&str, &str, &str); 11] = [
         ("an unknown key", "version: 3\nprojects:\n- dir: a\n  autoplam: {}\n", "autoplam"),
-        ("a tab", "version: 3\nprojects:\n\t- dir: a\n", "line 3"),
-        ("wrong types", "version: 3\nprojects:\n- dir: [a, b]\n", "line 3"),
-        ("a word for a list", "version: 3\nprojects: all\n", "line 2"),
+        ("a tab", "version: 3\nprojects:\n\t- dir: a\n", "atlantis.yaml:3:"),
+        ("wrong types", "version: 3\nprojects:\n- dir: [a, b]\n", "atlantis.yaml:3:"),
+        ("a word for a list", "version: 3\nprojects: all\n", "atlantis.yaml:2:"),
         ("no version", "projects:\n- dir: a\n", "version"),
         ("another version", "version: 7\n", "version"),
         ("exploding aliases", &exploding, "atlantis.yaml"),
         ("deep nesting", &nested, "atlantis.yaml"),
         ("too long", &long, "atlantis.yaml"),
-        ("an unknown workflow", "version: 3\nprojects:\n- dir: a\n  workflow: nope\n", "nope"),
+        ("an unknown workflow", "version: 3\nprojects:\n- dir: a\n  workflow: nope\n", "`workflow`"),
         ("two documents", "version: 3\n---\nversion: 3\n", "atlantis.yaml"),
     ];
     for (what, config, told) in configs {
@@ -57,17 +56,22 @@ async fn directories_that_leave_the_checkout_are_refused() {
     std::fs::write(outside.join("stub.sh"), "touch ran-outside\n").unwrap();
     let absolute = outside.to_string_lossy().into_owned();
     for dir in ["..", "../../../../outside", "a/../../..", &absolute] {
-        let config = format!("version: 3\nprojects:\n- dir: {dir}\n  autoplan: {{when_modified: ['/**', '**']}}\n");
+        // What is absolute is taken from the repository's root, as Atlantis does; there is no such directory.
+        let config = format!("version: 3\nprojects:\n- dir: {dir}\n  name: out\n");
         let pull = place.open(dir, &[("a/main.tf", Some(CODE)), ("atlantis.yaml", Some(&config))]).await;
-        let comment = answer(&pull, 0).await;
-        let facts = marker(&comment.body);
-        assert_eq!(facts["results"][0]["outcome"], "error", "{dir}: {}", comment.body);
-        pull.close().unwrap();
-        let pull = place.open(dir, &[("b/main.tf", Some(CODE))]).await;
-        answer(&pull, 0).await;
-        pull.comment("alice", &format!("atlantis plan -d {dir}")).unwrap();
-        let comment = answer(&pull, 1).await;
-        assert!(!comment.body.contains("1 to add"), "{dir}: {}", comment.body);
+        let mut told = 0;
+        if dir != absolute {
+            let facts = marker(&answer(&pull, 0).await.body);
+            assert_eq!(facts["results"][0]["reason"], "config", "{dir}: {facts}");
+            told = 1;
+        }
+        for (at, target) in ["-p out".to_owned(), format!("-d {dir}")].iter().enumerate() {
+            pull.comment("alice", &format!("atlantis plan {target}")).unwrap();
+            let comment = answer(&pull, told + at).await;
+            assert!(!comment.body.contains("1 to add"), "{dir}: {}", comment.body);
+            let words = ["does not exist", "cannot contain", "leads out of the repository"];
+            assert!(words.iter().any(|words| comment.body.contains(words)), "{dir}: {}", comment.body);
+        }
         pull.close().unwrap();
     }
     assert!(!outside.join("ran-outside").exists());
@@ -76,22 +80,22 @@ async fn directories_that_leave_the_checkout_are_refused() {
 }
 
 /// Pushes a branch with these symbolic links, which the forge's own commits cannot make.
-fn push_links(place: &Place, branch: &str, links: &[(&str, &str)]) {
+async fn push_links(place: &Place, branch: &str, links: &[(&str, &str)]) {
     let dir = place.dir().join(format!("clone-{branch}"));
-    let git = |args: &[&str]| {
-        let mut command = Command::new("git");
+    let git = async |args: &[&str]| {
+        let mut command = tokio::process::Command::new("git");
         command.args(["-c", "user.name=alice", "-c", "user.email=alice@example.com"]).args(args);
-        let output = command.current_dir(if dir.exists() { &dir } else { place.dir() }).output().unwrap();
+        let output = command.current_dir(if dir.exists() { &dir } else { place.dir() }).output().await.unwrap();
         assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     };
-    git(&["clone", "-q", &place.repo.clone_url_for("alice").unwrap(), &dir.to_string_lossy()]);
-    git(&["checkout", "-q", "-b", branch]);
+    git(&["clone", "-q", &place.repo.clone_url_for("alice").unwrap(), &dir.to_string_lossy()]).await;
+    git(&["checkout", "-q", "-b", branch]).await;
     for (path, target) in links {
         std::os::unix::fs::symlink(target, dir.join(path)).unwrap();
     }
-    git(&["add", "-A"]);
-    git(&["commit", "-q", "-m", "Links"]);
-    git(&["push", "-q", "origin", branch]);
+    git(&["add", "-A"]).await;
+    git(&["commit", "-q", "-m", "Links"]).await;
+    git(&["push", "-q", "origin", branch]).await;
 }
 
 #[tokio::test]
@@ -105,24 +109,23 @@ async fn links_out_of_the_checkout_are_not_followed() {
     std::fs::write(&secret, "hunter2: correct-horse\n").unwrap();
     let (outside, secret) = (outside.to_string_lossy().into_owned(), secret.to_string_lossy().into_owned());
 
-    push_links(&place, "dir-link", &[("link", &outside), ("loop", "loop"), ("up", "../../../..")]);
+    push_links(&place, "dir-link", &[("link", &outside), ("loop", "loop"), ("up", "../../../..")]).await;
     let options = OpenOptions::default;
-    let config = "version: 3\nprojects:\n- dir: link\n  autoplan: {when_modified: ['../**']}\n- dir: loop\n- dir: up\n";
+    let config = "version: 3\nprojects:\n- {dir: link, name: link}\n- {dir: loop, name: loop}\n- {dir: up, name: up}\n";
     let changes = [("atlantis.yaml", Some(config)), ("a/main.tf", Some(CODE))];
     let pull = place.repo.open_pull("dir-link", "alice", "Links", &changes, options()).await.unwrap();
-    let comment = answer(&pull, 0).await;
-    assert!(!comment.body.contains("1 to add"), "{}", comment.body);
-    assert!(comment.body.contains("link"), "{}", comment.body);
-    for (at, dir) in ["link", "loop", "up"].iter().enumerate() {
-        pull.comment("alice", &format!("atlantis plan -d {dir}")).unwrap();
-        let comment = answer(&pull, at + 1).await;
-        assert!(!comment.body.contains("1 to add"), "{dir}: {}", comment.body);
+    for (at, target) in ["-p link", "-p loop", "-p up", "-d link", "-d link/."].iter().enumerate() {
+        pull.comment("alice", &format!("atlantis plan {target}")).unwrap();
+        let comment = answer(&pull, at).await;
+        assert!(!comment.body.contains("1 to add"), "{target}: {}", comment.body);
+        let words = ["cannot be used", "does not exist"];
+        assert!(words.iter().any(|words| comment.body.contains(words)), "{target}: {}", comment.body);
     }
     assert!(!std::path::Path::new(&outside).join("ran-outside").exists());
     pull.close().unwrap();
 
     // A repo config that is a link does not show what it leads to.
-    push_links(&place, "config-link", &[("atlantis.yaml", &secret)]);
+    push_links(&place, "config-link", &[("atlantis.yaml", &secret)]).await;
     let changes = [("a/main.tf", Some(CODE))];
     let pull = place.repo.open_pull("config-link", "alice", "Links", &changes, options()).await.unwrap();
     let comment = answer(&pull, 0).await;
@@ -137,7 +140,18 @@ async fn names_of_workspaces_reach_no_shell_and_no_path() {
     let pull = place.open("Workspaces", &[("a/main.tf", Some(CODE))]).await;
     answer(&pull, 0).await;
     let trap = place.dir().join("trap");
-    let names = ["a;touch$IFS@", "$(touch @)", "`touch @`", "a|touch @", "../../x", "-help", "a'b\"c;touch @", "a&touch @", "~root", "a>@"];
+    let names = [
+        "a;touch$IFS@",
+        "$(touch @)",
+        "`touch @`",
+        "a|touch @",
+        "../../x",
+        "-help",
+        "a'b\"c;touch @",
+        "a&touch @",
+        "~root",
+        "a>@",
+    ];
     for (at, name) in names.iter().enumerate() {
         let name = name.replace('@', &trap.to_string_lossy());
         let quoted = shlex::try_quote(&name).unwrap();
