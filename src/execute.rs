@@ -5,6 +5,7 @@
 mod apply;
 mod environment;
 mod extra;
+mod files;
 mod hooks;
 mod job;
 mod plan;
