@@ -5,7 +5,8 @@ use secrecy::ExposeSecret;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidelock::app::Server;
 use tidelock::sandbox::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
@@ -132,10 +133,6 @@ impl Place {
         Place { forge, repo, url, client, server, pulls: 0.into(), dir }
     }
 
-    pub(crate) fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
-    }
-
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -185,6 +182,59 @@ impl Place {
 
     pub(crate) async fn stop(self) {
         self.server.stop().await.unwrap();
+    }
+}
+
+/// The server as its own process, from the binary; killed at the end whatever happens.
+pub(crate) struct Binary {
+    child: Child,
+    pub(crate) url: String,
+    /// Its standard output and error, in files.
+    pub(crate) logs: [PathBuf; 2],
+}
+
+impl Binary {
+    /// Starts it with state in `dir/data` and waits until it is ready. Token and webhook secret are in its variables.
+    pub(crate) async fn start(forge: &Forge, dir: &Path, more_flags: &[&str], first_on_path: Option<&Path>) -> Binary {
+        let port = free_port();
+        let logs = [dir.join("log"), dir.join("err")];
+        let [log, err] = logs.each_ref().map(|path| std::fs::File::create(path).unwrap());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
+        command.arg("server").args(flags(forge, &dir.join("data"), port)).args(more_flags);
+        command.env_clear().envs(environment(first_on_path)).stdout(log).stderr(err);
+        command.env("ATLANTIS_GH_TOKEN", forge.token().expose_secret());
+        command.env("ATLANTIS_GH_WEBHOOK_SECRET", forge.webhook_secret().expose_secret());
+        let child = command.spawn().unwrap();
+        let binary = Binary { child, url: format!("http://127.0.0.1:{port}"), logs };
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let until = Instant::now() + LIMIT;
+        loop {
+            match client.get(format!("{}/readyz", binary.url)).send().await {
+                Ok(answer) if answer.status().is_success() => break,
+                _ => assert!(Instant::now() < until, "not ready: {:?}", std::fs::read_to_string(&binary.logs[1])),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        forge.set_webhook(&format!("{}/events", binary.url));
+        binary
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGTERM, and its orderly end.
+    pub(crate) fn terminate(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -5,16 +5,15 @@
 //! must find neither; as the server's own user it can read what that user can, so there only its own environment is held
 //! against that, and all that the server writes.
 
-use crate::place::{LIMIT, answer, environment, flags, free_port};
+use crate::place::{Binary, LIMIT, answer};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use secrecy::ExposeSecret;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 use tidelock::sandbox::{Fault, Forge, ForgeOptions, OpenOptions};
 
@@ -43,19 +42,11 @@ cat "/proc/@SERVER@/maps" "/proc/@SERVER@/environ"
 dd if="/proc/@SERVER@/mem" bs=4096 count=16 skip=16
 find "@DATA@" -type f -size -4096k -exec cat {} +
 cat "@DATA@/tidelock.db" "@DATA@/tidelock.db-wal"
+ls "@DATA@/plans" "@DATA@/logs" && echo "folders open $((20 + 2))"
+git config --global user.name nobody && touch "$HOME/.terraformrc" "$TF_PLUGIN_CACHE_DIR/x" && echo "home and cache used $((20 + 2))"
 "#;
 
 const CODE: &str = "resource \"terraform_data\" \"a\" {\n  input = 1\n}\n";
-
-/// The binary, killed at the end whatever happens.
-struct Binary(Child);
-
-impl Drop for Binary {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Everything that was seen of what the server writes and shows, by where.
 type Seen = Vec<(String, Vec<u8>)>;
@@ -139,7 +130,7 @@ async fn play(run_as: Option<&str>) -> Story {
     let dir = TempDir::new().unwrap();
     // The other user has to get to its checkout.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let (data, eyes, log) = (dir.path().join("data"), dir.path().join("eyes"), dir.path().join("log"));
+    let (data, eyes) = (dir.path().join("data"), dir.path().join("eyes"));
     std::fs::create_dir(&eyes).unwrap();
     std::fs::set_permissions(&eyes, std::fs::Permissions::from_mode(0o1777)).unwrap();
     let forge = Forge::start(ForgeOptions { dir: dir.path().join("forge"), port: 0 }).await.unwrap();
@@ -148,32 +139,21 @@ async fn play(run_as: Option<&str>) -> Story {
         r#"{{"repos": [{{"id": "/.*/", "workflow": "spy"}}], "workflows": {{"spy": {{
             "plan": {{"steps": [{spy}, "init", "plan"]}}, "apply": {{"steps": ["apply", {spy}]}}}}}}}}"#
     );
-    let port = free_port();
-    let mut args = flags(&forge, &data, port);
-    args.push(format!("--repo-config-json={config}"));
-    args.extend(run_as.map(|user| format!("--run-as-user={user}")));
+    let (config, user) = (format!("--repo-config-json={config}"), run_as.map(|user| format!("--run-as-user={user}")));
+    let flags: Vec<&str> = ["--log-level=debug", &config].into_iter().chain(user.as_deref()).collect();
+    let server = Binary::start(&forge, dir.path(), &flags, None).await;
     let (token, secret) = (forge.token().expose_secret().to_owned(), forge.webhook_secret().expose_secret().to_owned());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
-    command.arg("server").args(args).arg("--log-level=debug").env_clear().envs(environment(None));
-    command.env("ATLANTIS_GH_TOKEN", &token).env("ATLANTIS_GH_WEBHOOK_SECRET", &secret);
-    command
-        .stdout(std::fs::File::create(&log).unwrap())
-        .stderr(Stdio::from(std::fs::File::create(dir.path().join("err")).unwrap()));
-    let server = Binary(command.spawn().unwrap());
-    let url = format!("http://127.0.0.1:{port}");
-    ready(&url).await;
 
     let filled = |script: &str| {
         let host = forge.url().trim_start_matches("http://");
         let script = script.replace("@SEEN@", &eyes.to_string_lossy()).replace("@HOST@", host);
-        script.replace("@SERVER@", &server.0.id().to_string()).replace("@DATA@", &data.to_string_lossy())
+        script.replace("@SERVER@", &server.pid().to_string()).replace("@DATA@", &data.to_string_lossy())
     };
     let repo = forge.create_repo("acme/infra", &[("README.md", "")]).await.unwrap();
-    forge.set_webhook(&format!("{url}/events"));
     // So that git is under way long enough to be looked at.
     forge.fail_next("*", "/acme/infra.git/*", Fault::Stall(Duration::from_millis(300)), 4).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let (watched, flag) = (server.0.id(), Arc::clone(&stop));
+    let (watched, flag) = (server.pid(), Arc::clone(&stop));
     let watcher = std::thread::spawn(move || watch_children(watched, &flag));
     let (own, others) = (filled(OWN), filled(OTHERS));
     let mut changes = vec![("a/main.tf", Some(CODE)), ("a/own.sh", Some(own.as_str()))];
@@ -195,33 +175,13 @@ async fn play(run_as: Option<&str>) -> Story {
         pull.comments().unwrap().into_iter().map(|c| (format!("comment {}", c.id), c.body.into())).collect();
     seen.push(("statuses".to_owned(), format!("{:?}", pull.statuses().unwrap()).into_bytes()));
     files(&data, &mut seen);
-    terminate(server);
+    let logs = server.logs.clone();
+    server.terminate();
     files(&data, &mut seen);
-    for path in [&log, &dir.path().join("err")] {
-        seen.push((path.display().to_string(), std::fs::read(path).unwrap()));
-    }
+    seen.extend(logs.map(|path| (path.display().to_string(), std::fs::read(&path).unwrap())));
     let mut by_step = Seen::new();
     files(&eyes, &mut by_step);
     Story { seen, children, by_step, secrets: vec![token, secret] }
-}
-
-async fn ready(url: &str) {
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let until = Instant::now() + LIMIT;
-    loop {
-        match client.get(format!("{url}/readyz")).send().await {
-            Ok(answer) if answer.status().is_success() => return,
-            _ => assert!(Instant::now() < until, "the server did not get ready"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// The orderly end.
-fn terminate(mut server: Binary) {
-    let pid = rustix::process::Pid::from_child(&server.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(server.0.wait().unwrap().success());
 }
 
 impl Story {
@@ -273,5 +233,7 @@ async fn a_step_of_another_user_finds_no_secret_wherever_it_looks() {
         let text = String::from_utf8_lossy(bytes);
         assert!(!name.contains("/own-") || text.contains("uid=65534"), "the step ran as somebody else: {text:.200}");
         assert!(!text.contains("SQLite format 3"), "{name}: the step can read the server's state");
+        assert!(!text.contains("folders open 22"), "{name}: the step can look at plans and logs of others");
+        assert!(!name.contains("/others-") || text.contains("home and cache used 22"), "{name}: {text:.2000}");
     }
 }

@@ -1,6 +1,8 @@
 //! A Terraform that hangs, prints without end, or dies.
 
-use crate::place::{CODE, LIMIT, Place, answer, marker};
+use crate::place::{Binary, CODE, LIMIT, Place, answer, marker, stub_dir};
+use tempfile::TempDir;
+use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions};
 
 #[tokio::test]
 async fn a_terraform_that_hangs_is_interrupted_at_the_limit_and_killed_with_its_children() {
@@ -88,5 +90,57 @@ async fn a_log_that_has_reached_its_limit_says_so_and_the_comment_is_bounded() {
     let (_, _, log) = place.page(&format!("{job}/log")).await;
     assert!(log.len() < 9 << 20 && log.contains("reached its limit"), "{} bytes", log.len());
     place.still_works().await;
+    place.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_without_end_takes_bounded_memory_and_the_comment_says_what_is_left_out() {
+    let dir = TempDir::new().unwrap();
+    let forge = Forge::start(ForgeOptions { dir: dir.path().join("forge"), port: 0 }).await.unwrap();
+    let bin = stub_dir(dir.path());
+    let server = Binary::start(&forge, dir.path(), &[], Some(&bin)).await;
+    let peak = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().to_owned();
+        line.strip_suffix(" kB").unwrap().parse::<u64>().unwrap() / 1024
+    };
+    let before = peak();
+    // 150 MB in lines, and 50 MB without a line's end.
+    let line = "resource ".repeat(100);
+    let flood = format!(
+        "if [ \"$1\" = plan ]; then yes '{line}' | head -c 150000000; head -c 50000000 /dev/zero | tr '\\0' x; echo; fi\n"
+    );
+    let repo = forge.create_repo("acme/infra", &[("README.md", "")]).await.unwrap();
+    let changes = [("a/main.tf", Some(CODE)), ("a/stub.sh", Some(flood.as_str()))];
+    let pull = repo.open_pull("flood", "alice", "Flood", &changes, OpenOptions::default()).await.unwrap();
+    let comment = answer(&pull, 0).await;
+    let parts = marker(&comment.body)["parts"].as_u64().unwrap();
+    answer(&pull, usize::try_from(parts).unwrap() - 1).await;
+    let comments = pull.bot_comments().unwrap();
+    assert!(comments.iter().any(|comment| comment.body.contains("bytes of output left out here")));
+    let mut lines = comments.iter().flat_map(|comment| comment.body.lines());
+    let cut = lines.find(|line| line.contains("xxxxxxxx")).expect("the line without end is there as well");
+    assert!(
+        cut.len() < 65_536 && (cut.ends_with('\u{2026}') || cut.ends_with("of this line left out]")),
+        "{}",
+        cut.len()
+    );
+    let grown = peak() - before;
+    assert!(grown < 100, "the server grew by {grown} MB for 200 MB of output");
+    let changes = [("b/main.tf", Some(CODE))];
+    let next = repo.open_pull("next", "alice", "Next", &changes, OpenOptions::default()).await.unwrap();
+    assert!(answer(&next, 0).await.body.contains("1 to add"));
+    server.terminate();
+}
+
+#[tokio::test]
+async fn a_plan_as_json_reaches_later_steps_whole_however_long_its_line_is() {
+    let config = r#"{"repos":[{"id":"/.*/","workflow":"json"}],"workflows":{"json":{"plan":{"steps":[
+        "init","plan","show",{"run":"wc -c < \"$SHOWFILE\""}]}}}}"#;
+    let place = Place::new(&[&format!("--repo-config-json={config}")]).await;
+    let long = "if [ \"$1\" = show ]; then head -c 300000 /dev/zero | tr '\\0' j; exit 0; fi\n";
+    let pull = place.open("JSON", &[("a/main.tf", Some(CODE)), ("a/stub.sh", Some(long))]).await;
+    let comment = answer(&pull, 0).await;
+    assert!(comment.body.contains("300000") && !comment.body.contains("jjjj"), "{}", comment.body);
     place.stop().await;
 }
