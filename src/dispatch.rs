@@ -274,13 +274,11 @@ impl Inner {
     }
 
     fn answer(&self, pull: &PullId, command: Option<&Command>, message: Message) -> Vec<Effect> {
-        let reply = Reply {
-            run: random_id(),
-            pull: pull.clone(),
-            command: command.cloned(),
-            head: None,
-            body: ReplyBody::Message(message),
-        };
+        self.reply(pull, command, ReplyBody::Message(message))
+    }
+
+    fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
+        let reply = Reply { run: random_id(), pull: pull.clone(), command: command.cloned(), head: None, body };
         comment_effects(&self.ctx, &reply)
     }
 
@@ -292,7 +290,18 @@ impl Inner {
         command: Option<&Command>,
         message: Option<Message>,
     ) -> Result<()> {
-        let effects = message.map(|message| self.answer(pull, command, message)).unwrap_or_default();
+        self.answer_delivery_with(pull, delivery, command, message.map(ReplyBody::Message)).await
+    }
+
+    /// The same with any reply.
+    async fn answer_delivery_with(
+        &self,
+        pull: &PullId,
+        delivery: &str,
+        command: Option<&Command>,
+        body: Option<ReplyBody>,
+    ) -> Result<()> {
+        let effects = body.map(|body| self.reply(pull, command, body)).unwrap_or_default();
         let (target, id) = (pull.clone(), delivery.to_owned());
         let outcome = if effects.is_empty() { "nothing to say" } else { "answered" };
         self.ctx

@@ -6,6 +6,7 @@ mod admission;
 mod apply;
 mod environment;
 mod extra;
+mod files;
 mod hooks;
 mod job;
 mod plan;

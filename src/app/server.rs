@@ -1,6 +1,6 @@
 //! `tidelock server`: settings to services, listen first, then open the state, then lead; and the orderly end.
 
-use super::logging;
+use super::{data_dir, logging};
 use crate::checkout::Checkouts;
 use crate::comment::Names;
 use crate::config::global::GlobalConfig;
@@ -23,7 +23,6 @@ use anyhow::{Context as _, Result, anyhow};
 use jiff::Timestamp;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,9 +101,9 @@ impl Server {
         let (ready, watching) = watch::channel(None);
         let address = listen(&settings, github, watching).await?;
         tracing::info!(%address, role = "restoring", version = env!("CARGO_PKG_VERSION"), "listening");
-        let data_dir = settings.data_dir.clone();
+        let (data_dir, user) = (settings.data_dir.clone(), settings.run_as_user);
         let store = tokio::task::spawn_blocking(move || {
-            prepare_data_dir(&data_dir)?;
+            data_dir::prepare(&data_dir, user)?;
             Store::open(&data_dir)
         })
         .await??;
@@ -175,15 +174,6 @@ fn github_host(github: &GithubSettings) -> Github {
         token,
     };
     Github::new(options)
-}
-
-/// Folders that Terraform and we expect; only the owner may look into the state.
-fn prepare_data_dir(data_dir: &Path) -> Result<()> {
-    for folder in ["", "plans", "plugin-cache", "logs", "repos", "mirrors", "bin"] {
-        let path = data_dir.join(folder);
-        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {} (--data-dir)", path.display()))?;
-    }
-    Ok(())
 }
 
 fn names(settings: &Settings, bot_login: &str) -> Names {

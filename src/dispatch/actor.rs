@@ -2,7 +2,8 @@
 
 use super::{Inner, aside};
 use crate::domain::command::{Command, CommandName, Trigger};
-use crate::domain::reply::Message;
+use crate::domain::outcome::{Fault, Reason};
+use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
 use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
 use crate::execute::{self, Cancel, Ended, Why, Work, random_id};
@@ -347,11 +348,11 @@ async fn comment_command(
         Ok(pull) => pull,
         Err(error) => {
             tracing::error!(pull = %id, error = %error, "the pull request could not be read");
-            let because = format!(
-                "The pull request could not be read from the host, so nothing was done: {error}. Say it again."
-            );
-            let message = Message::Interrupted { because: inner.ctx.redactor.redact(&because) };
-            return inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await;
+            let message = format!("The pull request could not be read from the host, so nothing was done: {error}");
+            let message = inner.ctx.redactor.redact(&message);
+            let fault = Fault { reason: Reason::Internal, message, output: String::new() };
+            let body = ReplyBody::CommandError(fault);
+            return inner.answer_delivery_with(id, &item.delivery, Some(&command), Some(body)).await;
         }
     };
     let settings = &inner.ctx.settings;

@@ -1,7 +1,7 @@
 //! The `apply` command: only a plan that is bound to what the pull request is now, and each only once.
 
 use super::job::{self, Job};
-use super::plan::{answer_stop, holder, project_dir, remove_plan_files, write_private};
+use super::plan::{answer_stop, holder, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::Stage;
@@ -345,11 +345,7 @@ impl ApplyRun<'_> {
             if hex::encode(Sha256::digest(&bytes)) != sha256 {
                 return Ok(false);
             }
-            let _ = std::fs::remove_file(&to);
-            write_private(&to, &bytes)?;
-            if let Some(user) = run_as {
-                std::os::unix::fs::chown(&to, Some(user.uid), Some(user.gid))?;
-            }
+            super::files::write_for_steps(&to, &bytes, run_as)?;
             Ok(true)
         });
         if restored.await.context("restoring the plan file")?? {

@@ -3,6 +3,7 @@
 use super::{Context, Work};
 use crate::config::ProjectConfig;
 use crate::domain::command::CommandName;
+use crate::process::RunAs;
 use crate::terraform::install::Tool;
 use std::path::Path;
 
@@ -24,6 +25,12 @@ pub(super) fn get<'a>(env: &'a Environment, name: &str) -> Option<&'a str> {
 fn common(ctx: &Context, work: &Work, dir: &Path) -> Environment {
     let (pull, command) = (&work.pull, &work.command);
     let mut env = ctx.settings.child_env.clone();
+    if let Some(user) = ctx.settings.run_as_user
+        && !get(&env, "HOME").is_some_and(|home| belongs_to(home, user))
+    {
+        // git and Terraform look for their configuration there, and stop at one they may not enter.
+        set(&mut env, "HOME", ctx.settings.data_dir.join("home").to_string_lossy());
+    }
     for (name, value) in [
         ("BASE_BRANCH_NAME", pull.base.branch.as_str()),
         ("BASE_REPO_NAME", &pull.id.repo.name),
@@ -42,6 +49,11 @@ fn common(ctx: &Context, work: &Work, dir: &Path) -> Environment {
         set(&mut env, name, value);
     }
     env
+}
+
+fn belongs_to(path: &str, user: RunAs) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).is_ok_and(|meta| meta.uid() == user.uid)
 }
 
 /// Every character backslash-escaped, joined by commas, as Atlantis does.

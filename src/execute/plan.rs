@@ -4,7 +4,7 @@ use super::job::{self, Job};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::Stage;
-use super::{Answer, Context, Ended, StatusUpdate, Why, Work, environment, hooks, random_id, stopped, varfiles};
+use super::{Answer, Context, Ended, StatusUpdate, Why, Work, environment, files, hooks, random_id, stopped, varfiles};
 use crate::checkout::{Strategy, inside};
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
@@ -20,7 +20,6 @@ use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::{Context as _, Result};
 use futures::StreamExt;
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -322,7 +321,7 @@ impl PlanRun<'_> {
         };
         let plan_file = dir.join(job::plan_file_name(&config.id));
         let _ = tokio::fs::remove_file(&plan_file).await;
-        let files = environment::Files { dir: &dir, plan: &plan_file };
+        let paths = environment::Files { dir: &dir, plan: &plan_file };
         let mut stage = Stage {
             ctx,
             work,
@@ -334,7 +333,7 @@ impl PlanRun<'_> {
             log: &job.log,
             plan_file: &plan_file,
             facts: self.facts,
-            env: environment::for_steps(ctx, work, config, &tool, &files),
+            env: environment::for_steps(ctx, work, config, &tool, &paths),
             shown: Vec::new(),
         };
         if let Err(broken) = stage.run(&config.workflow.plan).await {
@@ -377,7 +376,8 @@ impl PlanRun<'_> {
         let builtin = config.workflow.plan.iter().any(|step| matches!(step, Step::Plan { .. }));
         let kept = PathBuf::from("plans").join(format!("{id}.tfplan"));
         let (from, to) = (plan_file.to_owned(), self.ctx.settings.data_dir.join(&kept));
-        let stored = tokio::task::spawn_blocking(move || keep_plan_file(&from, &to)).await;
+        let user = self.ctx.settings.run_as_user;
+        let stored = tokio::task::spawn_blocking(move || files::keep_plan(&from, &to, user)).await;
         let stored = stored.map_err(anyhow::Error::from).and_then(|stored| stored).map_err(|error| Fault {
             reason: Reason::Internal,
             message: format!("The plan file could not be kept: {error:#}"),
@@ -406,29 +406,6 @@ impl PlanRun<'_> {
             consumed_by: None,
         })
     }
-}
-
-/// Copies the plan file and hashes it; absent when there is none.
-fn keep_plan_file(from: &Path, to: &Path) -> Result<Option<String>> {
-    let bytes = match std::fs::read(from) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).context("reading the plan file"),
-    };
-    if let Some(dir) = to.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
-    write_private(to, &bytes)?;
-    Ok(Some(hex::encode(Sha256::digest(&bytes))))
-}
-
-/// Plans hold secrets in plain text: nobody else may read them.
-pub(super) fn write_private(to: &Path, bytes: &[u8]) -> Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
-    file.write_all(bytes)?;
-    file.sync_data().with_context(|| format!("writing {}", to.display()))
 }
 
 /// The project's directory in a tree, or why it cannot be used.

@@ -58,7 +58,7 @@ impl Stage<'_> {
         }
         result?;
         if !had_lock && let Some(digest) = digest(&lock_file).await {
-            let _ = tokio::fs::write(&generated, digest).await;
+            let _ = self.write(generated, digest.into_bytes()).await;
         }
         Ok(())
     }
@@ -128,17 +128,20 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// `show -json` into `SHOWFILE`; nothing of it is shown.
+    /// `show -json` into `SHOWFILE`; nothing of it is shown. The shell writes it, as the user that steps run as: it is one line,
+    /// as long as the plan is large, and what we read of output has limits.
     pub(super) async fn show(&mut self, extra: &[String]) -> Result<(), Broken> {
-        let mut args: Vec<String> = ["show", "-json"].map(str::to_owned).into();
+        let tool = self.tool.path.to_string_lossy().into_owned();
+        let mut args = vec!["-c".to_owned(), r#"exec "$0" "$@" > "$SHOWFILE""#.to_owned(), tool];
+        args.extend(["show", "-json"].map(str::to_owned));
         args.extend(self.expanded(extra));
         args.push(self.plan_file.to_string_lossy().into_owned());
-        let tool = self.tool.path.clone();
-        let finished = self.call_logged("terraform show", &tool, args, false).await?;
-        let target = PathBuf::from(environment::get(&self.env, "SHOWFILE").unwrap_or_default());
-        let written = tokio::fs::write(&target, finished.stdout).await;
-        written
-            .map_err(|error| self.fault(self.reason(), &format!("terraform show: cannot write SHOWFILE: {error}"), ""))
+        self.call_logged("terraform show", Path::new("/bin/sh"), args, false).await.map(drop)
+    }
+
+    async fn write(&self, to: PathBuf, bytes: Vec<u8>) -> anyhow::Result<()> {
+        let user = self.ctx.settings.run_as_user;
+        tokio::task::spawn_blocking(move || super::files::write_for_steps(&to, &bytes, user)).await?
     }
 
     /// `import` or `state rm` with the comment's arguments.

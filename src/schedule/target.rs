@@ -169,6 +169,7 @@ impl Names {
 
 fn by_name(text: &str, command: &Command, facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let Some(config) = facts.repo_config else {
+        let text = text.replace('`', "'");
         return refuse(format!(
             "cannot choose the project `{text}` by name: no `atlantis.yaml` here configures projects; choose its directory: {}",
             spoken(facts, command, " -d DIR")

@@ -109,7 +109,11 @@ pub(super) struct PullView {
 impl PullView {
     pub(super) fn new(id: &PullId, title: &str, url: &str) -> PullView {
         let url = web_address(url).to_owned();
-        PullView { repo: id.repo.full_name(), number: id.number, title: title.to_owned(), url }
+        // Neither terminal escapes nor marks that turn the direction of the text around it.
+        let plain = |c: &char| {
+            !c.is_control() && !matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        };
+        PullView { repo: id.repo.full_name(), number: id.number, title: title.chars().filter(plain).collect(), url }
     }
 
     /// With title and address where we know the pull request.

@@ -1,0 +1,102 @@
+//! The data directory at the start: its folders, who may look into them, and what the user of `--run-as-user` needs there.
+
+use crate::process::RunAs;
+use anyhow::{Context, Result, bail};
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
+use std::path::Path;
+
+/// Plans and logs hold what only this server should show.
+const PRIVATE: [&str; 2] = ["plans", "logs"];
+/// Trees and their objects, binaries.
+const SHARED: [&str; 3] = ["repos", "mirrors", "bin"];
+/// What steps write to.
+const OF_STEPS: [&str; 2] = ["plugin-cache", "home"];
+
+/// Makes folders that Terraform and we expect. An error when steps could not get to their checkouts as `user`.
+pub(super) fn prepare(data_dir: &Path, user: Option<RunAs>) -> Result<()> {
+    let data_dir = std::path::absolute(data_dir)?;
+    for folder in [""].into_iter().chain(PRIVATE).chain(SHARED).chain(OF_STEPS) {
+        let path = data_dir.join(folder);
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {} (--data-dir)", path.display()))?;
+        if PRIVATE.contains(&folder) {
+            std::fs::set_permissions(&path, Permissions::from_mode(0o700))
+                .with_context(|| format!("cannot close {} to others", path.display()))?;
+        }
+    }
+    let Some(user) = user else { return Ok(()) };
+    for folder in OF_STEPS {
+        let path = data_dir.join(folder);
+        give(&path, user)
+            .with_context(|| format!("cannot give {} to user {} (--run-as-user)", path.display(), user.uid))?;
+    }
+    can_enter(&data_dir.join("repos"), user)
+}
+
+/// Gives a folder that was not the user's until now, with all in it. What the user has already is not walked: there might be
+/// links in it that lead elsewhere.
+fn give(path: &Path, user: RunAs) -> Result<()> {
+    let meta = path.symlink_metadata()?;
+    if meta.uid() == user.uid {
+        return Ok(());
+    }
+    if meta.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            give(&entry?.path(), user)?;
+        }
+    }
+    Ok(if meta.is_dir() {
+        chown(path, Some(user.uid), Some(user.gid))
+    } else {
+        lchown(path, Some(user.uid), Some(user.gid))
+    }?)
+}
+
+/// Every directory on the way has to let the user through.
+fn can_enter(path: &Path, user: RunAs) -> Result<()> {
+    for dir in path.ancestors() {
+        let meta = dir.metadata().with_context(|| format!("cannot look at {}", dir.display()))?;
+        let bit = match (meta.uid() == user.uid, meta.gid() == user.gid) {
+            (true, _) => 0o100,
+            (_, true) => 0o010,
+            _ => 0o001,
+        };
+        if user.uid != 0 && meta.mode() & bit == 0 {
+            bail!(
+                "user {} of --run-as-user cannot enter {} (mode {:o}), so no step could run in its checkout: \
+                 `chmod o+x {}`, or choose another --data-dir",
+                user.uid,
+                dir.display(),
+                meta.mode() & 0o7777,
+                dir.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_directory_that_the_user_of_steps_cannot_enter_stops_the_start() {
+        let dir = tempfile::TempDir::new().unwrap(); // mode 700
+        let meta = dir.path().metadata().unwrap();
+        let stranger = RunAs { uid: meta.uid() + 4321, gid: meta.gid() + 4321 };
+        std::fs::create_dir(dir.path().join("repos")).unwrap();
+        let error = can_enter(&dir.path().join("repos"), stranger).unwrap_err().to_string();
+        assert!(error.contains("chmod o+x") && error.contains(&dir.path().display().to_string()), "{error}");
+        can_enter(&dir.path().join("repos"), RunAs { uid: meta.uid(), gid: meta.gid() }).unwrap();
+    }
+
+    #[test]
+    fn plans_and_logs_are_closed_to_others() {
+        let dir = tempfile::TempDir::new().unwrap();
+        prepare(&dir.path().join("data"), None).unwrap();
+        for folder in PRIVATE {
+            let mode = dir.path().join("data").join(folder).metadata().unwrap().mode();
+            assert_eq!(mode & 0o777, 0o700, "{folder}");
+        }
+    }
+}
