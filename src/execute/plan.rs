@@ -17,11 +17,12 @@ use crate::schedule::{Refusal, Schedule};
 use crate::store::LockAttempt;
 use crate::terraform::install::Tool;
 use crate::terraform::summary::{plan_resources, plan_summary};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use futures::StreamExt;
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use tokio::sync::Semaphore;
 
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
@@ -209,6 +210,9 @@ impl PlanRun<'_> {
     async fn groups(&self, schedule: Schedule, attempts: Vec<(ProjectId, LockAttempt)>) -> Result<Vec<JobOutcome>> {
         let mut outcomes: Vec<JobOutcome> = Vec::new();
         let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
+        let slots = Semaphore::new(at_once);
+        // A job gives its slot back before its end is committed: the next one's Terraform does not wait for a disk.
+        let under_way = if at_once == 1 { 1 } else { at_once * 2 };
         for group in &schedule.groups {
             let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
             if schedule.abort_on_execution_order_fail && failed {
@@ -222,10 +226,10 @@ impl PlanRun<'_> {
                 .iter()
                 .map(|config| {
                     let attempt = attempts.iter().find(|(id, _)| *id == config.id).map(|(_, attempt)| attempt.clone());
-                    self.project(config, attempt.unwrap_or(LockAttempt::Acquired { new: false }))
+                    self.project(config, attempt.unwrap_or(LockAttempt::Acquired { new: false }), &slots)
                 })
                 .collect();
-            let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(at_once).collect().await;
+            let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(under_way).collect().await;
             for result in results {
                 outcomes.push(result?);
             }
@@ -233,7 +237,8 @@ impl PlanRun<'_> {
         Ok(outcomes)
     }
 
-    async fn project(&self, config: &ProjectConfig, attempt: LockAttempt) -> Result<JobOutcome> {
+    async fn project(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
+        let slot = slots.acquire().await?;
         if self.work.cancel.token.is_cancelled() {
             let outcome = Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() });
             return self.record_failure(job::refused(self.work, config, outcome)).await;
@@ -242,7 +247,7 @@ impl PlanRun<'_> {
             let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
             return self.record_failure(outcome).await;
         }
-        let _permit = self.ctx.admission.enter_when_free().await;
+        let permit = self.ctx.admission.enter_when_free().await;
         let begun = Job::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
         let Ok(mut job) = begun else { anyhow::bail!("a plan was not allowed to begin") };
         let made = match self.make(&mut job, config).await {
@@ -253,6 +258,7 @@ impl PlanRun<'_> {
             Ok((planned, plan)) => (Outcome::Planned(planned), Some(plan)),
             Err(outcome) => (outcome, None),
         };
+        drop((slot, permit));
         let outcome = job.outcome(outcome);
         let status = self.status(config, &outcome);
         let pull = self.work.pull.id.clone();
