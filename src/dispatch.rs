@@ -54,6 +54,7 @@ impl Answer {
 
 /// How deleting a lock by hand ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one per click")]
 pub enum Discard {
     /// It is gone, its plan too.
     Deleted(ProjectLock),
@@ -264,7 +265,7 @@ impl Inner {
         let Event::Comment(comment) = event else { return None };
         let reaction = self.ctx.settings.emoji_reaction.clone()?;
         let refused = matches!(decision, Decision::Reply { status: 403, .. });
-        (!refused).then(|| Effect::React { comment_id: comment.comment_id, reaction })
+        (!refused).then_some(Effect::React { comment_id: comment.comment_id, reaction })
     }
 
     /// A reply outside of any run, as effects.

@@ -2,6 +2,7 @@
 //!
 //! [`run`] never fails: what breaks becomes the answer. Everything visible is enqueued in the transaction that records it.
 
+mod admission;
 mod apply;
 mod environment;
 mod extra;
@@ -34,9 +35,9 @@ use crate::vcs::Host;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::{Arc, OnceLock};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use admission::Admission;
 pub use job::DirectoryLocks;
 pub use plan::remove_plan_files;
 
@@ -65,7 +66,7 @@ pub struct Context {
     /// Masks secrets.
     pub redactor: Redactor,
     /// Bounds the jobs of all pull requests together.
-    pub admission: Semaphore,
+    pub admission: Admission,
     /// One job at a time in one directory of one tree.
     pub directories: DirectoryLocks,
 }
@@ -174,8 +175,11 @@ enum StatusUpdate {
     Nothing,
     /// `plan`, and `apply` where it follows, from the pull request's project statuses.
     AfterPlan,
-    /// `apply` from the pull request's project statuses.
-    AfterApply,
+    /// `apply` from the pull request's project statuses; failure if something of this command failed.
+    AfterApply {
+        /// Projects that failed, of how many.
+        failed: Option<(usize, usize)>,
+    },
     /// These.
     These(Vec<CommitStatus>),
     /// The command as a whole failed, with a word on why.
@@ -246,7 +250,10 @@ impl StatusUpdate {
                 list.extend(statuses.apply(&projects, false));
                 list
             }
-            StatusUpdate::AfterApply => {
+            StatusUpdate::AfterApply { failed: Some((failed, all)) } => {
+                vec![statuses.failed(name, &format!("{failed} of {all} failed"))]
+            }
+            StatusUpdate::AfterApply { failed: None } => {
                 let projects = tx.project_statuses(pull)?;
                 statuses.apply(&projects, true).into_iter().collect()
             }
@@ -285,8 +292,9 @@ pub fn random_id() -> String {
 
 /// Whether the statuses of this command are told at all (`--silence-vcs-status-no-projects` wants no pending one).
 fn tells_pending(ctx: &Context, work: &Work) -> bool {
-    !ctx.settings.silence_vcs_status_no_projects
-        && !(ctx.settings.silence_vcs_status_no_plans && work.command.trigger == Trigger::Autoplan)
+    let settings = &ctx.settings;
+    let autoplan = work.command.trigger == Trigger::Autoplan;
+    !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
 }
 
 /// Records the run's beginning, and its pending status.

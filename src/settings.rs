@@ -78,7 +78,7 @@ pub struct Settings {
     pub max_comments_per_command: u32,
     pub parallel_apply: bool,
     pub parallel_plan: bool,
-    /// As set; by default the number of processors, at least 2 (Atlantis: 15).
+    /// Most jobs of one command at the same time; the machine's load decides how many of them really run.
     pub parallel_pool_size: usize,
     /// Ours: names of variables of the server's environment that steps and Terraform do not get, besides our own secrets.
     pub masked_variables: Vec<String>,

@@ -5,7 +5,7 @@ use crate::checkout::Checkouts;
 use crate::comment::Names;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
-use crate::execute::{Context, DirectoryLocks};
+use crate::execute::{Admission, Context, DirectoryLocks};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 /// For commands to end at a shutdown; Cloud Run kills ten seconds after SIGTERM.
 const DRAIN_LIMIT: Duration = Duration::from_secs(8);
@@ -231,7 +231,7 @@ fn context(
     Ok(Context {
         checkouts,
         statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
-        admission: Semaphore::new(pool),
+        admission: Admission::new(pool),
         directories: DirectoryLocks::default(),
         settings,
         global,

@@ -294,21 +294,32 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, &event.sender);
     match start(inner, pull.clone(), command, &item.delivery).await {
         Ended::Stopped(Why::Push(head)) => {
-            let because = format!("superseded by {}", &head[..head.len().min(7)]);
-            let status = inner.ctx.statuses.failed(CommandName::Plan, &because);
-            let (id, delivery, commit) = (pull.id.clone(), item.delivery.clone(), pull.head.commit.clone());
-            let record = inner.ctx.store.write(move |tx| {
-                tx.enqueue(&NewEffect { pull: id, effect: Effect::Status { commit, status } })?;
-                tx.set_delivery_state(&delivery, DeliveryState::Done, &because)
-            });
-            record.await?;
-            inner.ctx.outbox.wake(&pull.id);
-            Ok(())
+            let because = superseded(&head);
+            tell_ended(inner, &pull, &because).await?;
+            let delivery = item.delivery.clone();
+            inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Done, &because)).await
         }
         Ended::Stopped(Why::Shutdown) => requeue(inner, &item.delivery).await,
-        Ended::Stopped(_) => inner.answer_delivery(&pull.id, &item.delivery, None, None).await,
+        Ended::Stopped(_) => {
+            tell_ended(inner, &pull, "the pull request was closed").await?;
+            inner.answer_delivery(&pull.id, &item.delivery, None, None).await
+        }
         Ended::Answered => Ok(()),
     }
+}
+
+fn superseded(head: &str) -> String {
+    format!("superseded by {}", &head[..head.len().min(7)])
+}
+
+/// The status of a plan that was stopped says why: none is left pending on a head that is not planned any more.
+async fn tell_ended(inner: &Inner, pull: &PullRequest, because: &str) -> Result<()> {
+    let status = inner.ctx.statuses.failed(CommandName::Plan, because);
+    let (id, commit) = (pull.id.clone(), pull.head.commit.clone());
+    let effect = Effect::Status { commit, status };
+    inner.ctx.store.write(move |tx| tx.enqueue(&NewEffect { pull: id, effect }).map(drop)).await?;
+    inner.ctx.outbox.wake(&pull.id);
+    Ok(())
 }
 
 /// Whether a whole plan of this head began after the event was accepted: it is the answer to it as well.
@@ -360,7 +371,13 @@ async fn comment_command(
     if unlock {
         return aside::unlock(inner, &pull, &command, &item).await;
     }
-    match start(inner, pull.clone(), command.clone(), &item.delivery).await {
+    let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await;
+    match &ended {
+        Ended::Stopped(Why::Push(head)) => tell_ended(inner, &pull, &superseded(head)).await?,
+        Ended::Stopped(Why::Closed) => tell_ended(inner, &pull, "the pull request was closed").await?,
+        _ => {}
+    }
+    match ended {
         Ended::Answered => Ok(()),
         Ended::Stopped(Why::Shutdown) => requeue(inner, &item.delivery).await,
         Ended::Stopped(Why::Push(head)) if settings.disable_autoplan => {

@@ -205,7 +205,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Re
     }
     let message = Message::Discarded { project: lock.project.clone(), user: who.to_owned() };
     let effects = inner.said(&pull, message);
-    let (gone, user) = (lock.clone(), who.to_owned());
+    let gone = lock.clone();
     let dropped = inner.ctx.store.write(move |tx| {
         let pull = &gone.holder.pull;
         if !tx.unlock_project(&gone.repo, &gone.project, pull)? {
@@ -219,7 +219,6 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Re
         for effect in effects {
             tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
         }
-        tx.audit(&entry(&user, "discard", format!("{pull} {}", gone.project.label()), "lock and plan deleted"))?;
         Ok(Some(plans))
     });
     let Some(plans) = dropped.await? else { return Ok(Discard::Absent) };

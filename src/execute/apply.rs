@@ -2,7 +2,7 @@
 
 use super::job::{self, Job};
 use super::plan::{answer_stop, holder, project_dir, remove_plan_files};
-use super::prepare::{self, Prepared, Stop, Wanted};
+use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::Stage;
 use super::{Answer, Context, Ended, StatusUpdate, Work, environment, hooks};
@@ -30,7 +30,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     if let Some(answer) = disabled(ctx, work).await? {
         // Hooks run for a refused apply as well, as in Atlantis; a tree that cannot be made does not change the refusal.
         if hooks::any(work)
-            && let Ok(prepared) = prepare::check_out(ctx, work, false).await
+            && let Ok(prepared) = prepare::check_out(ctx, work, Need::Tree).await
         {
             hooks::before(ctx, work, &prepared.tree).await?;
             answer.record(ctx, work).await?;
@@ -45,7 +45,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         answer.record(ctx, work).await?;
         return Ok(Ended::Answered);
     }
-    let prepared = match prepare::check_out(ctx, work, false).await {
+    let prepared = match prepare::check_out(ctx, work, Need::Tree).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
@@ -64,7 +64,9 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
-    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply).record(ctx, work).await?;
+    let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
+    let failed = (broken > 0).then_some((broken, outcomes.len()));
+    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record(ctx, work).await?;
     hooks::after(ctx, work, &prepared.tree).await?;
     Ok(Ended::Answered)
 }
@@ -83,7 +85,11 @@ async fn disabled(ctx: &Context, work: &Work) -> Result<Option<Answer>> {
 }
 
 fn apply_lock_text(lock: &ApplyLock) -> String {
-    let who = if lock.user.is_empty() { "somebody" } else { &lock.user };
+    let who = match lock.user.as_str() {
+        "" => "somebody",
+        "loopback" => "somebody on the server's own machine",
+        user => user,
+    };
     let why = if lock.reason.is_empty() { String::new() } else { format!(" ({})", lock.reason) };
     let since = lock.since.strftime("%Y-%m-%d %H:%M UTC");
     format!("The apply lock was set by {who} at {since}{why}. It is released on the server's page")
@@ -134,7 +140,7 @@ impl Candidates {
             return None;
         }
         if self.statuses.is_empty() || !failed.is_empty() {
-            return Some(fault("There is no plan to apply. Plan first".into()));
+            return Some(fault("There is no plan to apply".into()));
         }
         let done = self.statuses.iter().all(|status| {
             matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges) && status.head == *head
@@ -145,7 +151,8 @@ impl Candidates {
             "No project has a plan that could be applied."
         };
         let mut answer = Answer::message(Message::NoProjects { because: because.into() });
-        answer.statuses = if done { StatusUpdate::AfterApply } else { StatusUpdate::Failed(because.into()) };
+        answer.statuses =
+            if done { StatusUpdate::AfterApply { failed: None } } else { StatusUpdate::Failed(because.into()) };
         Some(answer)
     }
 
@@ -188,7 +195,7 @@ struct ApplyRun<'a> {
 
 /// Why the apply of a project did not begin.
 enum Refused {
-    Outcome(Outcome),
+    Outcome(Box<Outcome>),
     Stop(Stop),
 }
 
@@ -206,7 +213,7 @@ impl From<anyhow::Error> for Refused {
 
 impl From<Failure> for Refused {
     fn from(failure: Failure) -> Refused {
-        Refused::Outcome(Outcome::Failed(failure))
+        Refused::Outcome(Box::new(Outcome::Failed(failure)))
     }
 }
 
@@ -241,13 +248,13 @@ impl ApplyRun<'_> {
     }
 
     async fn project(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome> {
-        let _permit = self.ctx.admission.acquire().await.context("admission is closed")?;
+        let _permit = self.ctx.admission.enter_when_free().await;
         match self.apply(config, applied).await {
             Ok(outcome) => Ok(outcome),
             Err(Refused::Stop(Stop::Other(error))) => Err(error),
             Err(refused) => {
                 let outcome = match refused {
-                    Refused::Outcome(outcome) => outcome,
+                    Refused::Outcome(outcome) => *outcome,
                     Refused::Stop(stop) => job::stop_outcome(self.work, stop)?,
                 };
                 self.record_refusal(job::refused(self.work, config, outcome)).await
@@ -297,9 +304,11 @@ impl ApplyRun<'_> {
         }
         let planned_on = Fetched { head: head.clone(), base_tip: plan.base.clone() };
         let tree = job::tree(ctx, work, self.prepared, config, &planned_on).await?;
-        let dir = project_dir(&tree.root, &config.id.dir).map_err(|fault| Refused::Outcome(Outcome::Errored(fault)))?;
+        let dir = project_dir(&tree.root, &config.id.dir)
+            .map_err(|fault| Refused::Outcome(Box::new(Outcome::Errored(fault))))?;
         let _directory = ctx.directories.lock(&dir).await;
-        let tool = job::resolve_tool(ctx, config, &tree).await.map_err(Refused::Outcome)?;
+        let tool =
+            job::resolve_tool(ctx, config, &tree).await.map_err(|outcome| Refused::Outcome(Box::new(outcome)))?;
         if tool.to_string() != plan.tool {
             let because = format!("it was made with {}, and now {tool} would apply it", plan.tool);
             return Err(Failure::StalePlan { because }.into());

@@ -2,7 +2,7 @@
 
 use super::job::{self, Job};
 use super::plan::{answer_stop, holder, project_dir, var_file_fault};
-use super::prepare::{self, Prepared, Stop, Wanted};
+use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::Stage;
 use super::{Answer, Context, Ended, StatusUpdate, Work, environment, hooks, varfiles};
@@ -12,13 +12,13 @@ use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ProjectLock, ProjectState, ProjectStatus};
 use crate::store::LockAttempt;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     super::begin(ctx, work).await?;
-    let prepared = match prepare::check_out(ctx, work, false).await {
+    let prepared = match prepare::check_out(ctx, work, Need::Files).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
@@ -86,7 +86,7 @@ async fn project(
         }
     }
     let lock = ProjectLock { repo: work.pull.id.repo.clone(), project: config.id.clone(), holder: holder(work) };
-    let _permit = ctx.admission.acquire().await.context("admission is closed")?;
+    let _permit = ctx.admission.enter_when_free().await;
     let begun = Job::begin(ctx, work, config, move |tx, _| {
         if locking && let LockAttempt::HeldBy(holder) = tx.lock_project(&lock)? {
             return Ok(Err(Failure::Locked(holder)));

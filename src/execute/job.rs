@@ -48,7 +48,7 @@ impl DirectoryLocks {
         let cache = PathBuf::from(super::environment::get(env, "TF_PLUGIN_CACHE_DIR")?);
         let (root, dir) = (root.to_owned(), dir.to_owned());
         let fills = tokio::task::spawn_blocking(move || {
-            let tree = crate::checkout::disk::DiskTree { root: root };
+            let tree = crate::checkout::disk::DiskTree { root };
             crate::schedule::providers::init_may_install(&tree, &dir, &cache)
         });
         if !fills.await.unwrap_or(true) {

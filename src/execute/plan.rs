@@ -1,11 +1,11 @@
 //! The `plan` command: which projects, their locks, their plans, and what is recorded of each.
 
 use super::job::{self, Job};
-use super::prepare::{self, Prepared, Stop, Wanted};
+use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::Stage;
 use super::{Answer, Context, Ended, StatusUpdate, Why, Work, environment, files, hooks, random_id, stopped, varfiles};
-use crate::checkout::inside;
+use crate::checkout::{Strategy, inside};
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
@@ -26,7 +26,7 @@ use std::sync::{Mutex, PoisonError};
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     super::begin(ctx, work).await?;
-    let prepared = match prepare::check_out(ctx, work, true).await {
+    let prepared = match prepare::check_out(ctx, work, Need::Changes).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
@@ -83,13 +83,13 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
         return Err(Stop::Fault(var_file_fault(ctx, path)));
     }
     let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
-    let attempts = take_locks(ctx, work, &schedule).await?;
+    let (attempts, earlier) = take_locks(ctx, work, &schedule).await?;
     if schedule.groups.iter().all(Vec::is_empty) {
         return Ok(Some(nothing_to_plan(ctx, work)));
     }
     let facts = PullFacts::default();
     let remarks = Mutex::new(Vec::new());
-    let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks };
+    let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier };
     let outcomes = run.groups(schedule, attempts).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
     if cancelled && !matches!(work.cancel.why(), Some(Why::Person(_))) {
@@ -127,7 +127,11 @@ fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
 
 /// One commit: earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
 /// A plan of everything starts over; a targeted one leaves other projects alone, unless the head has moved.
-async fn take_locks(ctx: &Context, work: &Work, schedule: &Schedule) -> Result<Vec<(ProjectId, LockAttempt)>> {
+async fn take_locks(
+    ctx: &Context,
+    work: &Work,
+    schedule: &Schedule,
+) -> Result<(Vec<(ProjectId, LockAttempt)>, Vec<PlanRecord>)> {
     let pull = work.pull.id.clone();
     let head = work.pull.head.commit.clone();
     let everything = work.command.target.is_all();
@@ -169,7 +173,7 @@ async fn take_locks(ctx: &Context, work: &Work, schedule: &Schedule) -> Result<V
         })
         .await?;
     remove_plan_files(ctx, &dropped).await;
-    Ok(attempts)
+    Ok((attempts, dropped))
 }
 
 pub(super) fn holder(work: &Work) -> LockHolder {
@@ -196,6 +200,8 @@ struct PlanRun<'a> {
     prepared: &'a Prepared,
     facts: &'a PullFacts,
     remarks: &'a Mutex<Vec<String>>,
+    /// Plans that this one replaces.
+    earlier: &'a [PlanRecord],
 }
 
 impl PlanRun<'_> {
@@ -236,7 +242,7 @@ impl PlanRun<'_> {
             let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
             return self.record_failure(outcome).await;
         }
-        let _permit = self.ctx.admission.acquire().await.context("admission is closed")?;
+        let _permit = self.ctx.admission.enter_when_free().await;
         let begun = Job::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
         let Ok(mut job) = begun else { anyhow::bail!("a plan was not allowed to begin") };
         let made = match self.make(&mut job, config).await {
@@ -344,10 +350,17 @@ impl PlanRun<'_> {
             resources: plan_resources(&output),
             output,
             saved: record.path.is_some(),
-            merged_again: false,
+            merged_again: self.merged_again(record),
             extra_args: self.work.command.extra_args.clone(),
             base_commit: Some(record.base.clone()),
         }
+    }
+
+    /// Whether the same head was planned before, on another commit of the base branch.
+    fn merged_again(&self, record: &PlanRecord) -> bool {
+        let moved =
+            |plan: &PlanRecord| plan.project == record.project && plan.head == record.head && plan.base != record.base;
+        self.ctx.checkouts.strategy == Strategy::Merge && self.earlier.iter().any(moved)
     }
 
     /// Binds the plan file to all that it was made of, and keeps a copy outside of the tree.

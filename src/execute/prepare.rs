@@ -56,12 +56,28 @@ pub(super) fn credentials(ctx: &Context) -> Option<Credentials> {
     Some(Credentials { username: found.username, password: found.password })
 }
 
+/// What a command needs to know besides the head's tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// The base branch as it is now, and the files that the pull request changes.
+    Changes,
+    /// The files that it changes, from a base branch that is known.
+    Files,
+    /// Nothing: its projects are known.
+    Tree,
+}
+
 /// Fetches and checks out the head.
-pub(super) async fn check_out(ctx: &Context, work: &Work, refresh_base: bool) -> Result<Prepared, Stop> {
+pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need) -> Result<Prepared, Stop> {
     let work_on = async {
         let credentials = credentials(ctx);
-        let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), refresh_base).await?;
-        let modified = ctx.checkouts.modified_files(&work.pull, &fetched);
+        let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), need == Need::Changes).await?;
+        let modified = async {
+            match need {
+                Need::Tree => Ok(Vec::new()),
+                Need::Changes | Need::Files => ctx.checkouts.modified_files(&work.pull, &fetched).await,
+            }
+        };
         if ctx.checkouts.sparse {
             let modified = modified.await?;
             let tree = sparse_tree(ctx, work, &fetched, &modified).await?;
@@ -155,7 +171,7 @@ pub(super) async fn schedule(
     };
     let root = prepared.tree.root.clone();
     tokio::task::spawn_blocking(move || {
-        let tree = DiskTree { root: root };
+        let tree = DiskTree { root };
         let config = read_config(&copy, &tree).map_err(|error| Stop::Refused(Refusal::Config(error)))?;
         let facts = Facts {
             rules: &copy.rules,
@@ -192,7 +208,7 @@ pub(super) fn options(ctx: &Context) -> Options {
 /// Constraints of `required_version`, and whether `init` may have to fetch providers, of one project directory.
 pub(super) async fn required_versions(root: &Path, dir: &str) -> Result<Vec<String>, Stop> {
     let (root, dir) = (root.to_owned(), dir.to_owned());
-    tokio::task::spawn_blocking(move || schedule::required_versions(&DiskTree { root: root }, &dir))
+    tokio::task::spawn_blocking(move || schedule::required_versions(&DiskTree { root }, &dir))
         .await
         .map_err(|error| Stop::Other(anyhow!(error).context("reading required_version")))
 }

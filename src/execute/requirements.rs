@@ -132,7 +132,7 @@ async fn undiverged(
     let root = prepared.tree.root.clone();
     let files = changed.clone();
     let touched = tokio::task::spawn_blocking(move || {
-        let tree = DiskTree { root: root };
+        let tree = DiskTree { root };
         let facts = Facts { rules: &rules, repo_config: None, modified: &files, tree: &tree, options: &options };
         schedule::touched_by(&project, &files, &facts)
     })

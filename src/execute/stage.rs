@@ -157,8 +157,8 @@ impl Stage<'_> {
         let finished = tokio::select! {
             finished = running => finished.map_err(|error| self.fault(self.reason(), &format!("{what}: {error:#}"), ""))?,
             () = self.shutdown_deadline() => {
-                let message = format!("{what}: the server was told to stop; Terraform was interrupted, did not end within {} s and was killed. \
-                    Its state lock may be left behind: see it with a new plan, free it with `terraform force-unlock`", SHUTDOWN_GRACE.as_secs());
+                let message = format!("{what}: the server was told to stop; this was interrupted, did not end within {} s and was killed. \
+                    Terraform's state lock may be left behind: see it with a new plan, free it with `terraform force-unlock`", SHUTDOWN_GRACE.as_secs());
                 return Err(self.fault(Reason::Interrupted, &message, ""));
             }
         };
@@ -189,8 +189,9 @@ impl Stage<'_> {
         }
         let by = self.work.cancel.by();
         let message = format!(
-            "{what}: interrupted after {seconds} s by {by}; Terraform finished the operations that ran and stopped ({ended}). \
-             See what is left with a new plan"
+            "{what}: interrupted by {by} after {} ms ({ended}). What had been changed until then is changed; see what is left with \
+             a new plan",
+            began.elapsed().as_millis()
         );
         Err(self.fault(Reason::Interrupted, &message, &output))
     }

@@ -27,6 +27,8 @@ use tokio::time::Instant;
 const AT_ONCE: usize = 8;
 /// Statuses and reactions of one pull request under way at once.
 const MARKS_AT_ONCE: usize = 4;
+/// A pending status waits this long for its successor: of a quick job only the result is sent, half the requests.
+const LINGER: Duration = Duration::from_millis(400);
 /// Effects of one pull request that are looked at together.
 const BATCH: usize = 200;
 /// Effects that are loaded together at the start.
@@ -239,16 +241,23 @@ impl Worker {
             notes.remove(&id);
         }
         let full = pending.len() == BATCH;
+        for effect in pending.iter().filter(|effect| lane == Lane::Marks && lane::may_be_replaced(&effect.effect)) {
+            waits.entry(effect.id).or_insert_with(|| Instant::now() + LINGER);
+        }
         let mut step = lane.next(pending, waits, Instant::now());
         if full && step.ready.is_empty() && step.wait_until.is_none() {
             // The other lane's effects hide ours: look again when it has done some.
             step.wait_until = Some(Instant::now() + self.shared.pace.first);
         }
-        for id in &step.superseded {
-            self.mark(*id, "superseded by a later status".to_owned()).await?;
+        let none_superseded = step.superseded.is_empty();
+        if !none_superseded {
+            waits.retain(|id, _| !step.superseded.contains(id));
+            let superseded = step.superseded;
+            let note = "superseded by a later status";
+            self.shared.store.write(move |tx| superseded.iter().try_for_each(|id| tx.effect_done(*id, note))).await?;
         }
         if step.ready.is_empty() && step.wait_until.is_none() {
-            return Ok(step.superseded.is_empty());
+            return Ok(none_superseded);
         }
         let paused =
             lock(&self.shared.pauses).get(&self.key.0.repo.host).copied().filter(|until| *until > Instant::now());

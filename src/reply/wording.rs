@@ -96,6 +96,24 @@ pub(super) fn quoted(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.replace('\0', ""), |word| word.into_owned())
 }
 
+/// First words of our own sentences. What begins with another word may begin with a name (`alice`, `main.tf`).
+const OPENERS: [&str; 8] = ["it", "its", "no", "the", "this", "there", "run", "only"];
+
+/// With a capital letter in front, where that spoils no name.
+pub(super) fn capital(text: &str) -> String {
+    match text.split(' ').next() {
+        Some(word) if OPENERS.contains(&word) => text[..1].to_ascii_uppercase() + &text[1..],
+        _ => text.to_owned(),
+    }
+}
+
+/// As a whole sentence: a capital letter in front, a full stop behind unless it ends with a mark of its own.
+pub(super) fn sentence(text: &str) -> String {
+    let text = capital(text.trim());
+    let ended = text.is_empty() || text.contains('\n') || text.ends_with(['.', ':', '!', '?', '`']);
+    if ended { text } else { text + "." }
+}
+
 /// What broke, in a word or two.
 pub(super) fn reason(reason: Reason) -> &'static str {
     match reason {
@@ -153,6 +171,21 @@ mod tests {
             command_line("atlantis", "plan", None, &[], &args),
             "atlantis plan -- -var var=overridden '-target=a[\"x\"]'"
         );
+    }
+
+    #[test]
+    fn sentences_begin_with_a_capital_letter_unless_with_a_name() {
+        for (text, want) in [
+            ("it was made for commit 1ef7634", "It was made for commit 1ef7634."),
+            ("run `false`: exit status 1", "Run `false`: exit status 1."),
+            ("alice is in no team", "alice is in no team."),
+            ("atlantis.yaml:2:1: unknown key", "atlantis.yaml:2:1: unknown key."),
+            ("`x` is not there. Then: `atlantis plan`", "`x` is not there. Then: `atlantis plan`"),
+            ("Two\nlines", "Two\nlines"),
+            ("", ""),
+        ] {
+            assert_eq!(sentence(text), want);
+        }
     }
 
     #[test]

@@ -257,8 +257,17 @@ fn bot_comments(pull: &PullState) -> Vec<Comment> {
 }
 
 fn statuses(state: &State, full_name: &str, number: u64) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
+    statuses_of(state, full_name, &state.pull(full_name, number)?.head_sha)
+}
+
+/// The latest status of each context on a commit.
+pub(super) fn statuses_of(
+    state: &State,
+    full_name: &str,
+    commit: &str,
+) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
     let repo = state.repo(full_name)?;
-    let latest = repo.latest_statuses(&state.pull(full_name, number)?.head_sha);
+    let latest = repo.latest_statuses(commit);
     let shape = |(context, status): (&str, &super::state::StatusState)| {
         let shaped = CommitStatus {
             state: status.state.clone(),

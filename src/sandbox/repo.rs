@@ -1,11 +1,12 @@
 //! A repository of the forge, as people use it: pushes, new pull requests, permissions. Also what every push sets off.
 
 use super::git::GitRepo;
-use super::pull::Pull;
+use super::pull::{self, CommitStatus, Pull};
 use super::state::{PullState, RepoState};
 use super::{Forge, Shared, hooks, is_name, timestamp};
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
+use std::collections::BTreeMap;
 
 /// Handle to a repository; cheap to clone.
 #[derive(Clone)]
@@ -56,6 +57,11 @@ impl Repo {
     pub fn pulls(&self) -> anyhow::Result<Vec<Pull>> {
         let state = self.forge.shared.look();
         Ok(state.repo(&self.full_name)?.pulls.iter().map(|pull| self.pull(pull.number)).collect())
+    }
+
+    /// The latest status of each context on a commit.
+    pub fn statuses_of(&self, commit: &str) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
+        pull::statuses_of(&self.forge.shared.look(), &self.full_name, commit)
     }
 
     /// Lets a person `admin`, `write`, `read` or `none`.

@@ -18,7 +18,6 @@ const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 /// Most projects at the same time that one may ask for.
 const MAX_POOL: i64 = 1024;
 /// Least projects at the same time by default.
-const MIN_POOL: usize = 2;
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
@@ -135,12 +134,9 @@ pub(super) fn executable_names(r: &mut Reader) -> Vec<String> {
     vec![name.to_lowercase()]
 }
 
-/// How many at the same time: as set, or the processors.
+/// How many jobs of one command at the same time.
 pub(super) fn pool_size(r: &mut Reader) -> usize {
-    match usize::try_from(r.number("parallel-pool-size", 1, MAX_POOL)) {
-        Ok(size) if size > 0 => size,
-        _ => std::thread::available_parallelism().map_or(MIN_POOL, usize::from).max(MIN_POOL),
-    }
+    usize::try_from(r.number("parallel-pool-size", 1, MAX_POOL)).unwrap_or(1)
 }
 
 pub(super) fn repo_allowlist(r: &mut Reader) -> Vec<String> {

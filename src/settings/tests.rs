@@ -76,7 +76,7 @@ fn defaults_are_those_of_the_table() {
     assert_eq!(s.emoji_reaction.as_deref(), Some("eyes"));
     assert_eq!(s.max_comments_per_command, 100);
     assert_eq!(s.job_timeout, Duration::from_secs(3600));
-    assert!(s.parallel_pool_size >= 2 && s.tf_download && s.use_tf_plugin_cache && !s.disable_autoplan);
+    assert!(s.parallel_pool_size == 15 && s.tf_download && s.use_tf_plugin_cache && !s.disable_autoplan);
     assert_eq!(s.autoplan_file_list.len(), 8);
     assert!(s.autoplan_modules_from_projects.is_empty() && s.web_basic_auth.is_none() && s.run_as_user.is_none());
     assert_eq!(s.blocked_extra_args, ["-chdir", "--chdir", "-plugin-dir", "--plugin-dir"]);
@@ -160,7 +160,7 @@ fn plain_port_is_used_unless_a_variable_or_flag_says_otherwise() {
 fn zero_and_empty_mean_the_default_except_where_they_mean_none() {
     let s = loaded(&["--port=0", "--vcs-status-name=", "--job-timeout=0", "--parallel-pool-size=0"], &[]);
     assert_eq!((s.port, s.vcs_status_name.as_str(), s.job_timeout.as_secs()), (4141, "atlantis", 3600));
-    assert!(s.parallel_pool_size >= 2);
+    assert_eq!(s.parallel_pool_size, 15);
     assert_eq!(loaded(&["--max-comments-per-command=0"], &[]).max_comments_per_command, 0);
     assert_eq!(loaded(&["--emoji-reaction="], &[]).emoji_reaction, None);
     assert_eq!(loaded(&[], &[("ATLANTIS_EMOJI_REACTION", "")]).emoji_reaction, None);

@@ -99,6 +99,8 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         head: "a".repeat(40),
         delivery: None,
         started: at(0),
+        everything: true,
+        answered: false,
         finished,
     }
 }
@@ -114,6 +116,7 @@ fn job(id: &str, state: JobState) -> Job {
         head: "a".repeat(40),
         state,
         summary: String::new(),
+        outcome: None,
         started: at(0),
         finished: None,
     }

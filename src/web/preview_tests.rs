@@ -93,6 +93,7 @@ pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
         head: "3f2c1ab0000000000000000000000000000000aa".into(),
         state,
         summary: summary.into(),
+        outcome: None,
         started: ago(i64::from(id)),
         finished: (state != JobState::Running).then(|| ago(i64::from(id)) + SignedDuration::from_secs(72)),
     }
@@ -189,21 +190,21 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
     Runs and locks
     leading version [version] 2 commands at work 1 project failed
     Running now
-    apply network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 1 min
-    plan network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 2 min
+    apply network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 1 min ago
+    plan network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 2 min ago
     Locks 2
-    network infra/network · prod acme/infra#41 Open SSH through IAP planned −1 ~1 +1 alice · 2 h Unlock… Its plan is dropped as well. Yes, unlock
-    infra/dns/default acme/infra#41 Open SSH through IAP plan failed alice · 2 h Unlock… Its plan is dropped as well. Yes, unlock
+    network infra/network · prod acme/infra#41 Open SSH through IAP planned −1 ~1 +1 alice · 2 h ago Unlock… Its plan is dropped as well. Yes, unlock
+    infra/dns/default acme/infra#41 Open SSH through IAP plan failed alice · 2 h ago Unlock… Its plan is dropped as well. Yes, unlock
     Open pull requests 2
     acme/infra#41 Open SSH through IAP alice · ssh-through-iap network infra/network · prod planned −1 ~1 +1
     infra/dns/default plan failed
     infra/storage/default applied
     acme/infra#42 Move the state of the old project to the new bucket, and rename its service accounts alice · ssh-through-iap · draft no project planned yet
     Last runs
-    plan network infra/network · prod acme/infra#41 Open SSH through IAP succeeded 1 to add, 1 to change, 1 to destroy alice · 7 min · took 1 min 12 s
-    plan network infra/network · prod acme/infra#41 Open SSH through IAP failed init failed: could not load the backend configuration alice · 9 min · took 1 min 12 s
-    pre workflow hook acme/infra#41 Open SSH through IAP succeeded alice · 30 min · took 1 min 12 s
-    apply network infra/network · prod acme/infra#41 Open SSH through IAP interrupted interrupted after 38 s; 2 of 5 changes were made alice · 1 h · took 1 min 12 s
+    plan network infra/network · prod acme/infra#41 Open SSH through IAP succeeded 1 to add, 1 to change, 1 to destroy alice · 7 min ago · took 1 min 12 s
+    plan network infra/network · prod acme/infra#41 Open SSH through IAP failed init failed: could not load the backend configuration alice · 9 min ago · took 1 min 12 s
+    pre workflow hook acme/infra#41 Open SSH through IAP succeeded alice · 30 min ago · took 1 min 12 s
+    apply network infra/network · prod acme/infra#41 Open SSH through IAP interrupted interrupted after 38 s; 2 of 5 changes were made alice · 1 h ago · took 1 min 12 s
     Applies
     allowed Plans can be applied on every pull request that meets its requirements.
     Reason, shown to everyone who tries: Stop all applies
@@ -285,7 +286,7 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     preview("lock.html", &page);
     insta::assert_snapshot!(lines(&page), @r##"
     Lock of network
-    acme/infra#41 Open SSH through IAP holds this project since 2 h : no other pull request can plan or apply it.
+    acme/infra#41 Open SSH through IAP has held this project for 2 h : no other pull request can plan or apply it.
     Repository acme/infra
     Directory infra/network
     Workspace prod

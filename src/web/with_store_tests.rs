@@ -34,6 +34,8 @@ async fn filled() -> (tempfile::TempDir, Store) {
                 head: plan.head.clone(),
                 delivery: None,
                 started: plan.started,
+                everything: true,
+                answered: false,
                 finished: None,
             };
             tx.put_run(&run)?;

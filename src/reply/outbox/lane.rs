@@ -1,6 +1,6 @@
 //! What of a pull request's recorded effects is to be done next. Pure.
 
-use crate::domain::state::{Effect, PendingEffect};
+use crate::domain::state::{Effect, PendingEffect, StatusState};
 use std::collections::{HashMap, HashSet};
 use tokio::time::Instant;
 
@@ -20,6 +20,11 @@ pub(super) struct Step {
     pub(super) ready: Vec<PendingEffect>,
     /// When the next one is ready that has to wait.
     pub(super) wait_until: Option<Instant>,
+}
+
+/// Whether a later effect may make this one needless: a status that says that something is under way.
+pub(super) fn may_be_replaced(effect: &Effect) -> bool {
+    matches!(effect, Effect::Status { status, .. } if status.state == StatusState::Pending)
 }
 
 impl Lane {
@@ -65,7 +70,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::state::{CommitStatus, StatusState};
+    use crate::domain::state::CommitStatus;
     use crate::domain::{PullId, RepoId};
     use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! The templates, built once. What a template prints is taken literally unless it was made safe in [`super::markdown`].
 
 use super::markdown;
+use crate::reply::wording;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use std::sync::LazyLock;
@@ -62,6 +63,8 @@ fn environment() -> Result<Environment<'static>, Error> {
     env.add_filter("code", |text: &str| Value::from_safe_string(markdown::code(text)));
     env.add_filter("html_code", |text: &str| Value::from_safe_string(markdown::html_code(text)));
     env.add_filter("link", |text: &str, url: &str| Value::from_safe_string(markdown::link(text, url)));
+    env.add_filter("capital", |text: &str| wording::capital(text));
+    env.add_filter("sentence", |text: &str| wording::sentence(text));
     env.add_filter("s", |count: u64| if count == 1 { "" } else { "s" });
     for (name, text) in TEMPLATES {
         env.add_template(name, text)?;

@@ -34,7 +34,7 @@ pub(super) struct ResultView {
     /// What `import` and the like did.
     title: &'static str,
     project: ProjectId,
-    time: String,
+    time: Value,
     tool: Option<String>,
     /// The result in a few words, for the table and for headings.
     state: Value,
@@ -86,6 +86,8 @@ pub(super) struct Totals {
     head: Option<String>,
     base: Option<String>,
     branch: String,
+    /// Whether any project has a name, so that the table has a column for it.
+    named: bool,
     hide_unchanged: bool,
     offers: Vec<Offer>,
     locked: bool,
@@ -108,7 +110,7 @@ impl Maker<'_> {
             noun: noun(job.command),
             title: title(job.command),
             project: job.project.clone(),
-            time: wording::duration(job.millis),
+            time: Value::from_safe_string(wording::duration(job.millis)),
             tool: job.tool.clone(),
             state: Value::from("done"),
             delta: Value::from(""),
@@ -227,7 +229,9 @@ impl Maker<'_> {
         }
         match command {
             CommandName::Apply => vec![self.offer("See what is left", "plan", project, &[])],
-            _ => self.again("When it is mended", project).into_iter().collect(),
+            // A message that says what to type already needs no second command.
+            _ if fault.message.contains(&format!("`{} ", self.options.executable)) => Vec::new(),
+            _ => self.again("When it is fixed", project).into_iter().collect(),
         }
     }
 
@@ -313,6 +317,7 @@ impl Maker<'_> {
             head: self.reply.head.as_deref().map(wording::short).filter(|_| is_plan),
             base: bases.map(wording::short).next(),
             branch: results.base_branch.clone(),
+            named: visible(results).any(|job| job.project.name.is_some()),
             hide_unchanged: self.options.hide_unchanged,
             offers: capitalized(offers),
             locked: is_plan && self.options.locking && visible(results).any(|job| job.outcome.is_success()),
@@ -346,6 +351,19 @@ fn wording_lock(options: &RenderOptions, repo: &crate::domain::RepoId, project: 
 
 fn applied_counts(applied: &Applied) -> String {
     format!("{} added, {} changed, {} destroyed", applied.added, applied.changed, applied.destroyed)
+}
+
+/// What several applies changed together.
+fn applied_sum(results: &Results) -> Applied {
+    let mut sum = Applied::default();
+    for job in visible(results) {
+        if let Outcome::Applied(applied) = &job.outcome {
+            sum.added += applied.added;
+            sum.changed += applied.changed;
+            sum.destroyed += applied.destroyed;
+        }
+    }
+    sum
 }
 
 /// How a heading about a refused or broken command begins.
@@ -383,6 +401,12 @@ fn totals_line(command: CommandName, results: &Results) -> String {
     let counts = if command == CommandName::Plan {
         let same = count(&|outcome| matches!(outcome, Outcome::Planned(planned) if planned.summary.no_changes));
         vec![(ok - same, "with changes"), (same, "without changes"), (all - ok, "failed")]
+    } else if command == CommandName::Apply {
+        if ok == all {
+            return format!("Applied {all} projects: {}", applied_counts(&applied_sum(results)));
+        }
+        let refused = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
+        vec![(ok, "applied"), (refused, "refused"), (all - ok - refused, "failed")]
     } else {
         let failed = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
         vec![(ok, "successful"), (failed, "failed"), (all - ok - failed, "errored")]
@@ -390,7 +414,7 @@ fn totals_line(command: CommandName, results: &Results) -> String {
     let counts: Vec<_> = counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
     let verb = match command {
         CommandName::Plan => "Planned".to_owned(),
-        CommandName::Apply => "Applied".to_owned(),
+        CommandName::Apply => "Apply of".to_owned(),
         CommandName::ApprovePolicies => "Approved policies of".to_owned(),
         other => format!("Ran {} for", other.spoken()),
     };

@@ -92,8 +92,8 @@ pub(super) static SETTINGS: &[Setting] = &[
     built(
         "parallel-pool-size",
         Number,
-        "",
-        "How many at the same time; by default the processors, at least 2 (Atlantis: 15)",
+        "15",
+        "Most jobs of one command at the same time. More than there are processors begin only while the machine is idle",
     ),
     built("port", Number, "4141", "Port to listen on; the variable PORT is looked at as well"),
     built(

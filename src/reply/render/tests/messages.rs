@@ -21,7 +21,7 @@ fn help_and_usage_stand_in_a_fence() {
     ");
     let text = "unknown flag -x\nUsage: atlantis plan [options]".to_owned();
     assert_snapshot!(say(CommandName::Plan, Message::Usage { text }), @r"
-    usage: ### That command cannot be run as it is written
+    usage: ### This command cannot be run as written
 
     ```
     unknown flag -x
@@ -41,7 +41,7 @@ fn unknown_commands_name_the_allowed_ones() {
     assert_snapshot!(say(CommandName::Plan, Message::DidYouMean { suggestion: "atlantis plan".into() }), @r"
     did_you_mean: ### Did you mean `atlantis plan`?
 
-    Nothing was done.
+    Nothing was run.
     ");
 }
 
@@ -96,7 +96,7 @@ fn unlocking_lists_the_projects() {
     assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")] }), @r"
     unlocked: ### Unlocked: 2 projects
 
-    Locks and plans are gone of:
+    Locks and plans of these were deleted:
 
     - `network` · dir `infra/network` · workspace `prod`
     - dir `.` · workspace `default`
@@ -121,7 +121,7 @@ fn cleaning_up_lists_directories_and_workspaces() {
         vec![("infra/network".into(), vec!["prod".into(), "staging".into()]), (".".into(), vec!["default".into()])];
     let reply = Reply { command: None, ..reply(CommandName::Plan, ReplyBody::Message(Message::Cleanup { locks })) };
     assert_snapshot!(read(&reply, &options()), @r"
-    ### Cleaned up: locks and plans are gone of 2 directories
+    ### Cleaned up: locks and plans of 2 directories deleted
 
     - dir `infra/network` · workspaces `prod`, `staging`
     - dir `.` · workspace `default`
@@ -165,7 +165,7 @@ fn what_did_not_run_names_the_command_to_run_it() {
     exit status 1
     ```
 
-    When it is mended: `atlantis plan`
+    When it is fixed: `atlantis plan`
     ");
     let because = "The server was told to stop. Then: `atlantis plan`".to_owned();
     assert_snapshot!(say(CommandName::Plan, Message::Interrupted { because }), @r"
@@ -174,7 +174,7 @@ fn what_did_not_run_names_the_command_to_run_it() {
     The server was told to stop. Then: `atlantis plan`
     ");
     assert_snapshot!(say(CommandName::Apply, Message::NoProjects { because: "Nothing is planned.".into() }), @r"
-    no_projects: ### Apply: no projects
+    no_projects: ### Nothing to apply
 
     Nothing is planned.
 
@@ -188,6 +188,6 @@ fn what_did_not_run_names_the_command_to_run_it() {
     assert_snapshot!(read(&reply, &options()), @r"
     ### Plan superseded by commit 3f2c1ab
 
-    A newer commit was pushed while this plan ran, so it was stopped and says nothing. To plan the new commit: `atlantis plan -d 'a b' -- -var x=y`
+    A newer commit was pushed while this plan ran, so it was stopped. To plan the new commit: `atlantis plan -d 'a b' -- -var x=y`
     ");
 }

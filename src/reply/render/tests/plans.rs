@@ -126,15 +126,15 @@ fn several_plans() {
     ╵
     ```
 
-    When it is mended: `atlantis plan -d infra/x`
+    When it is fixed: `atlantis plan -d infra/x`
 
     [Log and history](https://tide.example/jobs/ab12)
 
     #### dir `infra/y` · workspace `default` · ✗ locked by #41
 
-    `infra/y` (workspace `default`) is locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) since 2 h, planned by alice.
+    `infra/y` (workspace `default`) has been locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) for 2 h, planned by alice.
 
-    It gets free when #41 is merged or closed, or with `atlantis unlock` there. Then: `atlantis plan -d infra/y` · see [the lock](https://tide.example/lock?id=acme%2Finfra%2Finfra%2Fy%2Fdefault%2F)
+    It is free again when #41 is merged or closed, or after `atlantis unlock` there. Then: `atlantis plan -d infra/y` · see [the lock](https://tide.example/lock?id=acme%2Finfra%2Finfra%2Fy%2Fdefault%2F)
 
     [Log and history](https://tide.example/jobs/ab12)
 

@@ -7,9 +7,9 @@ fn refusals_name_the_blocker_and_the_next_command() {
     assert_snapshot!(refused(CommandName::Plan, Failure::Locked(holder())), @r"
     ### Plan for `network` waits for #41 · dir `infra/network` · workspace `prod`
 
-    `infra/network` (workspace `prod`) is locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) since 2 h, planned by alice.
+    `infra/network` (workspace `prod`) has been locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) for 2 h, planned by alice.
 
-    It gets free when #41 is merged or closed, or with `atlantis unlock` there. Then: `atlantis plan -p network` · see [the lock](https://tide.example/lock?id=acme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)
+    It is free again when #41 is merged or closed, or after `atlantis unlock` there. Then: `atlantis plan -p network` · see [the lock](https://tide.example/lock?id=acme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)
 
     [Log and history](https://tide.example/jobs/ab12)
     ");
@@ -26,7 +26,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     - ✗ approved: 0 of 1 review; alice's own does not count
     - ✗ undiverged: `main` has 2 newer commits
 
-    Then: `atlantis apply -p network`
+    Then: `atlantis plan -p network`
 
     [Log and history](https://tide.example/jobs/ab12)
     ");
@@ -70,7 +70,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
     assert_snapshot!(refused(CommandName::Plan, Failure::EarlierGroupFailed), @r"
     ### Plan for `network` refused: an earlier group failed · dir `infra/network` · workspace `prod`
 
-    A project of an earlier execution order group failed, so this one did not start. Mend that one first.
+    A project of an earlier execution order group failed, so this one did not start. Fix that one first.
 
     Then: `atlantis plan -p network`
 
@@ -106,7 +106,7 @@ fn errors_show_their_own_lines_in_front_of_the_log() {
 
     </details>
 
-    When it is mended: `atlantis plan -p network`
+    When it is fixed: `atlantis plan -p network`
 
     [Log and history](https://tide.example/jobs/ab12)
     ");
@@ -147,7 +147,7 @@ fn a_command_that_broke_before_any_project() {
     line 3, column 5
     ```
 
-    When it is mended: `atlantis plan`
+    When it is fixed: `atlantis plan`
     ");
     assert_snapshot!(marker_of(&reply), @r#"<!-- tidelock:{"v":1,"run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"command":"plan","trigger":"comment","head":"3f2c1abd00000000000000000000000000000000","results":[{"cmd":"plan","outcome":"error","reason":"config","scope":"command"}]} -->"#);
 }
@@ -188,7 +188,7 @@ fn applies() {
         results(vec![applied(network()), job(CommandName::Apply, unnamed("b"), Outcome::Errored(broken))]),
     );
     assert_snapshot!(read(&reply, &options()).replace("x: Creating...\n", ""), @r#"
-    ### Applied 2 projects: 1 successful, 1 errored
+    ### Apply of 2 projects: 1 applied, 1 failed
 
     | project | dir · workspace | result | changes | time |
     |---|---|---|---|---|

@@ -88,6 +88,9 @@ impl Maker<'_> {
             Failure::StalePlan { .. } | Failure::NoPlan { .. } | Failure::Unplanned { .. } => {
                 vec![self.offer("Plan first", "plan", Some(project), &[])]
             }
+            Failure::Requirements(checks) if checks.iter().any(|check| !check.met && check.name == "undiverged") => {
+                vec![self.offer("Then", "plan", Some(project), &[])]
+            }
             _ => self.again("Then", Some(project)).into_iter().collect(),
         }
     }

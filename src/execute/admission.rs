@@ -1,0 +1,147 @@
+//! How many jobs run at once over all pull requests. As many as there are processors always may; one more begins while the machine
+//! has idle time, or when none of those that run has ended for a while. So jobs that wait for a cloud overlap, and many short jobs
+//! that compute do not slow each other down.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Between two looks at the machine, while a job waits to begin.
+const LOOK_EVERY: Duration = Duration::from_millis(60);
+/// One more job may begin when at least this part of one processor was idle since the last look.
+const IDLE_SHARE_OF_ONE: f64 = 0.6;
+
+/// However busy the machine is, one more job may begin when none has ended for this long: long jobs mostly wait for others.
+const PATIENCE: Duration = Duration::from_millis(600);
+
+/// The gate that jobs pass.
+pub struct Admission {
+    always: usize,
+    most: usize,
+    running: Mutex<usize>,
+    left: Notify,
+    /// Held by the job that is next: first come, first served.
+    next: tokio::sync::Mutex<()>,
+}
+
+/// A job's leave to run, given back when dropped.
+pub(super) struct Permit<'a> {
+    gate: &'a Admission,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        *self.gate.running() -= 1;
+        self.gate.left.notify_one();
+    }
+}
+
+impl Admission {
+    /// A gate that lets at most `most` jobs run.
+    pub fn new(most: usize) -> Admission {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Admission {
+            always: processors.min(most.max(1)),
+            most: most.max(1),
+            running: Mutex::new(0),
+            left: Notify::new(),
+            next: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, usize> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, below: usize) -> Option<Permit<'_>> {
+        let mut running = self.running();
+        if *running >= below {
+            return None;
+        }
+        *running += 1;
+        Some(Permit { gate: self })
+    }
+
+    /// Waits for leave to run.
+    pub(super) async fn enter_when_free(&self) -> Permit<'_> {
+        let _first_in_line = self.next.lock().await;
+        let mut before = None;
+        let mut since = Instant::now();
+        loop {
+            let left = self.left.notified();
+            if let Some(permit) = self.enter(self.always) {
+                return permit;
+            }
+            // Who waits looks at the machine; who does not wait costs nothing.
+            let now = Times::now().await;
+            if (idle(before.as_ref(), now.as_ref()) || since.elapsed() >= PATIENCE)
+                && let Some(permit) = self.enter(self.most)
+            {
+                return permit;
+            }
+            before = now;
+            if tokio::time::timeout(LOOK_EVERY, left).await.is_ok() {
+                since = Instant::now();
+            }
+        }
+    }
+}
+
+/// Time that all processors spent so far, in ticks of `/proc/stat` (proc_stat(5)).
+struct Times {
+    idle: u64,
+    all: u64,
+    processors: u64,
+}
+
+impl Times {
+    async fn now() -> Option<Times> {
+        Times::parse(&tokio::fs::read_to_string("/proc/stat").await.ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Times> {
+        let processors = text.lines().filter(|line| line.starts_with("cpu")).count().checked_sub(1)?;
+        let numbers: Vec<u64> =
+            text.lines().next()?.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
+        // user nice system idle iowait irq softirq steal; guest time is in user already.
+        let all = numbers.iter().take(8).sum();
+        Some(Times { idle: numbers.get(3)? + numbers.get(4)?, all, processors: processors.max(1) as u64 })
+    }
+}
+
+/// Whether enough of a processor was idle between two looks. No second look: not known, so no.
+fn idle(before: Option<&Times>, now: Option<&Times>) -> bool {
+    let (Some(before), Some(now)) = (before, now) else { return false };
+    let (idle, all) = (now.idle.saturating_sub(before.idle), now.all.saturating_sub(before.all));
+    all > 0 && idle as f64 * now.processors as f64 / all as f64 >= IDLE_SHARE_OF_ONE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(idle: u64, busy: u64) -> Option<Times> {
+        let text = format!("cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 0\ncpu1 0\nintr 0\n");
+        Times::parse(&text)
+    }
+
+    #[test]
+    fn more_jobs_begin_only_on_an_idle_machine() {
+        for (idle_ticks, busy_ticks, want) in [(10, 0, true), (4, 6, true), (2, 8, false), (0, 10, false)] {
+            let (before, now) = (times(100, 100), times(100 + idle_ticks, 100 + busy_ticks));
+            assert_eq!(idle(before.as_ref(), now.as_ref()), want, "{idle_ticks} of {}", idle_ticks + busy_ticks);
+        }
+        assert!(!idle(None, times(1, 1).as_ref()));
+    }
+
+    #[tokio::test]
+    async fn the_most_is_never_passed_and_a_free_place_is_taken() {
+        let gate = Admission { always: 1, most: 1, ..Admission::new(1) };
+        let first = gate.enter_when_free().await;
+        let waiting = gate.enter_when_free();
+        tokio::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
+        drop(first);
+        waiting.await;
+    }
+}

@@ -1,0 +1,215 @@
+//! What an opened or pushed pull request causes, and what it does not.
+
+use crate::support::*;
+use insta::assert_snapshot;
+use tidelock::sandbox::OpenOptions;
+
+#[test]
+fn opening_plans_what_changed_and_says_so() {
+    run_test(Setup::projects(&["network", "dns"]), async |ctx| {
+        let pull = ctx.open_dirs("ranges", &["network"]).await;
+        let said = ctx.next(&pull).await;
+        said.is("plan", "success");
+        assert_snapshot!(said.filtered(), @r#"
+        ### Plan for dir `network` · workspace `default`
+
+        **Plan: 1 to add, 0 to change, 0 to destroy** · commit COMMIT on top of `main` COMMIT · Terraform VERSION · TIME
+
+        | | |
+        |---|---|
+        | **create** | `terraform_data.this` |
+
+        <details><summary>Full plan (14 lines)</summary>
+
+        ```diff
+        Terraform used the selected providers to generate the following execution
+        plan. Resource actions are indicated with the following symbols:
+        + create
+
+        Terraform will perform the following actions:
+
+          # terraform_data.this will be created
+        + resource "terraform_data" "this" {
+              + id     = (known after apply)
+              + input  = "ranges"
+              + output = (known after apply)
+            }
+
+        Plan: 1 to add, 0 to change, 0 to destroy.
+        ```
+
+        </details>
+
+        To apply: `atlantis apply -d network` · to plan again: `atlantis plan -d network` · to drop plan and lock: `atlantis unlock`
+
+        [Log and history](http://tidelock.test/jobs/ID) · This project is now locked by this pull request ([lock](http://tidelock.test/lock?id=acme%2Finfra%2Fnetwork%2Fdefault%2F)).
+        "#);
+        ctx.status(&pull, "atlantis/plan", "success", "1 to add, 0 to change, 0 to destroy").await;
+        ctx.status(&pull, "atlantis/plan: network/default", "success", "1 to add").await;
+        ctx.nothing_pending(&pull, &[]).await;
+        assert_eq!(ctx.locks().await, ["acme/infra/network/default/"]);
+    });
+}
+
+#[test]
+fn a_push_replaces_the_plan_that_runs() {
+    run_test(Setup::one_project().steps(&[&gate("plan"), PLANNED], &[]), async |ctx| {
+        let pull = ctx.open_input("first", "2").await;
+        ctx.reached("plan", 1).await;
+        let before = pull.head_commit().unwrap();
+        let head = ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        ctx.reached("plan", 2).await;
+        ctx.open_gate("plan");
+        let said = ctx.next(&pull).await;
+        said.is("plan", "success");
+        assert_eq!(said.marker["head"], head.as_str());
+        ctx.status(&pull, "atlantis/plan", "success", "1 to add").await;
+        let superseded = format!("superseded by {}", &head[..7]);
+        ctx.status_of(&before, "atlantis/plan", "failure", &superseded).await;
+        ctx.nothing_pending_on(&before).await;
+    });
+}
+
+#[test]
+fn a_plan_that_was_asked_for_is_run_again_on_the_new_head() {
+    run_test(Setup::one_project().steps(&["{tmp}/unready", &gate("plan"), PLANNED], &[]), async |ctx| {
+        // The first plan fails at once, so that only the one that is asked for waits.
+        let pull = ctx.open_input("first", "2").await;
+        ctx.next(&pull).await.is("plan", "error");
+        std::fs::write(ctx.tmp.join("unready"), "#!/bin/sh\n").unwrap();
+        make_executable(&ctx.tmp.join("unready"));
+        pull.comment("bob", "atlantis plan -d . -- -var x=y").unwrap();
+        ctx.reached("plan", 1).await;
+        let head = ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        ctx.reached("plan", 2).await;
+        ctx.open_gate("plan");
+        let asked = ctx.next(&pull).await;
+        asked.is("plan", "success");
+        assert_eq!((&asked.marker["head"], &asked.marker["trigger"]), (&head.as_str().into(), &"comment".into()));
+        // The push is planned as well: what was asked for named one project only.
+        let pushed = ctx.next(&pull).await;
+        assert_eq!((&pushed.marker["head"], &pushed.marker["trigger"]), (&head.as_str().into(), &"autoplan".into()));
+        ctx.nothing_pending(&pull, &[]).await;
+    });
+}
+
+#[test]
+fn without_autoplan_a_superseded_plan_names_the_next_command() {
+    let setup = Setup::one_project().steps(&[&gate("plan"), PLANNED], &[]).flags(&["--disable-autoplan"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("first", "2").await;
+        pull.comment("alice", "atlantis plan -d .").unwrap();
+        ctx.reached("plan", 1).await;
+        let before = pull.head_commit().unwrap();
+        let head = ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        let said = ctx.next(&pull).await;
+        said.is_message("superseded").has(&format!("superseded by commit {}", &head[..7])).has("`atlantis plan -d .`");
+        ctx.nothing_pending_on(&before).await;
+        ctx.open_gate("plan");
+        ctx.say(&pull, "atlantis plan -d .").await.is("plan", "success");
+    });
+}
+
+#[test]
+fn drafts_are_planned_when_they_are_ready() {
+    run_test(Setup::one_project().steps(&[PLANNED], &[]), async |ctx| {
+        let options = OpenOptions { draft: true, ..OpenOptions::default() };
+        let pull = ctx.open_as("alice", "draft", &[("main.tf", &terraform("root", "2"))], options).await;
+        ctx.quiet().await;
+        assert!(pull.bot_comments().unwrap().is_empty() && pull.statuses().unwrap().is_empty());
+        pull.ready().unwrap();
+        ctx.next(&pull).await.is("plan", "success");
+    });
+}
+
+#[test]
+fn forks_are_refused_until_an_operator_allows_them() {
+    run_test(Setup::one_project().steps(&["touch {tmp}/ran", PLANNED], &[]), async |ctx| {
+        let options = OpenOptions { fork: Some("mallory".to_owned()), ..OpenOptions::default() };
+        let pull = ctx.open_as("mallory", "evil", &[("main.tf", &terraform("root", "2"))], options).await;
+        ctx.next(&pull).await.is_message("fork_refused").has("--allow-fork-prs");
+        ctx.say_as("bob", &pull, "atlantis plan").await.is_message("fork_refused");
+        ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        ctx.quiet().await;
+        assert!(!ctx.tmp.join("ran").exists());
+        ctx.server.flag("--allow-fork-prs");
+        ctx.server.restart().await;
+        ctx.say_as("bob", &pull, "atlantis plan").await.is("plan", "success");
+    });
+}
+
+#[test]
+fn a_label_turns_autoplan_off() {
+    let setup = Setup::one_project().steps(&[PLANNED], &[]).flags(&["--disable-autoplan-label=no-plan"]);
+    run_test(setup, async |ctx| {
+        let options = OpenOptions { labels: vec!["no-plan".to_owned()], ..OpenOptions::default() };
+        let pull = ctx.open_as("alice", "quiet", &[("main.tf", &terraform("root", "2"))], options).await;
+        ctx.quiet().await;
+        assert!(pull.statuses().unwrap().is_empty());
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+    });
+}
+
+#[test]
+fn a_pull_request_without_projects_gets_statuses_and_no_comment() {
+    run_test(Setup::one_project(), async |ctx| {
+        let pull = ctx.open("readme", &[("README.md", "Nothing to plan.\n")]).await;
+        ctx.status(&pull, "atlantis/plan", "success", "0/0 projects planned").await;
+        ctx.status(&pull, "atlantis/policy_check", "success", "0/0 projects checked").await;
+        ctx.status(&pull, "atlantis/apply", "success", "0/0 applied").await;
+        ctx.say(&pull, "atlantis plan").await.is_message("no_projects");
+    });
+}
+
+#[test]
+fn a_delivery_that_comes_twice_is_answered_once() {
+    run_test(Setup::one_project().steps(&["echo ran >> {tmp}/runs", PLANNED], &[]), async |ctx| {
+        let pull = ctx.open_input("first", "2").await;
+        ctx.next(&pull).await;
+        ctx.say(&pull, "atlantis plan -d .").await.is("plan", "success");
+        for delivery in ctx.forge.deliveries() {
+            ctx.forge.redeliver(delivery.id).unwrap();
+        }
+        ctx.quiet().await;
+        assert!(ctx.forge.deliveries().iter().all(|delivery| delivery.status == Some(200)));
+        assert_eq!(ctx.lines("runs"), 2);
+        // The end of the test finds a comment that would be too many; this one comes last.
+        ctx.say(&pull, "atlantis help").await.is_message("help");
+    });
+}
+
+#[test]
+fn own_comments_and_chatter_are_never_heard() {
+    run_test(Setup::one_project().steps(&[PLANNED], &[]), async |ctx| {
+        let pull = ctx.open_input("first", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        // The account of the server itself; the forge counts it among its comments.
+        pull.comment(ctx.forge.bot(), "atlantis plan\n<!-- tidelock:{\"v\":1} -->").unwrap();
+        assert_eq!(ctx.next(&pull).await.text, "atlantis plan");
+        for chatter in ["looks good", "we should run atlantis plan here", "> atlantis plan"] {
+            pull.comment("bob", chatter).unwrap();
+        }
+        ctx.quiet().await;
+        // What GitHub sends when somebody edits a comment, so that it now is a command.
+        let created = ctx.forge.deliveries().into_iter().rfind(|delivery| delivery.event == "issue_comment").unwrap();
+        let edited = created.body.replace(r#""action":"created""#, r#""action":"edited""#);
+        let edited = edited.replace("> atlantis plan", "atlantis plan");
+        assert!(edited.contains(r#""body":"atlantis plan""#) && edited != created.body);
+        assert_eq!(ctx.deliver("issue_comment", &edited).await, 200);
+        ctx.quiet().await;
+        ctx.say_as("bob", &pull, "atlantis aply").await.is_message("unknown_command").has("atlantis apply");
+    });
+}
+
+#[test]
+fn a_repository_that_is_not_allowed_gets_nothing_but_that() {
+    let setup = Setup::one_project().steps(&["touch {tmp}/ran", PLANNED], &[]);
+    run_test(setup.flags(&["--repo-allowlist=127.0.0.1/acme/other"]), async |ctx| {
+        let pull = ctx.open_input("first", "2").await;
+        ctx.next(&pull).await.is_message("not_allowlisted").has("--repo-allowlist");
+        ctx.say(&pull, "atlantis plan").await.is_message("not_allowlisted");
+        pull.comment("bob", "just talking").unwrap();
+        ctx.quiet().await;
+        assert!(!ctx.tmp.join("ran").exists() && pull.statuses().unwrap().is_empty());
+    });
+}

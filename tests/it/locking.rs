@@ -1,0 +1,120 @@
+//! Who holds a project, who is refused, and what frees it.
+
+use crate::support::*;
+use tidelock::sandbox::Pull;
+
+fn quick() -> Setup {
+    Setup::one_project().steps(&[PLANNED], &["echo applied >> {tmp}/applied"])
+}
+
+/// Two pull requests for one project: the first holds it, the second was refused.
+async fn holder_and_refused(ctx: &Ctx) -> (Pull, Pull) {
+    let first = ctx.open_input("first", "2").await;
+    ctx.next(&first).await.is("plan", "success");
+    let second = ctx.open_as("bob", "second", &[("main.tf", &terraform("root", "3"))], Default::default()).await;
+    ctx.next(&second).await.is("plan", "failure").because("locked");
+    (first, second)
+}
+
+#[test]
+fn a_second_pull_request_is_told_who_holds_the_project_and_what_frees_it() {
+    run_test(quick(), async |ctx| {
+        let (first, second) = holder_and_refused(ctx).await;
+        let said = ctx.say_as("bob", &second, "atlantis plan -d .").await;
+        said.is("plan", "failure").has(&format!("[#1 Change by first]({})", first.url())).has("planned by alice");
+        said.has("with `atlantis unlock` there").has("Then: `atlantis plan -d .`");
+        ctx.status(&second, "atlantis/plan", "failure", "").await;
+        ctx.status(&second, "atlantis/plan: ./default", "failure", "Locked by #1").await;
+        ctx.say_as("bob", &second, "atlantis apply").await.is("apply", "error").because("no_plan");
+        assert_eq!(ctx.lines("applied"), 0);
+    });
+}
+
+#[test]
+fn a_merge_frees_the_project() {
+    run_test(quick(), async |ctx| {
+        let (first, second) = holder_and_refused(ctx).await;
+        first.merge().await.unwrap();
+        ctx.next(&first).await.is_message("cleanup").has("dir `.` · workspace `default`");
+        second.push(&[("main.tf", Some(&ctx.fill(&terraform("root", "4"))))]).await.unwrap();
+        // It changes the same line as the merged one, so its tree cannot be made: refused, and nothing is held.
+        ctx.next(&second).await.is("plan", "error").has("conflict");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn a_close_frees_the_project() {
+    run_test(quick(), async |ctx| {
+        let (first, second) = holder_and_refused(ctx).await;
+        first.close().unwrap();
+        ctx.next(&first).await.is_message("cleanup");
+        ctx.say_as("bob", &second, "atlantis plan").await.is("plan", "success");
+        ctx.say(&first, "atlantis plan").await.is_message("closed_pull");
+    });
+}
+
+#[test]
+fn unlock_frees_the_project_and_drops_the_plan() {
+    run_test(quick(), async |ctx| {
+        let (first, second) = holder_and_refused(ctx).await;
+        ctx.say(&first, "atlantis unlock").await.is_message("unlocked").has("dir `.` · workspace `default`");
+        ctx.say(&first, "atlantis apply -d .").await.is("apply", "failure").because("no_plan").has("discarded");
+        ctx.say_as("bob", &second, "atlantis plan").await.is("plan", "success");
+        ctx.say(&first, "atlantis plan").await.is("plan", "failure").because("locked").has("#2");
+    });
+}
+
+#[test]
+fn deleting_the_lock_on_the_page_frees_the_project_and_tells_the_pull_request() {
+    run_test(quick(), async |ctx| {
+        let (first, second) = holder_and_refused(ctx).await;
+        let locks = ctx.locks().await;
+        let (status, text) = ctx.ask("DELETE", &format!("/locks?id={}", locks[0]), &[]).await;
+        assert!(status < 400, "{status} {text}");
+        ctx.next(&first).await.is_message("discarded").has("To plan again: `atlantis plan -d .`");
+        assert_eq!(ctx.ask("DELETE", &format!("/locks?id={}", locks[0]), &[]).await.0, 404);
+        ctx.say_as("bob", &second, "atlantis plan").await.is("plan", "success");
+    });
+}
+
+#[test]
+fn a_plan_that_fails_holds_nothing() {
+    run_test(Setup::one_project().steps(&["[ $PULL_NUM = 2 ]", PLANNED], &[]), async |ctx| {
+        let first = ctx.open_input("first", "2").await;
+        ctx.next(&first).await.is("plan", "error");
+        assert!(ctx.locks().await.is_empty());
+        let second = ctx.open_input("second", "3").await;
+        ctx.next(&second).await.is("plan", "success");
+    });
+}
+
+#[test]
+fn projects_that_are_locked_by_apply_can_be_planned_by_all() {
+    let rules = workflow("repo_locks: {mode: on_apply}", &[PLANNED], &["echo applied >> {tmp}/applied"]);
+    run_test(Setup::one_project().repos_yaml(&rules), async |ctx| {
+        let first = ctx.open_input("first", "2").await;
+        ctx.next(&first).await.is("plan", "success");
+        let second = ctx.open_input("second", "3").await;
+        ctx.next(&second).await.is("plan", "success");
+        assert!(ctx.locks().await.is_empty());
+        ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked").has("#1");
+        assert_eq!(ctx.lines("applied"), 1);
+        ctx.say(&first, "atlantis unlock").await.is_message("unlocked");
+        ctx.say(&second, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn projects_without_locks_are_held_by_nobody() {
+    let rules = workflow("repo_locks: {mode: disabled}", &[PLANNED], &["echo applied >> {tmp}/applied"]);
+    run_test(Setup::one_project().repos_yaml(&rules), async |ctx| {
+        for number in ["2", "3"] {
+            let pull = ctx.open_input(&format!("change-{number}"), number).await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        }
+        assert!(ctx.locks().await.is_empty());
+    });
+}

@@ -1,0 +1,332 @@
+//! The DSL of these tests: a forge, a server, a repository, people who act on it, and comments that have to be read.
+//!
+//! `{tmp}` in files, flags and `repos.yaml` is the test's own directory. A test ends with every comment of the server read: one
+//! that was not expected fails it.
+
+mod gates;
+mod said;
+mod server;
+
+pub(crate) use gates::{gate, make_executable};
+pub(crate) use said::Said;
+pub(crate) use server::Running;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+use tidelock::sandbox::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
+
+/// For one answer of the server, on a machine that is busy with other tests.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// For a whole test.
+const TEST_LIMIT: Duration = Duration::from_secs(150);
+/// Between two looks at what has no event: files and the server's own count of work.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A project with its state outside of the checkout; `input` is what pull requests change.
+pub(crate) fn terraform(state: &str, input: &str) -> String {
+    format!(
+        "terraform {{\n  backend \"local\" {{\n    path = \"{{tmp}}/state/{state}.tfstate\"\n  }}\n}}\n\n\
+         resource \"terraform_data\" \"this\" {{\n  input = \"{input}\"\n}}\n"
+    )
+}
+
+/// What a test begins with.
+pub(crate) struct Setup {
+    files: Vec<(String, String)>,
+    flags: Vec<String>,
+    repos_yaml: Option<String>,
+    binary: bool,
+}
+
+impl Setup {
+    /// A repository with these files on `main`.
+    pub(crate) fn repo(files: &[(&str, &str)]) -> Setup {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        Setup { files, flags: Vec::new(), repos_yaml: None, binary: false }
+    }
+
+    /// A repository with one project at its root.
+    pub(crate) fn one_project() -> Setup {
+        Setup::repo(&[("main.tf", &terraform("root", "1"))])
+    }
+
+    /// A project in each of these directories.
+    pub(crate) fn projects(dirs: &[&str]) -> Setup {
+        let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/main.tf"), terraform(dir, "1"))).collect();
+        Setup { files, ..Setup::repo(&[]) }
+    }
+
+    pub(crate) fn file(mut self, path: &str, text: &str) -> Setup {
+        self.files.push((path.to_owned(), text.to_owned()));
+        self
+    }
+
+    pub(crate) fn flags(mut self, flags: &[&str]) -> Setup {
+        self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self
+    }
+
+    pub(crate) fn repos_yaml(mut self, text: &str) -> Setup {
+        self.repos_yaml = Some(text.to_owned());
+        self
+    }
+
+    /// The steps of the plan and apply stages of every project, one `run` command or name of a step each.
+    pub(crate) fn steps(self, plan: &[&str], apply: &[&str]) -> Setup {
+        self.repos_yaml(&workflow("", plan, apply))
+    }
+
+    /// The server is a process of its own, which can be killed.
+    pub(crate) fn own_process(mut self) -> Setup {
+        self.binary = true;
+        self
+    }
+}
+
+/// A `repos.yaml` where every repository has `keys` and a workflow of these steps.
+pub(crate) fn workflow(keys: &str, plan: &[&str], apply: &[&str]) -> String {
+    let stage = |steps: &[&str]| {
+        let written = steps.iter().map(|step| match *step {
+            "init" | "plan" | "apply" | "show" => format!("        - {step}\n"),
+            command => format!("        - run: {}\n", serde_json::Value::from(command)),
+        });
+        written.collect::<String>()
+    };
+    let keys: String = keys.lines().map(|line| format!("    {line}\n")).collect();
+    format!(
+        "repos:\n  - id: /.*/\n    workflow: custom\n{keys}workflows:\n  custom:\n    plan:\n      steps:\n{}    apply:\n      steps:\n{}",
+        stage(plan),
+        stage(apply)
+    )
+}
+
+/// Runs a test; what it leaves unread on any pull request fails it.
+pub(crate) fn run_test(setup: Setup, test: impl AsyncFnOnce(&Ctx)) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let ctx = Ctx::start(setup).await;
+        let whole = async {
+            test(&ctx).await;
+            ctx.end().await;
+        };
+        tokio::time::timeout(TEST_LIMIT, whole).await.expect("the test takes too long");
+    });
+    runtime.shutdown_background();
+}
+
+/// A running test.
+pub(crate) struct Ctx {
+    pub(crate) forge: Forge,
+    pub(crate) repo: Repo,
+    /// The test's directory, `{tmp}`.
+    pub(crate) tmp: PathBuf,
+    pub(crate) server: Running,
+    /// Comments of the server read so far, by pull request.
+    read: Mutex<HashMap<u64, usize>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Ctx {
+    async fn start(setup: Setup) -> Ctx {
+        let dir = tempfile::tempdir().unwrap();
+        let tmp = dir.path().canonicalize().unwrap();
+        for folder in ["state", "home"] {
+            std::fs::create_dir(tmp.join(folder)).unwrap();
+        }
+        let forge = Forge::start(ForgeOptions { dir: tmp.join("forge"), port: 0 }).await.unwrap();
+        let fill = |text: &str| text.replace("{tmp}", tmp.to_str().unwrap());
+        let files: Vec<_> = setup.files.iter().map(|(path, text)| (path.as_str(), fill(text))).collect();
+        let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        let repo = forge.create_repo("acme/infra", &files).await.unwrap();
+        let mut flags: Vec<String> = setup.flags.iter().map(|flag| fill(flag)).collect();
+        if let Some(text) = &setup.repos_yaml {
+            std::fs::write(tmp.join("repos.yaml"), fill(text)).unwrap();
+            flags.push(format!("--repo-config={}", tmp.join("repos.yaml").display()));
+        }
+        let server = Running::new(&forge, &tmp, flags, setup.binary);
+        let ctx = Ctx { forge, repo, tmp, server, read: Mutex::default(), _dir: dir };
+        ctx.server.start().await;
+        ctx
+    }
+
+    /// Every delivery is answered, nothing runs, everything that was to be said is said, and all of it was read.
+    async fn end(&self) {
+        self.quiet().await;
+        self.server.stop().await;
+        for pull in self.repo.pulls().unwrap() {
+            let comments = pull.bot_comments().unwrap();
+            let unread: Vec<_> = comments.iter().skip(self.read_so_far(&pull)).collect();
+            assert!(unread.is_empty(), "#{} has comments that nobody read: {unread:#?}", pull.number());
+        }
+    }
+
+    /// Waits until every delivery is answered and no command runs or waits.
+    pub(crate) async fn quiet(&self) {
+        self.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        self.until("no command runs", async || self.json("/status").await["in_progress_operations"] == 0).await;
+    }
+
+    /// Looks until it is so.
+    pub(crate) async fn until(&self, what: &str, so: impl AsyncFn() -> bool) {
+        let looking = async {
+            while !so().await {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, looking).await.unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}"));
+    }
+
+    pub(crate) fn fill(&self, text: &str) -> String {
+        text.replace("{tmp}", self.tmp.to_str().unwrap())
+    }
+
+    /// Writes `repos.yaml` anew; the server reads it when it is started again.
+    pub(crate) fn rewrite_repos_yaml(&self, text: &str) {
+        std::fs::write(self.tmp.join("repos.yaml"), self.fill(text)).unwrap();
+    }
+
+    /// Alice opens a pull request that writes these files.
+    pub(crate) async fn open(&self, branch: &str, files: &[(&str, &str)]) -> Pull {
+        self.open_as("alice", branch, files, OpenOptions::default()).await
+    }
+
+    pub(crate) async fn open_as(
+        &self,
+        author: &str,
+        branch: &str,
+        files: &[(&str, &str)],
+        options: OpenOptions,
+    ) -> Pull {
+        let texts: Vec<_> = files.iter().map(|(path, text)| (*path, self.fill(text))).collect();
+        let changes: Vec<_> = texts.iter().map(|(path, text)| (*path, Some(text.as_str()))).collect();
+        self.repo.open_pull(branch, author, &format!("Change by {branch}"), &changes, options).await.unwrap()
+    }
+
+    /// A pull request that changes the one project to this input.
+    pub(crate) async fn open_input(&self, branch: &str, input: &str) -> Pull {
+        self.open(branch, &[("main.tf", &terraform("root", input))]).await
+    }
+
+    /// A pull request that changes these projects, each at its directory.
+    pub(crate) async fn open_dirs(&self, branch: &str, dirs: &[&str]) -> Pull {
+        let files: Vec<_> = dirs.iter().map(|dir| (format!("{dir}/main.tf"), terraform(dir, branch))).collect();
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        self.open(branch, &files).await
+    }
+
+    pub(crate) async fn push(&self, pull: &Pull, path: &str, text: &str) -> String {
+        pull.push(&[(path, Some(&self.fill(text)))]).await.unwrap()
+    }
+
+    fn read_so_far(&self, pull: &Pull) -> usize {
+        self.read.lock().unwrap().get(&pull.number()).copied().unwrap_or_default()
+    }
+
+    /// The server's next comment on this pull request.
+    pub(crate) async fn next(&self, pull: &Pull) -> Said {
+        let read = self.read_so_far(pull);
+        let comment: Comment = match pull.wait_for_comment(read, LIMIT).await {
+            Ok(comment) => comment,
+            Err(error) => panic!("{error:#}\nstatuses: {:#?}\n{}", pull.statuses(), self.server.log()),
+        };
+        self.read.lock().unwrap().insert(pull.number(), read + 1);
+        Said::new(&comment.body)
+    }
+
+    /// Somebody comments, and the server's next comment is the answer.
+    pub(crate) async fn say_as(&self, user: &str, pull: &Pull, comment: &str) -> Said {
+        pull.comment(user, comment).unwrap();
+        self.next(pull).await
+    }
+
+    /// Alice comments, and the server's next comment is the answer.
+    pub(crate) async fn say(&self, pull: &Pull, comment: &str) -> Said {
+        self.say_as("alice", pull, comment).await
+    }
+
+    /// Waits for this status and description (part of it) of a context on the pull request's head.
+    pub(crate) async fn status(&self, pull: &Pull, context: &str, state: &str, description: &str) {
+        let fits = |status: &tidelock::sandbox::CommitStatus| {
+            status.state == state && status.description.contains(description)
+        };
+        if let Err(error) = pull.wait_for_status(context, fits, LIMIT).await {
+            panic!("wanted {state} `{description}`: {error:#}\n{:#?}", pull.statuses());
+        }
+    }
+
+    /// No status of the pull request's head is pending, but for those named.
+    pub(crate) async fn nothing_pending(&self, pull: &Pull, except: &[&str]) {
+        self.until("no status is pending", async || {
+            let statuses = pull.statuses().unwrap();
+            statuses.iter().all(|(context, status)| status.state != "pending" || except.contains(&context.as_str()))
+        })
+        .await;
+    }
+
+    /// Waits until this context of a commit, which need not be the head any more, has this state and description.
+    pub(crate) async fn status_of(&self, commit: &str, context: &str, state: &str, description: &str) {
+        self.until(&format!("{context} of {commit} is {state}: {description}"), async || {
+            let statuses = self.repo.statuses_of(commit).unwrap();
+            statuses.get(context).is_some_and(|s| s.state == state && s.description.contains(description))
+        })
+        .await;
+    }
+
+    /// No status of this commit is pending, whether it is the head or not.
+    pub(crate) async fn nothing_pending_on(&self, commit: &str) {
+        self.until(&format!("no status of {commit} is pending"), async || {
+            self.repo.statuses_of(commit).unwrap().values().all(|status| status.state != "pending")
+        })
+        .await;
+    }
+
+    /// Sends a signed delivery of the test's own; the status of the answer.
+    pub(crate) async fn deliver(&self, event: &str, body: &str) -> u16 {
+        use hmac::{Hmac, KeyInit, Mac};
+        use secrecy::ExposeSecret;
+        let secret = self.forge.webhook_secret();
+        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret.expose_secret().as_bytes()).unwrap();
+        mac.update(body.as_bytes());
+        let request = reqwest::Client::new()
+            .post(format!("{}/events", self.server.url()))
+            .header("Content-Type", "application/json")
+            .header("X-GitHub-Delivery", "00000000-0000-0000-0000-000000000000")
+            .header("X-GitHub-Event", event)
+            .header("X-Hub-Signature-256", format!("sha256={}", hex::encode(mac.finalize().into_bytes())));
+        request.body(body.to_owned()).send().await.unwrap().status().as_u16()
+    }
+
+    /// What a page or an API answers: status and text.
+    pub(crate) async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let url = format!("{}{path}", self.server.url());
+        let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        let mut request = client.build().unwrap().request(method.parse().unwrap(), url);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    }
+
+    pub(crate) async fn json(&self, path: &str) -> serde_json::Value {
+        let (status, text) = self.ask("GET", path, &[]).await;
+        assert_eq!(status, 200, "{path}: {text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Names of the locks, as the API tells them, sorted.
+    pub(crate) async fn locks(&self) -> Vec<String> {
+        let all = self.json("/api/locks").await;
+        let mut names: Vec<String> = all["Locks"]
+            .as_array()
+            .map(|locks| locks.iter().map(|lock| lock["Name"].as_str().unwrap().to_owned()).collect())
+            .unwrap_or_default();
+        names.sort();
+        names
+    }
+}
+
+/// A step that a plan's totals can be read from, for tests that need no Terraform.
+pub(crate) const PLANNED: &str = "echo 'Plan: 1 to add, 0 to change, 0 to destroy.'";

@@ -1,0 +1,34 @@
+//! Steps that wait for the test, and files that steps write for it.
+
+use super::Ctx;
+
+/// A `run` step that counts itself in `{tmp}/NAME.reached` and then waits for `{tmp}/NAME.open`; it fails after a minute.
+pub(crate) fn gate(name: &str) -> String {
+    format!(
+        "echo reached >> {{tmp}}/{name}.reached; n=0; while [ ! -e {{tmp}}/{name}.open ]; do n=$((n+1)); [ $n -gt 1200 ] && exit 1; sleep 0.05; done"
+    )
+}
+
+impl Ctx {
+    /// Lines of a file in the test's directory; none if there is no such file.
+    pub(crate) fn lines(&self, file: &str) -> usize {
+        std::fs::read_to_string(self.tmp.join(file)).map(|text| text.lines().count()).unwrap_or_default()
+    }
+
+    /// Waits until a gate was reached this often in all.
+    pub(crate) async fn reached(&self, gate: &str, times: usize) {
+        let file = format!("{gate}.reached");
+        self.until(&format!("gate {gate} is reached {times} times"), async || self.lines(&file) >= times).await;
+    }
+
+    /// Lets steps through, now and later.
+    pub(crate) fn open_gate(&self, gate: &str) {
+        std::fs::write(self.tmp.join(format!("{gate}.open")), "").unwrap();
+    }
+}
+
+/// `chmod +x`.
+pub(crate) fn make_executable(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}

@@ -1,0 +1,194 @@
+//! The server under test: in this process, or as a process of its own that can be killed.
+
+use super::LIMIT;
+use secrecy::ExposeSecret;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tidelock::app::Server;
+use tidelock::sandbox::Forge;
+use tidelock::settings::Settings;
+
+/// Free ports that are tried.
+const PORTS: usize = 5;
+/// SIGTERM leaves this long for everything.
+pub(crate) const TERMINATION: Duration = Duration::from_secs(10);
+
+/// How a server is started, and the one that runs.
+pub(crate) struct Running {
+    forge: Forge,
+    flags: Mutex<Vec<String>>,
+    environment: Vec<(String, String)>,
+    process: bool,
+    now: Mutex<Option<Now>>,
+    log: Arc<Mutex<String>>,
+}
+
+enum Now {
+    Here(Arc<Server>),
+    Process { child: Guard, url: String },
+}
+
+/// Kills the process when the test ends, however it ends.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    pub(crate) fn new(forge: &Forge, tmp: &Path, extra: Vec<String>, process: bool) -> Running {
+        let mut flags: Vec<String> = [
+            ("bind", "127.0.0.1"),
+            ("atlantis-url", "http://tidelock.test"),
+            ("data-dir", tmp.join("data").to_str().unwrap()),
+            ("gh-hostname", &forge.hostname_setting()),
+            ("gh-user", forge.bot()),
+            ("repo-allowlist", "*"),
+            ("checkout-strategy", "merge"),
+            ("tf-download", "false"),
+        ]
+        .iter()
+        .map(|(name, value)| format!("--{name}={value}"))
+        .collect();
+        flags.extend(extra);
+        let secret = |secret: secrecy::SecretString| secret.expose_secret().to_owned();
+        let environment = vec![
+            ("PATH".to_owned(), std::env::var("PATH").unwrap()),
+            ("HOME".to_owned(), tmp.join("home").to_str().unwrap().to_owned()),
+            ("CHECKPOINT_DISABLE".to_owned(), "1".to_owned()),
+            ("TIDELOCK_GH_TOKEN".to_owned(), secret(forge.token())),
+            ("TIDELOCK_GH_WEBHOOK_SECRET".to_owned(), secret(forge.webhook_secret())),
+        ];
+        Running {
+            forge: forge.clone(),
+            flags: Mutex::new(flags),
+            environment,
+            process,
+            now: Mutex::new(None),
+            log: Arc::default(),
+        }
+    }
+
+    /// Adds a flag for the next start.
+    pub(crate) fn flag(&self, flag: &str) {
+        self.flags.lock().unwrap().push(flag.to_owned());
+    }
+
+    /// Starts it, and points the forge's webhook at it.
+    pub(crate) async fn start(&self) {
+        let now = if self.process { self.start_process().await } else { self.start_here().await };
+        let previous = self.now.lock().unwrap().replace(now);
+        assert!(previous.is_none(), "it runs already");
+        self.forge.set_webhook(&format!("{}/events", self.url()));
+    }
+
+    async fn start_here(&self) -> Now {
+        let flags = self.flags.lock().unwrap().clone();
+        let environment = self.environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let mut settings = Settings::load(flags.into_iter().map(OsString::from), environment).unwrap();
+        // Any free one; as a flag, 0 means the default.
+        settings.port = 0;
+        Now::Here(Arc::new(Server::start(settings).await.unwrap()))
+    }
+
+    async fn start_process(&self) -> Now {
+        for _ in 0..PORTS {
+            if let Some(now) = self.try_process().await {
+                return now;
+            }
+        }
+        panic!("it does not start:\n{}", self.log());
+    }
+
+    /// Absent when it ends before it is ready, such as when another test was quicker to take the port.
+    async fn try_process(&self) -> Option<Now> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidelock"))
+            .args(["server".to_owned(), format!("--port={port}")])
+            .args(&*self.flags.lock().unwrap())
+            .env_clear()
+            .envs(self.environment.clone())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let child = Guard(child);
+        let (ready, is_ready) = tokio::sync::oneshot::channel();
+        let log = Arc::clone(&self.log);
+        std::thread::spawn(move || {
+            let mut ready = Some(ready);
+            for line in lines.map_while(Result::ok) {
+                let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+                let mut log = log.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+                if event["message"] == "ready"
+                    && let Some(ready) = ready.take()
+                {
+                    let _ = ready.send(());
+                }
+            }
+        });
+        let ready = tokio::time::timeout(LIMIT, is_ready).await.is_ok_and(|ready| ready.is_ok());
+        ready.then(|| Now::Process { child, url: format!("http://127.0.0.1:{port}") })
+    }
+
+    /// Its own address, without trailing slash.
+    pub(crate) fn url(&self) -> String {
+        match self.now.lock().unwrap().as_ref().expect("no server runs") {
+            Now::Here(server) => format!("http://{}", server.address),
+            Now::Process { url, .. } => url.clone(),
+        }
+    }
+
+    /// What a process of its own has logged so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// An orderly end: SIGTERM for a process, which has to exit with 0 in time.
+    pub(crate) async fn stop(&self) {
+        let now = self.now.lock().unwrap().take();
+        match now {
+            None => {}
+            Some(Now::Here(server)) => server.stop().await.unwrap(),
+            Some(Now::Process { mut child, .. }) => {
+                let pid = rustix::process::Pid::from_child(&child.0);
+                rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+                let began = Instant::now();
+                let status = tokio::task::spawn_blocking(move || child.0.wait().unwrap()).await.unwrap();
+                assert_eq!(status.code(), Some(0), "{}", self.log());
+                assert!(began.elapsed() < TERMINATION, "it took {:?} to end", began.elapsed());
+            }
+        }
+    }
+
+    /// SIGKILL; children that it leaves end by themselves or are told by the test's gates.
+    pub(crate) async fn kill(&self) {
+        let now = self.now.lock().unwrap().take();
+        let Some(Now::Process { child, .. }) = now else { panic!("only a process can be killed") };
+        drop(child);
+    }
+
+    /// An orderly end and a start.
+    pub(crate) async fn restart(&self) {
+        self.stop().await;
+        self.start().await;
+    }
+
+    /// A file in the server's data directory.
+    pub(crate) fn data(&self, path: &str) -> PathBuf {
+        let flags = self.flags.lock().unwrap();
+        let dir = flags.iter().find_map(|flag| flag.strip_prefix("--data-dir=")).unwrap();
+        Path::new(dir).join(path)
+    }
+}
