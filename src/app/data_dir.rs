@@ -16,6 +16,7 @@ const OF_STEPS: [&str; 2] = ["plugin-cache", "home"];
 /// Makes folders that Terraform and we expect. An error when steps could not get to their checkouts as `user`.
 pub(super) fn prepare(data_dir: &Path, user: Option<RunAs>) -> Result<()> {
     let data_dir = std::path::absolute(data_dir)?;
+    let ours = !data_dir.exists();
     for folder in [""].into_iter().chain(PRIVATE).chain(SHARED).chain(OF_STEPS) {
         let path = data_dir.join(folder);
         std::fs::create_dir_all(&path).with_context(|| format!("cannot make {} (--data-dir)", path.display()))?;
@@ -23,6 +24,12 @@ pub(super) fn prepare(data_dir: &Path, user: Option<RunAs>) -> Result<()> {
             std::fs::set_permissions(&path, Permissions::from_mode(0o700))
                 .with_context(|| format!("cannot close {} to others", path.display()))?;
         }
+    }
+    if ours {
+        // One that was there keeps the mode that the operator chose.
+        let mode = if user.is_some() { 0o711 } else { 0o700 };
+        std::fs::set_permissions(&data_dir, Permissions::from_mode(mode))
+            .with_context(|| format!("cannot close {} to others", data_dir.display()))?;
     }
     let Some(user) = user else { return Ok(()) };
     for folder in OF_STEPS {
@@ -81,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_data_directory_that_the_user_of_steps_cannot_enter_stops_the_start() {
-        let dir = tempfile::TempDir::new().unwrap(); // mode 700
+        let dir = tempfile::TempDir::new().unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
         let meta = dir.path().metadata().unwrap();
         let stranger = RunAs { uid: meta.uid() + 4321, gid: meta.gid() + 4321 };
         std::fs::create_dir(dir.path().join("repos")).unwrap();
@@ -94,6 +102,7 @@ mod tests {
     fn plans_and_logs_are_closed_to_others() {
         let dir = tempfile::TempDir::new().unwrap();
         prepare(&dir.path().join("data"), None).unwrap();
+        assert_eq!(dir.path().join("data").metadata().unwrap().mode() & 0o777, 0o700);
         for folder in PRIVATE {
             let mode = dir.path().join("data").join(folder).metadata().unwrap().mode();
             assert_eq!(mode & 0o777, 0o700, "{folder}");

@@ -38,7 +38,7 @@ fn a_plan_of_an_earlier_commit_is_not_applied() {
         ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
         for command in ["atlantis apply", "atlantis apply -d ."] {
             let said = ctx.say(&pull, command).await;
-            said.is("apply", "failure").because("stale_plan").has("it was made for commit").has("`atlantis plan -d .`");
+            said.is("apply", "failure").because("stale_plan").has("It was made for commit").has("`atlantis plan -d .`");
         }
         assert_eq!(ctx.lines("applied"), 0);
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
