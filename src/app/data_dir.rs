@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn a_data_directory_that_the_user_of_steps_cannot_enter_stops_the_start() {
-        let dir = tempfile::TempDir::new().unwrap(); // mode 700
+        let dir = tempfile::TempDir::new().unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
         let meta = dir.path().metadata().unwrap();
         let stranger = RunAs { uid: meta.uid() + 4321, gid: meta.gid() + 4321 };
         std::fs::create_dir(dir.path().join("repos")).unwrap();
