@@ -22,7 +22,10 @@ use actor::{Actors, Item, Task};
 use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Kept of a shutdown's time for the last comments and statuses.
+const SAYING_LIMIT: Duration = Duration::from_millis(1500);
 
 /// What the rest of the server asks of dispatch; cheap to clone.
 #[derive(Clone)]
@@ -128,13 +131,17 @@ impl Handle {
     }
 
     /// Stops all work: plans go back into the queue for the next start, applies are interrupted and told. What is accepted
-    /// from now on waits for the next start. Returns when all actors have ended, at the latest after `limit`.
+    /// from now on waits for the next start. Returns when all actors have ended and all is said, at the latest after `limit`.
     pub async fn drain(&self, limit: Duration) {
+        let until = Instant::now() + limit;
         self.inner.actors.drain();
-        if tokio::time::timeout(limit, self.inner.actors.ended()).await.is_err() {
+        let for_actors = limit.saturating_sub(SAYING_LIMIT);
+        if tokio::time::timeout(for_actors, self.inner.actors.ended()).await.is_err() {
             tracing::warn!(left = self.inner.actors.count(), "commands did not end in time");
         }
-        self.inner.ctx.outbox.drain(limit).await;
+        if !self.inner.ctx.outbox.drain(until.saturating_duration_since(Instant::now())).await {
+            tracing::warn!("not all was said; the next start says the rest");
+        }
     }
 }
 

@@ -139,10 +139,9 @@ impl Stage<'_> {
         logged: bool,
     ) -> Result<Finished, Broken> {
         let began = Instant::now();
-        let applying = self.command == CommandName::Apply;
         let invocation = Invocation {
             timeout: self.ctx.settings.job_timeout,
-            grace: if applying { APPLY_GRACE } else { GRACE },
+            grace: if self.changes_something() { APPLY_GRACE } else { GRACE },
             output_limit: OUTPUT_LIMIT,
             run_as: self.ctx.settings.run_as_user,
             ..Invocation::new(program, args, &self.dir).env(self.env.clone())
@@ -157,6 +156,9 @@ impl Stage<'_> {
         let finished = tokio::select! {
             finished = running => finished.map_err(|error| self.fault(self.reason(), &format!("{what}: {error:#}"), ""))?,
             () = self.shutdown_deadline() => {
+                if !self.changes_something() {
+                    return Err(Broken::Stopped);
+                }
                 let message = format!("{what}: the server was told to stop; this was interrupted, did not end within {} s and was killed. \
                     Terraform's state lock may be left behind: see it with a new plan, free it with `terraform force-unlock`", SHUTDOWN_GRACE.as_secs());
                 return Err(self.fault(Reason::Interrupted, &message, ""));
@@ -184,7 +186,7 @@ impl Stage<'_> {
         if !finished.cancelled {
             return Err(self.fault(self.reason(), &format!("{what}: {ended}"), &output));
         }
-        if self.command != CommandName::Apply {
+        if !self.changes_something() {
             return Err(Broken::Stopped);
         }
         let by = self.work.cancel.by();
@@ -194,6 +196,11 @@ impl Stage<'_> {
             began.elapsed().as_millis()
         );
         Err(self.fault(Reason::Interrupted, &message, &output))
+    }
+
+    /// Whether an interruption may leave something half done, so that it is waited for and told.
+    fn changes_something(&self) -> bool {
+        matches!(self.command, CommandName::Apply | CommandName::Import | CommandName::StateRm)
     }
 
     async fn shutdown_deadline(&self) {
