@@ -1,7 +1,7 @@
 //! Event → who may do what: allowlist, trigger, one queue and one actor per pull request, cancel, close, drain.
 //!
 //! [`Handle::accept`] records what causes work before it answers. Commands of one pull request run in order in its actor
-//! ([`actor`]); `cancel`, and `unlock` under a running apply, are answered beside it ([`aside`]). [`recover`] takes up at the
+//! (`actor`); `cancel`, and `unlock` under a running apply, are answered beside it (`aside`). `recover` takes up at the
 //! start what an earlier process left.
 
 mod actor;

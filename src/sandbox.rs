@@ -1,7 +1,7 @@
 //! A forge on loopback that speaks GitHub's API subset that we use, with real git over HTTP and pull-request pages in the browser.
 //! For `tidelock sandbox` and for the tests.
 //!
-//! Everything but git objects is in memory ([`state`]). People act through [`Repo`] and [`Pull`] or through the pages; the server
+//! Everything but git objects is in memory (`state`). People act through [`Repo`] and [`Pull`] or through the pages; the server
 //! under test acts through the REST API, gets webhooks, and fetches with git. [`Forge::fail_next`] makes its requests fail.
 
 mod api;

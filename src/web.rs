@@ -1,4 +1,4 @@
-//! HTTP: `/events` for hosts, pages and API for people. Every route stands in one table ([`table`]) with who may call it;
+//! HTTP: `/events` for hosts, pages and API for people. Every route stands in one table (`table`) with who may call it;
 //! the rules themselves are in [`access`].
 
 pub mod access;

@@ -16,7 +16,7 @@ use terminal::Style;
 /// How long the server may take for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Plays it. `server_url` is where the server's own pages are. Fails if an answer is missing after [`ANSWER_TIMEOUT`] or says
+/// Plays it. `server_url` is where the server's own pages are. Fails if an answer is missing after `ANSWER_TIMEOUT` or says
 /// something else than it should.
 pub async fn tour(forge: &Forge, server_url: &str, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
     let began = Instant::now();
