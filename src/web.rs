@@ -76,6 +76,8 @@ struct Site {
     streams: Arc<Semaphore>,
     /// One permit per large delivery that is being read.
     large_bodies: Semaphore,
+    /// One permit per delivery that waits for the state to be open.
+    early: Semaphore,
     rejections: events::Rejections,
     /// Requests so far: the second half of a request id.
     requests: AtomicU64,
@@ -90,6 +92,7 @@ impl Site {
             pages: pages::Pages::new(),
             streams: Arc::new(Semaphore::new(jobs::MAX_STREAMS)),
             large_bodies: Semaphore::new(events::MAX_LARGE_BODIES),
+            early: Semaphore::new(events::MAX_EARLY),
             rejections: events::Rejections::default(),
             requests: AtomicU64::new(0),
             started: jiff::Timestamp::now().as_second() as u32,

@@ -1,7 +1,7 @@
 //! `POST /events`: deliveries of VCS hosts. This path carries load, so nothing stands before it but the bounded read of its body.
 
-use super::Site;
 use super::answer::RETRY_SECONDS;
+use super::{Ready, Site};
 use crate::webhook;
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
@@ -19,6 +19,12 @@ const SMALL_BODY: usize = 1024 * 1024;
 
 /// How many large bodies are read at the same time: together with [`webhook::MAX_BODY`] it bounds what unsigned bytes cost.
 pub(super) const MAX_LARGE_BODIES: usize = 4;
+
+/// How long a delivery waits for the start; GitHub gives up after ten seconds.
+const START_PATIENCE: Duration = Duration::from_secs(8);
+
+/// How many deliveries wait for the start at the same time.
+pub(super) const MAX_EARLY: usize = 256;
 
 /// Anybody can send what is turned away, so the log gets one line about it per this many seconds.
 const REJECTION_SECONDS: i64 = 1;
@@ -50,9 +56,6 @@ impl Rejections {
 
 /// Verifies a delivery, hands it to dispatch and answers what dispatch says.
 pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> Response {
-    let Some(ready) = site.state.ready.borrow().clone() else {
-        return retry("starting: state is not open yet");
-    };
     let (parts, body) = request.into_parts();
     let announced = content_length(&parts.headers);
     if announced.is_some_and(|length| length > webhook::MAX_BODY) {
@@ -73,6 +76,7 @@ pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> 
     match webhook::receive(&parts.headers, &body, &site.state.secrets) {
         Ok(event) => {
             drop(body);
+            let Some(ready) = ready(&site).await else { return retry("starting: state is not open yet") };
             let answer = ready.dispatch.accept(event).await;
             (status(answer.status), answer.text).into_response()
         }
@@ -84,6 +88,18 @@ pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> 
             (status(rejection.status), rejection.message).into_response()
         }
     }
+}
+
+/// The services, once state is open: an authentic delivery that comes while the server starts waits for it, since most hosts
+/// never deliver again.
+async fn ready(site: &Site) -> Option<Arc<Ready>> {
+    if let Some(ready) = site.state.ready.borrow().clone() {
+        return Some(ready);
+    }
+    let _place = site.early.try_acquire().ok()?;
+    let mut watching = site.state.ready.clone();
+    let opened = tokio::time::timeout(START_PATIENCE, watching.wait_for(Option::is_some)).await;
+    opened.ok()?.ok()?.clone()
 }
 
 fn content_length(headers: &HeaderMap) -> Option<usize> {
@@ -112,5 +128,16 @@ mod tests {
         let rejections = Rejections::default();
         let said: Vec<_> = [100, 100, 100, 101, 101, 103].map(|second| rejections.say_at(second)).into();
         assert_eq!(said, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+
+    #[tokio::test]
+    async fn a_delivery_waits_for_the_start_and_is_sent_away_when_the_start_fails() {
+        let (starting, watching) = tokio::sync::watch::channel(None);
+        let state = crate::web::WebState { ready: watching, ..crate::web::front_door_tests::web_state(None) };
+        let site = Site::new(Arc::new(state));
+        let mut waiting = std::pin::pin!(ready(&site));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        drop(starting);
+        assert!(waiting.await.is_none());
     }
 }
