@@ -226,6 +226,7 @@ pub async fn run(
     cancel: &CancellationToken,
     sink: Option<LineSink<'_>>,
 ) -> anyhow::Result<Finished> {
+    let_children_be_interrupted();
     let mut command = invocation.command()?;
     let mut child = spawn(&mut command)
         .await
@@ -279,6 +280,21 @@ pub async fn run(
     let (output, stdout) = streams.finish();
     let (code, signal) = status.map_or((None, None), |s| (s.code(), s.signal()));
     Ok(Finished { code, signal, output, stdout, cancelled, timed_out })
+}
+
+/// A server that a script started in the background ignores SIGINT, and its children inherit that: they could not be
+/// interrupted. A signal that is handled, even by nothing, is reset for them.
+fn let_children_be_interrupted() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        if ignored & (1 << (Signal::INT.as_raw() - 1)) != 0 {
+            // The handler stays for the life of the process.
+            drop(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()));
+        }
+    });
 }
 
 /// A file that was written a moment ago is "busy" as long as a child that was forked meanwhile has not become its own program.
