@@ -4,13 +4,12 @@ use super::job::{self, Job};
 use super::plan::{answer_stop, holder, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
-use super::stage::Stage;
-use super::{Answer, Context, Ended, StatusUpdate, Work, environment, hooks};
-use crate::checkout::{Fetched, WorkingTree};
+use super::stage::{Place, Stage};
+use super::{Answer, Context, Ended, StatusUpdate, Work, hooks};
+use crate::checkout::Fetched;
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
-use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
@@ -316,7 +315,8 @@ impl ApplyRun<'_> {
         let plan_file = dir.join(job::plan_file_name(&config.id));
         self.restore(plan, &plan_file).await?;
         let job = self.consume(config, plan).await?;
-        Ok(self.run(job, config, plan, &tree, &dir, &plan_file).await?)
+        let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+        Ok(self.run(job, config, plan, &place).await?)
     }
 
     /// Invariant 4: commit, configuration; the tool is looked at when it is known.
@@ -382,36 +382,16 @@ impl ApplyRun<'_> {
         mut job: Job<'_>,
         config: &ProjectConfig,
         plan: &PlanRecord,
-        tree: &WorkingTree,
-        dir: &Path,
-        plan_file: &Path,
+        place: &Place,
     ) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
-        let outcome = match job.tool(config, tree).await {
-            Err(outcome) => outcome,
-            Ok(tool) => {
-                let files = environment::Files { dir, plan: plan_file };
-                let mut stage = Stage {
-                    ctx,
-                    work,
-                    config,
-                    command: CommandName::Apply,
-                    root: &tree.root,
-                    dir: dir.to_owned(),
-                    tool: &tool,
-                    log: &job.log,
-                    plan_file,
-                    facts: self.facts,
-                    env: environment::for_steps(ctx, work, config, &tool, &files),
-                    shown: Vec::new(),
-                };
-                match stage.run(&config.workflow.apply).await {
-                    Ok(()) => applied(&stage.shown, &config.workflow.apply, plan),
-                    Err(broken) => broken.outcome(work),
-                }
-            }
+        job.uses(&place.tool);
+        let mut stage = Stage::new(&job, config, place, self.facts);
+        let outcome = match stage.run(&config.workflow.apply).await {
+            Ok(()) => applied(&stage.shown, &config.workflow.apply, plan),
+            Err(broken) => broken.outcome(work),
         };
-        let _ = tokio::fs::remove_file(plan_file).await;
+        let _ = tokio::fs::remove_file(&place.plan_file).await;
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
         let outcome = job.outcome(outcome);
         let success = outcome.outcome.is_success();

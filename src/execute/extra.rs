@@ -4,8 +4,8 @@ use super::job::{self, Job};
 use super::plan::{answer_stop, holder, project_dir, var_file_fault};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
-use super::stage::Stage;
-use super::{Answer, Context, Ended, StatusUpdate, Work, environment, hooks, varfiles};
+use super::stage::{Place, Stage};
+use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, varfiles};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
@@ -146,21 +146,8 @@ async fn steps(
     let _directory = ctx.directories.lock(&dir).await;
     let tool = job.tool(config, &tree).await?;
     let plan_file = dir.join(job::plan_file_name(&config.id));
-    let files = environment::Files { dir: &dir, plan: &plan_file };
-    let mut stage = Stage {
-        ctx,
-        work,
-        config,
-        command: work.command.name,
-        root: &tree.root,
-        dir: dir.clone(),
-        tool: &tool,
-        log: &job.log,
-        plan_file: &plan_file,
-        facts,
-        env: environment::for_steps(ctx, work, config, &tool, &files),
-        shown: Vec::new(),
-    };
+    let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+    let mut stage = Stage::new(job, config, &place, facts);
     let result = match work.command.name {
         CommandName::Version => stage.version().await,
         CommandName::Import => stage.run(&config.workflow.import).await,

@@ -105,8 +105,13 @@ impl<'a> Job<'a> {
     /// The binary for this project.
     pub(super) async fn tool(&mut self, config: &ProjectConfig, tree: &WorkingTree) -> Result<Tool, Outcome> {
         let tool = resolve_tool(self.ctx, config, tree).await?;
-        self.tool = Some(format!("{} {}", tool.distribution.title(), tool.version));
+        self.uses(&tool);
         Ok(tool)
+    }
+
+    /// The outcome names this tool.
+    pub(super) fn uses(&mut self, tool: &Tool) {
+        self.tool = Some(format!("{} {}", tool.distribution.title(), tool.version));
     }
 
     /// The outcome, which is also the log's last line.

@@ -3,19 +3,18 @@
 use super::job::{self, Job};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
-use super::stage::Stage;
-use super::{Answer, Context, Ended, StatusUpdate, Why, Work, environment, files, hooks, random_id, stopped, varfiles};
+use super::stage::{Place, Stage};
+use super::{Answer, Context, Ended, StatusUpdate, Why, Work, files, hooks, random_id, stopped, varfiles};
 use crate::checkout::{Strategy, inside};
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
-use crate::domain::command::{CommandName, Trigger};
+use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
 use crate::schedule::{Refusal, Schedule};
 use crate::store::LockAttempt;
-use crate::terraform::install::Tool;
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
 use futures::StreamExt;
@@ -327,26 +326,13 @@ impl PlanRun<'_> {
         };
         let plan_file = dir.join(job::plan_file_name(&config.id));
         let _ = tokio::fs::remove_file(&plan_file).await;
-        let paths = environment::Files { dir: &dir, plan: &plan_file };
-        let mut stage = Stage {
-            ctx,
-            work,
-            config,
-            command: CommandName::Plan,
-            root: &tree.root,
-            dir: dir.clone(),
-            tool: &tool,
-            log: &job.log,
-            plan_file: &plan_file,
-            facts: self.facts,
-            env: environment::for_steps(ctx, work, config, &tool, &paths),
-            shown: Vec::new(),
-        };
+        let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+        let mut stage = Stage::new(job, config, &place, self.facts);
         if let Err(broken) = stage.run(&config.workflow.plan).await {
             return Ok(Err(broken.outcome(work)));
         }
         let output = stage.shown.join("\n");
-        let record = self.record(config, &tree.base, &tool, &plan_file, &output).await;
+        let record = self.record(config, &tree.base, &place, &output).await;
         Ok(record.map(|record| (self.planned(&record, output), record)).map_err(Outcome::Errored))
     }
 
@@ -374,14 +360,13 @@ impl PlanRun<'_> {
         &self,
         config: &ProjectConfig,
         base: &str,
-        tool: &Tool,
-        plan_file: &Path,
+        place: &Place,
         output: &str,
     ) -> Result<PlanRecord, Fault> {
         let id = random_id();
         let builtin = config.workflow.plan.iter().any(|step| matches!(step, Step::Plan { .. }));
         let kept = PathBuf::from("plans").join(format!("{id}.tfplan"));
-        let (from, to) = (plan_file.to_owned(), self.ctx.settings.data_dir.join(&kept));
+        let (from, to) = (place.plan_file.clone(), self.ctx.settings.data_dir.join(&kept));
         let user = self.ctx.settings.run_as_user;
         let stored = tokio::task::spawn_blocking(move || files::keep_plan(&from, &to, user)).await;
         let stored = stored.map_err(anyhow::Error::from).and_then(|stored| stored).map_err(|error| Fault {
@@ -403,7 +388,7 @@ impl PlanRun<'_> {
             head: self.work.pull.head.commit.clone(),
             base: base.to_owned(),
             config_digest: config.digest(),
-            tool: tool.to_string(),
+            tool: place.tool.to_string(),
             path: stored.is_some().then(|| kept.to_string_lossy().into_owned()),
             sha256: stored,
             summary: plan_summary(output).unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! Runs the steps of one stage of a workflow, in order, until one breaks. Each step kind is in [`super::steps`].
 
 use super::environment::{self, Environment};
+use super::job::Job;
 use super::requirements::PullFacts;
 use super::{Context, Why, Work};
 use crate::config::ProjectConfig;
@@ -43,6 +44,16 @@ pub(super) struct Stage<'a> {
     pub(super) shown: Vec<String>,
 }
 
+/// Where the steps of a project run, and with what.
+pub(super) struct Place {
+    /// Root of the tree.
+    pub(super) root: PathBuf,
+    /// Project directory.
+    pub(super) dir: PathBuf,
+    pub(super) tool: Tool,
+    pub(super) plan_file: PathBuf,
+}
+
 /// A step that ends its stage.
 pub(super) enum Broken {
     /// With an error.
@@ -60,6 +71,32 @@ impl Broken {
             Broken::Fault(fault) => Outcome::Errored(fault),
             Broken::Refused(failure) => Outcome::Failed(failure),
             Broken::Stopped => Outcome::Failed(Failure::Cancelled { by: work.cancel.by() }),
+        }
+    }
+}
+
+impl<'a> Stage<'a> {
+    /// The stage that a job's command asks for.
+    pub(super) fn new(
+        job: &'a Job<'a>,
+        config: &'a ProjectConfig,
+        place: &'a Place,
+        facts: &'a PullFacts,
+    ) -> Stage<'a> {
+        let files = environment::Files { dir: &place.dir, plan: &place.plan_file };
+        Stage {
+            ctx: job.ctx,
+            work: job.work,
+            config,
+            command: job.work.command.name,
+            root: &place.root,
+            dir: place.dir.clone(),
+            tool: &place.tool,
+            log: &job.log,
+            plan_file: &place.plan_file,
+            facts,
+            env: environment::for_steps(job.ctx, job.work, config, &place.tool, &files),
+            shown: Vec::new(),
         }
     }
 }
