@@ -29,6 +29,7 @@ pub mod execute;
 pub mod reply;
 
 pub mod sandbox;
+pub mod vault;
 pub mod web;
 
 pub mod app;

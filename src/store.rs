@@ -7,6 +7,7 @@
 mod audit;
 mod deliveries;
 mod effects;
+mod files;
 mod locks;
 pub mod logs;
 mod plans;
@@ -21,6 +22,7 @@ mod writer;
 mod tests;
 
 use anyhow::{Context, Result};
+pub use files::{KeptFile, is_deposed};
 use jiff::Timestamp;
 pub use locks::LockAttempt;
 use readers::Readers;

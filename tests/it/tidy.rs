@@ -16,7 +16,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("schedule", &["domain", "config"]),
     ("terraform", &["domain", "process"]),
     ("checkout", &["domain", "process", "schedule"]),
-    ("store", &["domain"]),
+    ("vault", &["domain"]),
+    ("store", &["domain", "vault"]),
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
     ("reply", &["domain", "store", "vcs", "comment"]),
     (
@@ -24,7 +25,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["domain", "config", "schedule", "terraform", "checkout", "process", "store", "vcs", "reply", "settings"],
     ),
     ("dispatch", &["domain", "comment", "webhook", "config", "execute", "store", "vcs", "reply", "settings"]),
-    ("web", &["domain", "webhook", "store", "dispatch"]),
+    ("web", &["domain", "webhook", "store", "dispatch", "vault"]),
 ];
 /// Only these start children.
 const MAY_SPAWN: &[&str] = &["src/process.rs", "src/process/", "src/sandbox/git.rs", "src/sandbox/git_http.rs"];

@@ -1,0 +1,1 @@
+//! Cloud Storage through the official client.
