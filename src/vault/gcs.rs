@@ -10,7 +10,7 @@ mod check;
 
 pub use address::Address;
 
-use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
+use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written, is_name};
 use answer::Answer;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -115,6 +115,11 @@ impl Gcs {
         format!("{}{name}", self.address.prefix())
     }
 
+    fn check_name(&self, name: &str, doing: &str) -> Result<(), BucketError> {
+        let refused = || self.error(doing, Answer::Refused("that is no name for an object".into()));
+        if is_name(name) { Ok(()) } else { Err(refused()) }
+    }
+
     fn error(&self, doing: &str, answer: Answer) -> BucketError {
         answer.into_error(&self.address, doing)
     }
@@ -167,11 +172,13 @@ impl Gcs {
         }
     }
 
-    async fn read(&self, request: ReadObject, end: Instant) -> Result<Object, Answer> {
+    /// `most`: so many bytes were asked for at most.
+    async fn read(&self, request: ReadObject, most: u64, end: Instant) -> Result<Object, Answer> {
         let mut response = before(end, async { request.send().await.map_err(|e| Answer::of(&e)) }).await?;
         let generation = response.object().generation;
         let size = u64::try_from(response.object().size).unwrap_or_default();
-        let end = end + self.calls.time_for(size.min(MAX_READ));
+        let size = size.min(most).min(MAX_READ);
+        let end = end + self.calls.time_for(size);
         let bytes = before(end, collect(&mut response, size)).await?;
         Ok(Object { generation, bytes })
     }
@@ -215,7 +222,7 @@ async fn collect(response: &mut ReadObjectResponse, size: u64) -> Result<Bytes, 
     while let Some(chunk) = response.next().await {
         let chunk = chunk.map_err(|e| Answer::of(&e))?;
         if bytes.is_empty() {
-            bytes.reserve(usize::try_from(size.min(MAX_READ)).unwrap_or_default().max(chunk.len()));
+            bytes.reserve(usize::try_from(size).unwrap_or_default().max(chunk.len()));
         }
         bytes.extend_from_slice(&chunk);
         if bytes.len() as u64 > MAX_READ {
@@ -236,16 +243,18 @@ impl Bucket for Gcs {
     }
 
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
+        let doing = format!("reading {name}");
+        self.check_name(name, &doing)?;
         let attempt = |end| -> BoxFuture<'_, _> {
             Box::pin(async move {
                 let storage = before(end, self.calls.storage()).await?;
-                self.read(storage.read_object(self.address.resource(), self.full(name)), end).await
+                self.read(storage.read_object(self.address.resource(), self.full(name)), u64::MAX, end).await
             })
         };
         match self.calls.run(Kind::Get, 0, attempt).await {
             Ok(object) => Ok(Some(object)),
             Err(Answer::Absent) => Ok(None),
-            Err(answer) => Err(self.error(&format!("reading {name}"), answer)),
+            Err(answer) => Err(self.error(&doing, answer)),
         }
     }
 
@@ -255,32 +264,39 @@ impl Bucket for Gcs {
         generation: Generation,
         range: Range<u64>,
     ) -> Result<Option<Bytes>, BucketError> {
-        let doing = || format!("reading {name}");
+        let doing = format!("reading {name}");
+        self.check_name(name, &doing)?;
         let wanted = range.end.saturating_sub(range.start);
-        if wanted > MAX_READ {
-            return Err(self.error(&doing(), Answer::Refused(format!("a range of more than {MAX_READ} bytes"))));
-        }
-        // To the client, no length means all the rest; and whether the generation is there must be asked in any case.
-        let segment = ReadRange::segment(range.start, wanted.max(1));
+        let segment = if i64::try_from(range.end).is_ok() {
+            // To the client, no length means all the rest; and whether the generation is there must be asked in any case.
+            ReadRange::segment(range.start, wanted.max(1))
+        } else {
+            ReadRange::offset(range.start)
+        };
         let attempt = |end| -> BoxFuture<'_, _> {
             let segment = segment.clone();
             Box::pin(async move {
                 let storage = before(end, self.calls.storage()).await?;
                 let request = storage.read_object(self.address.resource(), self.full(name));
                 // Not `set_generation`: with versioning that would find old ones.
-                self.read(request.set_if_generation_match(generation).set_read_range(segment), end).await
+                let request = request.set_if_generation_match(generation).set_read_range(segment);
+                self.read(request, wanted, end).await
             })
         };
-        match self.calls.run(Kind::Get, wanted, attempt).await {
-            Ok(object) => Ok(Some(object.bytes.slice(..object.bytes.len().min(usize::try_from(wanted).unwrap_or(0))))),
+        match self.calls.run(Kind::GetRange, 0, attempt).await {
+            Ok(object) => {
+                let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+                Ok(Some(object.bytes.slice(..object.bytes.len().min(wanted))))
+            }
             Err(Answer::Range) => Ok(Some(Bytes::new())),
             Err(Answer::Absent | Answer::Precondition) => Ok(None),
-            Err(answer) => Err(self.error(&doing(), answer)),
+            Err(answer) => Err(self.error(&doing, answer)),
         }
     }
 
     async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError> {
         let doing = format!("writing {name}");
+        self.check_name(name, &doing)?;
         let size = match &body {
             Body::Bytes(bytes) => bytes.len() as u64,
             Body::File(path) => match tokio::fs::metadata(path).await {
@@ -302,6 +318,8 @@ impl Bucket for Gcs {
     }
 
     async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
+        let doing = format!("deleting {name}");
+        self.check_name(name, &doing)?;
         let attempt = |end| -> BoxFuture<'_, _> {
             let request = async move {
                 let control = self.calls.control().await?;
@@ -313,7 +331,7 @@ impl Bucket for Gcs {
         match self.calls.run(Kind::Delete, 0, attempt).await {
             Ok(()) | Err(Answer::Absent) => Ok(true),
             Err(Answer::Precondition) => Ok(false),
-            Err(answer) => Err(self.error(&format!("deleting {name}"), answer)),
+            Err(answer) => Err(self.error(&doing, answer)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `gs://BUCKET/PREFIX`.
 
-/// Bytes of a prefix; names below it add less than 200, and the service takes 1024.
-const MAX_PREFIX: usize = 512;
+use crate::vault::bucket::{MAX_NAME, MAX_SEGMENT};
+
 /// What begins an address of Cloud Storage.
 const SCHEME: &str = "gs://";
 
@@ -71,12 +71,15 @@ fn check_bucket(name: &str) -> Result<(), String> {
 
 fn check_prefix(prefix: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
-    if prefix.len() > MAX_PREFIX {
-        return Err(format!("the prefix has more than {MAX_PREFIX} characters"));
+    if prefix.len() > MAX_NAME {
+        return Err(format!("the prefix has more than {MAX_NAME} characters"));
     }
     for segment in prefix.split('/').filter(|_| !prefix.is_empty()) {
-        if segment.is_empty() || segment == "." || segment == ".." {
-            return Err("the prefix has an empty part, '.' or '..'".into());
+        if segment.is_empty() || segment.starts_with('.') {
+            return Err("the prefix has an empty part, or one that begins with '.'".into());
+        }
+        if segment.len() > MAX_SEGMENT {
+            return Err(format!("a part of the prefix has more than {MAX_SEGMENT} characters"));
         }
         if let Some(wrong) = segment.chars().find(|c| !plain(*c)) {
             return Err(format!("the prefix has only letters, digits, '.', '_', '-' and '/', not '{wrong}'"));
@@ -114,7 +117,7 @@ mod tests {
             ("gs://-acme/x", "begins and ends"),
             ("gs://acme//x", "an empty part"),
             ("gs://acme/x//", "an empty part"),
-            ("gs://acme/../x", "'..'"),
+            ("gs://acme/../x", "begins with '.'"),
             ("gs://acme/a b", "not ' '"),
             ("gs://acme/x?y=1", "not '?'"),
         ] {

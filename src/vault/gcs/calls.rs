@@ -20,6 +20,7 @@ const ONE_CHANGE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Get,
+    GetRange,
     Put,
     Delete,
     List,
@@ -27,14 +28,14 @@ pub(super) enum Kind {
 }
 
 /// In the order of [`Kind`].
-const NAMES: [&str; 5] = ["get", "put", "delete", "list", "check"];
+const NAMES: [&str; 6] = ["get", "get_range", "put", "delete", "list", "check"];
 
 pub(super) struct Calls {
     options: Options,
     credentials: OnceCell<Credentials>,
     storage: OnceCell<Storage>,
     control: Mutex<Option<StorageControl>>,
-    counts: [AtomicU64; 5],
+    counts: [AtomicU64; 6],
 }
 
 /// Ends with [`Answer::late`] at `end`.

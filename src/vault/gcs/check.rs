@@ -214,6 +214,3 @@ async fn may_write(gcs: &Gcs) -> Result<(), BucketError> {
     gcs.get(&name).await?;
     gcs.delete(&name, generation).await.map(|_| ())
 }
-
-#[cfg(test)]
-mod tests;
