@@ -3,7 +3,8 @@
 use super::answer::{Problem, Visit};
 use super::locks::lock_address;
 use super::pages::{Mark, ProjectView, PullView, StatusView, Total, VERSION, When, duration};
-use super::{Ready, Site};
+use super::standing::Ready;
+use super::Site;
 use crate::domain::command::CommandName;
 use crate::domain::state::{ApplyLock, Job, JobState, ProjectLock, ProjectState, ProjectStatus};
 use crate::domain::{PullId, PullRequest};

@@ -2,7 +2,8 @@
 
 use super::answer::{Problem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
-use super::{Ready, Site};
+use super::Site;
+use super::standing::Ready;
 use crate::dispatch::Discard;
 use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus, lock_key};
 use crate::store::Store;
