@@ -274,3 +274,6 @@ pub(super) fn found(data_dir: &Path, folder: &str) -> Result<Vec<String>> {
     paths.sort();
     Ok(paths)
 }
+
+#[cfg(test)]
+mod tests;

@@ -319,7 +319,7 @@ pub fn digest(database: &Path) -> Result<Hash> {
     read().with_context(|| format!("cannot read the state in {}", database.display()))
 }
 
-fn digest_of(connection: &Connection) -> Result<Hash> {
+pub(super) fn digest_of(connection: &Connection) -> Result<Hash> {
     use sha2::Digest;
     let mut digest = sha2::Sha256::new();
     digest.update(format!("format {}\n", schema::format_of(connection)?));

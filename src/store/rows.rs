@@ -336,3 +336,6 @@ pub(super) fn put_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
+
+#[cfg(test)]
+mod tests;
