@@ -8,6 +8,7 @@ use crate::vault::{Vault, VaultError};
 use crate::web::standing::{Meters, Role, Standing};
 use anyhow::{Result, anyhow};
 use jiff::Timestamp;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -118,12 +119,12 @@ impl Roles {
         };
         tokio::select! {
             lease = acquiring => lease,
-            () = self.watch_leader() => Err(anyhow!("the lease is no longer looked at")),
+            never = self.watch_leader() => match never {},
         }
     }
 
     /// Keeps what is said about the leader up to date while this server stands by.
-    async fn watch_leader(&self) {
+    async fn watch_leader(&self) -> Infallible {
         loop {
             // First a pause: a lease that is free is ours before there is anything to tell.
             self.vault.clock.sleep(self.vault.timing.poll).await;

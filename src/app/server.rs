@@ -1,7 +1,7 @@
 //! `tidelock server`: listen first, then play the roles (`roles`) until told to end, or until state cannot be used.
 
 use super::roles::Roles;
-use super::services::{Parts, github};
+use super::services::Parts;
 use super::{bucket, data_dir, logging};
 use crate::domain::command::CommandName;
 use crate::settings::{Settings, SettingsError};
@@ -9,7 +9,6 @@ use crate::vault::Vault;
 use crate::web::access::Access;
 use crate::web::standing::{Meters, Role, Standing};
 use crate::web::{self, WebState};
-use crate::webhook::Secrets;
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -81,7 +80,7 @@ impl Server {
         let meters = Arc::new(Meters::default());
         let (telling, standing) = watch::channel(Arc::new(Standing::starting()));
         let stop = CancellationToken::new();
-        let web = web_state(&settings, standing.clone(), Arc::clone(&meters), vault.clone())?;
+        let web = web_state(&parts, standing.clone(), Arc::clone(&meters), vault.clone());
         let address = listen(&settings, web, stop.clone()).await?;
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
@@ -129,13 +128,14 @@ impl Drop for Server {
 }
 
 fn web_state(
-    settings: &Settings,
+    parts: &Parts,
     standing: watch::Receiver<Arc<Standing>>,
     meters: Arc<Meters>,
     vault: Vault,
-) -> Result<WebState> {
-    Ok(WebState {
-        secrets: secrets(settings)?,
+) -> WebState {
+    let settings = &parts.settings;
+    WebState {
+        secrets: parts.secrets.clone(),
         standing,
         meters,
         vault,
@@ -145,13 +145,7 @@ fn web_state(
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
-    })
-}
-
-/// What deliveries are verified with.
-pub(super) fn secrets(settings: &Settings) -> Result<Secrets> {
-    let github = github(settings)?;
-    Ok(Secrets { github: github.webhook_secret.clone(), github_hostname: github.hostname.clone() })
+    }
 }
 
 /// The port opens before anything slow happens: a platform that probes it sees a live process at once.

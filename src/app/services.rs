@@ -18,6 +18,7 @@ use crate::vault::leader::Leader;
 use crate::vcs::github::{Github, GithubOptions};
 use crate::vcs::{Host, TokenSource};
 use crate::web::standing::Ready;
+use crate::webhook::Secrets;
 use anyhow::{Result, anyhow};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ const ADMISSION_MIN: usize = 16;
 /// What outlives a role.
 pub(super) struct Parts {
     pub(super) settings: Arc<Settings>,
+    /// What deliveries are verified with.
+    pub(super) secrets: Secrets,
     global: GlobalConfig,
     host: Arc<dyn Host>,
 }
@@ -40,8 +43,11 @@ impl Parts {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
             None => GlobalConfig::without_file(),
         };
-        let host: Arc<dyn Host> = Arc::new(github_host(github(&settings)?));
-        Ok(Parts { settings: Arc::new(settings), global, host })
+        let github = github(&settings)?;
+        let host: Arc<dyn Host> = Arc::new(github_host(github));
+        let secrets =
+            Secrets { github: github.webhook_secret.clone(), github_hostname: github.hostname.clone() };
+        Ok(Parts { settings: Arc::new(settings), secrets, global, host })
     }
 
     /// Services on a state that is open; takes up what was unfinished.
