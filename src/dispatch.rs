@@ -17,6 +17,7 @@ use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
 use crate::execute::{Context, comment_effects, random_id};
+use crate::vault::inbox::End;
 use crate::webhook::Verified;
 use actor::{Actors, Item, Task};
 use anyhow::Result;
@@ -157,6 +158,11 @@ impl Handle {
     pub async fn wind_down(&self) {
         self.inner.actors.wind_down();
         self.inner.actors.ended().await;
+    }
+
+    /// Takes up how a job ended on a server that had been deposed meanwhile; returns when that is recorded.
+    pub async fn take_end(&self, end: End) -> Result<()> {
+        anyhow::bail!("the end of job {} cannot be taken up", end.job)
     }
 
     /// Nothing more is posted: another server says it. Recorded effects stay recorded.

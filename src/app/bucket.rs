@@ -26,7 +26,11 @@ pub(super) async fn vault(settings: &Settings) -> Result<Vault> {
         clock: Arc::new(Boottime),
         identity: identity(settings)?,
         timing: timing(settings.lease_ttl),
-        retention: Retention { keep_states: settings.vault_keep_states, keep: settings.vault_keep, ..Retention::default() },
+        retention: Retention {
+            keep_states: settings.vault_keep_states,
+            keep: settings.vault_keep,
+            ..Retention::default()
+        },
         handover: HandOverKey::derive(secret),
     })
 }

@@ -1,8 +1,8 @@
 //! One time in the lead: restore, serve, and the way down again, be it told to end, asked to hand over, or deposed.
 
+use super::data_dir;
 use super::mail::{self, Inbox};
 use super::roles::{Next, Quiet, Roles};
-use super::data_dir;
 use crate::store::logs::Logs;
 use crate::store::{Store, is_deposed};
 use crate::vault::VaultError;
@@ -52,16 +52,14 @@ impl Roles {
             now.why = "it has the lease, and restores the state from the bucket".into();
             (now.epoch, now.leader, now.mismatch) = (Some(epoch), Some(identity), false);
         });
-        let leading = std::pin::pin!(self.vault.lead(lease));
-        let Some(led) = self.or_stopped(leading).await else { return Ok(Next::End) };
+        let Some(led) = self.or_stopped(self.vault.lead(lease)).await else { return Ok(Next::End) };
         let (leader, chain) = match led {
             Ok(Some(led)) => led,
             Ok(None) => return Ok(Next::Standby),
             Err(error) => return self.failed(error.into()),
         };
         let pulse = Pulse::start(leader.clone(), Arc::clone(&self.meters), self.vault.timing.renew);
-        let opening = std::pin::pin!(self.open(&leader, &chain));
-        let opened = self.or_stopped(opening).await;
+        let opened = self.or_stopped(self.open(&leader, &chain)).await;
         drop(chain);
         match opened {
             Some(Ok(ready)) => self.serve(leader, Arc::new(ready), pulse).await,
@@ -77,8 +75,8 @@ impl Roles {
     }
 
     /// Waits for work that should not be broken off; once this server is told to end, only a moment longer.
-    async fn or_stopped<T>(&self, work: impl Future<Output = T> + Unpin) -> Option<T> {
-        let mut work = work;
+    async fn or_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
         tokio::select! {
             done = &mut work => Some(done),
             () = self.stop.cancelled() => timeout(CLOSE_LIMIT, work).await.ok(),
@@ -158,7 +156,9 @@ impl Roles {
                 close(&ready.store).await;
                 release(leader).await;
                 if !ended {
-                    bail!("commands did not end after {INTERRUPT_LIMIT:?}: this process ends, so that nothing of it goes on");
+                    bail!(
+                        "commands did not end after {INTERRUPT_LIMIT:?}: this process ends, so that nothing of it goes on"
+                    );
                 }
                 Ok(Next::Standby)
             }
@@ -244,13 +244,7 @@ impl Pulse {
     }
 }
 
-async fn beat(
-    leader: Leader,
-    meters: Arc<Meters>,
-    renew: Duration,
-    found: watch::Sender<Inbox>,
-    now: Arc<Notify>,
-) {
+async fn beat(leader: Leader, meters: Arc<Meters>, renew: Duration, found: watch::Sender<Inbox>, now: Arc<Notify>) {
     let mut quiet = Quiet::default();
     let mut commits = 0;
     loop {

@@ -1,8 +1,8 @@
 //! What the leader finds in the inbox: deliveries that others took, verified again; ends of jobs of deposed servers. An object is
 //! deleted only when what it says is committed.
 
-use crate::domain::PullId;
 use crate::domain::Event;
+use crate::domain::PullId;
 use crate::vault::inbox::{self, End, Mail, MailKind, StoredDelivery};
 use crate::vault::{Vault, VaultError};
 use crate::web::standing::Ready;
@@ -81,7 +81,7 @@ impl Taker<'_> {
     }
 
     /// Content of an object; absent when it is gone, cannot be used, or cannot be had now.
-    async fn read<T: serde::de::DeserializeOwned>(&mut self, mail: &Mail, read: Result<Option<T>, VaultError>) -> Option<T> {
+    fn found<T>(&mut self, mail: &Mail, read: std::result::Result<Option<T>, VaultError>) -> Option<T> {
         match read {
             Ok(found) => found,
             Err(VaultError::Bucket(error)) => {
@@ -98,7 +98,7 @@ impl Taker<'_> {
     async fn ends(&mut self, ends: Vec<Mail>) {
         for mail in ends {
             let read = inbox::read::<End>(self.vault, &mail).await;
-            let Some(end) = self.read(&mail, read).await else { continue };
+            let Some(end) = self.found(&mail, read) else { continue };
             match self.ready.dispatch.take_end(end).await {
                 Ok(()) => self.forget(&[mail]).await,
                 Err(error) => self.complain(&mail, &format!("{error:#}")),
@@ -107,16 +107,18 @@ impl Taker<'_> {
     }
 
     async fn deliveries(&mut self, batch: &[Mail]) {
-        let vault = self.vault;
-        let reads = futures::stream::iter(batch).map(|mail| async move {
-            let read = inbox::read::<StoredDelivery>(vault, mail).await;
-            (mail.clone(), read)
+        let reads = futures::stream::iter(batch.to_vec()).map(|mail| {
+            let vault = self.vault.clone();
+            async move {
+                let read = inbox::read::<StoredDelivery>(&vault, &mail).await;
+                (mail, read)
+            }
         });
         let mut reads = reads.buffered(READS_AT_ONCE);
         let mut done = Vec::new();
         let mut by_pull: HashMap<Option<PullId>, Vec<(Mail, Verified<Event>, Timestamp)>> = HashMap::new();
         while let Some((mail, read)) = reads.next().await {
-            let Some(stored) = self.read(&mail, read).await else { continue };
+            let Some(stored) = self.found(&mail, read) else { continue };
             match open(stored, self.secrets.clone()).await {
                 Ok(Ok((event, received))) => {
                     by_pull.entry(event.get().pull_id().cloned()).or_default().push((mail, event, received));

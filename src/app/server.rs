@@ -127,12 +127,7 @@ impl Drop for Server {
     }
 }
 
-fn web_state(
-    parts: &Parts,
-    standing: watch::Receiver<Arc<Standing>>,
-    meters: Arc<Meters>,
-    vault: Vault,
-) -> WebState {
+fn web_state(parts: &Parts, standing: watch::Receiver<Arc<Standing>>, meters: Arc<Meters>, vault: Vault) -> WebState {
     let settings = &parts.settings;
     WebState {
         secrets: parts.secrets.clone(),

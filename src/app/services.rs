@@ -45,8 +45,7 @@ impl Parts {
         };
         let github = github(&settings)?;
         let host: Arc<dyn Host> = Arc::new(github_host(github));
-        let secrets =
-            Secrets { github: github.webhook_secret.clone(), github_hostname: github.hostname.clone() };
+        let secrets = Secrets { github: github.webhook_secret.clone(), github_hostname: github.hostname.clone() };
         Ok(Parts { settings: Arc::new(settings), secrets, global, host })
     }
 

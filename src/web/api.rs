@@ -1,8 +1,8 @@
 //! Answers for machines: probes, `/status`, and `/api/locks` in Atlantis' shape.
 
 use super::Site;
-use super::standing::Role;
 use super::answer::{Problem, typed};
+use super::standing::Role;
 use crate::domain::state::ProjectLock;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
