@@ -20,7 +20,10 @@ fn a_killed_plan_that_is_not_run_again_is_told_with_its_state_lock() {
         pull.close().unwrap();
         ctx.server.start().await;
         let told = ctx.next(&pull).await;
-        told.is_message("interrupted").has("`11111111-2222-3333-4444-555555555555`").has("state lock").has("`atlantis plan -d .`");
+        told.is_message("interrupted")
+            .has("`11111111-2222-3333-4444-555555555555`")
+            .has("state lock")
+            .has("`atlantis plan -d .`");
         ctx.forge.pause_webhooks(false);
         ctx.quiet().await;
         // It is told once.
