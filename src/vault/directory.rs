@@ -253,7 +253,7 @@ impl Shared {
         for entry in std::fs::read_dir(&self.root).map_err(Fault::at(&self.root))? {
             let name = entry.map_err(Fault::at(&self.root))?.file_name();
             if name != "lost+found" {
-                return Err(Fault::foreign(&name.to_string_lossy()));
+                return Err(Fault::Foreign(name.to_string_lossy().into_owned()));
             }
         }
         Ok(())
