@@ -94,7 +94,7 @@ impl Shared {
                 Ok(None) => continue,
                 // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of
                 // it is an error.
-                Err(Fault::Damaged(_) | Fault::Foreign(_)) => damaged(),
+                Err(Fault::Damaged(_) | Fault::Foreign(_)) => damaged(&self.root.join(&name)),
                 Err(other) => return Err(other),
             };
             let created = Timestamp::from_microsecond(header.created).unwrap_or_default();
@@ -189,9 +189,10 @@ impl Shared {
 }
 
 /// How an object is listed of which nothing is known: as young as can be, so that it is not taken for old.
-fn damaged() -> Header {
+fn damaged(path: &Path) -> Header {
+    let length = path.metadata().map_or(0, |meta| meta.len()).saturating_sub(header::SIZE as u64);
     let created = Timestamp::now().as_microsecond();
-    Header { generation: Generation::MAX, created, length: 0, crc: 0, label: "damaged".into() }
+    Header { generation: Generation::MAX, created, length, crc: 0, label: "damaged".into() }
 }
 
 /// A warning when what is written there does not stay.
