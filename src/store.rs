@@ -11,6 +11,7 @@ mod audit;
 mod base;
 mod deliveries;
 mod effects;
+mod export;
 mod files;
 mod led;
 mod locks;
