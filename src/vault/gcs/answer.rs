@@ -100,7 +100,9 @@ impl Answer {
             ),
             // A retention policy or a closed billing account answers so too; its words say it.
             Answer::Denied(words) if !words.to_ascii_lowercase().contains("permission") => words,
-            Answer::Denied(words) => format!("{words}. {}", grant(bucket, "roles/storage.objectUser")),
+            Answer::Denied(words) => {
+                format!("{}. {}", words.trim_end_matches('.'), grant(bucket, "roles/storage.objectUser"))
+            }
             Answer::Refused(words) => words,
         };
         BucketError::Refused { location, doing, reason }
@@ -218,10 +220,10 @@ mod tests {
     fn errors_say_what_to_do() {
         let address = Address::parse("gs://acme/prod").unwrap();
         let text = |answer: Answer| answer.into_error(&address, "writing journal/1").to_string();
-        insta::assert_snapshot!(text(Answer::NoBucket), @"");
-        insta::assert_snapshot!(text(Answer::Denied("Permission 'storage.objects.create' denied".into())), @"");
-        insta::assert_snapshot!(text(Answer::Denied("Object is subject to bucket's retention policy".into())), @"");
-        insta::assert_snapshot!(text(Answer::Unknown("Invalid Credentials".into())), @"");
-        insta::assert_snapshot!(text(Answer::late(Duration::from_secs(4))), @"");
+        insta::assert_snapshot!(text(Answer::NoBucket), @"gs://acme/prod: writing journal/1: the bucket does not exist. Create it: gcloud storage buckets create gs://acme --location=REGION --uniform-bucket-level-access");
+        insta::assert_snapshot!(text(Answer::Denied("Permission 'storage.objects.create' denied".into())), @"gs://acme/prod: writing journal/1: Permission 'storage.objects.create' denied. Grant roles/storage.objectUser on the bucket: gcloud storage buckets add-iam-policy-binding gs://acme --member=serviceAccount:ACCOUNT --role=roles/storage.objectUser");
+        insta::assert_snapshot!(text(Answer::Denied("Object is subject to bucket's retention policy".into())), @"gs://acme/prod: writing journal/1: Object is subject to bucket's retention policy");
+        insta::assert_snapshot!(text(Answer::Unknown("Invalid Credentials".into())), @"gs://acme/prod: writing journal/1: these credentials are not accepted: Invalid Credentials. On Google Cloud the service account is used; elsewhere run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS");
+        insta::assert_snapshot!(text(Answer::late(Duration::from_secs(4))), @"gs://acme/prod: writing journal/1: no answer: nothing came for 4.0 s");
     }
 }

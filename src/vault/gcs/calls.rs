@@ -5,6 +5,7 @@ use super::{Access, Limits, Options};
 use futures::future::BoxFuture;
 use google_cloud_auth::credentials::{Builder, Credentials, anonymous};
 use google_cloud_gax::client_builder::Error as BuildError;
+use google_cloud_gax::exponential_backoff::ExponentialBackoffBuilder;
 use google_cloud_gax::retry_policy::NeverRetry;
 use google_cloud_storage::client::{Storage, StorageControl};
 use google_cloud_storage::read_resume_policy::NeverResume;
@@ -57,6 +58,8 @@ fn unbuilt(error: BuildError) -> Answer {
 
 impl Calls {
     pub(super) fn new(options: Options) -> Calls {
+        // Before credentials are looked up too: that may be over TLS. An error: one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let counts = Default::default();
         Calls { options, credentials: OnceCell::new(), storage: OnceCell::new(), control: Mutex::default(), counts }
     }
@@ -125,9 +128,16 @@ impl Calls {
     pub(super) async fn storage(&self) -> Result<&Storage, Answer> {
         let make = async || {
             let credentials = self.credentials().await?;
+            let Limits { first_wait, longest_wait, .. } = self.options.limits;
+            let backoff = ExponentialBackoffBuilder::new()
+                .with_initial_delay(first_wait)
+                .with_maximum_delay(longest_wait)
+                .clamp();
             let builder = Storage::builder()
                 .with_credentials(credentials)
                 .with_retry_policy(NeverRetry)
+                // Between the parts of a resumable upload only.
+                .with_backoff_policy(backoff)
                 .with_read_resume_policy(NeverResume)
                 // The client has a gRPC side that is not used here.
                 .with_grpc_subchannel_count(1);
@@ -160,8 +170,6 @@ impl Calls {
 async fn apart<T: Send + 'static>(
     build: impl Future<Output = Result<T, BuildError>> + Send + 'static,
 ) -> Result<T, Answer> {
-    // An error means that a provider is installed already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Handle::current();
     let built = tokio::task::spawn_blocking(move || runtime.block_on(build)).await;
     built.map_err(|e| Answer::Silent(e.to_string()))?.map_err(unbuilt)

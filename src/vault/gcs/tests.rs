@@ -136,8 +136,9 @@ async fn a_large_upload_goes_on_where_it_was_cut_off() {
     use super::storage_double::{Effect, Fault};
     double.fault(Fault::next(Operation::UploadChunk, Effect::Cut(1 << 20)));
     double.fault(Fault::next(Operation::UploadChunk, Effect::ResetAfter));
-    assert!(matches!(gcs.put("base/1", 0, Body::File(path), "base").await.unwrap(), Written::Stored(_)));
+    let written = gcs.put("base/1", 0, Body::File(path), "base").await.unwrap();
     let counts = double.counts();
+    assert!(matches!(written, Written::Stored(_)), "{written:?} {counts:?}");
     // Started once; cut once; its answer lost once, and then asked for.
     assert_eq!((counts[&Operation::UploadStart], counts[&Operation::UploadChunk]), (1, 2));
     assert_eq!(counts[&Operation::UploadStatus], 2);
