@@ -3,17 +3,24 @@
 //! All changes go through [`Store::write`]: closures run one after the other on one thread, those that wait together are
 //! committed together (`writer`), and each caller is answered only when its change is durable. Reads see committed state
 //! only (`readers`). Tables and their migrations are in `schema`; each kind of record has its file.
+//!
+//! With a vault (`led`) a group's changed rows (`rows`) and new files (`files`) are a commit in the bucket before SQLite's own, so
+//! that the database here is a cache: `restore` makes it, `base` writes all of it now and then.
 
 mod audit;
+mod base;
 mod deliveries;
 mod effects;
 mod files;
+mod led;
 mod locks;
 pub mod logs;
 mod plans;
 mod pulls;
 mod readers;
+mod restore;
 mod retention;
+mod rows;
 mod runs;
 mod schema;
 mod writer;
@@ -21,15 +28,20 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use anyhow::{Context, Result};
-pub use files::{KeptFile, is_deposed};
+use anyhow::{Context, Result, ensure};
+use files::Kept;
+pub use files::KeptFile;
 use jiff::Timestamp;
+use led::Led;
+pub use led::is_deposed;
 pub use locks::LockAttempt;
 use readers::Readers;
+pub use restore::digest;
 use rusqlite::{OptionalExtension, Params};
+use schema::{Durability, Mark};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use writer::Queue;
 
@@ -46,6 +58,8 @@ struct Shared {
     // Dropped in this order: readers first, so that the writer's connection is the last one and cleans up after itself.
     readers: Readers,
     queue: Queue,
+    data_dir: PathBuf,
+    led: Option<Led>,
 }
 
 /// Read access to committed state (or, inside a write, to the state so far).
@@ -56,6 +70,7 @@ pub struct View<'a> {
 /// Write access; dereferences to [`View`].
 pub struct Tx<'a> {
     view: View<'a>,
+    kept: &'a Kept,
 }
 
 impl<'a> std::ops::Deref for Tx<'a> {
@@ -66,13 +81,20 @@ impl<'a> std::ops::Deref for Tx<'a> {
 }
 
 impl Store {
-    /// Opens or makes `<data_dir>/tidelock.db`; refuses a newer format by name, and a directory that another process uses.
+    /// Opens or makes `<data_dir>/tidelock.db`, which then is all there is: no vault. Refuses a newer format by name, and a directory that another process uses.
     pub fn open(data_dir: &Path) -> Result<Store> {
         let guard = schema::lock_directory(data_dir)?;
         let path = data_dir.join(DATABASE);
-        let connection = schema::open_writer(&path)?;
-        let queue = writer::start(connection, guard)?;
-        Ok(Store { shared: Arc::new(Shared { readers: Readers::new(path), queue }) })
+        let connection = schema::open_writer(&path, Durability::Disk)?.connection;
+        ensure!(
+            Mark::of(&connection)? == Mark::Alone,
+            "the state in {} belongs to a vault: start the server with that vault's --bucket",
+            path.display()
+        );
+        let kept = Kept::new(data_dir, false);
+        let queue = writer::start(writer::Work { connection, guard, kept, journal: None })?;
+        let readers = Readers::new(path);
+        Ok(Store { shared: Arc::new(Shared { readers, queue, data_dir: data_dir.to_owned(), led: None }) })
     }
 
     /// Runs `change` in the writer's next transaction; returns when it is durable. An `Err` or a panic of `change` undoes it
@@ -90,12 +112,6 @@ impl Store {
         query: impl FnOnce(&View<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.shared.readers.read(query).await
-    }
-
-    /// Waits for all accepted writes and closes the database; later reads and writes are refused. Again: no effect.
-    pub async fn close(&self) -> Result<()> {
-        self.shared.readers.close().await;
-        self.shared.queue.close().await
     }
 }
 

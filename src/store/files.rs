@@ -1,80 +1,279 @@
 //! Files that are part of the state: plan files, logs, what steps left, `errored.tfstate`. A row names each with its content's
 //! hash; the content itself travels in the same journal object as the row.
 
-use super::{Store, Tx, View};
-use crate::vault::chain::Chain;
-use crate::vault::inbox::End;
-use crate::vault::leader::Leader;
-use anyhow::Result;
-use std::path::Path;
+use super::{Tx, View};
+use crate::vault::{Blob, Hash, Source};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+/// Folders of the data directory that hold kept files and nothing else: a restore replaces them.
+pub(super) const FOLDERS: [&str; 4] = ["plans", "logs", "left", "errored"];
+
+/// Length of a kept file's path, bytes.
+const PATH_LIMIT: usize = 255;
 
 /// One file that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptFile {
-    /// Relative to the data directory, such as `plans/<id>.tfplan`.
+    /// Relative to the data directory, such as `plans/<id>.tfplan`; in `plans`, `logs`, `left` or `errored`.
     pub path: String,
     /// SHA-256 of its content, hex.
     pub sha256: String,
-    /// Bytes.
+    /// Bytes. The log of a running job is kept up to here.
     pub length: u64,
     /// Permission bits.
     pub mode: u32,
 }
 
+impl KeptFile {
+    /// A file of the data directory as it is now, read whole for its hash; absent when there is none. Blocks.
+    pub fn of(data_dir: &Path, path: &str) -> Result<Option<KeptFile>> {
+        let Some((file, mode)) = open(data_dir, path)? else { return Ok(None) };
+        let (hash, length) = hash_of(file).with_context(|| format!("cannot read {path} of the data directory"))?;
+        Ok(Some(KeptFile { path: path.to_owned(), sha256: hash.to_string(), length, mode }))
+    }
+
+    /// The same with its content, of a file that may be growing: no more than its first `limit` bytes. Blocks.
+    pub(super) fn snapshot(data_dir: &Path, path: &str, limit: u64) -> Result<Option<(KeptFile, Bytes)>> {
+        let Some((file, mode)) = open(data_dir, path)? else { return Ok(None) };
+        let mut content = Vec::new();
+        file.take(limit)
+            .read_to_end(&mut content)
+            .with_context(|| format!("cannot read {path} of the data directory"))?;
+        let (sha256, length) = (Hash::of(&content).to_string(), content.len() as u64);
+        Ok(Some((KeptFile { path: path.to_owned(), sha256, length, mode }, content.into())))
+    }
+
+    pub(super) fn hash(&self) -> Result<Hash> {
+        Hash::parse(&self.sha256).with_context(|| format!("{} has no SHA-256 digest", self.path))
+    }
+}
+
+/// Opens what is a file, and no link, pipe or folder, with its permission bits; absent when there is nothing.
+fn open(data_dir: &Path, path: &str) -> Result<Option<(File, u32)>> {
+    use rustix::fs::OFlags;
+    check_path(path)?;
+    let whole = data_dir.join(path);
+    let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).unwrap_or_default();
+    let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&whole) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", whole.display())),
+    };
+    let meta = file.metadata()?;
+    ensure!(meta.is_file(), "cannot keep {}: it is no regular file", whole.display());
+    Ok(Some((file, meta.permissions().mode() & 0o777)))
+}
+
+/// Hash and length of all that is read.
+fn hash_of(mut content: impl Read) -> std::io::Result<(Hash, u64)> {
+    use sha2::Digest;
+    let mut digest = sha2::Sha256::new();
+    let mut length = 0;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match content.read(&mut buffer) {
+            Ok(0) => return Ok((Hash(digest.finalize().into()), length)),
+            Ok(read) => {
+                digest.update(buffer.get(..read).unwrap_or_default());
+                length += read as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A path that a restore may write to: in one of the [`FOLDERS`], without a way out of it.
+pub(super) fn check_path(path: &str) -> Result<()> {
+    let mut components = Path::new(path).components();
+    let folder = components.next().and_then(|first| first.as_os_str().to_str());
+    let names = components.clone().count();
+    let sound = path.len() <= PATH_LIMIT
+        && folder.is_some_and(|folder| FOLDERS.contains(&folder))
+        && names > 0
+        && components.all(|component| matches!(component, Component::Normal(_)))
+        && !path.contains(['\0', '\\'])
+        // Nothing that `components` passes over: `//`, `/./`, a slash at the end.
+        && path.split('/').count() == names + 1;
+    ensure!(sound, "{path:?} cannot be kept: only files in {} of the data directory are", FOLDERS.join(", "));
+    Ok(())
+}
+
+/// Contents that came into the group, by the path that names them.
+pub(super) struct Kept {
+    data_dir: PathBuf,
+    /// Whether contents go anywhere: a store without a vault only has their rows.
+    journalled: bool,
+    new: RefCell<Vec<(String, Blob)>>,
+}
+
+impl Kept {
+    pub(super) fn new(data_dir: &Path, journalled: bool) -> Kept {
+        Kept { data_dir: data_dir.to_owned(), journalled, new: RefCell::default() }
+    }
+
+    pub(super) fn clear(&self) {
+        self.rewind(0);
+    }
+
+    pub(super) fn mark(&self) -> usize {
+        self.new.borrow().len()
+    }
+
+    /// Forgets what came after a mark: it was undone.
+    pub(super) fn rewind(&self, mark: usize) {
+        self.new.borrow_mut().truncate(mark);
+    }
+
+    /// Contents that rows name at the group's end, each once.
+    pub(super) fn blobs(&self, connection: &Connection) -> Result<Vec<Blob>> {
+        let mut named = connection.prepare_cached("SELECT 1 FROM kept_files WHERE path = ?1 AND sha256 = ?2")?;
+        let mut seen = HashSet::new();
+        let mut blobs = Vec::new();
+        for (path, blob) in self.new.borrow().iter() {
+            if named.exists(params![path, blob.hash.to_string()])? && seen.insert(blob.hash) {
+                blobs.push(blob.clone());
+            }
+        }
+        Ok(blobs)
+    }
+}
+
 impl Tx<'_> {
     /// Keeps a file of the data directory from this change on (or its new content); it must not change until the change is
-    /// durable.
-    pub fn keep_file(&self, _file: &KeptFile) -> Result<()> {
-        anyhow::bail!("not built yet")
+    /// durable. A path outside of the folders for kept files is refused, and so is one without its file.
+    pub fn keep_file(&self, file: &KeptFile) -> Result<()> {
+        check_path(&file.path)?;
+        if self.kept.journalled {
+            let whole = self.kept.data_dir.join(&file.path);
+            let meta = whole.symlink_metadata().with_context(|| format!("cannot keep {}", whole.display()))?;
+            let (found, length) = (meta.len(), file.length);
+            ensure!(meta.is_file(), "cannot keep {}: it is no regular file", whole.display());
+            ensure!(found == length, "cannot keep {}: it has {found} bytes and not {length}", whole.display());
+        }
+        let source = Source::File(self.kept.data_dir.join(&file.path));
+        self.keep(file, source)
+    }
+
+    /// Keeps content that was read of a file.
+    pub(super) fn keep_content(&self, file: &KeptFile, content: Bytes) -> Result<()> {
+        self.keep(file, Source::Bytes(content))
+    }
+
+    fn keep(&self, file: &KeptFile, source: Source) -> Result<()> {
+        if self.kept_file(&file.path)?.as_ref() == Some(file) {
+            return Ok(());
+        }
+        let blob = Blob { hash: file.hash()?, length: file.length, source };
+        self.execute(
+            "INSERT INTO kept_files (path, sha256, length, mode) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (path) DO UPDATE SET sha256 = excluded.sha256, length = excluded.length, mode = excluded.mode",
+            params![file.path, file.sha256, i64::try_from(file.length)?, file.mode],
+        )?;
+        self.kept.new.borrow_mut().push((file.path.clone(), blob));
+        Ok(())
     }
 
     /// Keeps it no longer; the caller removes the file itself.
-    pub fn drop_file(&self, _path: &str) -> Result<()> {
-        anyhow::bail!("not built yet")
+    pub fn drop_file(&self, path: &str) -> Result<()> {
+        self.execute("DELETE FROM kept_files WHERE path = ?1", [path])?;
+        Ok(())
     }
+
+    /// Keeps a plan file whose hash its record has. Without a vault a missing file is its applier's business.
+    pub(super) fn keep_plan_file(&self, path: &str, sha256: &str) -> Result<()> {
+        match self.kept.data_dir.join(path).symlink_metadata() {
+            Ok(meta) => self.keep_file(&KeptFile {
+                path: path.to_owned(),
+                sha256: sha256.to_owned(),
+                length: meta.len(),
+                mode: meta.permissions().mode() & 0o777,
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound && !self.kept.journalled => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("the plan file {path} cannot be kept")),
+        }
+    }
+
+    /// Keeps a log as it is now; one that was kept at this length already, or that there is none of, is left alone.
+    pub(super) fn keep_log(&self, job: &str) -> Result<()> {
+        let path = log_path(job);
+        let length = match self.kept.data_dir.join(&path).symlink_metadata() {
+            Ok(meta) => meta.len(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error).with_context(|| format!("cannot keep {path}")),
+        };
+        if self.kept_file(&path)?.is_some_and(|kept| kept.length == length) {
+            return Ok(());
+        }
+        match KeptFile::of(&self.kept.data_dir, &path)? {
+            Some(file) => self.keep_file(&file),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the log of a job is kept.
+pub(super) fn log_path(job: &str) -> String {
+    format!("logs/{job}.log")
 }
 
 impl View<'_> {
-    /// Kept files whose path begins with `prefix`.
-    pub fn kept_files(&self, _prefix: &str) -> Result<Vec<KeptFile>> {
-        anyhow::bail!("not built yet")
+    /// Kept files whose path begins with `prefix`, by path.
+    pub fn kept_files(&self, prefix: &str) -> Result<Vec<KeptFile>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT path, sha256, length, mode FROM kept_files WHERE substr(path, 1, length(?1)) = ?1 ORDER BY path",
+        )?;
+        let mut rows = statement.query([prefix])?;
+        let mut files = Vec::new();
+        while let Some(row) = rows.next()? {
+            files.push(kept_file(row)?);
+        }
+        Ok(files)
+    }
+
+    pub(super) fn kept_file(&self, path: &str) -> Result<Option<KeptFile>> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT path, sha256, length, mode FROM kept_files WHERE path = ?1")?;
+        Ok(statement.query_row([path], kept_file).optional()?)
     }
 }
 
-impl Store {
-    /// Makes the data directory's state that of `chain`, verified: into a temporary directory, then renamed. What was there of
-    /// an earlier life is replaced; mirrors, trees and caches stay.
-    pub async fn restore(_data_dir: &Path, _chain: &Chain) -> Result<()> {
-        anyhow::bail!("not built yet")
-    }
-
-    /// Opens a restored state; every change is a commit of `leader` before it counts.
-    pub async fn lead(_data_dir: &Path, _leader: Leader) -> Result<Store> {
-        anyhow::bail!("not built yet")
-    }
-
-    /// Commits what nobody waits for, such as logs of running jobs; no request when nothing changed.
-    pub async fn sync(&self) -> Result<()> {
-        anyhow::bail!("not built yet")
-    }
-
-    /// Writes a base and deletes what is old, if that is due.
-    pub async fn keep_up(&self) -> Result<()> {
-        anyhow::bail!("not built yet")
-    }
-
-    /// Right before an effect outside: an error when this server may not act any more. Fine for a store without a vault.
-    pub async fn may_act(&self) -> Result<()> {
-        anyhow::bail!("not built yet")
-    }
-
-    /// Leaves the end of a job in the inbox, for whoever leads now.
-    pub async fn leave_end(&self, _end: End) -> Result<()> {
-        anyhow::bail!("not built yet")
-    }
+fn kept_file(row: &rusqlite::Row<'_>) -> rusqlite::Result<KeptFile> {
+    Ok(KeptFile { path: row.get(0)?, sha256: row.get(1)?, length: length(row, 2)?, mode: row.get(3)? })
 }
 
-/// Whether an error of the store means that this server does not lead any more.
-pub fn is_deposed(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(crate::vault::VaultError::Deposed(_)))
+/// A column that holds bytes of a file.
+pub(super) fn length(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    Ok(row.get::<_, i64>(column)?.unsigned_abs())
 }
+
+/// Every file in the folders for kept files, relative to the data directory; what is no file is left out.
+pub(super) fn found(data_dir: &Path, folder: &str) -> Result<Vec<String>> {
+    let dir = data_dir.join(folder);
+    let entries = match std::fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("cannot list {}", dir.display())),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+        if entry.file_type()?.is_file() && check_path(&format!("{folder}/{name}")).is_ok() {
+            paths.push(format!("{folder}/{name}"));
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests;

@@ -116,8 +116,12 @@ impl Tx<'_> {
     /// Stops all applies, or lets them go on.
     pub fn set_apply_lock(&self, lock: Option<&ApplyLock>) -> Result<()> {
         match lock {
-            Some(lock) => self.execute("REPLACE INTO apply_lock (id, record) VALUES (1, ?1)", [json(lock)?])?,
-            None => self.execute("DELETE FROM apply_lock", [])?,
+            Some(lock) => self.execute(
+                "INSERT INTO apply_lock (id, record) VALUES (1, ?1)
+                 ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+                [json(lock)?],
+            )?,
+            None => self.execute("DELETE FROM apply_lock WHERE id = 1", [])?,
         };
         Ok(())
     }

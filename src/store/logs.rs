@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
 /// Size of one log, bytes; what comes after is dropped.
-const LOG_LIMIT: u64 = 8 << 20;
+pub(super) const LOG_LIMIT: u64 = 8 << 20;
 
 /// Size of one line, bytes; a longer one becomes several.
 const LINE_LIMIT: usize = 16 << 10;

@@ -4,7 +4,7 @@ use super::{Tx, View, json, micros};
 use crate::domain::state::PlanRecord;
 use crate::domain::{ProjectId, PullId};
 use anyhow::Result;
-use rusqlite::params;
+use rusqlite::{Params, params};
 
 impl View<'_> {
     /// Plans of a pull request that can still be applied: neither consumed nor discarded; in the order they were recorded.
@@ -17,11 +17,13 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records a plan in place of the project's earlier one. An id that is there already is an error.
+    /// Records a plan in place of the project's earlier one, and keeps its file, which must be there already. An id that is there
+    /// already is an error.
     pub fn put_plan(&self, plan: &PlanRecord) -> Result<()> {
         let (pull, name) = (plan.pull.to_string(), plan.project.name.as_deref().unwrap_or(""));
-        self.execute(
-            "DELETE FROM plans WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND id <> ?5",
+        self.drop_plans(
+            "DELETE FROM plans WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND id <> ?5
+             RETURNING record",
             params![pull, plan.project.dir, plan.project.workspace, name, plan.id],
         )?;
         self.execute(
@@ -38,7 +40,10 @@ impl Tx<'_> {
                 json(plan)?
             ],
         )?;
-        Ok(())
+        match (&plan.path, &plan.sha256) {
+            (Some(path), Some(sha256)) if plan.consumed_by.is_none() => self.keep_plan_file(path, sha256),
+            _ => Ok(()),
+        }
     }
 
     /// Marks a plan as used up by a job; false when it was used already, replaced or discarded: then it must not be applied.
@@ -53,14 +58,16 @@ impl Tx<'_> {
             "UPDATE plans SET consumed_by = ?2, record = ?3 WHERE id = ?1 AND consumed_by IS NULL",
             params![id, job, json(&plan)?],
         )?;
+        self.drop_plan_files(&plan)?;
         Ok(changed == 1)
     }
 
     /// Drops the plan of one project; whether there was one to apply. A consumed one stays, as what its apply was made of.
     pub fn discard_plan(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
-        let dropped = self.execute(
+        let dropped = self.drop_plans(
             "DELETE FROM plans
-             WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND consumed_by IS NULL",
+             WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND consumed_by IS NULL
+             RETURNING record",
             params![pull.to_string(), project.dir, project.workspace, project.name.as_deref().unwrap_or("")],
         )?;
         Ok(dropped > 0)
@@ -69,7 +76,25 @@ impl Tx<'_> {
     /// Drops all plans of a pull request that could still be applied and returns them, so that their files can go.
     pub fn discard_plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
         let plans = self.plans(pull)?;
-        self.execute("DELETE FROM plans WHERE pull = ?1 AND consumed_by IS NULL", [pull.to_string()])?;
+        self.drop_plans(
+            "DELETE FROM plans WHERE pull = ?1 AND consumed_by IS NULL RETURNING record",
+            [pull.to_string()],
+        )?;
         Ok(plans)
+    }
+
+    /// Runs a `DELETE … RETURNING record`: files of the plans are kept no longer. How many there were.
+    pub(super) fn drop_plans(&self, sql: &str, params: impl Params) -> Result<usize> {
+        let plans: Vec<PlanRecord> = self.records(sql, params)?;
+        plans.iter().try_for_each(|plan| self.drop_plan_files(plan))?;
+        Ok(plans.len())
+    }
+
+    /// The plan file, and what its steps left beside it.
+    fn drop_plan_files(&self, plan: &PlanRecord) -> Result<()> {
+        if let Some(path) = &plan.path {
+            self.drop_file(path)?;
+        }
+        self.drop_file(&format!("left/{}.tar.zst", plan.id))
     }
 }

@@ -80,7 +80,7 @@ impl Tx<'_> {
     pub fn forget_pull(&self, pull: &PullId) -> Result<()> {
         let key = pull.to_string();
         self.clear_project_statuses(pull)?;
-        self.execute("DELETE FROM plans WHERE pull = ?1", [&key])?;
+        self.drop_plans("DELETE FROM plans WHERE pull = ?1 RETURNING record", [&key])?;
         self.execute("UPDATE pulls SET open = 0, activity = ?2 WHERE pull = ?1", params![key, self.next_activity()?])?;
         Ok(())
     }

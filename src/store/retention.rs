@@ -1,5 +1,6 @@
 //! How long what is over is kept.
 
+use super::files::log_path;
 use super::{Tx, micros};
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
@@ -73,6 +74,11 @@ impl Tx<'_> {
              RETURNING id",
         )?;
         let ids = statement.query_map(params![before, JOBS_KEPT, ROWS_AT_ONCE], |row| row.get(0))?;
-        Ok(ids.collect::<rusqlite::Result<_>>()?)
+        let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>()?;
+        for id in &ids {
+            self.drop_file(&log_path(id))?;
+            self.drop_file(&format!("errored/{id}.tfstate"))?;
+        }
+        Ok(ids)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Tx, View, json, micros, rows, word};
 use crate::domain::command::CommandName;
-use crate::domain::state::{Job, Run};
+use crate::domain::state::{Job, JobState, Run};
 use crate::domain::{PullId, RepoId};
 use anyhow::Result;
 use jiff::Timestamp;
@@ -99,13 +99,13 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records a job, or how it stands now.
+    /// Records a job, or how it stands now. The log of one that has ended is kept with it: nothing may be written to that any more.
     pub fn put_job(&self, job: &Job) -> Result<()> {
         self.execute(
             "INSERT INTO jobs (id, run, pull, state, started, record) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
              ON CONFLICT (id) DO UPDATE SET state = excluded.state, record = excluded.record",
             params![job.id, job.run, job.pull.to_string(), word(&job.state)?, micros(job.started), json(job)?],
         )?;
-        Ok(())
+        if job.state == JobState::Running { Ok(()) } else { self.keep_log(&job.id) }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Keys, states and times are columns; what is only read as a whole is JSON in `record`. Times are microseconds since 1970.
 //! `seq` keeps the order of insertion. Records refer to each other by id without declared references: the order of the puts
-//! within a change is free, and each kind has its own retention. The database is one file without attachments, so `VACUUM
-//! INTO` or the backup API captures all of it at one moment.
+//! within a change is free, and each kind has its own retention. The database is one file without attachments, so the backup
+//! API captures all of it at one moment. Every table has an `INTEGER PRIMARY KEY`: its rowids stay what they are, and commits of the
+//! vault name rows by them.
 
 use anyhow::{Context, Result, bail};
 use rusqlite::{Connection, OpenFlags};
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One step from each format to the next; `user_version` is how many were done. Only ever append.
-const MIGRATIONS: &[&str] = &[FORMAT_1];
+const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2];
 
 /// How long a connection waits for another one (a checkpoint, a snapshot).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -146,6 +147,65 @@ CREATE TABLE audit (
 CREATE INDEX audit_at ON audit (at);
 ";
 
+const FORMAT_2: &str = "
+CREATE TABLE kept_files (
+  seq INTEGER PRIMARY KEY,
+  path TEXT NOT NULL UNIQUE,      -- below the data directory
+  sha256 TEXT NOT NULL,
+  length INTEGER NOT NULL,
+  mode INTEGER NOT NULL
+);
+";
+
+/// What a database is to the vault, in its `application_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// It is all there is: no vault knows it.
+    Alone,
+    /// It is about to become the first state of an empty vault.
+    Adopting,
+    /// A cache of what a vault holds.
+    Cache,
+}
+
+impl Mark {
+    const ALL: [Mark; 3] = [Mark::Alone, Mark::Adopting, Mark::Cache];
+
+    fn id(self) -> i64 {
+        match self {
+            Mark::Alone => 0,
+            Mark::Adopting => 0x7469_6441,
+            Mark::Cache => 0x7469_6443,
+        }
+    }
+
+    /// The mark of a database; an unknown one is somebody else's.
+    pub(super) fn of(connection: &Connection) -> Result<Mark> {
+        let id: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        (Mark::ALL.into_iter().find(|mark| mark.id() == id)).with_context(|| {
+            format!("it is a database of another program ({id:#x}): give --data-dir a directory of its own")
+        })
+    }
+
+    pub(super) fn set(self, connection: &Connection) -> rusqlite::Result<()> {
+        connection.pragma_update(None, "application_id", self.id())
+    }
+}
+
+/// Where a commit of the database is safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// On this disk.
+    Disk,
+    /// In the bucket, before the database hears of it: this file is a cache.
+    Bucket,
+}
+
+/// Number of migrations that this version knows.
+pub(super) fn newest() -> u32 {
+    u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
+}
+
 /// Keeps every other process out of the data directory until it is dropped, or the process is gone.
 pub(super) struct DirectoryGuard {
     _file: File,
@@ -182,19 +242,32 @@ pub(super) fn lock_directory(data_dir: &Path) -> Result<DirectoryGuard> {
 }
 
 /// Opens the only connection that writes, and brings the database to the present format.
-pub(super) fn open_writer(path: &Path) -> Result<Connection> {
-    prepare_writer(path).with_context(|| format!("cannot open the state in {}", path.display()))
+pub(super) fn open_writer(path: &Path, durability: Durability) -> Result<Writable> {
+    prepare_writer(path, durability).with_context(|| format!("cannot open the state in {}", path.display()))
 }
 
-fn prepare_writer(path: &Path) -> Result<Connection> {
+/// The connection that writes.
+pub(super) struct Writable {
+    pub(super) connection: Connection,
+    /// It was of an older format until now.
+    pub(super) migrated: bool,
+}
+
+/// Opens a database that nobody else has open, a new one if there is none.
+pub(super) fn open_raw(path: &Path) -> Result<Connection> {
     // Made by us, not by SQLite, for its mode: what runs as another user has no business here. Its side files follow it.
     if !path.exists() {
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags)?;
+    let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
+}
+
+fn prepare_writer(path: &Path, durability: Durability) -> Result<Writable> {
+    let mut connection = open_raw(path)?;
     let found = format_of(&connection)?;
     let known = MIGRATIONS.len();
     if found > known {
@@ -208,18 +281,23 @@ fn prepare_writer(path: &Path) -> Result<Connection> {
     if mode != "wal" {
         bail!("its file system cannot keep a write-ahead log (mode {mode}): put --data-dir on a local disk");
     }
-    // FULL: a commit is on the disk when it is answered, also after a loss of power.
-    connection.pragma_update(None, "synchronous", "full")?;
+    // FULL: a commit is on the disk when it is answered, also after a loss of power. A cache is made again then.
+    let synchronous = if durability == Durability::Disk { "full" } else { "off" };
+    connection.pragma_update(None, "synchronous", synchronous)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "journal_size_limit", WAL_KEPT)?;
-    migrate(&mut connection, found)?;
-    Ok(connection)
+    if found < known {
+        let transaction = connection.transaction()?;
+        migrate(&transaction, known).context("cannot bring it to the present format")?;
+        transaction.commit()?;
+    }
+    Ok(Writable { connection, migrated: found < known })
 }
 
 /// How many migrations a database has behind it; a file of somebody else's is refused.
-fn format_of(connection: &Connection) -> Result<usize> {
+pub(super) fn format_of(connection: &Connection) -> Result<usize> {
     let look = || -> rusqlite::Result<(i64, i64)> {
         let format = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -234,16 +312,14 @@ fn format_of(connection: &Connection) -> Result<usize> {
     }
 }
 
-fn migrate(connection: &mut Connection, found: usize) -> Result<()> {
-    if found == MIGRATIONS.len() {
-        return Ok(());
+/// Brings a database up to a format that this version knows, in the caller's transaction; one that is there already stays.
+pub(super) fn migrate(connection: &Connection, to: usize) -> Result<()> {
+    let found = format_of(connection)?;
+    for (step, format) in MIGRATIONS.iter().take(to).zip(1..).skip(found) {
+        connection.execute_batch(step).with_context(|| format!("the step to format {format} failed"))?;
+        connection.pragma_update(None, "user_version", format)?;
     }
-    let transaction = connection.transaction()?;
-    for step in &MIGRATIONS[found..] {
-        transaction.execute_batch(step).context("cannot bring it to the present format")?;
-    }
-    transaction.pragma_update(None, "user_version", i64::try_from(MIGRATIONS.len())?)?;
-    Ok(transaction.commit()?)
+    Ok(())
 }
 
 /// Opens a connection that only reads.
@@ -271,10 +347,10 @@ mod tests {
     fn a_newer_format_is_refused_with_what_to_do_and_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tidelock.db");
-        drop(open_writer(&path).unwrap());
+        drop(open_writer(&path, Durability::Disk).unwrap());
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
         let before = std::fs::read(&path).unwrap();
-        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 1. Run that newer version again, or give this one another --data-dir");
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 2. Run that newer version again, or give this one another --data-dir");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 
@@ -314,7 +390,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tidelock.db");
-        let connection = open_writer(&path).unwrap();
+        let connection = open_writer(&path, Durability::Disk).unwrap().connection;
         let synchronous: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0)).unwrap();
         assert_eq!(synchronous, 2);
         for file in ["tidelock.db", "tidelock.db-wal", "tidelock.db-shm"] {
@@ -324,10 +400,54 @@ mod tests {
     }
 
     #[test]
+    fn every_change_of_every_table_can_be_told_by_its_row() {
+        let dir = tempfile::tempdir().unwrap();
+        let connection = open_writer(&dir.path().join("tidelock.db"), Durability::Disk).unwrap().connection;
+        let mut tables = connection
+            .prepare("SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+            .unwrap();
+        let tables = tables.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let tables: Vec<(String, String)> = tables.map(Result::unwrap).collect();
+        assert!(tables.len() > 8);
+        for (table, sql) in tables {
+            let keys = "SELECT group_concat(type) FROM pragma_table_info(?1) WHERE pk > 0";
+            let key: String = connection.query_row(keys, [&table], |row| row.get(0)).unwrap();
+            assert_eq!(key, "INTEGER", "{table} needs one INTEGER PRIMARY KEY");
+            assert!(!sql.to_uppercase().contains("WITHOUT ROWID"), "{table}");
+        }
+        let triggers = "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'";
+        assert_eq!(connection.query_row(triggers, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+    }
+
+    #[test]
+    fn no_statement_changes_rows_past_the_hook_that_notes_them() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
+        let mut seen = 0;
+        for entry in std::fs::read_dir(root).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.is_file() {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let words = code.split_whitespace().collect::<Vec<_>>().join(" ");
+            for (at, _) in words.match_indices("DELETE FROM ") {
+                let end = words[at..].find(['"', ';']).map_or(words.len(), |end| at + end);
+                assert!(words[at..end].contains(" WHERE "), "{}: {}", path.display(), &words[at..end]);
+                seen += 1;
+            }
+            for displacing in ["\"REPLACE INTO", " REPLACE INTO", "OR REPLACE"] {
+                assert!(!words.contains(displacing), "{} has {displacing}", path.display());
+            }
+        }
+        assert!(seen > 10, "only {seen} statements were looked at");
+    }
+
+    #[test]
     fn readers_cannot_write() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tidelock.db");
-        let _writer = open_writer(&path).unwrap();
+        let _writer = open_writer(&path, Durability::Disk).unwrap();
         let reader = open_reader(&path).unwrap();
         assert!(reader.execute("DELETE FROM locks", []).is_err());
     }

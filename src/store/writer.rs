@@ -1,11 +1,18 @@
 //! The one thread that changes state: takes queued changes, commits those that wait together as one group, then answers.
 
-use super::schema::DirectoryGuard;
+use super::base::Pin;
+use super::files::Kept;
+use super::rows::Notes;
+use super::schema::{self, DirectoryGuard};
 use super::{CLOSED, Tx, View};
+use crate::vault::leader::Leader;
+use crate::vault::{Changes, VaultError};
 use anyhow::{Context, Result, anyhow};
 use rusqlite::Connection;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Changes that wait for the writer; more callers wait for a place.
@@ -15,10 +22,31 @@ const QUEUE_LIMIT: usize = 1024;
 const GROUP_LIMIT: usize = 256;
 
 /// Runs in the writer: on the transaction, or with the reason why there is none.
-type Change = Box<dyn FnOnce(Result<&Tx<'_>, &str>) -> Ran + Send>;
+type Change = Box<dyn FnOnce(Result<&Tx<'_>, &Undone>) -> Ran + Send>;
 
 /// Tells the caller, once it is known whether the group is durable or why it is not.
-type Answer = Box<dyn FnOnce(Result<(), &str>) + Send>;
+type Answer = Box<dyn FnOnce(Result<(), &Undone>) + Send>;
+
+/// Why a group of changes did not become a fact.
+#[derive(Debug, Clone)]
+enum Undone {
+    /// This time.
+    Failed(String),
+    /// And none will from here: another server leads, or may.
+    Deposed(String),
+}
+
+impl Undone {
+    fn error(&self) -> anyhow::Error {
+        match self {
+            Undone::Failed(reason) => anyhow!("{reason}"),
+            Undone::Deposed(reason) => VaultError::Deposed(reason.clone()).into(),
+        }
+    }
+}
+
+/// Why this process must not act any more, once that is so.
+pub(super) type Deposed = Arc<OnceLock<String>>;
 
 /// A change that has run and is not durable yet.
 struct Ran {
@@ -28,6 +56,8 @@ struct Ran {
 
 enum Message {
     Change(Change),
+    /// Between two groups: begin to read the state as it is now.
+    Pin(Pin),
     Close,
 }
 
@@ -50,18 +80,22 @@ impl Queue {
         let change: Change = Box::new(move |tx| {
             let result = match tx {
                 Ok(tx) => catch_unwind(AssertUnwindSafe(|| change(tx))).unwrap_or_else(|panic| Err(described(&*panic))),
-                Err(reason) => Err(anyhow!("{reason}")),
+                Err(undone) => Err(undone.error()),
             };
             let keep = result.is_ok();
             let answer: Answer = Box::new(move |durable| {
                 // A caller that has gone away needs no answer.
-                let _ =
-                    sender.send(result.and_then(|value| durable.map(|()| value).map_err(|reason| anyhow!("{reason}"))));
+                let _ = sender.send(result.and_then(|value| durable.map(|()| value).map_err(Undone::error)));
             });
             Ran { keep, answer }
         });
         self.messages.send(Message::Change(change)).await.map_err(|_| anyhow!(CLOSED))?;
         answered.await.map_err(|_| anyhow!(CLOSED))?
+    }
+
+    /// Pins the state between two groups; the answer comes to the pin's own receiver.
+    pub(super) async fn pin(&self, pin: Pin) -> Result<()> {
+        self.messages.send(Message::Pin(pin)).await.map_err(|_| anyhow!(CLOSED))
     }
 
     /// Waits until all that was queued is durable and the database is closed.
@@ -82,11 +116,30 @@ fn described(panic: &(dyn Any + Send)) -> anyhow::Error {
     anyhow!("a change of state panicked, and was undone: {}", text.unwrap_or("no message"))
 }
 
+/// What the thread works on.
+pub(super) struct Work {
+    pub(super) connection: Connection,
+    pub(super) guard: DirectoryGuard,
+    /// Of the data directory.
+    pub(super) kept: Kept,
+    /// Where commits go first.
+    pub(super) journal: Option<Journal>,
+}
+
+/// The way of a commit into the bucket.
+pub(super) struct Journal {
+    pub(super) leader: Leader,
+    pub(super) runtime: Handle,
+    pub(super) deposed: Deposed,
+}
+
 /// Starts the thread; it ends when it is told to close, or when nobody can reach it any more.
-pub(super) fn start(connection: Connection, guard: DirectoryGuard) -> Result<Queue> {
+pub(super) fn start(mut work: Work) -> Result<Queue> {
     let (messages, queue) = mpsc::channel(QUEUE_LIMIT);
     let (report, ended) = watch::channel(None);
-    let writer = Writer { connection, queue };
+    let notes = work.journal.as_ref().map(|_| Notes::attach(&mut work.connection)).transpose()?;
+    let Work { connection, guard, kept, journal } = work;
+    let writer = Writer { connection, queue, kept, journal, notes: notes.unwrap_or_default(), aside: None };
     std::thread::Builder::new()
         .name("store".into())
         .spawn(move || writer.run(guard, &report))
@@ -97,6 +150,12 @@ pub(super) fn start(connection: Connection, guard: DirectoryGuard) -> Result<Que
 struct Writer {
     connection: Connection,
     queue: mpsc::Receiver<Message>,
+    kept: Kept,
+    journal: Option<Journal>,
+    /// What changed in the group so far; empty without a journal.
+    notes: Notes,
+    /// Came while a group was put together, and has to wait for its end.
+    aside: Option<Pin>,
 }
 
 impl Writer {
@@ -104,8 +163,12 @@ impl Writer {
         while let Some(message) = self.queue.blocking_recv() {
             match message {
                 Message::Change(first) => self.group(first),
+                Message::Pin(pin) => self.pin(pin),
                 // Nothing new from here on; what is queued is still done.
                 Message::Close => self.queue.close(),
+            }
+            if let Some(pin) = self.aside.take() {
+                self.pin(pin);
             }
         }
         let closed = self.connection.close().map_err(|(_, error)| error.to_string());
@@ -115,20 +178,39 @@ impl Writer {
 
     /// A change that waits already.
     fn waiting(&mut self) -> Option<Change> {
-        loop {
+        while self.aside.is_none() {
             match self.queue.try_recv().ok()? {
                 Message::Change(change) => return Some(change),
+                Message::Pin(pin) => self.aside = Some(pin),
                 Message::Close => self.queue.close(),
             }
         }
+        None
+    }
+
+    fn pin(&self, pin: Pin) {
+        if let Some(journal) = &self.journal {
+            pin.take(journal.leader.position(), journal.deposed.get());
+        }
+    }
+
+    /// Why nothing can be changed any more.
+    fn deposed(&self) -> Option<Undone> {
+        self.journal.as_ref().and_then(|journal| journal.deposed.get()).cloned().map(Undone::Deposed)
     }
 
     /// Runs `first` and what waits behind it in one transaction.
     fn group(&mut self, first: Change) {
-        if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
-            let reason = format!("cannot change the state: {error}");
-            return (first(Err(&reason)).answer)(Err(&reason));
+        let begun = match self.deposed() {
+            Some(deposed) => Err(deposed),
+            None => (self.connection.execute_batch("BEGIN IMMEDIATE"))
+                .map_err(|error| Undone::Failed(format!("cannot change the state: {error}"))),
+        };
+        if let Err(undone) = begun {
+            return (first(Err(&undone)).answer)(Err(&undone));
         }
+        self.notes.clear();
+        self.kept.clear();
         let mut answers = Vec::new();
         let mut next = Some(first);
         let mut intact = Ok(());
@@ -143,16 +225,19 @@ impl Writer {
 
     /// Runs one change so that it can be undone alone; an error here is the whole group's.
     fn step(&self, change: Change, answers: &mut Vec<Answer>) -> rusqlite::Result<()> {
+        let marks = (self.notes.mark(), self.kept.mark());
         let begun = self.statement("SAVEPOINT change");
         let ran = match &begun {
-            Ok(()) => change(Ok(&Tx { view: View { connection: &self.connection } })),
-            Err(error) => change(Err(&error.to_string())),
+            Ok(()) => change(Ok(&Tx { view: View { connection: &self.connection }, kept: &self.kept })),
+            Err(error) => change(Err(&Undone::Failed(error.to_string()))),
         };
         answers.push(ran.answer);
         begun?;
         // A full disk or a failed read may have ended the transaction as a whole; then neither of these works.
         if !ran.keep {
             self.statement("ROLLBACK TO change")?;
+            self.notes.rewind(marks.0);
+            self.kept.rewind(marks.1);
         }
         self.statement("RELEASE change")
     }
@@ -163,19 +248,66 @@ impl Writer {
 
     /// Makes a group durable and then answers its callers: the only place where a change becomes a fact.
     fn commit(&mut self, answers: Vec<Answer>, intact: rusqlite::Result<()>) {
-        let committed = intact.and_then(|()| self.connection.execute_batch("COMMIT"));
-        // Whatever else has to hold before a change counts (DESIGN §3: the journal in the bucket) goes here: after SQLite's
-        // commit, before the answers.
-        let durable = committed.map_err(|error| {
-            tracing::error!(%error, changes = answers.len(), "a group of changes could not be committed");
+        let failed = |error: anyhow::Error| {
+            Undone::Failed(format!("the change could not be recorded and was undone: {error:#}"))
+        };
+        let durable = intact.map_err(|error| failed(error.into())).and_then(|()| self.durable());
+        if let Err(undone) = &durable {
+            let reason = undone.error();
+            tracing::error!(error = format!("{reason:#}"), changes = answers.len(), "a group of changes was undone");
             if !self.connection.is_autocommit() {
                 let _ = self.connection.execute_batch("ROLLBACK");
             }
-            format!("the change could not be recorded and was undone: {error}")
-        });
-        let durable = durable.as_ref().map_or_else(|reason| Err(reason.as_str()), |()| Ok(()));
-        for answer in answers {
-            answer(durable);
         }
+        for answer in answers {
+            answer(durable.as_ref().map(|()| ()));
+        }
+    }
+
+    /// The journal first: what readers see from SQLite's commit on is in the bucket already.
+    fn durable(&self) -> Result<(), Undone> {
+        let failed = |error: anyhow::Error| {
+            Undone::Failed(format!("the change could not be recorded and was undone: {error:#}"))
+        };
+        let mut journalled = false;
+        if let Some(journal) = &self.journal
+            && let Some(changes) = self.changes().map_err(failed)?
+        {
+            journal.commit(changes)?;
+            journalled = true;
+        }
+        let committed = self.connection.execute_batch("COMMIT");
+        match (committed, &self.journal) {
+            (Err(error), Some(journal)) if journalled => {
+                let reason = format!(
+                    "this server's database did not take what the bucket has ({error}): it has to be restored by a restart"
+                );
+                journal.leader.stand_down(&reason);
+                Err(journal.depose(reason))
+            }
+            (committed, _) => committed.map_err(|error| failed(error.into())),
+        }
+    }
+
+    /// What the group comes to; absent when it changed no row.
+    fn changes(&self) -> Result<Option<Changes>> {
+        let Some(rows) = self.notes.capture(&self.connection)? else { return Ok(None) };
+        let blobs = self.kept.blobs(&self.connection)?;
+        Ok(Some(Changes { schema: schema::newest(), rows: rows.into(), blobs }))
+    }
+}
+
+impl Journal {
+    fn commit(&self, changes: Changes) -> Result<(), Undone> {
+        match self.runtime.block_on(self.leader.commit(changes)) {
+            Ok(_) => Ok(()),
+            Err(VaultError::Deposed(reason)) => Err(self.depose(reason)),
+            Err(error) => Err(Undone::Failed(format!("the change could not be recorded and was undone: {error}"))),
+        }
+    }
+
+    /// From here on nothing is changed, and nothing done outside.
+    fn depose(&self, reason: String) -> Undone {
+        Undone::Deposed(self.deposed.get_or_init(|| reason).clone())
     }
 }

@@ -1,5 +1,8 @@
 //! What the vault asks of object storage, with Cloud Storage's generation semantics (reference/gcs.md).
 
+#[cfg(test)]
+pub(crate) mod conformance;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -16,6 +19,23 @@ pub enum Body {
     Bytes(Bytes),
     /// A file, read as it is sent; it does not change meanwhile.
     File(PathBuf),
+}
+
+/// Longest object name, in bytes; what may go before it in a bucket (its prefix) has as much again.
+pub const MAX_NAME: usize = 500;
+/// Longest segment of a name: file systems allow 255 bytes.
+pub const MAX_SEGMENT: usize = 200;
+
+/// Whether this can be an object's name: segments of `[A-Za-z0-9._-]` joined by `/`, none of which is empty or begins with a
+/// dot. Every implementation refuses all others, in `put`, `get`, `get_range` and `delete`.
+pub fn is_name(name: &str) -> bool {
+    name.len() <= MAX_NAME && name.split('/').all(is_segment)
+}
+
+fn is_segment(segment: &str) -> bool {
+    !segment.starts_with('.')
+        && (1..=MAX_SEGMENT).contains(&segment.len())
+        && segment.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
 /// An object that was read whole.

@@ -1,1 +1,303 @@
-//! The embedded bucket: a directory of this machine with the same generation semantics, safe between processes.
+//! The embedded bucket: a directory of this machine with the same generation semantics as Cloud Storage, fsync'ed, safe
+//! between processes.
+//!
+//! An object `journal/17` is the file `journal/17`: a [`header`] of 128 bytes (generation, time, label, checksum), then the
+//! content. All that is ours alone lies in `.tidelock/`, a name that no object can have: `lock`, `tmp/`, `alive/`.
+//!
+//! Why it is safe between processes, and at any moment of a crash:
+//! * A file gets its name only when it is whole and on the disk: it is written and fsync'ed in `tmp/`, then linked or renamed.
+//!   So a name shows the old content or the new one, never a half. The answer waits for the fsync of the name's directory.
+//! * A create is `link`(2), which fails when the name is there: exclusive between processes without any lock.
+//! * Replacing and deleting look at the present generation first; they hold `lock` from that look to the change. Creates need
+//!   not take it: all that a create can do is to make a name that was not there, and a replace or delete that found its name
+//!   absent does nothing. Once the name is there, only holders of the lock change it, so what they looked at is what they change.
+//! * A generation is 63 random bits: never used again, with no counter to keep and no clock to trust.
+
+mod alive;
+mod fault;
+mod header;
+mod look;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written, is_name};
+use async_trait::async_trait;
+use bytes::Bytes;
+use fault::Fault;
+use std::collections::{HashMap, HashSet};
+use std::fs::{DirBuilder, File};
+use std::ops::Range;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Folder of the bucket with what is ours alone.
+const OURS: &str = ".tidelock";
+/// File calls at once: more only queue up in the kernel, and would take the runtime's threads from others.
+const MAX_CALLS: usize = 32;
+/// A call that takes longer is given up, such as on a network file system that hangs…
+const CALL_LIMIT: Duration = Duration::from_secs(60);
+/// …where each of so many bytes gets one second more.
+const BYTES_A_SECOND: u64 = 4 << 20;
+/// Largest object that is read in one piece.
+const MAX_WHOLE: u64 = 1 << 30;
+
+/// A bucket in a directory; cheap to clone.
+#[derive(Clone)]
+pub struct Directory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    root: PathBuf,
+    location: String,
+    calls: Arc<Semaphore>,
+    /// Held, then flocked, while a name is replaced or deleted; opened at the first need.
+    lock: Mutex<Option<File>>,
+    /// Directories whose own names are on the disk.
+    known: Mutex<HashSet<PathBuf>>,
+    alive: Mutex<HashMap<String, File>>,
+    /// The last time that an object of ours was given, microseconds since 1970.
+    last_created: AtomicI64,
+    counts: [(&'static str, AtomicU64); 5],
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Get,
+    Range,
+    Put,
+    Delete,
+    List,
+}
+
+/// The directory that `file:///DIR` names; the text of the error is for the operator.
+pub fn parse_url(url: &str) -> Result<PathBuf, String> {
+    let path = url.strip_prefix("file://").ok_or_else(|| format!("`{url}` does not begin with file://"))?;
+    let trimmed = path.trim_end_matches('/');
+    if !path.starts_with('/') || trimmed.is_empty() || path.contains('\0') {
+        return Err(format!(
+            "`{url}` does not name a directory by its whole path: write file:///var/lib/tidelock/bucket, with three slashes"
+        ));
+    }
+    Ok(PathBuf::from(trimmed))
+}
+
+impl Directory {
+    /// Opens a bucket to write to. The directory is made when its parent is there; one that has other things in it and was
+    /// never a bucket is refused. Removes what dead processes left half written.
+    pub fn open(path: &Path) -> Result<Directory, BucketError> {
+        let bucket = Directory::at(path);
+        let shared = &bucket.shared;
+        shared.prepare().map_err(|fault| fault.tell(&shared.location, "open".into()))?;
+        Ok(bucket)
+    }
+
+    /// Opens a bucket that must be there already, and changes nothing in it.
+    pub fn existing(path: &Path) -> Result<Directory, BucketError> {
+        let bucket = Directory::at(path);
+        let shared = &bucket.shared;
+        shared.look_at_root().map_err(|fault| fault.tell(&shared.location, "open".into()))?;
+        Ok(bucket)
+    }
+
+    fn at(path: &Path) -> Directory {
+        let root = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let count = |kind| (kind, AtomicU64::new(0));
+        let shared = Shared {
+            location: format!("file://{}", root.display()),
+            root,
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
+            lock: Mutex::default(),
+            known: Mutex::default(),
+            alive: Mutex::default(),
+            last_created: AtomicI64::new(0),
+            counts: ["get", "get_range", "put", "delete", "list"].map(count),
+        };
+        Directory { shared: Arc::new(shared) }
+    }
+
+    /// Runs file work on a thread that may block, not too many at once, and not for ever.
+    async fn call<T: Send + 'static>(
+        &self,
+        kind: Kind,
+        doing: String,
+        bytes: u64,
+        work: impl FnOnce(&Shared) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, BucketError> {
+        let shared = self.shared.clone();
+        if let Some((_, count)) = shared.counts.get(kind as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let limit = CALL_LIMIT + Duration::from_secs(bytes / BYTES_A_SECOND);
+        let unavailable = |reason: String| BucketError::Unavailable {
+            location: self.shared.location.clone(),
+            doing: doing.clone(),
+            reason,
+        };
+        let calls = shared.calls.clone();
+        let run = async {
+            let permit = calls.acquire_owned().await.map_err(|_| "closed".to_owned())?;
+            let blocking = tokio::task::spawn_blocking(move || {
+                // Kept until the work has ended, also when nobody waits for it any more.
+                let _permit = permit;
+                work(&shared)
+            });
+            blocking.await.map_err(|error| error.to_string())
+        };
+        match tokio::time::timeout(limit, run).await {
+            Ok(Ok(result)) => result.map_err(|fault| fault.tell(&self.shared.location, doing)),
+            Ok(Err(reason)) => Err(unavailable(reason)),
+            Err(_) => Err(unavailable(format!("the file system did not answer within {} s", limit.as_secs()))),
+        }
+    }
+
+    fn named(&self, doing: &str, name: &str) -> Result<(String, String), BucketError> {
+        let doing = format!("{doing} {name}");
+        if is_name(name) {
+            return Ok((doing, name.to_owned()));
+        }
+        let fault = Fault::Refused("no object can have this name".into());
+        Err(fault.tell(&self.shared.location, doing))
+    }
+}
+
+#[async_trait]
+impl Bucket for Directory {
+    fn location(&self) -> &str {
+        &self.shared.location
+    }
+
+    async fn check(&self) -> Result<Vec<String>, BucketError> {
+        self.call(Kind::List, "check".into(), 0, Shared::check).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
+        let (doing, name) = self.named("read", name)?;
+        self.call(Kind::Get, doing, MAX_WHOLE, move |shared| shared.get(&name)).await
+    }
+
+    async fn get_range(
+        &self,
+        name: &str,
+        generation: Generation,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, BucketError> {
+        let (doing, name) = self.named("read", name)?;
+        let bytes = range.end.saturating_sub(range.start).min(MAX_WHOLE);
+        self.call(Kind::Range, doing, bytes, move |shared| shared.get_range(&name, generation, range)).await
+    }
+
+    async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError> {
+        let (doing, name) = self.named("write", name)?;
+        let label = label.to_owned();
+        let bytes = match &body {
+            Body::Bytes(bytes) => bytes.len() as u64,
+            // Asked only for the time limit; what cannot be read is an error below.
+            Body::File(path) => tokio::fs::metadata(path).await.map_or(0, |meta| meta.len()),
+        };
+        self.call(Kind::Put, doing, bytes, move |shared| shared.put(&name, expected, &body, &label)).await
+    }
+
+    async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
+        let (doing, name) = self.named("delete", name)?;
+        self.call(Kind::Delete, doing, 0, move |shared| shared.delete(&name, generation)).await
+    }
+
+    async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
+        let (doing, prefix, after) = (format!("list {prefix}"), prefix.to_owned(), after.to_owned());
+        self.call(Kind::List, doing, 0, move |shared| shared.list(&prefix, &after)).await
+    }
+
+    fn announce(&self, nonce: &str) -> Result<(), BucketError> {
+        let doing = format!("announce {nonce}");
+        self.shared.announce(nonce).map_err(|fault| fault.tell(&self.shared.location, doing))
+    }
+
+    async fn is_gone(&self, nonce: &str) -> Result<bool, BucketError> {
+        let (doing, nonce) = (format!("look for {nonce}"), nonce.to_owned());
+        self.call(Kind::Get, doing, 0, move |shared| shared.is_gone(&nonce)).await
+    }
+
+    fn requests(&self) -> Vec<(&'static str, u64)> {
+        self.shared.counts.iter().map(|(kind, count)| (*kind, count.load(Ordering::Relaxed))).collect()
+    }
+}
+
+impl Shared {
+    fn ours(&self, name: &str) -> PathBuf {
+        self.root.join(OURS).join(name)
+    }
+
+    /// Is the directory there, and ours or empty?
+    fn look_at_root(&self) -> Result<(), Fault> {
+        if !std::fs::metadata(&self.root).map_err(Fault::at(&self.root))?.is_dir() {
+            return Err(Fault::Refused("this is a file, not a directory: name a directory".into()));
+        }
+        if std::fs::symlink_metadata(self.root.join(OURS)).is_ok_and(|meta| meta.is_dir()) {
+            return Ok(());
+        }
+        for entry in std::fs::read_dir(&self.root).map_err(Fault::at(&self.root))? {
+            let name = entry.map_err(Fault::at(&self.root))?.file_name();
+            if name != "lost+found" {
+                return Err(Fault::foreign(&name.to_string_lossy()));
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(&self) -> Result<(), Fault> {
+        // Only itself, not its parents: a disk that is not mounted must not look like a fresh start.
+        match DirBuilder::new().mode(0o700).create(&self.root) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let parent = self.root.parent().unwrap_or(&self.root).display();
+                return Err(Fault::Refused(format!(
+                    "{parent} is not there: mount the disk that it should be on, or `mkdir -p {parent}`"
+                )));
+            }
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(Fault::at(&self.root)(error));
+            }
+            _ => {}
+        }
+        self.look_at_root()?;
+        if let Some(parent) = self.root.parent() {
+            self.sync_directory(parent)?;
+        }
+        for folder in ["tmp", "alive"] {
+            self.ensure(&self.ours(folder))?;
+        }
+        self.remove_leftovers();
+        Ok(())
+    }
+
+    /// Makes a directory of the bucket, once per process, and its name durable. One that goes away while we run is not made
+    /// again: what was in it is missed.
+    fn ensure(&self, directory: &Path) -> Result<(), Fault> {
+        if directory == self.root || self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(directory) {
+            return Ok(());
+        }
+        let Some(parent) = directory.parent() else { return Ok(()) };
+        self.ensure(parent)?;
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(Fault::at(directory)(error)),
+            _ => {
+                self.sync_directory(parent)?;
+                self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    fn sync_directory(&self, directory: &Path) -> Result<(), Fault> {
+        File::open(directory).and_then(|file| file.sync_all()).map_err(|error| match Fault::at(directory)(error) {
+            // What was changed in it is there already, but perhaps not on the disk.
+            Fault::Refused(reason) => Fault::Unavailable(reason),
+            other => other,
+        })
+    }
+}

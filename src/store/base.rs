@@ -1,0 +1,208 @@
+//! The whole state at one position, for a base: pinned between two groups, then copied while writes go on.
+
+use super::files::log_path;
+use super::{Store, View, schema};
+use crate::vault::{Blob, Image, Position, Source, VaultError};
+use anyhow::{Context, Result, anyhow, bail};
+use rusqlite::Connection;
+use rusqlite::backup::{Backup, StepResult};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use tokio::sync::oneshot;
+
+/// Folders of unfinished bases in the data directory begin so.
+const PREFIX: &str = "base.";
+
+/// Times that a state is pinned anew because a file went before it was held.
+const PINS: u32 = 5;
+
+/// A request to the writer: begin to read on `connection` right between two commits.
+pub(super) struct Pin {
+    connection: Connection,
+    answer: oneshot::Sender<Result<Pinned>>,
+}
+
+/// A connection that reads one state for as long as it is open, and the journal's place of that state.
+pub(super) struct Pinned {
+    connection: Connection,
+    position: Position,
+}
+
+impl Pin {
+    /// Called by the writer while no transaction is open; no longer than it takes to begin one.
+    pub(super) fn take(self, position: Position, deposed: Option<&String>) {
+        let pinned = match deposed {
+            Some(reason) => Err(VaultError::Deposed(reason.clone()).into()),
+            None => begin(self.connection).map(|connection| Pinned { connection, position }),
+        };
+        // Whoever asked may have gone away.
+        let _ = self.answer.send(pinned);
+    }
+}
+
+/// SQLite takes its snapshot at the first read, not at `BEGIN`.
+fn begin(connection: Connection) -> Result<Connection> {
+    connection.execute_batch("BEGIN")?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// A folder of the data directory for as long as a base is made; next to what it holds, so that files can be linked.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new(data_dir: &Path) -> Result<Scratch> {
+        for number in 0..u32::MAX {
+            let path = data_dir.join(format!("{PREFIX}{number}"));
+            match std::fs::create_dir(&path) {
+                Ok(()) => {
+                    let scratch = Scratch(path);
+                    close_to_others(&scratch.0)?;
+                    return Ok(scratch);
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot make {}", path.display())),
+            }
+        }
+        bail!("there are too many folders {PREFIX}<number> in {}", data_dir.display())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "a folder could not be removed");
+        }
+    }
+}
+
+/// Neither readable nor writable for what runs as another user.
+pub(super) fn close_to_others(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
+        .with_context(|| format!("cannot close {} to others", dir.display()))
+}
+
+/// Removes what unfinished bases of earlier processes left.
+pub(super) fn sweep(data_dir: &Path) -> Result<()> {
+    super::restore::remove_folders(data_dir, PREFIX)
+}
+
+impl Pinned {
+    /// Reads the state as it is on `connection` now, where nothing else can write.
+    pub(super) fn of(connection: Connection, position: Position) -> Result<Pinned> {
+        Ok(Pinned { connection: begin(connection)?, position })
+    }
+
+    /// Copies the state into `scratch` and holds its files there by links, so that they can be removed meanwhile. Absent when a
+    /// file has gone already. Blocks.
+    pub(super) fn image(self, data_dir: &Path, scratch: &Scratch) -> Result<Option<Image>> {
+        let Some(blobs) = hold(&View { connection: &self.connection }, data_dir, &scratch.0)? else { return Ok(None) };
+        let database = scratch.0.join(super::DATABASE);
+        let mut copy = schema::open_raw(&database)?;
+        copy.pragma_update(None, "synchronous", "off")?;
+        {
+            let backup = Backup::new(&self.connection, &mut copy)?;
+            let done = backup.step(-1)?;
+            if !matches!(done, StepResult::Done) {
+                bail!("the state could not be copied for a base: {done:?}");
+            }
+        }
+        let schema = u32::try_from(schema::format_of(&copy)?)?;
+        copy.close().map_err(|(_, error)| error)?;
+        Ok(Some(Image { position: self.position, schema, database, blobs }))
+    }
+}
+
+/// Contents of all kept files, each held by a link of its own; of logs that may be growing, by a copy.
+fn hold(view: &View<'_>, data_dir: &Path, scratch: &Path) -> Result<Option<Vec<Blob>>> {
+    let growing: HashSet<String> = view.running_logs()?.into_iter().map(|(job, _)| log_path(&job)).collect();
+    let mut blobs = Vec::new();
+    for (number, file) in view.kept_files("")?.iter().enumerate() {
+        let (whole, held) = (data_dir.join(&file.path), scratch.join(format!("file.{number}")));
+        let done = match growing.contains(&file.path) {
+            true => copy(&whole, &held, file.length).map(|()| held),
+            false => link(&whole, held),
+        };
+        match done {
+            Ok(path) => blobs.push(Blob { hash: file.hash()?, length: file.length, source: Source::File(path) }),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", whole.display())),
+        }
+    }
+    blobs.sort_by_key(|blob| blob.hash);
+    blobs.dedup_by_key(|blob| blob.hash);
+    Ok(Some(blobs))
+}
+
+fn copy(from: &Path, to: &Path, length: u64) -> std::io::Result<()> {
+    let mut content = File::open(from)?.take(length);
+    std::io::copy(&mut content, &mut File::create(to)?).map(drop)
+}
+
+/// Where the file is held.
+fn link(file: &Path, to: PathBuf) -> std::io::Result<PathBuf> {
+    match std::fs::hard_link(file, &to) {
+        Ok(()) => Ok(to),
+        // A file system without links: the file itself, which may go before it is read. Then the base fails and comes later.
+        Err(error) if error.kind() != ErrorKind::NotFound && file.is_file() => Ok(file.to_owned()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Store {
+    /// Writes a base and deletes what is old, if that is due. One at a time: a call during another one does nothing.
+    pub async fn keep_up(&self) -> Result<()> {
+        let Some(led) = &self.shared.led else { return Ok(()) };
+        let Ok(_only) = led.base.try_lock() else { return Ok(()) };
+        if led.leader.base_due() || led.base_wanted.load(Ordering::Relaxed) {
+            let data_dir = self.shared.data_dir.clone();
+            let scratch = tokio::task::spawn_blocking(move || Scratch::new(&data_dir)).await??;
+            // Held while the base is written; its removal may be many files.
+            let (image, scratch) = self.image(scratch).await?;
+            let written = led.leader.write_base(image).await;
+            tokio::task::spawn_blocking(move || drop(scratch)).await?;
+            written?;
+            led.base_wanted.store(false, Ordering::Relaxed);
+            led.collecting.store(true, Ordering::Relaxed);
+        }
+        if led.collecting.load(Ordering::Relaxed) {
+            let gone = led.leader.collect().await?;
+            led.collecting.store(false, Ordering::Relaxed);
+            tracing::info!(objects = gone, "the vault has a new base; old objects were deleted");
+        }
+        Ok(())
+    }
+
+    async fn image(&self, mut scratch: Scratch) -> Result<(Image, Scratch)> {
+        for _ in 0..PINS {
+            let pinned = self.pin().await?;
+            let data_dir = self.shared.data_dir.clone();
+            let work = tokio::task::spawn_blocking(move || -> Result<_> {
+                if let Some(image) = pinned.image(&data_dir, &scratch)? {
+                    return Ok((Some(image), scratch));
+                }
+                drop(scratch);
+                Ok((None, Scratch::new(&data_dir)?))
+            });
+            let (image, kept) = work.await.context("copying the state panicked")??;
+            scratch = kept;
+            if let Some(image) = image {
+                return Ok((image, scratch));
+            }
+        }
+        bail!("no base was written: a kept file is missing in {}", self.shared.data_dir.display())
+    }
+
+    /// The state right after the last commit.
+    async fn pin(&self) -> Result<Pinned> {
+        let path = self.shared.data_dir.join(super::DATABASE);
+        let connection = tokio::task::spawn_blocking(move || schema::open_reader(&path)).await??;
+        let (answer, pinned) = oneshot::channel();
+        self.shared.queue.pin(Pin { connection, answer }).await?;
+        pinned.await.map_err(|_| anyhow!(super::CLOSED))?
+    }
+}

@@ -1,0 +1,243 @@
+//! A store on top of the vault: every change is a commit in the bucket before it counts.
+
+use super::base::{Pinned, Scratch};
+use super::files::{FOLDERS, Kept, KeptFile, log_path};
+use super::logs::LOG_LIMIT;
+use super::schema::{self, Durability, Mark};
+use super::writer::{self, Deposed, Journal};
+use super::{DATABASE, Readers, Shared, Store, Tx, View, base, files};
+use crate::vault::VaultError;
+use crate::vault::inbox::End;
+use crate::vault::leader::Leader;
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of running logs in one commit, in all; what is more takes another one.
+const SYNC_BYTES: u64 = 32 << 20;
+
+/// What only a store with a vault has.
+pub(super) struct Led {
+    pub(super) leader: Leader,
+    /// Why this process must not act any more, by the writer's own finding.
+    deposed: Deposed,
+    /// Held while a base is made.
+    pub(super) base: tokio::sync::Mutex<()>,
+    /// A base should be written soon, whatever the leader counts.
+    pub(super) base_wanted: AtomicBool,
+    /// A base was written since old objects were last deleted.
+    pub(super) collecting: AtomicBool,
+    closing: AtomicBool,
+}
+
+/// Whether an error of the store means that this server does not lead any more.
+pub fn is_deposed(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(VaultError::Deposed(_)))
+}
+
+impl Store {
+    /// Opens a restored state; every change is a commit of `leader` before it counts. The data directory is this process' until
+    /// the store is closed.
+    pub async fn lead(data_dir: &Path, leader: Leader) -> Result<Store> {
+        let dir = data_dir.to_owned();
+        let (writable, guard) = tokio::task::spawn_blocking(move || -> Result<_> {
+            let guard = schema::lock_directory(&dir)?;
+            base::sweep(&dir)?;
+            let path = dir.join(DATABASE);
+            ensure!(path.exists(), "there is no {}: the state has to be restored first", path.display());
+            Ok((schema::open_writer(&path, Durability::Bucket)?, guard))
+        })
+        .await??;
+        let connection = match Mark::of(&writable.connection)? {
+            Mark::Cache => writable.connection,
+            Mark::Adopting => adopt(data_dir, writable.connection, &leader).await?,
+            Mark::Alone => bail!(
+                "the state in {} was not restored from the vault: it is left alone",
+                data_dir.join(DATABASE).display()
+            ),
+        };
+        let deposed = Deposed::default();
+        let journal =
+            Journal { leader: leader.clone(), runtime: tokio::runtime::Handle::current(), deposed: deposed.clone() };
+        let kept = Kept::new(data_dir, true);
+        let queue = writer::start(writer::Work { connection, guard, kept, journal: Some(journal) })?;
+        let led = Led {
+            leader,
+            deposed,
+            base: tokio::sync::Mutex::default(),
+            base_wanted: AtomicBool::new(writable.migrated),
+            collecting: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+        };
+        let readers = Readers::new(data_dir.join(DATABASE));
+        Ok(Store { shared: Arc::new(Shared { readers, queue, data_dir: data_dir.to_owned(), led: Some(led) }) })
+    }
+
+    /// Commits what nobody waits for, such as logs of running jobs; no request when nothing changed.
+    pub async fn sync(&self) -> Result<()> {
+        if self.shared.led.is_none() {
+            return Ok(());
+        }
+        let running = self.read(|view| view.running_logs()).await?;
+        let mut rest = running.into_iter();
+        loop {
+            let data_dir = self.shared.data_dir.clone();
+            let work = tokio::task::spawn_blocking(move || -> Result<_> {
+                let mut grown = Vec::new();
+                let mut bytes = 0;
+                for (job, length) in rest.by_ref() {
+                    if let Some((file, content)) = grown_log(&data_dir, &job, length)? {
+                        bytes += file.length;
+                        grown.push((job, file, content));
+                    }
+                    if bytes >= SYNC_BYTES {
+                        break;
+                    }
+                }
+                Ok((grown, rest))
+            });
+            let (grown, left) = work.await.context("reading logs panicked")??;
+            rest = left;
+            if grown.is_empty() {
+                return Ok(());
+            }
+            let keep = move |tx: &Tx<'_>| -> Result<()> {
+                for (job, file, content) in grown {
+                    tx.keep_running_log(&job, &file, content)?;
+                }
+                Ok(())
+            };
+            self.write(keep).await?;
+        }
+    }
+
+    /// Right before an effect outside: an error when this server may not act any more. Fine for a store without a vault.
+    pub async fn may_act(&self) -> Result<()> {
+        let Some(led) = &self.shared.led else { return Ok(()) };
+        if let Some(reason) = led.deposed.get() {
+            return Err(VaultError::Deposed(reason.clone()).into());
+        }
+        Ok(led.leader.may_act().await?)
+    }
+
+    /// Leaves the end of a job in the inbox, for whoever leads now. A store without a vault has nobody to leave it to.
+    pub async fn leave_end(&self, end: End) -> Result<()> {
+        let Some(led) = &self.shared.led else { bail!("there is no vault to leave the end of job {} in", end.job) };
+        let _ = (led, end);
+        bail!("not built yet")
+    }
+
+    /// Waits for all accepted writes, commits what nobody waited for, and closes the database; later reads and writes are
+    /// refused. Again: no effect.
+    pub async fn close(&self) -> Result<()> {
+        if let Some(led) = &self.shared.led
+            && !led.closing.swap(true, Ordering::Relaxed)
+            && led.deposed.get().is_none()
+            && let Err(error) = self.sync().await
+        {
+            tracing::warn!(error = format!("{error:#}"), "the last lines of running logs could not be kept");
+        }
+        self.shared.readers.close().await;
+        self.shared.queue.close().await
+    }
+}
+
+/// A running log if it has more lines than were kept; each line is one write.
+fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<(KeptFile, Bytes)>> {
+    let path = log_path(job);
+    let whole = data_dir.join(&path);
+    match std::fs::metadata(&whole) {
+        Ok(meta) if meta.len() > kept => KeptFile::snapshot(data_dir, &path, meta.len().min(LOG_LIMIT)),
+        _ => Ok(None),
+    }
+}
+
+impl View<'_> {
+    /// Jobs that are running, and how much of their logs is kept.
+    pub(super) fn running_logs(&self) -> Result<Vec<(String, u64)>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT id, coalesce((SELECT length FROM kept_files WHERE path = 'logs/' || id || '.log'), 0)
+             FROM jobs WHERE state = 'running' ORDER BY seq",
+        )?;
+        let jobs = statement.query_map([], |row| Ok((row.get(0)?, files::length(row, 1)?)))?;
+        Ok(jobs.collect::<rusqlite::Result<_>>()?)
+    }
+}
+
+impl Tx<'_> {
+    /// Keeps what was read of a running log, unless the job has ended meanwhile: then all of it is kept.
+    fn keep_running_log(&self, job: &str, file: &KeptFile, content: Bytes) -> Result<()> {
+        let running = (self.connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND state = 'running'")?)
+            .exists([job])?;
+        if running && self.kept_file(&file.path)?.is_none_or(|kept| kept.length < file.length) {
+            self.keep_content(file, content)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the state of a kept disk, from before there was a vault, the first one of an empty vault.
+async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> Result<Connection> {
+    let (dir, position) = (data_dir.to_owned(), leader.position());
+    let (image, scratch) = tokio::task::spawn_blocking(move || -> Result<_> {
+        name_files(&dir, &mut connection)?;
+        let scratch = Scratch::new(&dir)?;
+        drop(connection);
+        let pinned = Pinned::of(schema::open_reader(&dir.join(DATABASE))?, position)?;
+        let image = pinned.image(&dir, &scratch)?.context("a file went while the state was taken over")?;
+        Ok((image, scratch))
+    })
+    .await??;
+    let files = image.blobs.len();
+    ensure!(
+        leader.write_base(image).await.context("the state of this disk could not be taken over into the vault")?,
+        "the vault has a base already: the state of this disk is not taken over"
+    );
+    let dir = data_dir.to_owned();
+    let connection = tokio::task::spawn_blocking(move || -> Result<_> {
+        drop(scratch);
+        let connection = schema::open_writer(&dir.join(DATABASE), Durability::Bucket)?.connection;
+        Mark::Cache.set(&connection)?;
+        Ok(connection)
+    })
+    .await??;
+    tracing::info!(files, "the state of this disk was taken over into the vault");
+    Ok(connection)
+}
+
+/// Names files of a disk that has none named yet: usable plans with the right content, logs of known jobs, all that was left.
+fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
+    let transaction = connection.transaction()?;
+    {
+        let kept = Kept::new(data_dir, false);
+        let tx = Tx { view: View { connection: &transaction }, kept: &kept };
+        // A try that was broken off may have named what has gone since.
+        tx.execute("DELETE FROM kept_files WHERE seq IS NOT NULL", [])?;
+        let plans: Vec<crate::domain::state::PlanRecord> =
+            tx.records("SELECT record FROM plans WHERE consumed_by IS NULL ORDER BY seq", [])?;
+        for plan in plans {
+            let (Some(path), Some(sha256)) = (plan.path, plan.sha256) else { continue };
+            match KeptFile::of(data_dir, &path)? {
+                Some(file) if file.sha256 == sha256 => tx.keep_file(&file)?,
+                _ => tracing::warn!(plan = plan.id, path, "a plan file is missing or changed: plan that project again"),
+            }
+        }
+        for folder in FOLDERS.iter().filter(|folder| **folder != "plans") {
+            for path in files::found(data_dir, folder)? {
+                let job = path.strip_prefix("logs/").map(|name| name.strip_suffix(".log").unwrap_or(name));
+                if let Some(job) = job
+                    && tx.job(job)?.is_none()
+                {
+                    continue;
+                }
+                if let Some(file) = KeptFile::of(data_dir, &path)? {
+                    tx.keep_file(&file)?;
+                }
+            }
+        }
+    }
+    Ok(transaction.commit()?)
+}

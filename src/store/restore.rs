@@ -1,0 +1,350 @@
+//! Making the data directory's state that of a chain: into a folder of its own, then renamed into place.
+//!
+//! A crash anywhere is harmless: the next start restores again. Nothing here waits for the disk, as the state is in the bucket.
+
+use super::base::close_to_others;
+use super::files::{FOLDERS, check_path};
+use super::rows;
+use super::schema::{self, Mark};
+use super::{DATABASE, Store, View};
+use crate::vault::chain::{Chain, Rows, Wanted};
+use crate::vault::{Hash, VaultError};
+use anyhow::{Context, Result, bail, ensure};
+use rusqlite::Connection;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Folders of unfinished restores in the data directory begin so.
+const PREFIX: &str = "restoring.";
+
+/// State of this disk that no vault knew is moved into a folder that begins so, and never removed by us.
+const ASIDE: &str = "before-vault.";
+
+/// Between two lines in the log about a long restore.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// Files that SQLite keeps beside a database.
+const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
+
+impl Store {
+    /// Makes the data directory's state that of `chain`, verified: into a temporary directory, then renamed. What was there of
+    /// an earlier life is replaced; mirrors, trees and caches stay. A state that no vault knew (a kept disk of an older version)
+    /// becomes the first one of an empty vault in [`Store::lead`], and is moved aside where the vault has a state already.
+    pub async fn restore(data_dir: &Path, chain: &Chain) -> Result<()> {
+        let began = Instant::now();
+        ensure!(
+            chain.schema <= schema::newest(),
+            "the state in the vault is of format {}, written by a newer Tidelock; this version ({}) knows formats up to {}. \
+             Run that newer version again, or go back to a state from before it: `tidelock vault ls` lists the states, \
+             `tidelock vault export DIR --at SEQ` writes one",
+            chain.schema,
+            env!("CARGO_PKG_VERSION"),
+            schema::newest()
+        );
+        let commits = chain.rows().await?;
+        let empty = chain.base == 0 && commits.iter().all(|commit| commit.rows.is_empty());
+        let dir = data_dir.to_owned();
+        let work = tokio::task::spawn_blocking(move || -> Result<_> {
+            let guard = schema::lock_directory(&dir)?;
+            remove_folders(&dir, PREFIX)?;
+            let local = local_state(&dir.join(DATABASE))?;
+            if empty && adopts(&dir, local)? {
+                return Ok((guard, None, local));
+            }
+            let scratch = dir.join(format!("{PREFIX}{}", std::process::id()));
+            std::fs::create_dir(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
+            close_to_others(&scratch)?;
+            Ok((guard, Some(scratch), local))
+        });
+        let (guard, scratch, local) = work.await??;
+        let Some(scratch) = scratch else { return Ok(()) };
+        let files = fill(&scratch, chain, commits).await?;
+        let (dir, from) = (data_dir.to_owned(), scratch.clone());
+        tokio::task::spawn_blocking(move || -> Result<()> {
+            if matches!(local, Local::Unknown { .. }) {
+                put_aside(&dir)?;
+            }
+            put_in_place(&from, &dir)?;
+            drop(guard);
+            Ok(())
+        })
+        .await??;
+        tracing::info!(
+            seq = chain.position.seq,
+            base = chain.base,
+            files,
+            millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "the state was restored"
+        );
+        Ok(())
+    }
+}
+
+/// What database is in the data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Local {
+    None,
+    /// It came from a vault.
+    Cache {
+        empty: bool,
+    },
+    /// No vault knows it.
+    Unknown {
+        empty: bool,
+    },
+}
+
+fn local_state(database: &Path) -> Result<Local> {
+    if !database.exists() {
+        return Ok(Local::None);
+    }
+    let look = || -> Result<Local> {
+        let connection = schema::open_raw(database)?;
+        let format = schema::format_of(&connection)?;
+        let mark = Mark::of(&connection)?;
+        // A newer one is not looked into: it is something.
+        let empty = format <= schema::newest() as usize && is_empty(&connection)?;
+        Ok(if mark == Mark::Cache { Local::Cache { empty } } else { Local::Unknown { empty } })
+    };
+    look().with_context(|| format!("cannot look at the state in {}", database.display()))
+}
+
+fn is_empty(connection: &Connection) -> Result<bool> {
+    for table in tables(connection)? {
+        if connection.prepare(&format!("SELECT 1 FROM {} LIMIT 1", rows::quoted(&table)))?.exists([])? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the state of this disk becomes the first one of an empty vault; it is marked for that.
+fn adopts(data_dir: &Path, local: Local) -> Result<bool> {
+    let database = data_dir.join(DATABASE);
+    match local {
+        Local::None | Local::Cache { empty: true } => Ok(false),
+        Local::Cache { empty: false } => bail!(
+            "the vault is empty, but the state in {} came from a vault: point --bucket to that one, or, to begin anew, move \
+             that file away and start again",
+            database.display()
+        ),
+        Local::Unknown { .. } => {
+            let mark = || -> Result<()> {
+                let connection = schema::open_raw(&database)?;
+                Mark::Adopting.set(&connection)?;
+                connection.close().map_err(|(_, error)| error.into())
+            };
+            mark().with_context(|| format!("cannot take over the state in {}", database.display()))?;
+            Ok(true)
+        }
+    }
+}
+
+/// Writes the chain's state into a new folder; how many files it has.
+async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize> {
+    let database = scratch.join(DATABASE);
+    chain.database(&database).await?;
+    let path = database.clone();
+    let work = tokio::task::spawn_blocking(move || write_database(&path, &commits));
+    let wanted = work.await.context("restoring the database panicked")??;
+    let files: Vec<Wanted> =
+        wanted.iter().map(|(path, hash, mode)| Wanted { hash: *hash, path: scratch.join(path), mode: *mode }).collect();
+    let count = files.len();
+    let progress = Progress::default();
+    if count > 0 {
+        chain.fetch(files, &|bytes| progress.tell(bytes)).await?;
+    }
+    Ok(count)
+}
+
+/// Says now and then how far a long restore is.
+#[derive(Default)]
+struct Progress {
+    said: Mutex<Option<Instant>>,
+}
+
+impl Progress {
+    fn tell(&self, bytes: u64) {
+        let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let last = said.get_or_insert_with(Instant::now);
+        if last.elapsed() >= PROGRESS {
+            *last = Instant::now();
+            tracing::info!(bytes, "restoring files");
+        }
+    }
+}
+
+/// Puts the commits' rows into the base's image, or into an empty database; kept files with hash and mode.
+fn write_database(path: &Path, commits: &[Rows]) -> Result<Vec<(String, Hash, u32)>> {
+    use std::os::unix::fs::PermissionsExt;
+    let connection = schema::open_raw(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    // A base's image may say that it had a write-ahead log. Rolled back is never: a failed restore starts anew.
+    for mode in ["delete", "off"] {
+        connection.pragma_update_and_check(None, "journal_mode", mode, |_| Ok(()))?;
+    }
+    connection.pragma_update(None, "synchronous", "off")?;
+    connection.execute_batch("BEGIN EXCLUSIVE")?;
+    for commit in commits {
+        apply(&connection, commit)
+            .map_err(|error| VaultError::Damaged(format!("journal/{:016}: its rows: {error:#}", commit.seq)))?;
+    }
+    Mark::Cache.set(&connection)?;
+    connection.execute_batch("COMMIT")?;
+    check(&connection)?;
+    let files = if schema::format_of(&connection)? == 0 { Vec::new() } else { wanted(&connection)? };
+    connection.close().map_err(|(_, error)| error)?;
+    Ok(files)
+}
+
+fn apply(connection: &Connection, commit: &Rows) -> Result<()> {
+    let (format, needed) = (schema::format_of(connection)?, usize::try_from(commit.schema)?);
+    ensure!(format <= needed || commit.rows.is_empty(), "they are of format {needed}, older than {format} before them");
+    schema::migrate(connection, needed)?;
+    rows::apply(connection, &commit.rows)
+}
+
+/// SQLite's own look at its pages.
+fn check(connection: &Connection) -> Result<()> {
+    let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if found != "ok" {
+        return Err(VaultError::Damaged(format!("the restored database is not sound: {found}")).into());
+    }
+    Ok(())
+}
+
+fn wanted(connection: &Connection) -> Result<Vec<(String, Hash, u32)>> {
+    let kept = "SELECT 1 FROM sqlite_schema WHERE name = 'kept_files'";
+    if !connection.prepare(kept)?.exists([])? {
+        return Ok(Vec::new());
+    }
+    let mut wanted = Vec::new();
+    for file in (View { connection }).kept_files("")? {
+        check_path(&file.path)?;
+        let hash = Hash::parse(&file.sha256).with_context(|| format!("{} has no SHA-256 digest", file.path))?;
+        wanted.push((file.path, hash, file.mode));
+    }
+    Ok(wanted)
+}
+
+/// Replaces database and folders of kept files by those in `scratch`, then removes that with what it replaced.
+fn put_in_place(scratch: &Path, data_dir: &Path) -> Result<()> {
+    let old = scratch.join("old");
+    std::fs::create_dir(&old)?;
+    move_state(data_dir, &old)?;
+    for folder in FOLDERS {
+        let new = scratch.join(folder);
+        if !new.exists() {
+            std::fs::create_dir(&new)?;
+        }
+        close_to_others(&new)?;
+        moved(&new, &data_dir.join(folder))?;
+    }
+    moved(&scratch.join(DATABASE), &data_dir.join(DATABASE))?;
+    std::fs::remove_dir_all(scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+}
+
+/// Moves a database with its side files, and the folders of kept files.
+fn move_state(from: &Path, to: &Path) -> Result<()> {
+    // The side files go first: they must never meet another database.
+    for suffix in SIDE_FILES {
+        let name = format!("{DATABASE}{suffix}");
+        moved_if_there(&from.join(&name), &to.join(&name))?;
+    }
+    for name in [DATABASE].into_iter().chain(FOLDERS) {
+        moved_if_there(&from.join(name), &to.join(name))?;
+    }
+    Ok(())
+}
+
+/// A state that no vault knew makes room for the vault's.
+fn put_aside(data_dir: &Path) -> Result<()> {
+    // Its write-ahead log belongs to it: what that holds goes into the file first.
+    let connection = schema::open_raw(&data_dir.join(DATABASE))?;
+    connection.close().map_err(|(_, error)| error)?;
+    let free = (1..).map(|number| data_dir.join(format!("{ASIDE}{number}"))).find(|path| !path.exists());
+    let aside = free.context("no name is free")?;
+    std::fs::create_dir(&aside)?;
+    close_to_others(&aside)?;
+    move_state(data_dir, &aside)?;
+    tracing::warn!(
+        path = %aside.display(),
+        "the vault has a state already: what this disk had from before it was moved aside; remove it when nothing is missed"
+    );
+    Ok(())
+}
+
+fn moved(from: &Path, to: &Path) -> Result<()> {
+    std::fs::rename(from, to).with_context(|| format!("cannot move {} to {}", from.display(), to.display()))
+}
+
+fn moved_if_there(from: &Path, to: &Path) -> Result<()> {
+    if from.symlink_metadata().is_ok() { moved(from, to) } else { Ok(()) }
+}
+
+/// Removes folders of ours whose name begins so.
+pub(super) fn remove_folders(data_dir: &Path, prefix: &str) -> Result<()> {
+    for entry in std::fs::read_dir(data_dir).with_context(|| format!("cannot list {}", data_dir.display()))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(prefix) && entry.file_type()?.is_dir() {
+            match std::fs::remove_dir_all(entry.path()) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove {}", entry.path().display()));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tables of ours, by name.
+fn tables(connection: &Connection) -> Result<Vec<String>> {
+    let mut statement = connection
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")?;
+    let names = statement.query_map([], |row| row.get(0))?;
+    Ok(names.collect::<rusqlite::Result<_>>()?)
+}
+
+/// What a database holds, whatever its pages look like: two are alike in format, tables, columns, rows and their numbers, and
+/// counters if and only if their digests are. For tests and `tidelock vault verify`. Blocks.
+pub fn digest(database: &Path) -> Result<Hash> {
+    let read = || -> Result<Hash> {
+        let connection = schema::open_reader(database)?;
+        connection.execute_batch("BEGIN")?;
+        digest_of(&connection)
+    };
+    read().with_context(|| format!("cannot read the state in {}", database.display()))
+}
+
+pub(super) fn digest_of(connection: &Connection) -> Result<Hash> {
+    use sha2::Digest;
+    let mut digest = sha2::Sha256::new();
+    digest.update(format!("format {}\n", schema::format_of(connection)?));
+    let mut tables = tables(connection)?;
+    let counters = connection.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'")?.exists([])?;
+    if counters {
+        tables.push("sqlite_sequence".to_owned());
+    }
+    let mut encoded = Vec::new();
+    for table in tables {
+        // Numbers of counters' rows mean nothing.
+        let (number, order) = if table == "sqlite_sequence" { ("0", "name") } else { ("rowid", "rowid") };
+        let sql = format!("SELECT {number}, * FROM {} ORDER BY {order}", rows::quoted(&table));
+        let mut statement = connection.prepare(&sql)?;
+        let columns = statement.column_count();
+        digest.update(format!("table {table:?} {:?}\n", statement.column_names().collect::<Vec<_>>()));
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            encoded.clear();
+            for column in 0..columns {
+                rows::put_value(&mut encoded, row.get_ref(column)?);
+            }
+            digest.update((encoded.len() as u64).to_le_bytes());
+            digest.update(&encoded);
+        }
+    }
+    Ok(Hash(digest.finalize().into()))
+}
