@@ -10,6 +10,7 @@ mod files;
 mod force_unlock;
 mod hooks;
 mod job;
+pub mod left;
 mod plan;
 mod prepare;
 mod requirements;

@@ -4,6 +4,7 @@
 
 mod apply;
 mod autoplan;
+mod left;
 mod locking;
 mod pages;
 mod restart;

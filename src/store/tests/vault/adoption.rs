@@ -149,7 +149,10 @@ async fn a_vault_of_the_first_format_is_restored_and_brought_up() {
     }
     leader.release().await.unwrap();
 
-    assert_eq!(digest(&restored(&bucket, None).await.path().join(DATABASE)).unwrap(), digest(&dir.path().join("old.db")).unwrap());
+    assert_eq!(
+        digest(&restored(&bucket, None).await.path().join(DATABASE)).unwrap(),
+        digest(&dir.path().join("old.db")).unwrap()
+    );
     let server = Server::start(&bucket).await;
     assert_eq!(identities(&server.store).await, ["0", "1", "2"]);
     server.accept("3").await.unwrap();

@@ -67,8 +67,7 @@ async fn mortal(bucket: &Arc<Dying>, states: &[Hash], from: usize) -> usize {
 async fn reference() -> (Vec<Hash>, u64) {
     let inner = fresh();
     let bucket = Dying::at(&inner, u64::MAX, false);
-    let server =
-        Server::try_start(empty_disk(), vault(bucket.clone(), retention())).await.unwrap();
+    let server = Server::try_start(empty_disk(), vault(bucket.clone(), retention())).await.unwrap();
     let mut states = vec![server.digest()];
     let answered = live(&server, 0, |state| states.push(state)).await;
     assert_eq!(answered, CHANGES);
@@ -112,7 +111,8 @@ async fn a_server_that_dies_at_any_call_leaves_what_it_answered() {
             let states = states.clone();
             lives.spawn(async move {
                 let life = tokio::spawn(async move { killed(&states, dies_at, after_effect).await });
-                life.await.unwrap_or_else(|error| panic!("at call {dies_at}, after its effect: {after_effect}: {error}"));
+                life.await
+                    .unwrap_or_else(|error| panic!("at call {dies_at}, after its effect: {after_effect}: {error}"));
             });
             if lives.len() >= 8 {
                 lives.join_next().await.unwrap().unwrap();
