@@ -1,9 +1,14 @@
 //! The only place where the parts are joined: settings to a running server, and its orderly end.
 
+mod bucket;
 mod data_dir;
+mod lead;
 mod logging;
+mod mail;
+mod roles;
 mod sandbox;
 mod server;
+mod services;
 
 pub use server::Server;
 

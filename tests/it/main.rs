@@ -8,6 +8,7 @@ mod left;
 mod locking;
 mod pages;
 mod restart;
+mod roles;
 mod state_locks;
 mod support;
 mod tidy;
