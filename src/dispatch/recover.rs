@@ -12,9 +12,12 @@ use crate::domain::state::{
 };
 use crate::domain::{Event, ProjectId, PullAction};
 use crate::execute::comment_effects;
+use crate::execute::left;
 use crate::execute::state_locks::{Left, after_kill, look};
+use crate::store::KeptFile;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Takes up all unfinished deliveries, oldest first.
@@ -87,9 +90,9 @@ async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery) -> Result
         return Ok(false);
     }
     let mut begun = begun;
-    let mut outcomes = Vec::with_capacity(begun.len());
+    let (mut outcomes, mut kept) = (Vec::with_capacity(begun.len()), Vec::new());
     for job in &mut begun {
-        outcomes.push(outcome_of(inner, run, job).await);
+        outcomes.push(outcome_of(inner, run, job, &mut kept).await);
     }
     let effects = interrupted_reply(inner, run, delivery, outcomes.clone()).await?;
     let (ended, identity, statuses) = (run.clone(), delivery.identity.clone(), inner.ctx.statuses.clone());
@@ -123,6 +126,7 @@ async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery) -> Result
                 let effect = Effect::Status { commit: ended.head.clone(), status };
                 tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
             }
+            kept.iter().try_for_each(|file| tx.keep_file(file))?;
             for effect in effects {
                 tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
             }
@@ -155,18 +159,18 @@ impl CommandStatus<'_> {
 }
 
 /// What a job came to: its recorded outcome, or that it was interrupted and what is known about it.
-async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job) -> JobOutcome {
+async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, kept: &mut Vec<KeptFile>) -> JobOutcome {
     if let Some(outcome) = &job.outcome {
         return outcome.clone();
     }
     let project = job.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
-    let tree = inner.ctx.checkouts.tree_path(&run.pull, &project.workspace).join(&project.dir);
-    let errored = if tree.join("errored.tfstate").exists() {
-        " Terraform left `errored.tfstate` in the project's directory on the server: push it by hand with `terraform state push` \
-         before anything else."
-    } else {
-        ""
-    };
+    let dir = inner.ctx.checkouts.tree_path(&run.pull, &project.workspace).join(&project.dir);
+    let errored = left::errored(&inner.ctx, &job.id, &dir, job.started).await.unwrap_or_else(|error| {
+        tracing::error!(job = job.id, error = format!("{error:#}"), "errored.tfstate could not be kept");
+        None
+    });
+    let saved = errored.as_ref().map_or(String::new(), |_| format!(" {}.", left::errored_words(&job.id)));
+    kept.extend(errored);
     let verb = run.command.spoken();
     let left = look(&inner.ctx, job).await;
     let lock = after_kill(&inner.ctx, &project, &left);
@@ -174,7 +178,7 @@ async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job) -> JobOutcome {
         job.state_lock.left = Some(found);
     }
     let message = format!(
-        "The server ended while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. {lock}{errored}"
+        "The server ended while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. {lock}{saved}"
     );
     let millis = Timestamp::now().duration_since(job.started).as_millis();
     JobOutcome {
@@ -219,7 +223,13 @@ async fn interrupted_reply(
 
 /// Marks a run, and its jobs that still seem to run, as ended.
 async fn end_run(inner: &Inner, run: &Run) -> Result<()> {
-    let run = run.clone();
+    let (run, id) = (run.clone(), run.id.clone());
+    let mut left = HashMap::new();
+    for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
+        if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
+            left.insert(job.id.clone(), look(&inner.ctx, &job).await);
+        }
+    }
     inner
         .ctx
         .store
@@ -229,7 +239,11 @@ async fn end_run(inner: &Inner, run: &Run) -> Result<()> {
                     job.state = JobState::Interrupted;
                     job.finished = Some(Timestamp::now());
                     job.summary = "interrupted by the end of the server".into();
-                    job.state_lock.untold = job.project.is_some() && job.kind != CommandName::Version.as_str();
+                    let found = left.remove(&job.id);
+                    job.state_lock.untold = found.as_ref().is_some_and(|found| *found != Left::Nothing);
+                    if let Some(Left::Local(lock)) = found {
+                        job.state_lock.left = Some(lock);
+                    }
                     tx.put_job(&job)?;
                 }
             }

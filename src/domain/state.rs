@@ -107,6 +107,20 @@ pub struct PlanRecord {
     pub job: String,
     /// The job that used it up.
     pub consumed_by: Option<String>,
+    /// What its steps left in the tree.
+    #[serde(default)]
+    pub left: LeftFiles,
+}
+
+/// Files that the steps of a plan left in its tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftFiles {
+    /// The tree as it was made; in another one the files are missing. Absent when that is not known.
+    pub tree: Option<String>,
+    /// SHA-256 of their archive, `left/<plan id>.tar.zst` in the data directory; absent when nothing is kept.
+    pub archive: Option<String>,
+    /// Why they are not kept, for people: more than may be.
+    pub too_much: Option<String>,
 }
 
 /// Where a project of a pull request stands (atlantis.md Appendix D).

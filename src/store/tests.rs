@@ -83,6 +83,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         made: at(0),
         job: "e".repeat(32),
         consumed_by: None,
+        left: Default::default(),
     }
 }
 

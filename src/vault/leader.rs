@@ -196,7 +196,7 @@ impl Leader {
         let reason = deposed.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
         match reason {
             Ok(reason) => reason,
-            // The sender lives as long as we do.
+            // Not reached: the sender lives as long as we do.
             Err(_) => std::future::pending().await,
         }
     }
