@@ -215,9 +215,9 @@ fn unusable(vault: &Vault, name: &str, bad: &Bad) -> VaultError {
 /// Deletes objects whose recording is committed.
 pub async fn forget(vault: &Vault, mail: &[Mail]) -> Result<(), VaultError> {
     let calls = vault.calls();
+    // Another generation under the name of a delivery is the same delivery again: it is taken up anew, and known.
     let delete = mail.to_vec().into_iter().map(|mail| {
-        let calls = &calls;
-        // Another generation under the name of a delivery is the same delivery again: it is taken up anew, and known.
+        let calls = calls.clone();
         async move { calls.delete(&mail.name, mail.generation).await.map(drop) }
     });
     Ok(stream::iter(delete).buffer_unordered(DELETED_AT_ONCE).try_collect::<()>().await?)
