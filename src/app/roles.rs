@@ -35,6 +35,8 @@ pub(super) struct Roles {
 pub(super) enum Next {
     /// It stands by again.
     Standby,
+    /// It stands by, and lets the server that asked for the lead have it.
+    StandBack,
     /// It was told to end.
     End,
 }
@@ -42,16 +44,17 @@ pub(super) enum Next {
 impl Roles {
     /// Plays until told to end; an error when state cannot be used.
     pub(super) async fn play(self) -> Result<()> {
-        let mut ask = true;
+        // Asked for once, at the start: who was deposed or handed the lead over does not ask to have it back.
+        let (mut ask, mut stand_back) = (true, false);
         if self.until_stop(self.check()).await.transpose()?.is_none() {
             return Ok(());
         }
-        while let Some(lease) = self.until_stop(self.standby(ask)).await.transpose()? {
-            // Once, at the start: who was deposed or handed the lead over does not ask to have it back.
+        while let Some(lease) = self.until_stop(self.standby(ask, stand_back)).await.transpose()? {
             ask = false;
-            match self.lead(lease).await? {
-                Next::End => break,
-                Next::Standby => self.vault.clock.sleep(TRY_AGAIN).await,
+            let next = self.lead(lease).await?;
+            stand_back = next == Next::StandBack;
+            if next == Next::End {
+                break;
             }
         }
         Ok(())
@@ -101,13 +104,19 @@ impl Roles {
     }
 
     /// Waits for the lease.
-    async fn standby(&self, ask: bool) -> Result<Lease> {
+    async fn standby(&self, ask: bool, stand_back: bool) -> Result<Lease> {
         self.turn(|now| {
             now.role = Role::Standby;
             (now.services, now.intake) = (None, false);
         });
         let acquiring = async {
             let mut quiet = Quiet::default();
+            if !ask {
+                self.vault.clock.sleep(TRY_AGAIN).await;
+            }
+            if stand_back {
+                self.let_another_lead().await;
+            }
             loop {
                 match self.vault.acquire(ask).await {
                     Ok(lease) => return Ok(lease),
@@ -120,6 +129,19 @@ impl Roles {
         tokio::select! {
             lease = acquiring => lease,
             never = self.watch_leader() => match never {},
+        }
+    }
+
+    /// Whoever asked for the lead looks at the lease only now and then; without it, this server leads again after a lease's life.
+    async fn let_another_lead(&self) {
+        let until = self.vault.clock.now() + self.vault.timing.ttl;
+        while self.vault.clock.now() < until {
+            if let Ok(Some(record)) = lease::look(&self.vault).await
+                && record.holder.is_some()
+            {
+                return;
+            }
+            self.vault.clock.sleep(self.vault.timing.poll).await;
         }
     }
 
