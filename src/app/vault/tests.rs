@@ -128,7 +128,7 @@ impl Kept {
         let text = text.replace(&self.dir.path().display().to_string(), "/TMP");
         let text =
             regex::Regex::new(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ").unwrap().replace_all(&text, "TIME").into_owned();
-        let text = regex::Regex::new(r"\d+\.\d [kM]B|\d+ B").unwrap().replace_all(&text, "SIZE").into_owned();
+        let text = regex::Regex::new(r" +(\d+\.\d [kM]B|\d+ B)").unwrap().replace_all(&text, " SIZE").into_owned();
         regex::Regex::new("[0-9a-f]{64}").unwrap().replace_all(&text, "HASH").into_owned()
     }
 }
