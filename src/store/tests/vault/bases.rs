@@ -15,8 +15,7 @@ async fn from_the_journal(bucket: &Arc<dyn Bucket>, seq: u64) -> Hash {
 async fn a_base_made_while_writes_go_on_is_the_state_of_its_position() {
     let bucket = fresh();
     let retention = Retention { base_after_objects: 5, ..no_bases() };
-    let server =
-        Arc::new(Server::try_start(empty_disk(), vault(bucket.clone(), retention)).await.unwrap());
+    let server = Arc::new(Server::try_start(empty_disk(), vault(bucket.clone(), retention)).await.unwrap());
     let writing: Vec<_> = (0..4u64)
         .map(|writer| {
             let server = server.clone();

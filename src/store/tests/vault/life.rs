@@ -206,7 +206,9 @@ async fn a_deposed_server_changes_nothing_shows_nothing_new_and_still_reads() {
         assert!(is_deposed(&error.context("while something was done")));
     }
     assert!(is_deposed(&first.store.may_act().await.unwrap_err()));
-    assert!(is_deposed(&first.store.keep_up().await.map_or_else(|error| error, |()| VaultError::Deposed("x".into()).into())));
+    assert!(is_deposed(
+        &first.store.keep_up().await.map_or_else(|error| error, |()| VaultError::Deposed("x".into()).into())
+    ));
     assert_eq!(identities(&first.store).await, ["before"]);
     first.store.close().await.unwrap();
     assert_eq!(identities(&second.store).await, ["before", "by the second"]);

@@ -31,7 +31,10 @@ enum Act {
     Sync,
     Base,
     /// Stopped or killed, then started on the same disk or an empty one.
-    Again { killed: bool, disk_lost: bool },
+    Again {
+        killed: bool,
+        disk_lost: bool,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
