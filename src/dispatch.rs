@@ -17,6 +17,7 @@ use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
 use crate::execute::{Context, comment_effects, random_id};
+use crate::vault::inbox::End;
 use crate::webhook::Verified;
 use actor::{Actors, Item, Task};
 use anyhow::Result;
@@ -92,6 +93,11 @@ impl Handle {
 
     /// Takes a verified event: acknowledges at once what causes no work, records what does, and only then answers.
     pub async fn accept(&self, event: Verified<Event>) -> Answer {
+        self.accept_of(event, Timestamp::now()).await
+    }
+
+    /// The same for an event that came earlier, and waited in the inbox. Status 503: it could not be recorded.
+    pub async fn accept_of(&self, event: Verified<Event>, received: Timestamp) -> Answer {
         let Some(pull) = event.get().pull_id().cloned() else {
             return match event.get() {
                 Event::Ping => Answer::ok("pong"),
@@ -111,7 +117,7 @@ impl Handle {
                 self.inner.actors.cancel_obsolete(&pull, &head);
                 Answer::ok("Noted the new head; it is not planned by itself.")
             }
-            decision => self.inner.record(event, pull, decision).await,
+            decision => self.inner.record(event, received, pull, decision).await,
         }
     }
 
@@ -131,17 +137,37 @@ impl Handle {
     }
 
     /// Stops all work: plans go back into the queue for the next start, applies are interrupted and told. What is accepted
-    /// from now on waits for the next start. Returns when all actors have ended and all is said, at the latest after `limit`.
-    pub async fn drain(&self, limit: Duration) {
+    /// from now on waits for the next start. Returns when all actors have ended and all is said, at the latest after `limit`;
+    /// whether all actors have ended.
+    pub async fn drain(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         self.inner.actors.drain();
         let for_actors = limit.saturating_sub(SAYING_LIMIT);
-        if tokio::time::timeout(for_actors, self.inner.actors.ended()).await.is_err() {
+        let ended = tokio::time::timeout(for_actors, self.inner.actors.ended()).await.is_ok();
+        if !ended {
             tracing::warn!(left = self.inner.actors.count(), "commands did not end in time");
         }
         if !self.inner.ctx.outbox.drain(until.saturating_duration_since(Instant::now())).await {
             tracing::warn!("not all was said; the next start says the rest");
         }
+        ended
+    }
+
+    /// Begins no new work, stops plans, which go back into the queue, and waits until what must not be interrupted has ended.
+    /// What is accepted meanwhile is recorded for the next start; `cancel` works.
+    pub async fn wind_down(&self) {
+        self.inner.actors.wind_down();
+        self.inner.actors.ended().await;
+    }
+
+    /// Takes up how a job ended on a server that had been deposed meanwhile; returns when that is recorded.
+    pub async fn take_end(&self, end: End) -> Result<()> {
+        anyhow::bail!("the end of job {} cannot be taken up", end.job)
+    }
+
+    /// Nothing more is posted: another server says it. Recorded effects stay recorded.
+    pub fn fall_silent(&self) {
+        self.inner.ctx.outbox.stop();
     }
 }
 
@@ -209,7 +235,13 @@ impl Inner {
     }
 
     /// One commit before the 2xx: the delivery, and what is said at once.
-    async fn record(self: &Arc<Self>, event: Verified<Event>, pull: PullId, decision: Decision) -> Answer {
+    async fn record(
+        self: &Arc<Self>,
+        event: Verified<Event>,
+        received: Timestamp,
+        pull: PullId,
+        decision: Decision,
+    ) -> Answer {
         let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
         let reaction = self.reaction(event.get(), &decision);
         let (status, task, replies) = match decision {
@@ -221,9 +253,8 @@ impl Inner {
             Decision::Reply { status, message } => (status, None, self.said(&pull, message)),
             Decision::Ignore(_) | Decision::Obsolete(_) => (200, None, Vec::new()),
         };
-        let delivery =
-            Delivery { identity: identity.clone(), host_id, received: Timestamp::now(), event: event.into_inner() };
-        let (id, received, target) = (identity.clone(), delivery.received, pull.clone());
+        let delivery = Delivery { identity: identity.clone(), host_id, received, event: event.into_inner() };
+        let (id, target) = (identity.clone(), pull.clone());
         let done = task.is_none();
         let recorded = self.ctx.store.write(move |tx| {
             if !tx.accept_delivery(&delivery)? {

@@ -44,7 +44,7 @@ pub use plan::remove_plan_files;
 /// The services that commands need; made once by `app`.
 pub struct Context {
     /// Settings.
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// Server-side configuration.
     pub global: GlobalConfig,
     /// State.

@@ -2,6 +2,7 @@
 //! The only module that reads the environment.
 
 mod assemble;
+mod bucket;
 mod check;
 mod environment;
 mod hosts;
@@ -50,6 +51,8 @@ pub struct Settings {
     /// Ours: address to listen on, `0.0.0.0` by default.
     pub bind: IpAddr,
     pub blocked_extra_args: Vec<String>,
+    /// Ours: where all state is kept.
+    pub bucket: BucketAddress,
     pub checkout_strategy: Strategy,
     pub data_dir: PathBuf,
     pub default_tf_distribution: Distribution,
@@ -68,12 +71,16 @@ pub struct Settings {
     /// First words that we answer to: `atlantis` and `tidelock` until `--executable-name` says otherwise.
     pub executable_names: Vec<String>,
     pub fail_on_pre_workflow_hook_error: bool,
+    /// Ours: lead although the fingerprint of the last leader differs.
+    pub force_takeover: bool,
     /// Base of the API: from `gh-hostname`; `http://` only for loopback.
     pub github: Option<GithubSettings>,
     pub hide_unchanged_plan_comments: bool,
     pub include_git_untracked_files: bool,
     /// Ours: how long a step may run; 0 means the default of 60 minutes.
     pub job_timeout: Duration,
+    /// Ours: how long a lease is good without renewal.
+    pub lease_ttl: Duration,
     pub log_level: String,
     pub max_comments_per_command: u32,
     pub parallel_apply: bool,
@@ -96,6 +103,8 @@ pub struct Settings {
     pub silence_vcs_status_no_projects: bool,
     /// Ours: a sparse tree with only what the planned projects need.
     pub sparse_checkout: bool,
+    /// Ours: between two commits of what nobody waits for.
+    pub sync_interval: Duration,
     pub tf_download: bool,
     pub tf_download_url: String,
     /// Ours: same for OpenTofu.
@@ -104,6 +113,10 @@ pub struct Settings {
     pub tf_download_allow_unsigned: bool,
     pub use_tf_plugin_cache: bool,
     pub var_file_allowlist: Vec<PathBuf>,
+    /// Ours: how long every state in the bucket stays restorable.
+    pub vault_keep: Duration,
+    /// Ours: how many of the last states do, whatever their age.
+    pub vault_keep_states: u64,
     pub vcs_status_name: String,
     /// User and password, if `web-basic-auth` is on.
     pub web_basic_auth: Option<(String, SecretString)>,
@@ -114,6 +127,20 @@ pub struct Settings {
     pub secrets: Vec<SecretString>,
     /// For the operator, to be logged at the start: unknown variables, accepted but not yet effective settings, …
     pub warnings: Vec<String>,
+}
+
+/// Where the vault lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BucketAddress {
+    /// In a directory of this machine, absolute.
+    Directory(PathBuf),
+    /// In a bucket of Cloud Storage.
+    CloudStorage {
+        /// The bucket.
+        name: String,
+        /// Segments joined by `/`, without slashes around them; may be empty.
+        prefix: String,
+    },
 }
 
 /// How to reach GitHub and who we are there.
@@ -177,6 +204,26 @@ impl Settings {
     /// Settings of this process: its variables, and these flags.
     pub fn from_process(args: impl IntoIterator<Item = OsString>) -> Result<Settings, SettingsError> {
         Settings::load(args, std::env::vars_os())
+    }
+}
+
+impl BucketAddress {
+    /// The bucket that a server with these flags (`--bucket`, `--data-dir`, `--config`) and variables would use.
+    pub fn load(
+        args: impl IntoIterator<Item = OsString>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<BucketAddress, SettingsError> {
+        let environment = Environment::new(env)?;
+        let values = Values::read(args, &environment)?;
+        let mut reader = Reader { values, environment, problems: Vec::new(), warnings: Vec::new() };
+        let data_dir = reader.path("data-dir").unwrap_or_default();
+        let address = bucket::address(&mut reader, &data_dir);
+        if reader.problems.is_empty() { Ok(address) } else { Err(SettingsError::Invalid(reader.problems.join("\n"))) }
+    }
+
+    /// The same with this process' variables.
+    pub fn from_process(args: impl IntoIterator<Item = OsString>) -> Result<BucketAddress, SettingsError> {
+        BucketAddress::load(args, std::env::vars_os())
     }
 }
 

@@ -5,11 +5,14 @@ pub mod access;
 pub mod api;
 pub mod dashboard;
 pub mod jobs;
+pub mod standing;
 
 mod answer;
 mod assets;
 mod events;
+mod inbox;
 mod locks;
+mod metrics;
 mod pages;
 
 #[cfg(test)]
@@ -19,9 +22,7 @@ mod preview_tests;
 #[cfg(test)]
 mod with_store_tests;
 
-use crate::dispatch::Handle;
-use crate::store::Store;
-use crate::store::logs::Logs;
+use crate::vault::Vault;
 use crate::webhook::Secrets;
 use access::Who;
 use answer::{Problem, Visit};
@@ -33,6 +34,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::{HeaderValue, Method};
 use secrecy::SecretString;
+use standing::{Meters, Ready, Standing};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,8 +44,12 @@ use tokio::sync::Semaphore;
 pub struct WebState {
     /// Webhook secrets.
     pub secrets: Secrets,
-    /// Set once state is open; until then pages and deliveries are answered 503 and health is fine (listen first).
-    pub ready: tokio::sync::watch::Receiver<Option<Arc<Ready>>>,
+    /// What this server is just now (listen first): pages are shown while it has services, deliveries go where it says.
+    pub standing: tokio::sync::watch::Receiver<Arc<Standing>>,
+    /// Counters.
+    pub meters: Arc<Meters>,
+    /// For the inbox.
+    pub vault: Vault,
     /// Who may see pages.
     pub access: access::Access,
     /// Base path and address for links; no trailing slash.
@@ -58,16 +64,6 @@ pub struct WebState {
     pub executable_name: String,
 }
 
-/// What is there once state is open.
-pub struct Ready {
-    /// State.
-    pub store: Store,
-    /// Logs.
-    pub logs: Logs,
-    /// Commands.
-    pub dispatch: Handle,
-}
-
 /// Everything that handlers share.
 struct Site {
     state: Arc<WebState>,
@@ -76,8 +72,6 @@ struct Site {
     streams: Arc<Semaphore>,
     /// One permit per large delivery that is being read.
     large_bodies: Semaphore,
-    /// One permit per delivery that waits for the state to be open.
-    early: Semaphore,
     rejections: events::Rejections,
     /// Requests so far: the second half of a request id.
     requests: AtomicU64,
@@ -92,16 +86,20 @@ impl Site {
             pages: pages::Pages::new(),
             streams: Arc::new(Semaphore::new(jobs::MAX_STREAMS)),
             large_bodies: Semaphore::new(events::MAX_LARGE_BODIES),
-            early: Semaphore::new(events::MAX_EARLY),
             rejections: events::Rejections::default(),
             requests: AtomicU64::new(0),
             started: jiff::Timestamp::now().as_second() as u32,
         }
     }
 
-    /// What is there once state is open, or the page that says we are starting.
+    fn standing(&self) -> Arc<Standing> {
+        self.state.standing.borrow().clone()
+    }
+
+    /// What is there while state is ours, or the page that says who leads.
     fn ready(&self) -> Result<Arc<Ready>, Problem> {
-        self.state.ready.borrow().clone().ok_or_else(Problem::starting)
+        let standing = self.standing();
+        standing.services.clone().ok_or_else(|| Problem::not_leading(&standing))
     }
 
     fn request_id(&self) -> String {
@@ -135,6 +133,7 @@ fn table(state: &WebState) -> Vec<Route> {
         route(Method::GET, "/healthz", Everyone, api::healthz),
         route(Method::GET, "/readyz", Everyone, api::readyz),
         route(Method::GET, "/status", Everyone, api::status),
+        route(Method::GET, "/metrics", Api, metrics::page),
         route(Method::GET, "/static/{name}", Everyone, assets::serve),
         route(Method::GET, "/", People, dashboard::page),
         route(Method::GET, "/index.html", People, dashboard::page),

@@ -86,6 +86,29 @@ pub fn receive(
     }
 }
 
+/// Headers that verification and decoding look at, beside those that tell hosts apart.
+const LOOKED_AT: [&str; 4] = ["content-type", "x-github-delivery", "x-hub-signature", "x-hub-signature-256"];
+
+/// Whether a header, in lower case, says which event of which host a delivery is.
+pub fn names_event(header: &str) -> bool {
+    HOSTS.iter().any(|(name, _)| *name == header)
+}
+
+/// Of a delivery's headers those without which it could not be verified again; lower-case names, text only, in order.
+pub fn headers_to_keep(headers: &http::HeaderMap) -> Vec<(String, String)> {
+    let kept = HOSTS.iter().map(|(name, _)| *name).chain(LOOKED_AT);
+    let present = kept.filter_map(|name| Some((name.to_owned(), headers.get(name)?.to_str().ok()?.to_owned())));
+    present.collect()
+}
+
+/// Headers that were kept, for [`receive`]; what cannot be a header is left out.
+pub fn kept_headers(kept: &[(String, String)]) -> http::HeaderMap {
+    let parse = |(name, value): &(String, String)| {
+        Some((name.parse::<http::HeaderName>().ok()?, http::HeaderValue::from_str(value).ok()?))
+    };
+    kept.iter().filter_map(parse).collect()
+}
+
 /// A header's text; empty when it is absent or not ASCII.
 fn header<'a>(headers: &'a http::HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()

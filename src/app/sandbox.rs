@@ -1,16 +1,20 @@
 //! `tidelock sandbox`: a forge, a sample repository and a server on this machine, to play with or as a tour.
 
-use super::{Server, logging, say};
+mod server;
+
+use super::{logging, say};
 use crate::sandbox::tour::terminal::Style;
 use crate::sandbox::{Forge, ForgeOptions, demo, missing_tools, tour};
-use crate::settings::{self, Settings};
+use crate::settings;
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgAction, value_parser};
+use server::Launch;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use tokio::sync::Mutex;
 
 /// Where people find server and forge unless told otherwise; any free port if these are taken.
 const PORT: u16 = 4141;
@@ -43,6 +47,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         port: port("port").unwrap_or(if touring { 0 } else { PORT }),
         forge_port: port("forge-port").unwrap_or(if touring { 0 } else { FORGE_PORT }),
         dir: matches.get_one::<PathBuf>("dir").cloned(),
+        level: level.to_owned(),
         environment,
     };
     let played = tokio::runtime::Builder::new_multi_thread()
@@ -61,6 +66,7 @@ struct Options {
     port: u16,
     forge_port: u16,
     dir: Option<PathBuf>,
+    level: String,
     environment: Vec<(OsString, OsString)>,
 }
 
@@ -126,21 +132,38 @@ async fn play(options: Options) -> Result<()> {
     let scratch = Scratch::new(options.dir.clone())?;
     let forge_port = free_port(options.forge_port)?;
     let forge = Forge::start(ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
-    let server = Server::start(server_settings(&options, &forge, &scratch.path)?).await?;
-    let url = format!("http://127.0.0.1:{}", server.address.port());
-    forge.set_webhook(&format!("{url}/events"));
+    let port = free_port(options.port)?;
+    let launch = Launch::new(&options.environment, &options.level, port, &forge, &scratch.path)?;
+    forge.set_webhook(&format!("{}/events", launch.url));
     let style = Style { colours: std::io::stdout().is_terminal(), width: WIDTH };
-    let mut out = std::io::stdout();
-    let result = if options.touring {
-        tour::tour(&forge, &url, style, &mut out).await
-    } else {
-        tokio::select! {
-            result = stay(&forge, &url, style) => result,
-            _ = tokio::signal::ctrl_c() => Ok(()),
-        }
+    if options.touring {
+        return play_tour(&forge, &launch, style).await;
+    }
+    let server = launch.here().await?;
+    let result = tokio::select! {
+        result = stay(&forge, &launch.url, style) => result,
+        _ = tokio::signal::ctrl_c() => Ok(()),
     };
     server.stop().await?;
     result
+}
+
+/// The tour loses its server on the way, with its disk: only a process of its own can be lost for good.
+async fn play_tour(forge: &Forge, launch: &Launch, style: Style) -> Result<()> {
+    let server = Mutex::new(Some(launch.apart().await?));
+    let lose = async || {
+        if let Some(server) = server.lock().await.take() {
+            server.kill().await;
+        }
+        launch.wipe()?;
+        *server.lock().await = Some(launch.apart().await?);
+        Ok(())
+    };
+    let played = tour::tour(forge, &launch.url, style, &mut std::io::stdout(), lose).await;
+    match server.into_inner() {
+        Some(server) => played.and(server.stop().await),
+        None => played,
+    }
 }
 
 /// Opens a pull request and tells what happens, until the person has seen enough.
@@ -162,30 +185,4 @@ fn free_port(wanted: u16) -> Result<u16> {
     let bound =
         TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
     Ok(bound.context("no port is free on 127.0.0.1")?.local_addr()?.port())
-}
-
-/// A server's settings as an operator would give them, the secrets as variables.
-fn server_settings(options: &Options, forge: &Forge, dir: &Path) -> Result<Settings> {
-    use secrecy::ExposeSecret;
-    let port = free_port(options.port)?;
-    let data_dir = dir.join("data");
-    let flags = [
-        ("bind", "127.0.0.1".to_owned()),
-        ("port", port.to_string()),
-        ("atlantis-url", format!("http://127.0.0.1:{port}")),
-        ("data-dir", data_dir.to_string_lossy().into_owned()),
-        ("gh-hostname", forge.hostname_setting()),
-        ("gh-user", forge.bot().to_owned()),
-        ("repo-allowlist", "*".to_owned()),
-        ("checkout-strategy", "merge".to_owned()),
-        ("tf-download", "false".to_owned()),
-    ];
-    let args = flags.iter().map(|(name, value)| OsString::from(format!("--{name}={value}")));
-    let mut environment = options.environment.clone();
-    for (name, secret) in [("TIDELOCK_GH_TOKEN", forge.token()), ("TIDELOCK_GH_WEBHOOK_SECRET", forge.webhook_secret())]
-    {
-        environment.push((name.into(), secret.expose_secret().into()));
-    }
-    environment.push(("CHECKPOINT_DISABLE".into(), "1".into()));
-    Settings::load(args, environment).map_err(|error| anyhow!("the sandbox's settings are refused: {error}"))
 }

@@ -125,7 +125,17 @@ impl Actors {
         cancelled
     }
 
-    /// No new work begins, running work is told to stop.
+    /// No new work begins, running work is told to stop, but for what must not be interrupted unasked.
+    pub(super) fn wind_down(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        let queues = self.queues();
+        let running = queues.values().filter_map(|queue| queue.running.as_ref());
+        for running in running.filter(|running| interruptible(running.name)) {
+            running.cancel.cancel(Why::Shutdown);
+        }
+    }
+
+    /// No new work begins, all running work is told to stop.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
         for running in self.queues().values().filter_map(|queue| queue.running.as_ref()) {

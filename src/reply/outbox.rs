@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Effects under way at once, over all pull requests.
 const AT_ONCE: usize = 8;
@@ -78,6 +79,7 @@ struct Shared {
     pauses: Mutex<HashMap<String, Instant>>,
     pace: Pace,
     runtime: tokio::runtime::Handle,
+    stop: CancellationToken,
 }
 
 /// A lane at work.
@@ -106,6 +108,7 @@ impl Outbox {
             pauses: Mutex::default(),
             pace,
             runtime: tokio::runtime::Handle::current(),
+            stop: CancellationToken::new(),
         };
         let outbox = Outbox { shared: Arc::new(shared) };
         for effect in &left {
@@ -135,10 +138,22 @@ impl Outbox {
                         left: false,
                     };
                     free.insert(Working { wake: Arc::clone(&worker.wake), more: false });
-                    self.shared.runtime.spawn(worker.run());
+                    let stop = self.shared.stop.clone();
+                    self.shared.runtime.spawn(async move {
+                        tokio::select! {
+                            biased;
+                            () = stop.cancelled() => {}
+                            () = worker.run() => {}
+                        }
+                    });
                 }
             }
         }
+    }
+
+    /// Does nothing more, at once: effects that are recorded stay so, for whoever leads now.
+    pub fn stop(&self) {
+        self.shared.stop.cancel();
     }
 
     /// Waits until nothing is left to do, at most this long; whether that was reached.

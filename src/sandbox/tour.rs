@@ -16,13 +16,19 @@ use terminal::Style;
 /// How long the server may take for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Plays it. `server_url` is where the server's own pages are. Fails if an answer is missing after `ANSWER_TIMEOUT` or says
-/// something else than it should.
-pub async fn tour(forge: &Forge, server_url: &str, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+/// Plays it. `server_url` is where the server's own pages are; `lose` kills the server, wipes its data directory and starts another
+/// one. Fails if an answer is missing after `ANSWER_TIMEOUT` or says something else than it should.
+pub async fn tour(
+    forge: &Forge,
+    server_url: &str,
+    style: Style,
+    out: &mut (dyn Write + Send),
+    lose: impl AsyncFnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut stage = Stage { style, out, step: 0 };
     stage.line(&style.bold(
-        "A pull request is planned, blocked, applied, merged and unlocked: on this machine, with real Terraform.",
+        "A pull request is planned, blocked, applied, merged and unlocked, and a server is lost on the way: on this machine, with real Terraform.",
     ))?;
     stage.line(&format!("  pull requests  {}", forge.url()))?;
     stage.line(&format!("  server         {server_url}"))?;
@@ -42,7 +48,10 @@ pub async fn tour(forge: &Forge, server_url: &str, style: Style, out: &mut (dyn 
     let expect = Expect::Result { command: "plan", outcome: "failure" };
     stage.answer(&second, &mut second_seen, expect, &["network", "#1"]).await?;
 
-    stage.step("alice applies")?;
+    stage.step("the server is killed and its disk wiped; another one starts from the bucket")?;
+    stage.loses(lose).await?;
+
+    stage.step("alice applies the plan that was made before")?;
     stage.says(&first, "alice", "atlantis apply")?;
     let expect = Expect::Result { command: "apply", outcome: "success" };
     stage.answer(&first, &mut first_seen, expect, &["network"]).await?;
@@ -64,9 +73,9 @@ pub async fn tour(forge: &Forge, server_url: &str, style: Style, out: &mut (dyn 
     let comments = first_seen + second_seen;
     let seconds = began.elapsed().as_secs_f32();
     stage.line("")?;
-    stage.line(
-        &style.bold(&format!("Done: 2 pull requests, {comments} comments of the server, 1 apply, {seconds:.1} s.")),
-    )?;
+    stage.line(&style.bold(&format!(
+        "Done: 2 pull requests, {comments} comments of the server, 1 apply, 1 server lost, {seconds:.1} s."
+    )))?;
     stage.line("To play yourself, in the browser: tidelock sandbox")?;
     stage.out.flush()?;
     Ok(())
@@ -111,6 +120,13 @@ impl Stage<'_> {
     fn says(&mut self, pull: &Pull, who: &str, comment: &str) -> anyhow::Result<()> {
         self.did(pull, &format!("{who}: {comment}"))?;
         pull.comment(who, comment).map(drop)
+    }
+
+    async fn loses(&mut self, lose: impl AsyncFnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let began = Instant::now();
+        lose().await.context("losing the server and starting another one")?;
+        let text = self.style.event(&format!("state restored in {:.1} s", began.elapsed().as_secs_f32()));
+        self.line(text.trim_end())
     }
 
     /// Waits for the server's next comment, shows it and checks what it says.

@@ -202,17 +202,65 @@ fn what_is_not_built_stops_the_start_by_name() {
 
 #[test]
 fn what_has_no_effect_is_warned_of() {
-    let env = [("TIDELOCK_BUCKET", "file:///tmp/bucket"), ("TIDELOCK_SYNC_INTERVAL", "60s")];
-    let s = loaded(&["--checkout-depth=3", "--websocket-check-origin", "--tf-distribution=opentofu"], &env);
+    let s = loaded(&["--checkout-depth=3", "--websocket-check-origin", "--tf-distribution=opentofu"], &[]);
     assert_eq!(
         s.warnings,
         [
-            "TIDELOCK_BUCKET has no effect: the vault is not built yet; state lies in the data directory",
             "--checkout-depth has no effect: our mirrors need none",
             "--tf-distribution is the old name of default-tf-distribution",
         ]
     );
     assert_eq!(s.default_tf_distribution, Distribution::OpenTofu);
+}
+
+#[test]
+fn the_bucket_is_a_directory_or_in_cloud_storage() {
+    let directory = |path: &str| BucketAddress::Directory(PathBuf::from(path));
+    let cloud = |name: &str, prefix: &str| BucketAddress::CloudStorage { name: name.into(), prefix: prefix.into() };
+    let cases = [
+        ("", directory("/srv/data/vault")),
+        ("file:///srv/bucket", directory("/srv/bucket")),
+        ("file://~/bucket", directory("/home/tide/bucket")),
+        ("gs://state-of-tide", cloud("state-of-tide", "")),
+        ("gs://state-of-tide/", cloud("state-of-tide", "")),
+        ("gs://state-of-tide/prod/eu/", cloud("state-of-tide", "prod/eu")),
+    ];
+    for (text, expected) in cases {
+        let env = [("TIDELOCK_BUCKET", text)];
+        assert_eq!(loaded(&["--data-dir=/srv/data"], &env).bucket, expected, "{text}");
+    }
+    for text in
+        ["s3://bucket", "/srv/bucket", "file://srv", "file:srv", "gs://", "gs://No", "gs://tide/a//b", "gs://tide/../b"]
+    {
+        let error = invalid(&[], &[("TIDELOCK_BUCKET", text)]);
+        assert!(error.starts_with("TIDELOCK_BUCKET ") && error.lines().count() == 1, "{text}: {error}");
+    }
+}
+
+#[test]
+fn the_bucket_is_found_without_the_settings_of_a_server() {
+    let load = |args: &[&str], env: &[(&str, &str)]| {
+        let env = env.iter().chain(&[("HOME", "/home/tide")]).map(|(name, value)| (name.into(), value.into()));
+        BucketAddress::load(args.iter().map(OsString::from), env.collect::<Vec<_>>())
+    };
+    let directory = |path: &str| Ok(BucketAddress::Directory(PathBuf::from(path)));
+    assert_eq!(load(&[], &[]), directory("/home/tide/.atlantis/vault"));
+    assert_eq!(load(&["--data-dir=/srv"], &[("ATLANTIS_DATA_DIR", "/old")]), directory("/srv/vault"));
+    assert_eq!(load(&[], &[("TIDELOCK_BUCKET", "file:///a")]), directory("/a"));
+    assert_eq!(load(&["--bucket=file:///b"], &[("TIDELOCK_BUCKET", "file:///a")]), directory("/b"));
+    let wrong = load(&["--bucket=s3://b"], &[]).unwrap_err().to_string();
+    assert_eq!(wrong, "--bucket is neither gs://NAME/PREFIX nor file:///DIRECTORY");
+}
+
+#[test]
+fn the_vault_has_limits_for_its_times() {
+    let s = loaded(&["--sync-interval=1m", "--lease-ttl=2s", "--vault-keep-days=7", "--vault-keep-states=5"], &[]);
+    assert_eq!((s.sync_interval.as_secs(), s.lease_ttl.as_secs()), (60, 2));
+    assert_eq!((s.vault_keep.as_secs(), s.vault_keep_states, s.force_takeover), (7 * 24 * 3600, 5, false));
+    let s = loaded(&[], &[("TIDELOCK_SYNC_INTERVAL", "60")]);
+    assert_eq!((s.sync_interval.as_secs(), s.lease_ttl.as_secs(), s.vault_keep_states), (60, 20, 100));
+    assert_eq!(invalid(&["--lease-ttl=1s"], &[]), "--lease-ttl is not from 2s to 600s");
+    assert_eq!(invalid(&["--vault-keep-days=9999"], &[]), "--vault-keep-days is no number from 1 to 3650");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What every answer of a page or the API has in common: security headers, a request id, and one look for all that goes wrong.
 
 use super::access::{Refusal, Who};
+use super::pages::web_address;
+use super::standing::{Role, Standing};
 use super::{Site, header_value};
 use axum::body::Body;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -12,7 +14,7 @@ use std::sync::Arc;
 pub(super) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
      img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Seconds after which to ask again while state is being opened.
+/// Seconds after which to ask again while state is not shown here.
 pub(super) const RETRY_SECONDS: u32 = 2;
 
 /// Deepest path for which a page's links are made relative; beyond, nothing of ours lives.
@@ -59,6 +61,8 @@ pub(super) struct Problem {
     next: Vec<String>,
     /// A job to look at.
     job: Option<String>,
+    /// Machine and address of the server to look at instead.
+    leader: Option<(String, String)>,
     /// Ask the browser for user name and password.
     challenge: bool,
     /// For the log only.
@@ -67,16 +71,28 @@ pub(super) struct Problem {
 
 impl Problem {
     pub(super) fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Problem {
-        Problem { status, title, text: text.into(), next: Vec::new(), job: None, challenge: false, cause: None }
+        let text = text.into();
+        Problem { status, title, text, next: Vec::new(), job: None, leader: None, challenge: false, cause: None }
     }
 
     pub(super) fn not_found(text: impl Into<String>) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "Not found", text)
     }
 
-    pub(super) fn starting() -> Problem {
-        let text = "Tidelock is starting: it opens its state. This page looks again by itself.";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Starting", text)
+    /// State is not ours to show: who has it, and why we have not.
+    pub(super) fn not_leading(standing: &Standing) -> Problem {
+        let title = match standing.role {
+            Role::Standby => "Standing by",
+            Role::Restoring => "Starting",
+            Role::Leading => "Not ready",
+            Role::Draining => "Replaced",
+        };
+        let text = format!(
+            "This Tidelock server does not lead: {}. State is shown by the server that leads; this page looks again by itself.",
+            standing.why
+        );
+        let leader = standing.leader.as_ref().map(|leader| (leader.machine.clone(), leader.url.clone()));
+        Problem { leader, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
     pub(super) fn with_job(mut self, job: String) -> Problem {
@@ -154,10 +170,11 @@ fn word(site: &Site, visit: &Visit, problem: &Problem) -> Response {
     let mut response = if visit.who == Who::Api {
         axum::Json(serde_json::json!({ "error": plain(problem) })).into_response()
     } else if visit.browser {
-        let Problem { status, title, text, next, job, .. } = problem;
+        let Problem { status, title, text, next, job, leader, .. } = problem;
         let code = status.as_u16();
         let refresh = starting.then_some(RETRY_SECONDS);
-        let facts = context! { title => *title, text, next, job, code, refresh, request => &visit.id };
+        let leader = leader.as_ref().map(|(machine, url)| context! { machine, url => web_address(url) });
+        let facts = context! { title => *title, text, next, job, leader, code, refresh, request => &visit.id };
         site.pages.render("problem.html", &visit.root, facts).unwrap_or_else(|_| plain(problem).into_response())
     } else {
         plain(problem).into_response()
@@ -179,6 +196,9 @@ fn plain(problem: &Problem) -> String {
     for next in &problem.next {
         text.push_str("\n  ");
         text.push_str(next);
+    }
+    if let Some((machine, url)) = &problem.leader {
+        text.push_str(&format!("\n  {machine} leads: {url}"));
     }
     text
 }

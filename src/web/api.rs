@@ -2,6 +2,7 @@
 
 use super::Site;
 use super::answer::{Problem, typed};
+use super::standing::Role;
 use crate::domain::state::ProjectLock;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -18,46 +19,65 @@ pub(super) async fn healthz() -> Response {
     typed("application/json", r#"{"status":"ok"}"#)
 }
 
-/// State is open and answers, and no shutdown has begun.
+/// This server leads, and its state answers.
 pub(super) async fn readyz(State(site): State<Arc<Site>>) -> Response {
-    let Ok(ready) = site.ready() else { return unready("starting: state is not open yet") };
-    if ready.dispatch.draining() {
-        return unready("shutting down");
-    }
+    let standing = site.standing();
+    let Some(ready) = standing.services.as_ref().filter(|_| standing.role == Role::Leading) else {
+        return unready(format!("{}: {}", standing.role.name(), standing.why));
+    };
     let question = ready.store.read(|view| view.apply_lock().map(|_| ()));
     match tokio::time::timeout(READY_TIMEOUT, question).await {
         Ok(Ok(())) => typed("application/json", r#"{"status":"ok"}"#),
         Ok(Err(error)) => {
             tracing::error!("readiness: {error:#}");
-            unready("state does not answer")
+            unready("state does not answer".into())
         }
-        Err(_) => unready("state does not answer in time"),
+        Err(_) => unready("state does not answer in time".into()),
     }
 }
 
-fn unready(error: &'static str) -> Response {
+fn unready(error: String) -> Response {
     let body = axum::Json(serde_json::json!({ "status": "error", "error": error }));
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
 
 #[derive(Serialize)]
-struct Status {
+struct Status<'a> {
     shutting_down: bool,
     in_progress_operations: usize,
     version: &'static str,
-    role: &'static str,
+    role: Role,
+    since: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    why: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<LeaderView<'a>>,
+    fingerprint_mismatch: bool,
+}
+
+#[derive(Serialize)]
+struct LeaderView<'a> {
+    url: &'a str,
+    machine: &'a str,
+    version: &'a str,
 }
 
 /// Open to everyone, so it says nothing about repositories or people.
 pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
-    let version = super::pages::VERSION;
-    let status = match site.ready() {
-        Err(_) => Status { shutting_down: false, in_progress_operations: 0, version, role: "starting" },
-        Ok(ready) => {
-            let draining = ready.dispatch.draining();
-            let role = if draining { "draining" } else { "leading" };
-            Status { shutting_down: draining, in_progress_operations: ready.dispatch.in_progress(), version, role }
-        }
+    let standing = site.standing();
+    let leader = standing.leader.as_ref();
+    let status = Status {
+        shutting_down: standing.role == Role::Draining,
+        in_progress_operations: standing.services.as_ref().map_or(0, |ready| ready.dispatch.in_progress()),
+        version: super::pages::VERSION,
+        role: standing.role,
+        since: standing.since.to_string(),
+        why: &standing.why,
+        epoch: standing.epoch,
+        leader: leader.map(|who| LeaderView { url: &who.url, machine: &who.machine, version: &who.version }),
+        fingerprint_mismatch: standing.mismatch,
     };
     axum::Json(status).into_response()
 }

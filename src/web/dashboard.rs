@@ -1,9 +1,10 @@
 //! `/`: whether all is well, what runs, who holds what, open pull requests, the last runs, the apply lock.
 
+use super::Site;
 use super::answer::{Problem, Visit};
 use super::locks::lock_address;
 use super::pages::{Mark, ProjectView, PullView, StatusView, Total, VERSION, When, duration};
-use super::{Ready, Site};
+use super::standing::Ready;
 use crate::domain::command::CommandName;
 use crate::domain::state::{ApplyLock, Job, JobState, ProjectLock, ProjectState, ProjectStatus};
 use crate::domain::{PullId, PullRequest};

@@ -1,11 +1,13 @@
 //! `POST /events`: deliveries of VCS hosts. This path carries load, so nothing stands before it but the bounded read of its body.
 
 use super::answer::RETRY_SECONDS;
-use super::{Ready, Site};
-use crate::webhook;
+use super::{Site, inbox};
+use crate::domain::Event;
+use crate::webhook::{self, Verified};
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -20,11 +22,11 @@ const SMALL_BODY: usize = 1024 * 1024;
 /// How many large bodies are read at the same time: together with [`webhook::MAX_BODY`] it bounds what unsigned bytes cost.
 pub(super) const MAX_LARGE_BODIES: usize = 4;
 
-/// How long a delivery waits for the start; GitHub gives up after ten seconds.
-const START_PATIENCE: Duration = Duration::from_secs(8);
+/// How long recording a delivery may take; GitHub gives up after ten seconds.
+const ACCEPT_LIMIT: Duration = Duration::from_secs(9);
 
-/// How many deliveries wait for the start at the same time.
-pub(super) const MAX_EARLY: usize = 256;
+/// What dispatch answers to a delivery that it could not record.
+const UNRECORDED: u16 = 503;
 
 /// Anybody can send what is turned away, so the log gets one line about it per this many seconds.
 const REJECTION_SECONDS: i64 = 1;
@@ -38,7 +40,7 @@ pub(super) struct Rejections {
 
 impl Rejections {
     /// How many were not logged since the last that was, if this one may be.
-    fn say(&self) -> Option<u64> {
+    pub(super) fn say(&self) -> Option<u64> {
         self.say_at(jiff::Timestamp::now().as_second())
     }
 
@@ -74,13 +76,9 @@ pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> 
         Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time").into_response(),
     };
     match webhook::receive(&parts.headers, &body, &site.state.secrets) {
-        Ok(event) => {
-            drop(body);
-            let Some(ready) = ready(&site).await else { return retry("starting: state is not open yet") };
-            let answer = ready.dispatch.accept(event).await;
-            (status(answer.status), answer.text).into_response()
-        }
+        Ok(event) => take(&site, event, &parts.headers, body).await,
         Err(rejection) => {
+            site.state.meters.rejected.fetch_add(1, Ordering::Relaxed);
             if let Some(unsaid) = site.rejections.say() {
                 let (status, message) = (rejection.status, &rejection.message);
                 tracing::warn!(status, unsaid, "delivery turned away: {message}");
@@ -90,16 +88,34 @@ pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> 
     }
 }
 
-/// The services, once state is open: an authentic delivery that comes while the server starts waits for it, since most hosts
-/// never deliver again.
-async fn ready(site: &Site) -> Option<Arc<Ready>> {
-    if let Some(ready) = site.state.ready.borrow().clone() {
-        return Some(ready);
+/// Makes an authentic delivery durable, then answers: in the state while this server leads, else in the inbox. So too when it
+/// turns out that the state is closed or somebody else's by now.
+async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, body: Bytes) -> Response {
+    if let Some(answer) = inbox::no_work(event.get()) {
+        site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);
+        return answer.into_response();
     }
-    let _place = site.early.try_acquire().ok()?;
-    let mut watching = site.state.ready.clone();
-    let opened = tokio::time::timeout(START_PATIENCE, watching.wait_for(Option::is_some)).await;
-    opened.ok()?.ok()?.clone()
+    let standing = site.standing();
+    if let Some(ready) = standing.services.clone().filter(|_| standing.intake) {
+        drop(standing);
+        // In a task of its own: a host that hangs up must not part what is recorded from what is done about it.
+        let accepting = tokio::spawn(async move { ready.dispatch.accept(event).await });
+        match tokio::time::timeout(ACCEPT_LIMIT, accepting).await {
+            Ok(Ok(answer)) if answer.status != UNRECORDED => {
+                site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);
+                return (status(answer.status), answer.text).into_response();
+            }
+            Ok(_) => {}
+            Err(_) => {
+                site.state.meters.failed.fetch_add(1, Ordering::Relaxed);
+                return retry("The delivery could not be recorded in time. Deliver it again.");
+            }
+        }
+    }
+    match inbox::store(site, headers, body).await {
+        (StatusCode::SERVICE_UNAVAILABLE, text) => retry(text),
+        answer => answer.into_response(),
+    }
 }
 
 fn content_length(headers: &HeaderMap) -> Option<usize> {
@@ -128,16 +144,5 @@ mod tests {
         let rejections = Rejections::default();
         let said: Vec<_> = [100, 100, 100, 101, 101, 103].map(|second| rejections.say_at(second)).into();
         assert_eq!(said, [Some(0), None, None, Some(2), None, Some(1)]);
-    }
-
-    #[tokio::test]
-    async fn a_delivery_waits_for_the_start_and_is_sent_away_when_the_start_fails() {
-        let (starting, watching) = tokio::sync::watch::channel(None);
-        let state = crate::web::WebState { ready: watching, ..crate::web::front_door_tests::web_state(None) };
-        let site = Site::new(Arc::new(state));
-        let mut waiting = std::pin::pin!(ready(&site));
-        assert!(futures::poll!(&mut waiting).is_pending());
-        drop(starting);
-        assert!(waiting.await.is_none());
     }
 }

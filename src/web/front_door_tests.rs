@@ -1,8 +1,17 @@
 //! The router as it is reached over a socket, before state is open.
 
+use super::standing::Role;
 use super::*;
+use crate::vault::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
+use crate::vault::clock::Boottime;
+use crate::vault::directory::Directory;
+use crate::vault::inbox::HandOverKey;
+use crate::vault::lease::{Identity, Timing};
+use crate::vault::{Retention, Vault};
 use axum::extract::connect_info::MockConnectInfo;
+use bytes::Bytes;
 use insta::assert_snapshot;
+use std::ops::Range;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -10,10 +19,68 @@ use tokio::sync::watch;
 pub(super) const FAR: &str = "203.0.113.7:999";
 pub(super) const NEAR: &str = "127.0.0.1:999";
 
-pub(super) fn web_state(ready: Option<Arc<Ready>>) -> WebState {
+/// A bucket that can never be used.
+struct Nowhere;
+
+fn nothing<T>() -> Result<T, BucketError> {
+    let text = |text: &str| text.to_owned();
+    Err(BucketError::Refused { location: text("nowhere"), doing: text("ask"), reason: text("it is not there") })
+}
+
+#[async_trait::async_trait]
+impl Bucket for Nowhere {
+    fn location(&self) -> &str {
+        "nowhere"
+    }
+    async fn check(&self) -> Result<Vec<String>, BucketError> {
+        nothing()
+    }
+    async fn get(&self, _: &str) -> Result<Option<Object>, BucketError> {
+        nothing()
+    }
+    async fn get_range(&self, _: &str, _: Generation, _: Range<u64>) -> Result<Option<Bytes>, BucketError> {
+        nothing()
+    }
+    async fn put(&self, _: &str, _: Generation, _: Body, _: &str) -> Result<Written, BucketError> {
+        nothing()
+    }
+    async fn delete(&self, _: &str, _: Generation) -> Result<bool, BucketError> {
+        nothing()
+    }
+    async fn list(&self, _: &str, _: &str) -> Result<Vec<Listed>, BucketError> {
+        nothing()
+    }
+    fn requests(&self) -> Vec<(&'static str, u64)> {
+        vec![("put", 0)]
+    }
+}
+
+fn vault(bucket: Arc<dyn Bucket>) -> Vault {
+    let identity = Identity {
+        nonce: "0".repeat(32),
+        url: "http://localhost:4141".into(),
+        machine: "here".into(),
+        version: "0".into(),
+        fingerprint: String::new(),
+        force: false,
+    };
+    Vault {
+        bucket,
+        clock: Arc::new(Boottime),
+        identity,
+        timing: Timing::default(),
+        retention: Retention::default(),
+        handover: HandOverKey::derive(""),
+    }
+}
+
+/// A server that has just started, and whose bucket does not answer.
+pub(super) fn web_state() -> WebState {
     WebState {
         secrets: Secrets::default(),
-        ready: watch::channel(ready).1,
+        standing: watch::channel(Arc::new(Standing::starting())).1,
+        meters: Arc::default(),
+        vault: vault(Arc::new(Nowhere)),
         access: access::Access { basic_auth: None, open: false },
         url: "http://localhost:4141".into(),
         api_secret: Some("s3cret".to_owned().into()),
@@ -59,7 +126,7 @@ fn example(path: &str) -> String {
 
 #[test]
 fn every_route_has_its_decision_in_one_table() {
-    let rows = table(&web_state(None));
+    let rows = table(&web_state());
     let text: String =
         rows.iter().map(|r| format!("{:8} {:6} {}\n", format!("{:?}", r.who), r.method, r.path)).collect();
     assert_snapshot!(text, @r##"
@@ -67,6 +134,7 @@ fn every_route_has_its_decision_in_one_table() {
     Everyone GET /healthz
     Everyone GET /readyz
     Everyone GET /status
+    Api      GET /metrics
     Everyone GET /static/{name}
     People   GET /
     People   GET /index.html
@@ -85,8 +153,8 @@ fn every_route_has_its_decision_in_one_table() {
 
 #[tokio::test]
 async fn what_is_for_people_is_closed_to_far_peers_on_every_route() {
-    let address = serve(web_state(None), FAR).await;
-    for Route { method, path, who, .. } in table(&web_state(None)) {
+    let address = serve(web_state(), FAR).await;
+    for Route { method, path, who, .. } in table(&web_state()) {
         let (status, answer) = ask(address, &format!("{method} {}", example(path)), &[], "").await;
         if who == Who::Everyone {
             assert!(!matches!(status, 401 | 403), "{method} {path}: {status}");
@@ -99,8 +167,8 @@ async fn what_is_for_people_is_closed_to_far_peers_on_every_route() {
 
 #[tokio::test]
 async fn changes_need_our_own_origin_on_every_route() {
-    let address = serve(web_state(None), NEAR).await;
-    for Route { method, path, who, .. } in table(&web_state(None)) {
+    let address = serve(web_state(), NEAR).await;
+    for Route { method, path, who, .. } in table(&web_state()) {
         if who == Who::Everyone || method == Method::GET {
             continue;
         }
@@ -115,26 +183,89 @@ async fn changes_need_our_own_origin_on_every_route() {
 
 #[tokio::test]
 async fn before_state_is_open_it_is_healthy_but_not_ready() {
-    let address = serve(web_state(None), NEAR).await;
+    let address = serve(web_state(), NEAR).await;
     let (status, answer) = ask(address, "GET /healthz", &[], "").await;
     assert_eq!(status, 200);
     assert!(answer.ends_with(r#"{"status":"ok"}"#));
     let (status, answer) = ask(address, "GET /readyz", &[], "").await;
     assert_eq!(status, 503);
-    assert!(answer.ends_with(r#"{"error":"starting: state is not open yet","status":"error"}"#), "{answer}");
+    let error = r#"{"error":"standby: it has just started, and looks who leads","status":"error"}"#;
+    assert!(answer.ends_with(error), "{answer}");
     let (status, answer) = ask(address, "GET /status", &[], "").await;
     assert_eq!(status, 200);
-    assert!(answer.contains(r#""shutting_down":false,"in_progress_operations":0"#) && answer.contains("starting"));
+    assert!(answer.contains(r#""shutting_down":false,"in_progress_operations":0"#), "{answer}");
+    assert!(answer.contains(r#""role":"standby""#) && answer.contains(r#""fingerprint_mismatch":false"#), "{answer}");
     let (status, _) = ask(address, "POST /events", &[], "{}").await;
-    assert_eq!(status, 400, "what is not authentic does not wait for the start");
+    assert_eq!(status, 400, "what is not authentic is not stored");
+    let (status, answer) = ask(address, "GET /metrics", &[], "").await;
+    assert_eq!(status, 200);
+    assert!(answer.contains("tidelock_role{role=\"standby\"} 1\ntidelock_role{role=\"restoring\"} 0\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_standby_shows_who_leads_and_no_state() {
+    let leader = Identity {
+        machine: "node-7".into(),
+        url: "https://tide.example/x".into(),
+        ..vault(Arc::new(Nowhere)).identity
+    };
+    let standing = Standing {
+        why: "node-7 leads, with epoch 3".into(),
+        leader: Some(leader),
+        epoch: Some(3),
+        ..Standing::starting()
+    };
+    let address = serve(WebState { standing: watch::channel(Arc::new(standing)).1, ..web_state() }, NEAR).await;
     let (status, answer) = ask(address, "GET /", &[BROWSER], "").await;
     assert_eq!(status, 503);
-    assert!(answer.contains("<h1>Starting") && answer.contains("http-equiv=\"refresh\""), "{answer}");
+    for part in ["<h1>Standing by", "http-equiv=\"refresh\"", "retry-after: 2", "href=\"https://tide.example/x\""] {
+        assert!(answer.contains(part), "{part}: {answer}");
+    }
+    let (status, answer) = ask(address, "GET /api/locks", &[], "").await;
+    assert_eq!(status, 503);
+    assert!(answer.contains("node-7 leads: https://tide.example/x"), "{answer}");
+    let (_, answer) = ask(address, "GET /status", &[], "").await;
+    assert!(answer.contains(r#""epoch":3,"leader":{"url":"https://tide.example/x","machine":"node-7""#), "{answer}");
+}
+
+const COMMENT: &str = include_str!("../../tests/fixtures/webhooks/github/issue_comment_created.json");
+const OF_GITHUB: &str = "content-type: application/json";
+
+#[tokio::test]
+async fn whoever_does_not_lead_stores_what_causes_work_before_it_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let bucket = Directory::open(&folder.path().join("bucket")).unwrap();
+    for role in [Role::Standby, Role::Restoring, Role::Draining] {
+        let standing = watch::channel(Arc::new(Standing { role, ..Standing::starting() })).1;
+        let state = WebState { standing, vault: vault(Arc::new(bucket.clone())), ..web_state() };
+        let meters = Arc::clone(&state.meters);
+        let address = serve(state, FAR).await;
+        for _ in 0..2 {
+            let event = [OF_GITHUB, "x-github-event: issue_comment"];
+            let (status, answer) = ask(address, "POST /events", &event, COMMENT).await;
+            assert_eq!(status, 202, "{answer}");
+        }
+        for event in ["x-github-event: ping", "x-github-event: star"] {
+            let (status, answer) = ask(address, "POST /events", &[OF_GITHUB, event], "{}").await;
+            assert_eq!(status, 200, "{answer}");
+        }
+        assert_eq!(bucket.list("inbox/", "").await.unwrap().len(), 1, "the same delivery is one object");
+        assert_eq!(meters.stored.load(Ordering::Relaxed), 2);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_stored_is_to_be_delivered_again() {
+    let address = serve(web_state(), FAR).await;
+    let event = [OF_GITHUB, "x-github-event: issue_comment"];
+    let (status, answer) = ask(address, "POST /events", &event, COMMENT).await;
+    assert_eq!(status, 503);
+    assert!(answer.contains("retry-after: 2") && answer.contains("Deliver it again"), "{answer}");
 }
 
 #[tokio::test]
 async fn pages_carry_security_headers_and_static_files_are_kept() {
-    let address = serve(web_state(None), NEAR).await;
+    let address = serve(web_state(), NEAR).await;
     let (_, answer) = ask(address, "GET /jobs/x", &[BROWSER], "").await;
     for header in [
         "content-security-policy: default-src 'none'",
@@ -155,7 +286,7 @@ async fn pages_carry_security_headers_and_static_files_are_kept() {
 
 #[tokio::test]
 async fn unknown_paths_are_404_and_the_api_says_so_in_json() {
-    let address = serve(web_state(None), FAR).await;
+    let address = serve(web_state(), FAR).await;
     let (status, answer) = ask(address, "GET /nothing/here", &[BROWSER], "").await;
     assert_eq!(status, 404);
     assert!(answer.contains("<h1>Not found") && answer.contains("href=\"../\""), "{answer}");
@@ -168,7 +299,7 @@ async fn unknown_paths_are_404_and_the_api_says_so_in_json() {
 
 #[tokio::test]
 async fn the_apply_lock_can_be_taken_out() {
-    let address = serve(WebState { disable_global_apply_lock: true, ..web_state(None) }, NEAR).await;
+    let address = serve(WebState { disable_global_apply_lock: true, ..web_state() }, NEAR).await;
     for request in ["POST /apply/lock", "DELETE /apply/unlock", "POST /apply/unlock"] {
         assert_eq!(ask(address, request, &[], "").await.0, 404, "{request}");
     }
@@ -177,7 +308,7 @@ async fn the_apply_lock_can_be_taken_out() {
 #[tokio::test]
 async fn a_login_is_asked_for_where_one_is_configured() {
     let access = access::Access { basic_auth: Some(("tide".into(), "pw".to_owned().into())), open: false };
-    let address = serve(WebState { access, ..web_state(None) }, NEAR).await;
+    let address = serve(WebState { access, ..web_state() }, NEAR).await;
     let (status, answer) = ask(address, "GET /", &[BROWSER], "").await;
     assert_eq!(status, 401);
     assert!(answer.contains("www-authenticate: Basic realm=\"restricted\""), "{answer}");

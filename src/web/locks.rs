@@ -1,8 +1,9 @@
 //! Project locks one by one, and the apply lock: what is shown, and the changes that people make here.
 
+use super::Site;
 use super::answer::{Problem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
-use super::{Ready, Site};
+use super::standing::Ready;
 use crate::dispatch::Discard;
 use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus, lock_key};
 use crate::store::Store;

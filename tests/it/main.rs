@@ -7,6 +7,7 @@ mod autoplan;
 mod locking;
 mod pages;
 mod restart;
+mod roles;
 mod support;
 mod tidy;
 mod workflows;

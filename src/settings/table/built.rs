@@ -5,7 +5,6 @@ use super::{Setting, accepted, built, ours};
 
 const FILE_LIST: &str = "**/*.tf,**/*.tf.json,**/*.tfvars,**/*.tfvars.json,**/*.tofu,**/*.tofu.json,\
     **/terragrunt.hcl,**/.terraform.lock.hcl";
-const NO_VAULT: &str = "the vault is not built yet; state lies in the data directory";
 
 pub(super) static SETTINGS: &[Setting] = &[
     built(
@@ -138,7 +137,21 @@ pub(super) static SETTINGS: &[Setting] = &[
     ),
     ours("approval-of-head", Switch, "false", "Count only approvals that were given for the present head commit"),
     ours("bind", Text, "0.0.0.0", "Address to listen on"),
+    ours(
+        "bucket",
+        Text,
+        "",
+        "Where all state is kept: gs://NAME/PREFIX, or file:///DIRECTORY; by default the folder vault of data-dir, which \
+         is then all that must not be lost",
+    ),
+    ours(
+        "force-takeover",
+        Switch,
+        "false",
+        "Lead although the last server on this bucket had another host, account or allowlist",
+    ),
     ours("job-timeout", Duration, "60m", "How long a step may run"),
+    ours("lease-ttl", Duration, "20s", "After so long without a sign of life of the leader, another server takes over"),
     ours(
         "masked-variables",
         List,
@@ -147,6 +160,12 @@ pub(super) static SETTINGS: &[Setting] = &[
     ),
     ours("run-as-user", Text, "", "UID[:GID] that steps, Terraform and hooks run as, where we may change to it"),
     ours("sparse-checkout", Switch, "false", "Check out only what the planned projects need"),
+    ours(
+        "sync-interval",
+        Duration,
+        "60s",
+        "How often logs of running jobs are saved in the bucket; all else is saved before it is told",
+    ),
     ours(
         "tf-download-allow-unsigned",
         Switch,
@@ -159,14 +178,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "https://github.com/opentofu/opentofu/releases/download",
         "Where OpenTofu is downloaded from",
     ),
-    Setting {
-        ours: true,
-        ..accepted("bucket", Text, "", "Where state is kept: gs://BUCKET/PREFIX or file://DIR", NO_VAULT)
-    },
-    Setting {
-        ours: true,
-        ..accepted("sync-interval", Duration, "60s", "How often running logs are saved there", NO_VAULT)
-    },
+    ours("vault-keep-days", Number, "1", "Days for which every state in the bucket stays restorable"),
+    ours("vault-keep-states", Number, "100", "So many of the last states stay restorable, however old they are"),
     accepted("checkout-depth", Number, "0", "Depth of clones", "our mirrors need none"),
     accepted(
         "pending-apply-status",

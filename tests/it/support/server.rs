@@ -86,7 +86,7 @@ impl Running {
         let now = if self.process { self.start_process().await } else { self.start_here().await };
         let previous = self.now.lock().unwrap().replace(now);
         assert!(previous.is_none(), "it runs already");
-        self.forge.set_webhook(&format!("{}/events", self.url()));
+        self.take_webhooks();
     }
 
     async fn start_here(&self) -> Now {
@@ -95,20 +95,72 @@ impl Running {
         let mut settings = Settings::load(flags.into_iter().map(OsString::from), environment).unwrap();
         // Any free one; as a flag, 0 means the default.
         settings.port = 0;
-        Now::Here(Arc::new(Server::start(settings).await.unwrap()))
+        let server = Server::start(settings).await.unwrap();
+        server.leads().await.unwrap();
+        Now::Here(Arc::new(server))
     }
 
     async fn start_process(&self) -> Now {
         for _ in 0..PORTS {
-            if let Some(now) = self.try_process().await {
+            if let Some(now) = self.try_process("ready").await {
                 return now;
             }
         }
         panic!("it does not start:\n{}", self.log());
     }
 
-    /// Absent when it ends before it is ready, such as when another test was quicker to take the port.
-    async fn try_process(&self) -> Option<Now> {
+    /// The same with another data directory and more flags, not started. In a process of its own.
+    pub(crate) fn beside(&self, data_dir: &Path, extra: &[&str]) -> Running {
+        let mut flags = self.flags.lock().unwrap().clone();
+        flags.push(format!("--data-dir={}", data_dir.display()));
+        flags.extend(extra.iter().map(|flag| (*flag).to_owned()));
+        Running {
+            forge: self.forge.clone(),
+            flags: Mutex::new(flags),
+            environment: self.environment.clone(),
+            process: true,
+            now: Mutex::new(None),
+            log: Arc::default(),
+        }
+    }
+
+    /// Starts it without waiting for it to lead, and without a webhook.
+    pub(crate) async fn start_as_standby(&self) {
+        let now = self.try_process("listening").await.unwrap_or_else(|| panic!("it does not start:\n{}", self.log()));
+        assert!(self.now.lock().unwrap().replace(now).is_none(), "it runs already");
+    }
+
+    /// Deliveries come here from now on.
+    pub(crate) fn take_webhooks(&self) {
+        self.forge.set_webhook(&format!("{}/events", self.url()));
+    }
+
+    /// What `/status` answers.
+    pub(crate) async fn status(&self) -> serde_json::Value {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client.get(format!("{}/status", self.url())).send().await.unwrap();
+        serde_json::from_str(&answer.text().await.unwrap()).unwrap()
+    }
+
+    /// Waits for a role; all that `/status` says then.
+    pub(crate) async fn role(&self, role: &str) -> serde_json::Value {
+        let looking = async {
+            loop {
+                let status = self.status().await;
+                if status["role"] == role {
+                    return status;
+                }
+                tokio::time::sleep(super::LOOK).await;
+            }
+        };
+        match tokio::time::timeout(LIMIT, looking).await {
+            Ok(status) => status,
+            Err(_) => panic!("it does not become {role}: {}\n{}", self.status().await, self.log()),
+        }
+    }
+
+    /// Absent when it ends before it says this in its log, such as when another test was quicker to take the port.
+    async fn try_process(&self, message: &'static str) -> Option<Now> {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidelock"))
             .args(["server".to_owned(), format!("--port={port}")])
@@ -131,7 +183,7 @@ impl Running {
                 let mut log = log.lock().unwrap();
                 log.push_str(&line);
                 log.push('\n');
-                if event["message"] == "ready"
+                if event["message"] == message
                     && let Some(ready) = ready.take()
                 {
                     let _ = ready.send(());
@@ -188,7 +240,7 @@ impl Running {
     /// A file in the server's data directory.
     pub(crate) fn data(&self, path: &str) -> PathBuf {
         let flags = self.flags.lock().unwrap();
-        let dir = flags.iter().find_map(|flag| flag.strip_prefix("--data-dir=")).unwrap();
+        let dir = flags.iter().rev().find_map(|flag| flag.strip_prefix("--data-dir=")).unwrap();
         Path::new(dir).join(path)
     }
 }

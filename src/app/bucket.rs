@@ -1,0 +1,81 @@
+//! From settings to a [`Vault`]: which bucket, who we are there, which times.
+
+use super::services::github;
+use crate::execute::random_id;
+use crate::settings::{BucketAddress, Settings};
+use crate::vault::bucket::Bucket;
+use crate::vault::clock::Boottime;
+use crate::vault::directory::Directory;
+use crate::vault::inbox::HandOverKey;
+use crate::vault::lease::{self, Identity, Timing};
+use crate::vault::{Retention, Vault};
+use anyhow::{Context, Result};
+use secrecy::ExposeSecret;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks of a standby at the lease, at most.
+const POLL: Duration = Duration::from_secs(2);
+
+/// The vault of these settings; nothing is asked of a remote bucket yet.
+pub(super) async fn vault(settings: &Settings) -> Result<Vault> {
+    let github = github(settings)?;
+    let secret = github.webhook_secret.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+    Ok(Vault {
+        bucket: open(&settings.bucket).await?,
+        clock: Arc::new(Boottime),
+        identity: identity(settings)?,
+        timing: timing(settings.lease_ttl),
+        retention: Retention {
+            keep_states: settings.vault_keep_states,
+            keep: settings.vault_keep,
+            ..Retention::default()
+        },
+        handover: HandOverKey::derive(secret),
+    })
+}
+
+/// The bucket at an address; a directory is made when it is not there.
+pub(super) async fn open(address: &BucketAddress) -> Result<Arc<dyn Bucket>> {
+    match address {
+        BucketAddress::Directory(path) => {
+            let path = path.clone();
+            let opened = tokio::task::spawn_blocking(move || Directory::open(&path));
+            Ok(Arc::new(opened.await.context("opening the bucket panicked")??))
+        }
+        BucketAddress::CloudStorage { .. } => anyhow::bail!("--bucket=gs://… is not built yet"),
+    }
+}
+
+fn identity(settings: &Settings) -> Result<Identity> {
+    let github = github(settings)?;
+    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Ok(Identity {
+        nonce: random_id(),
+        url: settings.atlantis_url.clone(),
+        machine: format!("{node} (process {})", std::process::id()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        fingerprint: lease::fingerprint(
+            &github.hostname.to_ascii_lowercase(),
+            &github.user.to_ascii_lowercase(),
+            &settings.repo_allowlist.join(","),
+        ),
+        force: settings.force_takeover,
+    })
+}
+
+/// Three renewals within a lease's life.
+fn timing(ttl: Duration) -> Timing {
+    Timing { ttl, renew: ttl.mul_f64(0.3), poll: POLL.min(ttl / 10) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_life_of_a_lease_gives_the_vaults_own_times() {
+        let (ours, default) = (timing(Duration::from_secs(20)), Timing::default());
+        assert_eq!((ours.ttl, ours.renew, ours.poll), (default.ttl, default.renew, default.poll));
+    }
+}

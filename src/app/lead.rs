@@ -1,0 +1,304 @@
+//! One time in the lead: restore, serve, and the way down again, be it told to end, asked to hand over, or deposed.
+
+use super::data_dir;
+use super::mail::{self, Inbox};
+use super::roles::{Next, Quiet, Roles};
+use crate::store::logs::Logs;
+use crate::store::{Store, is_deposed};
+use crate::vault::VaultError;
+use crate::vault::bucket::BucketError;
+use crate::vault::chain::Chain;
+use crate::vault::leader::Leader;
+use crate::vault::lease::Lease;
+use crate::web::standing::{Meters, Ready, Role};
+use anyhow::{Context as _, Error, Result, bail};
+use jiff::Timestamp;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// After SIGTERM, for commands to end and for the last to be said. This, [`CLOSE_LIMIT`] and [`RELEASE_LIMIT`] together stay below
+/// the ten seconds after which Cloud Run kills.
+const DRAIN_LIMIT: Duration = Duration::from_secs(8);
+/// For the last commit.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+/// For giving the lease up; whoever comes next waits for its end otherwise.
+const RELEASE_LIMIT: Duration = Duration::from_millis(500);
+/// When asked to hand over, applies that run may take so long to end by themselves; plans go back into the queue at once.
+const APPLIES_LIMIT: Duration = Duration::from_secs(300);
+/// Then they are interrupted, and have this long: SIGINT, SIGKILL ten seconds later, the last comment.
+const INTERRUPT_LIMIT: Duration = Duration::from_secs(30);
+/// Between two looks whether a base is due.
+const KEEP_UP_INTERVAL: Duration = Duration::from_secs(30);
+/// Between two sweeps of what retention allows to go.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+
+/// Why a leader stops leading.
+enum Over {
+    Stop,
+    HandOver,
+    Deposed(String),
+}
+
+impl Roles {
+    /// Leads with this lease, until something ends it. An error ends the process.
+    pub(super) async fn lead(&self, lease: Lease) -> Result<Next> {
+        let (epoch, identity) = (lease.epoch, self.vault.identity.clone());
+        self.turn(|now| {
+            now.role = Role::Restoring;
+            now.why = "it has the lease, and restores the state from the bucket".into();
+            (now.epoch, now.leader, now.mismatch) = (Some(epoch), Some(identity), false);
+        });
+        let Some(led) = self.or_stopped(self.vault.lead(lease)).await else { return Ok(Next::End) };
+        let (leader, chain) = match led {
+            Ok(Some(led)) => led,
+            Ok(None) => return Ok(Next::Standby),
+            Err(error) => return self.failed(error.into()),
+        };
+        let pulse = Pulse::start(leader.clone(), Arc::clone(&self.meters), self.vault.timing.renew);
+        let opened = self.or_stopped(self.open(&leader, &chain)).await;
+        drop(chain);
+        match opened {
+            Some(Ok(ready)) => self.serve(leader, Arc::new(ready), pulse).await,
+            None => {
+                release(&leader).await;
+                Ok(Next::End)
+            }
+            Some(Err(error)) => {
+                release(&leader).await;
+                self.failed(error)
+            }
+        }
+    }
+
+    /// Waits for work that should not be broken off; once this server is told to end, only a moment longer.
+    async fn or_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            done = &mut work => Some(done),
+            () = self.stop.cancelled() => timeout(CLOSE_LIMIT, work).await.ok(),
+        }
+    }
+
+    /// What follows from an error on the way to the lead: another try, or the end of the process.
+    fn failed(&self, error: Error) -> Result<Next> {
+        match error.chain().find_map(|cause| cause.downcast_ref::<VaultError>()) {
+            Some(VaultError::Deposed(_) | VaultError::Bucket(BucketError::Unavailable { .. })) => {
+                tracing::warn!(error = format!("{error:#}"), "could not take the lead; standing by again");
+                Ok(Next::Standby)
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// The data directory becomes the state in the bucket, and services begin on it.
+    async fn open(&self, leader: &Leader, chain: &Chain) -> Result<Ready> {
+        let settings = Arc::clone(&self.parts.settings);
+        let data_dir = settings.data_dir.clone();
+        tokio::task::spawn_blocking(move || data_dir::prepare(&settings.data_dir, settings.run_as_user)).await??;
+        Store::restore(&data_dir, chain).await?;
+        let store = Store::lead(&data_dir, leader.clone()).await?;
+        match self.parts.start(store.clone(), Some(leader.clone())).await {
+            Ok(ready) => Ok(ready),
+            Err(error) => {
+                close(&store).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn serve(&self, leader: Leader, ready: Arc<Ready>, pulse: Pulse) -> Result<Next> {
+        self.meters.leads.fetch_add(1, Ordering::Relaxed);
+        self.turn(|now| {
+            now.role = Role::Leading;
+            now.why = String::new();
+            (now.services, now.intake) = (Some(Arc::clone(&ready)), true);
+        });
+        // What came for the inbox while the state was restored is not kept waiting.
+        pulse.now.notify_one();
+        let mut chores = JoinSet::new();
+        chores.spawn(sync(ready.store.clone(), self.parts.settings.sync_interval));
+        chores.spawn(keep_up(ready.store.clone()));
+        chores.spawn(prune(ready.store.clone(), ready.logs.clone()));
+        let over = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Over::Stop,
+            reason = leader.deposed() => Over::Deposed(reason),
+            () = mail::take_up(&self.vault, &ready, &self.parts.secrets, pulse.inbox.clone()) => Over::HandOver,
+        };
+        // `chores` go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
+        let next = self.step_down(&leader, &ready, over).await;
+        drop((chores, pulse));
+        next
+    }
+
+    async fn step_down(&self, leader: &Leader, ready: &Ready, mut over: Over) -> Result<Next> {
+        if let Over::HandOver = over {
+            self.drain_because("another server asked for the lead, and gets it when what runs here has ended", true);
+            over = self.wind_down(leader, ready).await;
+        }
+        match over {
+            Over::Deposed(reason) => {
+                self.meters.deposed.fetch_add(1, Ordering::Relaxed);
+                self.turn(|now| {
+                    now.role = Role::Draining;
+                    now.why = format!("another server took the lead ({reason})");
+                    (now.services, now.intake, now.leader) = (None, false, None);
+                });
+                self.abandon(ready).await
+            }
+            Over::HandOver => {
+                self.drain_because("another server asked for the lead, and gets it now", false);
+                let ended = ready.dispatch.drain(INTERRUPT_LIMIT).await;
+                close(&ready.store).await;
+                release(leader).await;
+                if !ended {
+                    bail!(
+                        "commands did not end after {INTERRUPT_LIMIT:?}: this process ends, so that nothing of it goes on"
+                    );
+                }
+                Ok(Next::Standby)
+            }
+            Over::Stop => {
+                self.drain_because("it was told to end", false);
+                ready.dispatch.drain(DRAIN_LIMIT).await;
+                close(&ready.store).await;
+                release(leader).await;
+                Ok(Next::End)
+            }
+        }
+    }
+
+    fn drain_because(&self, why: &str, intake: bool) {
+        self.turn(|now| {
+            now.role = Role::Draining;
+            now.why = why.into();
+            now.intake = intake;
+        });
+    }
+
+    /// Plans go back into the queue, applies may end, for a while. Meanwhile deliveries are recorded as ever, and `cancel` works.
+    async fn wind_down(&self, leader: &Leader, ready: &Ready) -> Over {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Over::Stop,
+            reason = leader.deposed() => Over::Deposed(reason),
+            _ = timeout(APPLIES_LIMIT, ready.dispatch.wind_down()) => Over::HandOver,
+        }
+    }
+
+    /// Deposed: nothing more is said or recorded. Plans are interrupted; an apply may end, and its end goes into the inbox.
+    async fn abandon(&self, ready: &Ready) -> Result<Next> {
+        ready.dispatch.fall_silent();
+        tokio::select! {
+            biased;
+            () = ready.dispatch.wind_down() => {
+                close(&ready.store).await;
+                Ok(Next::Standby)
+            }
+            () = self.stop.cancelled() => {
+                ready.dispatch.drain(DRAIN_LIMIT).await;
+                close(&ready.store).await;
+                Ok(Next::End)
+            }
+        }
+    }
+}
+
+/// The last commit. What could not be committed is as if the process had been killed before it.
+async fn close(store: &Store) {
+    match timeout(CLOSE_LIMIT, store.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) if is_deposed(&error) => {}
+        Ok(Err(error)) => tracing::warn!(error = format!("{error:#}"), "the state was not closed in order"),
+        Err(_) => tracing::warn!("the last commit took longer than {CLOSE_LIMIT:?}"),
+    }
+}
+
+async fn release(leader: &Leader) {
+    match timeout(RELEASE_LIMIT, leader.release()).await {
+        Ok(Ok(()) | Err(VaultError::Deposed(_))) => {}
+        Ok(Err(error)) => tracing::warn!("the lease was not given up, the next server waits for its end: {error}"),
+        Err(_) => tracing::warn!("giving the lease up took longer than {RELEASE_LIMIT:?}"),
+    }
+}
+
+/// Renews the lease and looks into the inbox, from the moment there is a leader until it is dropped.
+struct Pulse {
+    inbox: watch::Receiver<Inbox>,
+    /// Asks for a look at once.
+    now: Arc<Notify>,
+    _beating: JoinSet<()>,
+}
+
+impl Pulse {
+    fn start(leader: Leader, meters: Arc<Meters>, renew: Duration) -> Pulse {
+        let (found, inbox) = watch::channel(Inbox::default());
+        let now = Arc::new(Notify::new());
+        let mut beating = JoinSet::new();
+        beating.spawn(beat(leader, meters, renew, found, Arc::clone(&now)));
+        Pulse { inbox, now, _beating: beating }
+    }
+}
+
+async fn beat(leader: Leader, meters: Arc<Meters>, renew: Duration, found: watch::Sender<Inbox>, now: Arc<Notify>) {
+    let mut quiet = Quiet::default();
+    let mut commits = 0;
+    loop {
+        match leader.tick().await {
+            Ok(mail) => {
+                meters.waiting.store(mail.len() as u64, Ordering::Relaxed);
+                found.send_modify(|inbox| inbox.put(mail));
+            }
+            // Whoever waits for that knows.
+            Err(VaultError::Deposed(_)) => return,
+            Err(error) if quiet.may_say() => tracing::warn!("the lease could not be renewed, trying again: {error}"),
+            Err(_) => {}
+        }
+        let so_far = leader.figures().commits;
+        if so_far != commits {
+            commits = so_far;
+            meters.last_commit.store(Timestamp::now().as_second().unsigned_abs(), Ordering::Relaxed);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(renew) => {}
+            () = now.notified() => {}
+        }
+    }
+}
+
+/// Now and then commits what nobody waits for.
+async fn sync(store: Store, interval: Duration) {
+    loop {
+        tokio::time::sleep(interval).await;
+        complain("logs of running jobs could not be saved", store.sync().await);
+    }
+}
+
+/// Now and then writes a base and deletes what is old, if that is due.
+async fn keep_up(store: Store) {
+    loop {
+        tokio::time::sleep(KEEP_UP_INTERVAL).await;
+        complain("the journal could not be kept short", store.keep_up().await);
+    }
+}
+
+/// Now and then drops what retention allows.
+async fn prune(store: Store, logs: Logs) {
+    loop {
+        tokio::time::sleep(PRUNE_INTERVAL).await;
+        let pruned = store.write(|tx| tx.prune(Timestamp::now())).await;
+        let pruned = pruned.map(|jobs| jobs.iter().for_each(|job| logs.remove(job)));
+        complain("old records could not be dropped", pruned.context("pruning"));
+    }
+}
+
+fn complain(what: &str, result: Result<()>) {
+    match result {
+        Err(error) if !is_deposed(&error) => tracing::warn!(error = format!("{error:#}"), "{what}; trying again"),
+        _ => {}
+    }
+}

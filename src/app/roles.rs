@@ -1,0 +1,200 @@
+//! The roles, one after the other: `standby → restoring → leading → draining`, and back to standby, until told to end.
+//! Here the role is said, in one place; what a leader does is in `lead`.
+
+use super::services::Parts;
+use crate::vault::bucket::BucketError;
+use crate::vault::lease::{self, Lease};
+use crate::vault::{Vault, VaultError};
+use crate::web::standing::{Meters, Role, Standing};
+use anyhow::{Result, anyhow};
+use jiff::Timestamp;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Between two lines in the log about one trouble that lasts.
+pub(super) const SAY_AGAIN: Duration = Duration::from_secs(30);
+/// Before a standby that was just refused something tries again, at least.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+/// One server, through its roles.
+pub(super) struct Roles {
+    pub(super) parts: Parts,
+    pub(super) vault: Vault,
+    pub(super) meters: Arc<Meters>,
+    pub(super) standing: watch::Sender<Arc<Standing>>,
+    /// The process is to end.
+    pub(super) stop: CancellationToken,
+}
+
+/// What follows when this server leads no more.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It stands by again.
+    Standby,
+    /// It stands by, and lets the server that asked for the lead have it.
+    StandBack,
+    /// It was told to end.
+    End,
+}
+
+impl Roles {
+    /// Plays until told to end; an error when state cannot be used.
+    pub(super) async fn play(self) -> Result<()> {
+        // Asked for once, at the start: who was deposed or handed the lead over does not ask to have it back.
+        let (mut ask, mut stand_back) = (true, false);
+        if self.until_stop(self.check()).await.transpose()?.is_none() {
+            return Ok(());
+        }
+        while let Some(lease) = self.until_stop(self.standby(ask, stand_back)).await.transpose()? {
+            ask = false;
+            let next = self.lead(lease).await?;
+            stand_back = next == Next::StandBack;
+            if next == Next::End {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The work's result, unless this server is told to end before.
+    async fn until_stop<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            done = work => Some(done),
+        }
+    }
+
+    /// Says what this server is now, and one line in the log where that is new.
+    pub(super) fn turn(&self, change: impl FnOnce(&mut Standing)) {
+        self.standing.send_if_modified(|now| {
+            let mut next = (**now).clone();
+            change(&mut next);
+            let (new_role, new_why) = (next.role != now.role, next.why != now.why);
+            if new_role {
+                next.since = Timestamp::now();
+            }
+            if new_role || (new_why && !next.why.is_empty()) {
+                say(&next);
+            }
+            *now = Arc::new(next);
+            true
+        });
+    }
+
+    /// Whether the bucket can be used at all. One that does not answer is asked until it does.
+    async fn check(&self) -> Result<()> {
+        let mut quiet = Quiet::default();
+        loop {
+            match self.vault.bucket.check().await {
+                Ok(warnings) => {
+                    for warning in warnings {
+                        tracing::warn!("{warning}");
+                    }
+                    return Ok(());
+                }
+                Err(error @ BucketError::Unavailable { .. }) => self.unreachable(&error.into(), &mut quiet).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits for the lease.
+    async fn standby(&self, ask: bool, stand_back: bool) -> Result<Lease> {
+        self.turn(|now| {
+            now.role = Role::Standby;
+            (now.services, now.intake) = (None, false);
+        });
+        let acquiring = async {
+            let mut quiet = Quiet::default();
+            if !ask {
+                self.vault.clock.sleep(TRY_AGAIN).await;
+            }
+            if stand_back {
+                self.let_another_lead().await;
+            }
+            loop {
+                match self.vault.acquire(ask).await {
+                    Ok(lease) => return Ok(lease),
+                    Err(VaultError::Damaged(what)) => return Err(anyhow!(what)),
+                    Err(VaultError::Deposed(_)) => self.vault.clock.sleep(TRY_AGAIN).await,
+                    Err(error) => self.unreachable(&error, &mut quiet).await,
+                }
+            }
+        };
+        tokio::select! {
+            lease = acquiring => lease,
+            never = self.watch_leader() => match never {},
+        }
+    }
+
+    /// Whoever asked for the lead looks at the lease only now and then; without it, this server leads again after a lease's life.
+    async fn let_another_lead(&self) {
+        let until = self.vault.clock.now() + self.vault.timing.ttl;
+        while self.vault.clock.now() < until {
+            if let Ok(Some(record)) = lease::look(&self.vault).await
+                && record.holder.is_some()
+            {
+                return;
+            }
+            self.vault.clock.sleep(self.vault.timing.poll).await;
+        }
+    }
+
+    /// Keeps what is said about the leader up to date while this server stands by.
+    async fn watch_leader(&self) -> Infallible {
+        loop {
+            // First a pause: a lease that is free is ours before there is anything to tell.
+            self.vault.clock.sleep(self.vault.timing.poll).await;
+            let Ok(record) = lease::look(&self.vault).await else { continue };
+            let refusal = record.as_ref().and_then(|record| lease::refusal(record, &self.vault.identity));
+            let (epoch, leader) = record.map_or((None, None), |record| (Some(record.epoch), record.holder));
+            let why = match (&refusal, &leader) {
+                (Some(refusal), _) => refusal.clone(),
+                (None, Some(leader)) => format!("{} leads, with epoch {}", leader.machine, epoch.unwrap_or_default()),
+                (None, None) => "nobody leads, and it takes the lead".into(),
+            };
+            self.turn(|now| {
+                now.mismatch = refusal.is_some();
+                (now.epoch, now.leader, now.why) = (epoch, leader, why);
+            });
+        }
+    }
+
+    /// Waits after a failure to reach the bucket; says so now and then. Pages say no more than that: they are open.
+    async fn unreachable(&self, error: &VaultError, quiet: &mut Quiet) {
+        if quiet.may_say() {
+            tracing::warn!("standing by, the bucket cannot be used now and is tried again: {error}");
+        }
+        self.turn(|now| now.why = "the bucket does not answer; the log says more".into());
+        self.vault.clock.sleep(self.vault.timing.poll.max(TRY_AGAIN)).await;
+    }
+}
+
+fn say(now: &Standing) {
+    let (role, epoch) = (now.role.name(), now.epoch);
+    match (now.role, now.mismatch) {
+        (Role::Leading, _) => tracing::info!(role, epoch, "ready"),
+        (_, true) => tracing::error!(role, epoch, "{}", now.why),
+        (_, false) => tracing::info!(role, epoch, "{}", now.why),
+    }
+}
+
+/// Keeps a lasting trouble from filling the log.
+#[derive(Default)]
+pub(super) struct Quiet(Option<Instant>);
+
+impl Quiet {
+    /// Whether it may be said now: at first, and every [`SAY_AGAIN`].
+    pub(super) fn may_say(&mut self) -> bool {
+        let due = self.0.is_none_or(|last| last.elapsed() >= SAY_AGAIN);
+        if due {
+            self.0 = Some(Instant::now());
+        }
+        due
+    }
+}

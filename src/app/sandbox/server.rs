@@ -1,0 +1,141 @@
+//! The sandbox's server: with the settings that an operator would give it, here or as a process of its own that can be lost.
+
+use crate::app::Server;
+use crate::process::{self, Finished, Invocation, Redactor};
+use crate::sandbox::Forge;
+use crate::settings::Settings;
+use anyhow::{Context, Result, anyhow, bail};
+use secrecy::ExposeSecret;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Longest time for a start.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks whether it leads.
+const LOOK: Duration = Duration::from_millis(20);
+/// Nobody plays longer than this.
+const LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// How the server is started.
+pub(super) struct Launch {
+    /// Its address, without trailing slash.
+    pub(super) url: String,
+    data_dir: PathBuf,
+    args: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Launch {
+    /// In `dir`: the data directory in `data`, the bucket in `bucket`. The secrets are variables.
+    pub(super) fn new(
+        environment: &[(OsString, OsString)],
+        level: &str,
+        port: u16,
+        forge: &Forge,
+        dir: &Path,
+    ) -> Result<Launch> {
+        let url = format!("http://127.0.0.1:{port}");
+        let data_dir = dir.join("data");
+        let flags = [
+            ("bind", "127.0.0.1".to_owned()),
+            ("port", port.to_string()),
+            ("atlantis-url", url.clone()),
+            ("data-dir", data_dir.to_string_lossy().into_owned()),
+            ("bucket", format!("file://{}", dir.join("bucket").to_string_lossy())),
+            ("gh-hostname", forge.hostname_setting()),
+            ("gh-user", forge.bot().to_owned()),
+            ("log-level", level.to_owned()),
+            ("repo-allowlist", "*".to_owned()),
+            ("checkout-strategy", "merge".to_owned()),
+            ("tf-download", "false".to_owned()),
+        ];
+        let text = |text: &OsString| text.to_str().map(str::to_owned);
+        let mut environment: Vec<(String, String)> =
+            environment.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect();
+        let secrets = [("TIDELOCK_GH_TOKEN", forge.token()), ("TIDELOCK_GH_WEBHOOK_SECRET", forge.webhook_secret())];
+        environment.extend(secrets.map(|(name, secret)| (name.to_owned(), secret.expose_secret().to_owned())));
+        environment.push(("CHECKPOINT_DISABLE".into(), "1".into()));
+        let args = flags.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        Ok(Launch { url, data_dir, args, environment })
+    }
+
+    /// Starts it in this process; it leads when this returns.
+    pub(super) async fn here(&self) -> Result<Server> {
+        let environment = self.environment.iter().map(|(name, value)| (name.into(), value.into()));
+        let settings = Settings::load(self.args.iter().map(OsString::from), environment)
+            .map_err(|error| anyhow!("the sandbox's settings are refused: {error}"))?;
+        let server = Server::start(settings).await?;
+        server.leads().await?;
+        Ok(server)
+    }
+
+    /// Starts it in a process of its own; it leads when this returns.
+    pub(super) async fn apart(&self) -> Result<Apart> {
+        let program = std::env::current_exe().context("cannot find this program's file")?;
+        let args = std::iter::once("server".to_owned()).chain(self.args.iter().cloned());
+        let invocation =
+            Invocation::new(program, args, std::env::temp_dir()).env(self.environment.clone()).timeout(LIFE);
+        let stop = CancellationToken::new();
+        let told = stop.clone();
+        let running = tokio::spawn(async move {
+            let tell = |line: &str| {
+                use std::io::Write;
+                // Nobody may be listening; the story goes on.
+                let _ = writeln!(std::io::stderr(), "{line}");
+            };
+            process::run(invocation, &Redactor::new(Vec::new()), &told, Some(&tell)).await
+        });
+        let mut apart = Apart { stop, running };
+        tokio::time::timeout(START_LIMIT, apart.leads(&self.url)).await.context("the server does not lead")??;
+        Ok(apart)
+    }
+
+    /// Nothing is left of what the server had on its disk.
+    pub(super) fn wipe(&self) -> Result<()> {
+        std::fs::remove_dir_all(&self.data_dir).with_context(|| format!("cannot wipe {}", self.data_dir.display()))
+    }
+}
+
+/// A server in a process of its own.
+pub(super) struct Apart {
+    stop: CancellationToken,
+    running: JoinHandle<Result<Finished>>,
+}
+
+impl Apart {
+    async fn leads(&mut self, url: &str) -> Result<()> {
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        loop {
+            if self.running.is_finished() {
+                let ended = (&mut self.running).await.context("the server broke off")??;
+                bail!("the server ended at its start: {}\n{}", ended.ending(), ended.output);
+            }
+            if let Ok(answer) = client.get(format!("{url}/readyz")).send().await
+                && answer.status().is_success()
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// SIGKILL, for it and all that it started.
+    pub(super) async fn kill(self) {
+        self.running.abort();
+        // Its end is its being cancelled.
+        let _ = self.running.await;
+    }
+
+    /// An orderly end.
+    pub(super) async fn stop(self) -> Result<()> {
+        self.stop.cancel();
+        let ended = self.running.await.context("the server broke off")??;
+        if ended.code != Some(0) {
+            bail!("the server did not end in order: {}\n{}", ended.ending(), ended.output);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! What a leading server is made of: parts that are made once, and services that are made anew each time it takes the lead.
+
+use crate::checkout::Checkouts;
+use crate::comment::Names;
+use crate::config::global::GlobalConfig;
+use crate::dispatch::{Allowlist, Handle};
+use crate::domain::command::CommandName;
+use crate::execute::{Admission, Context, DirectoryLocks};
+use crate::process::Redactor;
+use crate::reply::outbox::Outbox;
+use crate::reply::render::RenderOptions;
+use crate::reply::statuses::Statuses;
+use crate::settings::{GithubSettings, GithubToken, Settings};
+use crate::store::Store;
+use crate::store::logs::Logs;
+use crate::terraform::install::{InstallSettings, Installer};
+use crate::vault::leader::Leader;
+use crate::vcs::github::{Github, GithubOptions};
+use crate::vcs::{Host, TokenSource};
+use crate::web::standing::Ready;
+use crate::webhook::Secrets;
+use anyhow::{Result, anyhow};
+use jiff::Timestamp;
+use std::sync::Arc;
+
+/// Jobs of all pull requests together: this many times one command's pool, at least [`ADMISSION_MIN`].
+const ADMISSION_POOLS: usize = 4;
+const ADMISSION_MIN: usize = 16;
+
+/// What outlives a role.
+pub(super) struct Parts {
+    pub(super) settings: Arc<Settings>,
+    /// What deliveries are verified with.
+    pub(super) secrets: Secrets,
+    global: GlobalConfig,
+    host: Arc<dyn Host>,
+}
+
+impl Parts {
+    /// Reads what settings name; an error stops the start.
+    pub(super) fn new(settings: Settings) -> Result<Parts> {
+        let global = match &settings.repo_config {
+            Some((origin, text)) => GlobalConfig::parse(text, origin)?,
+            None => GlobalConfig::without_file(),
+        };
+        let github = github(&settings)?;
+        let host: Arc<dyn Host> = Arc::new(github_host(github));
+        let secrets = Secrets { github: github.webhook_secret.clone(), github_hostname: github.hostname.clone() };
+        Ok(Parts { settings: Arc::new(settings), secrets, global, host })
+    }
+
+    /// Services on a state that is open; takes up what was unfinished.
+    pub(super) async fn start(&self, store: Store, leader: Option<Leader>) -> Result<Ready> {
+        let logs = Logs::new(&self.settings.data_dir);
+        let outbox = Outbox::start(store.clone(), vec![Arc::clone(&self.host)]).await?;
+        let allowlist = Allowlist::new(&self.settings.repo_allowlist);
+        let ctx = self.context(store.clone(), logs.clone(), outbox)?;
+        let dispatch = Handle::start(ctx, self.names(), allowlist).await?;
+        Ok(Ready { store, logs, dispatch, leader })
+    }
+
+    fn names(&self) -> Names {
+        let settings = &self.settings;
+        Names {
+            executables: settings.executable_names.clone(),
+            is_default: settings.executable_names.len() > 1,
+            bot_login: self.host.bot_login().to_owned(),
+            allowed: settings.allow_commands.clone(),
+            blocked_extra_args: settings.blocked_extra_args.clone(),
+            apply_disabled: !settings.allow_commands.contains(&CommandName::Apply),
+        }
+    }
+
+    fn context(&self, store: Store, logs: Logs, outbox: Outbox) -> Result<Context> {
+        let settings = Arc::clone(&self.settings);
+        let redactor = Redactor::new(settings.secrets.clone());
+        let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
+        let mut checkouts = Checkouts::new(
+            &settings.data_dir,
+            settings.checkout_strategy,
+            redactor.clone(),
+            settings.child_env.clone(),
+        )?;
+        checkouts.sparse = settings.sparse_checkout;
+        checkouts.owner = settings.run_as_user;
+        Ok(Context {
+            checkouts,
+            statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
+            admission: Admission::new(pool),
+            directories: DirectoryLocks::default(),
+            installer: installer(&settings, redactor.clone()),
+            rendering: rendering(&settings, &*self.host),
+            settings,
+            global: self.global.clone(),
+            store,
+            logs,
+            host: Arc::clone(&self.host),
+            outbox,
+            redactor,
+        })
+    }
+}
+
+/// The host that settings name.
+pub(super) fn github(settings: &Settings) -> Result<&GithubSettings> {
+    settings.github.as_ref().ok_or_else(|| anyhow!("no VCS host is configured: set --gh-user and --gh-token"))
+}
+
+fn github_host(github: &GithubSettings) -> Github {
+    let token = match &github.token {
+        GithubToken::Value(token) => TokenSource::Value(token.clone()),
+        GithubToken::File(path) => TokenSource::File(path.clone()),
+    };
+    let options = GithubOptions {
+        hostname: github.hostname.clone(),
+        api_url: github.api_url.clone(),
+        user: github.user.clone(),
+        token,
+    };
+    Github::new(options)
+}
+
+fn installer(settings: &Settings, redactor: Redactor) -> Installer {
+    let path = settings.child_env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+    Installer::new(InstallSettings {
+        data_dir: settings.data_dir.clone(),
+        download: settings.tf_download,
+        terraform_url: settings.tf_download_url.clone(),
+        opentofu_url: settings.tofu_download_url.clone(),
+        allow_unsigned: settings.tf_download_allow_unsigned,
+        default_version: settings.default_tf_version.clone(),
+        default_distribution: settings.default_tf_distribution,
+        path: path.unwrap_or_default(),
+        redactor,
+        keys: None,
+    })
+}
+
+fn rendering(settings: &Settings, host: &dyn Host) -> RenderOptions {
+    let apply_allowed = settings.allow_commands.contains(&CommandName::Apply);
+    RenderOptions {
+        executable: settings.executable_names.first().cloned().unwrap_or_else(|| "atlantis".into()),
+        url: settings.atlantis_url.clone(),
+        comment_limit: host.comment_limit(),
+        max_comments: settings.max_comments_per_command,
+        disable_folding: settings.disable_markdown_folding,
+        diff_format: settings.enable_diff_markdown_format,
+        hide_unchanged: settings.hide_unchanged_plan_comments,
+        offer_apply: apply_allowed,
+        offer_apply_all: apply_allowed && !settings.disable_apply_all,
+        locking: !settings.disable_repo_locking,
+        now: Timestamp::now(),
+    }
+}

@@ -1,0 +1,89 @@
+//! Deliveries that come while this server does not lead: verified as ever, stored in the bucket, and only then answered.
+
+use super::Site;
+use crate::domain::Event;
+use crate::vault::inbox::{StoredDelivery, store_delivery};
+use crate::vault::{FORMAT, Hash, Vault, VaultError};
+use crate::webhook;
+use base64::Engine;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long storing may take; GitHub gives up after ten seconds.
+const STORE_LIMIT: Duration = Duration::from_secs(8);
+
+/// What is answered to an authentic delivery: status and text.
+pub(super) type Answer = (StatusCode, &'static str);
+
+/// The answer to an event that never causes work, whoever leads.
+pub(super) fn no_work(event: &Event) -> Option<Answer> {
+    match event {
+        Event::Ping => Some((StatusCode::OK, "pong")),
+        Event::Other(_) => Some((StatusCode::OK, "Nothing to do for this event.")),
+        Event::Pull(_) | Event::Comment(_) => None,
+    }
+}
+
+/// Stores an authentic delivery for whoever leads next. It goes on when the host hangs up.
+pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes) -> Answer {
+    let headers = webhook::headers_to_keep(headers);
+    let vault = site.state.vault.clone();
+    let stored = tokio::spawn(async move { store_now(&vault, headers, body).await });
+    let problem = match tokio::time::timeout(STORE_LIMIT, stored).await {
+        Ok(Ok(Ok(()))) => {
+            site.state.meters.stored.fetch_add(1, Ordering::Relaxed);
+            return (StatusCode::ACCEPTED, "Stored; the server that leads takes it from here.");
+        }
+        Ok(Ok(Err(error))) => error.to_string(),
+        Ok(Err(panic)) => panic.to_string(),
+        Err(_) => format!("no answer within {STORE_LIMIT:?}"),
+    };
+    site.state.meters.failed.fetch_add(1, Ordering::Relaxed);
+    if let Some(unsaid) = site.rejections.say() {
+        tracing::error!(unsaid, "a delivery could not be stored in the inbox, so it was answered 503: {problem}");
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, "The delivery could not be stored. Deliver it again.")
+}
+
+async fn store_now(vault: &Vault, headers: Vec<(String, String)>, body: Bytes) -> Result<(), VaultError> {
+    // Off the async threads: a body has up to 25 MB.
+    let made = tokio::task::spawn_blocking(move || {
+        let body_text = base64::engine::general_purpose::STANDARD.encode(&body);
+        let name = name(&headers, &body);
+        (name, StoredDelivery { format: FORMAT, received: Timestamp::now(), headers, body: body_text })
+    });
+    let (name, delivery) = made.await.map_err(|error| VaultError::Local(error.to_string()))?;
+    store_delivery(vault, name, &delivery).await
+}
+
+/// The same delivery has the same name, whoever takes it and however often: event and body, which are what counts.
+fn name(headers: &[(String, String)], body: &[u8]) -> Hash {
+    let mut digest = Sha256::new();
+    for (name, value) in headers.iter().filter(|(name, _)| webhook::names_event(name)) {
+        digest.update(format!("{name}: {value}\n"));
+    }
+    digest.update(b"\n");
+    digest.update(body);
+    Hash(digest.finalize().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delivery_is_named_by_its_event_and_body_alone() {
+        let headers = |event: &str, id: &str| {
+            let pairs = [("x-github-event", event), ("x-github-delivery", id), ("content-type", "application/json")];
+            pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+        };
+        let first = name(&headers("issue_comment", "1"), b"{}");
+        assert_eq!(first, name(&headers("issue_comment", "2"), b"{}"));
+        assert_ne!(first, name(&headers("pull_request", "1"), b"{}"));
+        assert_ne!(first, name(&headers("issue_comment", "1"), b"{ }"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Servers that come and go on one bucket: who leads, who takes deliveries, and what is lost when a server is: nothing.
+
+use crate::support::*;
+use std::time::{Duration, Instant};
+use tidelock::vault::bucket::{Body, Bucket};
+use tidelock::vault::directory::Directory;
+use tidelock::vault::lease::{self, Record};
+
+/// A server in a process of its own whose bucket is not in its data directory.
+fn shared_bucket() -> Setup {
+    Setup::one_project().flags(&["--bucket=file://{tmp}/bucket"]).own_process()
+}
+
+/// Another server on the same bucket, with an empty data directory.
+fn another(ctx: &Ctx, extra: &[&str]) -> Running {
+    ctx.server.beside(&ctx.tmp.join("data-2"), extra)
+}
+
+#[test]
+fn a_new_server_gets_the_lead_and_a_plan_survives_its_maker() {
+    run_test(shared_bucket(), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.quiet().await;
+        let first = ctx.server.role("leading").await;
+        let second = another(ctx, &[]);
+        second.start_as_standby().await;
+        // It asks for the lead at its start, and gets it.
+        let now = second.role("leading").await;
+        assert_eq!(now["epoch"].as_u64(), first["epoch"].as_u64().map(|epoch| epoch + 1));
+        let old = ctx.server.role("standby").await;
+        ctx.until("the old server sees who leads", async || {
+            ctx.server.status().await["leader"]["machine"] == now["leader"]["machine"]
+        })
+        .await;
+        assert_eq!(old["fingerprint_mismatch"], false);
+        second.take_webhooks();
+        // SIGTERM to a standby: at once, exit code 0.
+        let began = Instant::now();
+        ctx.server.stop().await;
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        std::fs::remove_dir_all(ctx.server.data("")).unwrap();
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        // The old one comes back to an empty disk, as the only one.
+        second.stop().await;
+        ctx.server.start().await;
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+    });
+}
+
+#[test]
+fn a_delivery_to_a_standby_is_answered_by_the_leader() {
+    run_test(shared_bucket(), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        let second = another(ctx, &[]);
+        second.start_as_standby().await;
+        second.role("leading").await;
+        ctx.server.role("standby").await;
+        // Webhooks still go to the first one.
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        assert!(ctx.forge.deliveries().iter().all(|delivery| delivery.succeeded()));
+        ctx.next(&pull).await.is("apply", "success");
+        let (_, page) = ctx.ask("GET", "/", &[("accept", "text/html")]).await;
+        assert!(
+            page.contains("Standing by") && page.contains("http://tidelock.test") && !page.contains("acme/infra"),
+            "{page}"
+        );
+        let (status, metrics) = ctx.ask("GET", "/metrics", &[]).await;
+        assert_eq!(status, 200);
+        // The forge delivers the server's own comments as well.
+        let stored = metrics.lines().find_map(|line| line.strip_prefix("tidelock_deliveries_total{end=\"inbox\"} "));
+        assert!(stored.unwrap().parse::<u64>().unwrap() >= 1, "{metrics}");
+        second.stop().await;
+        ctx.server.role("leading").await;
+    });
+}
+
+#[test]
+fn a_server_that_was_killed_is_replaced_by_one_with_an_empty_disk() {
+    run_test(shared_bucket(), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
+        ctx.server.kill().await;
+        std::fs::remove_dir_all(ctx.server.data("")).unwrap();
+        ctx.server.start().await;
+        assert_eq!(ctx.locks().await.len(), 1);
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn who_has_another_allowlist_stands_by_until_it_is_forced() {
+    run_test(shared_bucket(), async |ctx| {
+        let other = another(ctx, &["--repo-allowlist=*,!*/secret"]);
+        other.start_as_standby().await;
+        ctx.until("it says why it does not lead", async || other.status().await["fingerprint_mismatch"] == true).await;
+        let status = other.status().await;
+        assert_eq!(status["role"], "standby");
+        let why = status["why"].as_str().unwrap();
+        assert!(why.contains("allowlist") && why.contains("--force-takeover"), "{why}");
+        assert!(other.log().contains("--force-takeover"), "{}", other.log());
+        // Nor does it lead when nobody does.
+        ctx.server.stop().await;
+        let standing = tokio::time::timeout(Duration::from_secs(3), other.role("leading"));
+        assert!(standing.await.is_err(), "it leads: {}", other.log());
+        other.stop().await;
+        let forced = another(ctx, &["--repo-allowlist=*,!*/secret", "--force-takeover"]);
+        forced.start_as_standby().await;
+        forced.role("leading").await;
+        forced.stop().await;
+        // Who comes with the settings of before has become the other one.
+        ctx.server.start_as_standby().await;
+        ctx.until("it says why it does not lead", async || ctx.server.status().await["fingerprint_mismatch"] == true)
+            .await;
+    });
+}
+
+/// Somebody else takes the lease, as if this server had been silent for too long.
+async fn depose(ctx: &Ctx) -> u64 {
+    let bucket = Directory::existing(&ctx.tmp.join("bucket")).unwrap();
+    // The holder renews now and then: take the generation that is there.
+    loop {
+        let object = bucket.get(lease::NAME).await.unwrap().unwrap();
+        let mut record: Record = serde_json::from_slice(&object.bytes).unwrap();
+        record.epoch += 1;
+        let holder = record.holder.as_mut().unwrap();
+        holder.nonce = "f".repeat(32);
+        holder.machine = "somebody else".into();
+        let body = Body::Bytes(serde_json::to_vec(&record).unwrap().into());
+        let written = bucket.put(lease::NAME, object.generation, body, "lease").await.unwrap();
+        if matches!(written, tidelock::vault::bucket::Written::Stored(_)) {
+            return record.epoch;
+        }
+    }
+}
+
+#[test]
+fn a_deposed_server_stands_by_and_can_lead_again_in_the_same_process() {
+    let setup =
+        shared_bucket().flags(&["--lease-ttl=3s"]).steps(&[&gate("plan"), PLANNED], &["echo applied >> {tmp}/applied"]);
+    run_test(setup, async |ctx| {
+        ctx.open_gate("plan");
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.quiet().await;
+        let epoch = depose(ctx).await;
+        ctx.until("it was deposed", async || ctx.server.log().contains("another server took the lead")).await;
+        // Nobody renews that lease: after its time it is taken again.
+        ctx.until("it leads again", async || {
+            let status = ctx.server.status().await;
+            status["role"] == "leading" && status["epoch"].as_u64().is_some_and(|now| now > epoch)
+        })
+        .await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
+fn a_plan_that_runs_while_its_server_is_deposed_is_run_again_by_the_next() {
+    let setup = shared_bucket().flags(&["--lease-ttl=3s"]).steps(&[&gate("plan"), PLANNED], &[]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.reached("plan", 1).await;
+        depose(ctx).await;
+        ctx.reached("plan", 2).await;
+        ctx.open_gate("plan");
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
+    });
+}
+
+#[test]
+fn a_plan_that_runs_is_handed_over_with_the_lead_and_answered_once() {
+    let setup = shared_bucket().steps(&[&gate("plan"), PLANNED], &[]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.reached("plan", 1).await;
+        let second = another(ctx, &[]);
+        second.start_as_standby().await;
+        second.role("leading").await;
+        ctx.reached("plan", 2).await;
+        ctx.open_gate("plan");
+        ctx.next(&pull).await.is("plan", "success");
+        second.stop().await;
+        ctx.server.role("leading").await;
+        ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
+    });
+}
+
+#[test]
+fn an_apply_that_runs_ends_before_the_lead_is_handed_over() {
+    let setup = shared_bucket().steps(&[PLANNED], &["echo begun >> {tmp}/begun", &gate("apply")]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        let second = another(ctx, &[]);
+        second.start_as_standby().await;
+        ctx.server.role("draining").await;
+        assert_eq!(second.status().await["role"], "standby");
+        ctx.open_gate("apply");
+        ctx.next(&pull).await.is("apply", "success");
+        second.role("leading").await;
+        assert_eq!(ctx.lines("begun"), 1);
+        second.stop().await;
+        ctx.server.role("leading").await;
+    });
+}
