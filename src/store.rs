@@ -31,6 +31,7 @@ mod tests;
 
 use anyhow::{Context, Result, ensure};
 use files::Kept;
+pub use export::Exported;
 pub use files::KeptFile;
 use jiff::Timestamp;
 use led::Led;

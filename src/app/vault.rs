@@ -133,7 +133,7 @@ fn command() -> Command {
             Command::new("import")
                 .about("Makes an exported state the first one of an empty bucket or prefix")
                 .after_help(GOING_BACK)
-                .arg(dir("What `tidelock vault export` wrote; it belongs to the new bucket afterwards"))
+                .arg(dir("What `tidelock vault export` wrote; it stays as it is"))
                 .args(&places),
         )
 }

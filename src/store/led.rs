@@ -54,7 +54,7 @@ impl Store {
         let connection = match Mark::of(&writable.connection)? {
             Mark::Cache => writable.connection,
             Mark::Adopting => adopt(data_dir, writable.connection, &leader).await?,
-            Mark::Alone => bail!(
+            Mark::Alone | Mark::Exported => bail!(
                 "the state in {} was not restored from the vault: it is left alone",
                 data_dir.join(DATABASE).display()
             ),
@@ -126,8 +126,7 @@ impl Store {
     /// Leaves the end of a job in the inbox, for whoever leads now. A store without a vault has nobody to leave it to.
     pub async fn leave_end(&self, end: End) -> Result<()> {
         let Some(led) = &self.shared.led else { bail!("there is no vault to leave the end of job {} in", end.job) };
-        let _ = (led, end);
-        bail!("not built yet")
+        Ok(led.leader.leave_end(&end).await?)
     }
 
     /// Waits for all accepted writes, commits what nobody waited for, and closes the database; later reads and writes are

@@ -19,6 +19,12 @@ pub(super) async fn run(vault: &Vault, limit: usize, json: bool) -> Result<Repor
     Ok(Report { text, well: true })
 }
 
+/// Rows of states in words.
+pub(super) fn states(restorable: &[(u64, u64)]) -> String {
+    let ranges: Vec<String> = restorable.iter().map(|(from, to)| format!("{from} to {to}")).collect();
+    ranges.join(", ")
+}
+
 fn words(inventory: &Inventory, objects: usize, bytes: u64) -> Result<String, std::fmt::Error> {
     let mut text = format!("Bucket   {}\n", inventory.location);
     match &inventory.lease {
@@ -32,9 +38,8 @@ fn words(inventory: &Inventory, objects: usize, bytes: u64) -> Result<String, st
             }
         },
     }
-    let ranges: Vec<String> = inventory.restorable.iter().map(|(from, to)| format!("{from} to {to}")).collect();
-    let states = if ranges.is_empty() { "none yet".to_owned() } else { ranges.join(", ") };
-    writeln!(text, "States   {states}  (for --at)")?;
+    let states = states(&inventory.restorable);
+    writeln!(text, "States   {}  (for --at)", if states.is_empty() { "none yet" } else { &states })?;
     writeln!(text, "Inbox    {} waiting", inventory.inbox)?;
     if !inventory.bases.is_empty() {
         writeln!(text, "\nBases")?;

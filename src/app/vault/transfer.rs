@@ -2,7 +2,7 @@
 
 use super::{Report, progress};
 use crate::execute::random_id;
-use crate::store::Store;
+use crate::store::{Exported, Store};
 use crate::vault::bucket::Bucket;
 use crate::vault::inventory::Inventory;
 use crate::vault::leader::Leader;
@@ -32,11 +32,8 @@ pub(super) async fn export(vault: &Vault, dir: &Path, at: Option<u64>) -> Result
 /// Makes the state in a directory the first one of an empty bucket. It takes the lease as a server does, so that none can begin
 /// there meanwhile, and gives it up at the end.
 pub(super) async fn import(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<Report> {
-    ensure!(
-        Store::is_in(dir),
-        "there is no state in {}: name a directory that `tidelock vault export` wrote",
-        dir.display()
-    );
+    let path = dir.to_owned();
+    let exported = tokio::task::spawn_blocking(move || Exported::open(&path)).await??;
     for warning in bucket.check().await? {
         progress(&warning);
     }
@@ -51,11 +48,7 @@ pub(super) async fn import(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<Report
         bail!("{location}: a server took the lease: nothing was imported");
     };
     let moved = if chain.base == 0 && chain.rows().await?.is_empty() {
-        let moving = async {
-            Store::restore(dir, &chain).await?;
-            Store::lead(dir, leader.clone()).await?.close().await
-        };
-        holding(&leader, vault.timing.renew, moving).await
+        holding(&leader, vault.timing.renew, exported.import(&leader)).await
     } else {
         Err(anyhow!("{location} has a state by now: nothing was imported"))
     };

@@ -21,6 +21,8 @@ struct Findings {
     location: String,
     well: bool,
     stretches: Vec<Stretch>,
+    /// First and last of each row of states, as far as names say.
+    restorable: Vec<(u64, u64)>,
     /// The newest state, or the one that was asked for.
     restored: Option<Restored>,
     problems: Vec<String>,
@@ -53,10 +55,12 @@ pub(super) async fn run(vault: &Vault, at: Option<u64>, json: bool) -> Result<Re
         location: vault.bucket.location().to_owned(),
         well: true,
         stretches: Vec::new(),
+        restorable: Vec::new(),
         restored: None,
         problems: Vec::new(),
     };
     let inventory = vault.inventory().await?;
+    findings.restorable.clone_from(&inventory.restorable);
     if inventory.is_empty() {
         let location = &findings.location;
         findings.problems.push(format!("{location} holds no state: no server has led here yet, or --bucket is wrong"));
@@ -147,8 +151,9 @@ fn words(findings: &Findings) -> Result<String, std::fmt::Error> {
     for problem in &findings.problems {
         writeln!(text, "WRONG  {problem}")?;
     }
+    let states = super::list::states(&findings.restorable);
     match findings.problems.len() {
-        0 => writeln!(text, "{}: all is well", findings.location)?,
+        0 => writeln!(text, "{}: all is well; states {states} can be restored", findings.location)?,
         count => writeln!(text, "{}: {count} problem{}", findings.location, if count == 1 { "" } else { "s" })?,
     }
     Ok(text)

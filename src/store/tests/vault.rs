@@ -95,6 +95,14 @@ impl Server {
         Ok(Server { dir, store, leader, vault })
     }
 
+    /// Starts on a bucket that dies; none if that is before it leads.
+    async fn start_mortal(dir: Arc<tempfile::TempDir>, bucket: Arc<Dying>, retention: Retention) -> Option<Server> {
+        tokio::select! {
+            server = Server::try_start(dir, vault(bucket.clone(), retention)) => server.ok(),
+            () = bucket.buried.notified() => None,
+        }
+    }
+
     fn digest(&self) -> Hash {
         digest(&self.dir.path().join(DATABASE)).unwrap()
     }

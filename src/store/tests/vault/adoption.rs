@@ -72,9 +72,9 @@ async fn taking_over_a_disk_goes_on_after_a_crash_at_any_call() {
             let inner = fresh();
             let (dir, _) = old_disk().await;
             let dying = Dying::at(&inner, dies_at, after_effect);
-            match Server::try_start(dir.clone(), vault(dying, no_bases())).await {
-                Ok(server) => drop(server.die().await),
-                Err(_) => crashed += 1,
+            match Server::start_mortal(dir.clone(), dying, no_bases()).await {
+                Some(server) => drop(server.die().await),
+                None => crashed += 1,
             }
             let server = Server::start_in(dir, &inner).await;
             assert_eq!(identities(&server.store).await, ["a"], "at call {dies_at}, after its effect: {after_effect}");

@@ -18,17 +18,31 @@ pub(super) struct Dying {
     pub(super) calls: AtomicU64,
     pub(super) dies_at: u64,
     pub(super) after_effect: bool,
+    /// Told once so many calls failed that whoever still asks would ask for ever.
+    pub(super) buried: tokio::sync::Notify,
 }
+
+/// Failed calls after which a start that waits for its bucket is given up.
+const BURIED: u64 = 300;
 
 impl Dying {
     pub(super) fn at(inner: &Arc<dyn Bucket>, dies_at: u64, after_effect: bool) -> Arc<Dying> {
-        Arc::new(Dying { inner: inner.clone(), calls: AtomicU64::new(0), dies_at, after_effect })
+        Arc::new(Dying {
+            inner: inner.clone(),
+            calls: AtomicU64::new(0),
+            dies_at,
+            after_effect,
+            buried: tokio::sync::Notify::new(),
+        })
     }
 
     async fn call<T>(&self, doing: &str, call: impl Future<Output = Result<T, BucketError>>) -> Result<T, BucketError> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         if number < self.dies_at {
             return call.await;
+        }
+        if number == self.dies_at + BURIED {
+            self.buried.notify_one();
         }
         if number == self.dies_at && self.after_effect {
             let _ = call.await;
