@@ -24,7 +24,6 @@ pub(crate) enum Operation {
     Patch,
     GetBucket,
     TestPermissions,
-    Other,
 }
 
 impl Operation {

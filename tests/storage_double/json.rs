@@ -225,7 +225,7 @@ fn content(stored: &Stored, range: Option<Range<usize>>, fault: Option<Effect>) 
 /// What the JSON API says of an object.
 pub(crate) fn resource(service: &Service, bucket: &str, stored: &Stored) -> Value {
     let Stored { name, generation, .. } = stored;
-    let link = format!("http://{}/download/storage/v1/b/{bucket}/o/{}", service.address, encoded(name));
+    let link = format!("{}/download/storage/v1/b/{bucket}/o/{}", service.endpoint, encoded(name));
     let mut resource = json!({
         "kind": "storage#object",
         "id": format!("{bucket}/{name}/{generation}"),
@@ -244,7 +244,7 @@ pub(crate) fn resource(service: &Service, bucket: &str, stored: &Stored) -> Valu
         "timeStorageClassUpdated": stored.created.to_string(),
         "updated": stored.updated.to_string(),
         "mediaLink": format!("{link}?generation={generation}&alt=media"),
-        "selfLink": format!("http://{}/storage/v1/b/{bucket}/o/{}", service.address, encoded(name)),
+        "selfLink": format!("{}/storage/v1/b/{bucket}/o/{}", service.endpoint, encoded(name)),
     });
     if !stored.metadata.is_empty() {
         resource["metadata"] = json!(stored.metadata);
@@ -315,14 +315,7 @@ fn encoded(name: &str) -> String {
     name.bytes().map(byte).collect()
 }
 
-/// So that a `Call` can be told apart in logs.
-impl std::fmt::Debug for Call {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.parts.method, self.parts.uri)
-    }
-}
-
-/// Whether a request begins or continues an upload.
+/// Whether a request begins an upload; otherwise it continues one.
 pub(crate) fn is_start(call: &Call) -> bool {
     call.parts.method == Method::POST && call.parameter("upload_id").is_empty()
 }

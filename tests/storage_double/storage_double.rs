@@ -24,13 +24,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use state::State;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 /// Bytes of one request's body.
 const MAX_BODY: usize = 2 << 30;
@@ -40,7 +41,8 @@ type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// What all connections share.
 pub(crate) struct Service {
-    pub(crate) address: SocketAddr,
+    /// `http://127.0.0.1:PORT`.
+    pub(crate) endpoint: String,
     pub(crate) plan: Plan,
     state: Mutex<State>,
     pub(crate) uploads: upload::Uploads,
@@ -76,22 +78,32 @@ impl Drop for StorageDouble {
 impl StorageDouble {
     /// On a free port of loopback, without any bucket.
     pub(crate) async fn start() -> std::io::Result<StorageDouble> {
+        StorageDouble::launch(None).await
+    }
+
+    /// The same over TLS, with the certificate of `tests/fixtures/tls`.
+    pub(crate) async fn start_tls() -> std::io::Result<StorageDouble> {
+        StorageDouble::launch(Some(tls()?)).await
+    }
+
+    async fn launch(tls: Option<TlsAcceptor>) -> std::io::Result<StorageDouble> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let service = Arc::new(Service {
-            address: listener.local_addr()?,
+            endpoint: format!("{scheme}://{}", listener.local_addr()?),
             plan: Plan::default(),
             state: Mutex::new(State::new()),
             uploads: upload::Uploads::default(),
             connections: AtomicU64::new(0),
         });
         let (down, is_down) = watch::channel(false);
-        let accepting = tokio::spawn(accept(listener, service.clone(), is_down)).abort_handle();
+        let accepting = tokio::spawn(accept(listener, tls, service.clone(), is_down)).abort_handle();
         Ok(StorageDouble { service, down, accepting })
     }
 
     /// For both transports: `http://127.0.0.1:PORT`.
     pub(crate) fn endpoint(&self) -> String {
-        format!("http://{}", self.service.address)
+        self.service.endpoint.clone()
     }
 
     /// Makes a bucket, or changes its settings.
@@ -165,7 +177,22 @@ impl StorageDouble {
     }
 }
 
-async fn accept(listener: TcpListener, service: Arc<Service>, down: watch::Receiver<bool>) {
+const CERTIFICATE: &[u8] = include_bytes!("../fixtures/tls/cert.pem");
+const KEY: &[u8] = include_bytes!("../fixtures/tls/key.pem");
+
+fn tls() -> std::io::Result<TlsAcceptor> {
+    use rustls::pki_types::pem::PemObject;
+    let certificate = rustls::pki_types::CertificateDer::from_pem_slice(CERTIFICATE).map_err(std::io::Error::other)?;
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(KEY).map_err(std::io::Error::other)?;
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(ring).with_safe_default_protocol_versions();
+    let config = config.map_err(std::io::Error::other)?.with_no_client_auth();
+    let mut config = config.with_single_cert(vec![certificate], key).map_err(std::io::Error::other)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config).into())
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, service: Arc<Service>, down: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         service.connections.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +200,7 @@ async fn accept(listener: TcpListener, service: Arc<Service>, down: watch::Recei
             end_abruptly(&stream);
             continue;
         }
-        connections.spawn(connection(stream, service.clone(), down.clone()));
+        connections.spawn(connection(stream, tls.clone(), service.clone(), down.clone()));
         while connections.try_join_next().is_some() {}
     }
 }
@@ -184,23 +211,43 @@ fn end_abruptly(socket: &impl std::os::fd::AsFd) {
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
-async fn connection(stream: TcpStream, service: Arc<Service>, mut down: watch::Receiver<bool>) {
+async fn connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    service: Arc<Service>,
+    mut down: watch::Receiver<bool>,
+) {
     let Ok(socket) = stream.into_std() else { return };
     let Ok(copy) = socket.try_clone() else { return };
     let Ok(stream) = TcpStream::from_std(socket) else { return };
     // A reply must not wait for the peer's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let wire = Arc::new(Wire::default());
-    let answering = wire.clone();
-    let answer = hyper::service::service_fn(move |request| answer(request, service.clone(), answering.clone()));
-    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-    let serving = builder.serve_connection(TokioIo::new(stream), answer);
+    let serving = async {
+        match tls {
+            None => serve(stream, service, wire.clone()).await,
+            Some(tls) => match tls.accept(stream).await {
+                Ok(stream) => serve(stream, service, wire.clone()).await,
+                Err(_) => (),
+            },
+        }
+    };
     tokio::select! {
-        _ = serving => return,
+        () = serving => return,
         () = wire.reset.notified() => {}
         _ = down.wait_for(|down| *down) => {}
     }
     end_abruptly(&copy);
+}
+
+async fn serve<S>(stream: S, service: Arc<Service>, wire: Arc<Wire>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let answer = hyper::service::service_fn(move |request| answer(request, service.clone(), wire.clone()));
+    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    // How a connection ended is the client's business.
+    let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
 }
 
 /// A future that is never ready.

@@ -169,7 +169,7 @@ async fn start(call: Call, bucket: String) -> Result<Response<Body>, Refusal> {
         service.state().bucket(&bucket, "storage.objects.create")?;
         let id = format!("upload-{}", service.uploads.begun.fetch_add(1, Ordering::Relaxed));
         let mut sessions = service.uploads.lock();
-        let path = format!("http://{}/upload/storage/v1/b/{bucket}/o", service.address);
+        let path = format!("{}/upload/storage/v1/b/{bucket}/o", service.endpoint);
         let received = BytesMut::new();
         sessions.insert(id.clone(), Session { bucket, name: object, attributes, conditions, received, done: None });
         Ok(format!("{path}?uploadType=resumable&upload_id={id}"))

@@ -4,6 +4,7 @@ mod credentials;
 mod double;
 mod faults;
 mod settings;
+mod tools;
 
 use super::storage_double::{Operation, Settings, StorageDouble};
 use super::{Access, Address, Gcs, Limits, Options};
@@ -164,6 +165,30 @@ async fn damaged_content_is_not_handed_out() {
     let error = gcs.get("journal/1").await.unwrap_err();
     assert!(error.to_string().contains("checksum"), "{error}");
     assert_eq!(double.counts()[&Operation::Read], 4, "it may have been the wire");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_may_be_shorter_than_asked_for() {
+    let (double, gcs) = open(Limits::default()).await;
+    double.limit_pages(2);
+    for name in ["inbox/1", "inbox/2", "inbox/3", "inbox/4", "inbox/5"] {
+        create(&gcs, name, "x").await;
+    }
+    assert_eq!(gcs.list("inbox/", "inbox/1").await.unwrap().len(), 4);
+    assert_eq!(double.counts()[&Operation::List], 3, "the one after which it begins is asked for too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_to_different_names_do_not_wait_for_each_other() {
+    let (double, gcs) = open(Limits::default()).await;
+    create(&gcs, "journal/warm", "x").await;
+    let delay = Duration::from_millis(300);
+    double.delay(Duration::ZERO, delay);
+    let begun = Instant::now();
+    let names: Vec<_> = (0..20).map(|number| format!("inbox/{number}")).collect();
+    futures::future::join_all(names.iter().map(|name| create(&gcs, name, "x"))).await;
+    let took = begun.elapsed();
+    assert!(took >= delay && took < delay * 10, "{took:?}");
 }
 
 /// Not a limit, but shown by `--nocapture`: what a create takes without any delay of the service.

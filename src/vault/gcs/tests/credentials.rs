@@ -1,4 +1,5 @@
-//! Nobody looks for credentials unless told to: shown with a tripwire in the place of the metadata server.
+//! What depends on the environment, in children with one of their own: nobody looks for credentials unless told to (a tripwire
+//! stands in the place of the metadata server), and both transports speak TLS with ring.
 
 use super::*;
 use std::io::Read;
@@ -11,8 +12,9 @@ const MODE: &str = "TIDELOCK_TEST_CREDENTIALS_MODE";
 #[tokio::test(flavor = "multi_thread")]
 async fn child() {
     let Ok(mode) = std::env::var(MODE) else { return };
-    let access = if mode == "anonymous" { Access::Anonymous } else { Access::ApplicationDefault };
-    let double = StorageDouble::start().await.unwrap();
+    let access = if mode == "default" { Access::ApplicationDefault } else { Access::Anonymous };
+    let double =
+        if mode == "tls" { StorageDouble::start_tls().await.unwrap() } else { StorageDouble::start().await.unwrap() };
     double.bucket(BUCKET, Settings::default());
     double.limit_mutations(false);
     let options = Options { access, ..options(&double, short()) };
@@ -24,6 +26,8 @@ async fn child() {
         assert!(matches!(written, Ok(Written::Stored(_))), "{written:?}");
         gcs.list("", "").await.unwrap();
         gcs.get("journal/1").await.unwrap().unwrap();
+        let large = Body::Bytes(Bytes::from(vec![7; 2 << 20]));
+        assert!(matches!(gcs.put("base/1", 0, large, "").await.unwrap(), Written::Stored(_)));
     } else {
         assert!(checked.is_err() && written.is_err(), "the tripwire gives no token");
     }
@@ -40,6 +44,7 @@ fn tripped(mode: &str) -> usize {
         .env_clear()
         .envs([(MODE, mode), ("GCE_METADATA_HOST", &host), ("NO_PROXY", "*")])
         .env("HOME", home.path())
+        .env("SSL_CERT_FILE", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tls/cert.pem"))
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
@@ -65,6 +70,11 @@ fn tripped(mode: &str) -> usize {
 #[test]
 fn anonymous_access_looks_for_nothing() {
     assert_eq!(tripped("anonymous"), 0);
+}
+
+#[test]
+fn both_transports_speak_tls_with_ring() {
+    assert_eq!(tripped("tls"), 0);
 }
 
 #[test]

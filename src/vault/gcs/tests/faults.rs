@@ -62,7 +62,8 @@ async fn each_fault_of_a_create_ends_as_it_must() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_nobody_waits_for_any_more_may_still_come() {
     let (double, gcs) = open(short()).await;
-    double.fault(Fault::next(Operation::Insert, Effect::Late(Duration::from_millis(1800))));
+    let late = Effect::Late(Duration::from_millis(1800));
+    double.fault(Fault::next(Operation::Insert, late).named("journal/"));
     double.fault(Fault::next(Operation::Insert, Effect::Fail(503)).times(100));
     assert_eq!(put(&gcs).await, End::Unavailable);
     assert_eq!(gcs.get("journal/1").await.unwrap(), None);
@@ -154,6 +155,8 @@ async fn a_second_change_within_a_second_waits_for_it() {
     assert!(matches!(gcs.put("lock/leader.json", first, text("2"), "").await.unwrap(), Written::Stored(_)));
     assert!(begun.elapsed() >= Duration::from_secs(1));
     assert_eq!(double.counts()[&Operation::Insert], 3, "one was refused with 429");
+    let seen: Vec<_> = double.seen().into_iter().map(|seen| seen.name).collect();
+    assert_eq!(seen, ["lock/leader.json"; 3]);
     // Other names have their own second.
     create(&gcs, "journal/1", "x").await;
     assert_eq!(double.counts()[&Operation::Insert], 4);
