@@ -63,6 +63,14 @@ output "secret_names" {
   value       = local.secret_names
 }
 
+output "certificate" {
+  description = "Kind and name of the certificate that is made here, to wait for."
+  value = {
+    kind = local.certificate_kind
+    name = contains(["managed", "dns_authorized"], local.certificate_kind) ? "${var.name}-${local.domain_hash}" : null
+  }
+}
+
 output "dns_records" {
   description = "Records to make by hand, where no dns_zone is given."
   value = var.dns_zone != null ? [] : [
