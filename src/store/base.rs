@@ -159,19 +159,20 @@ impl Store {
         let Some(led) = &self.shared.led else { return Ok(()) };
         let Ok(_only) = led.base.try_lock() else { return Ok(()) };
         if led.leader.base_due() || led.base_wanted.load(Ordering::Relaxed) {
-            let data_dir = led.data_dir.clone();
+            let data_dir = self.shared.data_dir.clone();
             let scratch = tokio::task::spawn_blocking(move || Scratch::new(&data_dir)).await??;
             // Held while the base is written; its removal may be many files.
             let (image, scratch) = self.image(scratch).await?;
             let written = led.leader.write_base(image).await;
             tokio::task::spawn_blocking(move || drop(scratch)).await?;
-            if written? {
-                led.base_wanted.store(false, Ordering::Relaxed);
-            }
+            written?;
+            led.base_wanted.store(false, Ordering::Relaxed);
+            led.collecting.store(true, Ordering::Relaxed);
         }
-        let gone = led.leader.collect().await?;
-        if gone > 0 {
-            tracing::info!(objects = gone, "old objects of the vault were deleted");
+        if led.collecting.load(Ordering::Relaxed) {
+            let gone = led.leader.collect().await?;
+            led.collecting.store(false, Ordering::Relaxed);
+            tracing::info!(objects = gone, "the vault has a new base; old objects were deleted");
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::vault::leader::Leader;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use rusqlite::Connection;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,13 +22,14 @@ const SYNC_BYTES: u64 = 32 << 20;
 /// What only a store with a vault has.
 pub(super) struct Led {
     pub(super) leader: Leader,
-    pub(super) data_dir: PathBuf,
     /// Why this process must not act any more, by the writer's own finding.
     deposed: Deposed,
     /// Held while a base is made.
     pub(super) base: tokio::sync::Mutex<()>,
     /// A base should be written soon, whatever the leader counts.
     pub(super) base_wanted: AtomicBool,
+    /// A base was written since old objects were last deleted.
+    pub(super) collecting: AtomicBool,
     closing: AtomicBool,
 }
 
@@ -65,10 +66,10 @@ impl Store {
         let queue = writer::start(writer::Work { connection, guard, kept, journal: Some(journal) })?;
         let led = Led {
             leader,
-            data_dir: data_dir.to_owned(),
             deposed,
             base: tokio::sync::Mutex::default(),
             base_wanted: AtomicBool::new(writable.migrated),
+            collecting: AtomicBool::new(false),
             closing: AtomicBool::new(false),
         };
         let readers = Readers::new(data_dir.join(DATABASE));
@@ -125,8 +126,7 @@ impl Store {
     /// Leaves the end of a job in the inbox, for whoever leads now. A store without a vault has nobody to leave it to.
     pub async fn leave_end(&self, end: End) -> Result<()> {
         let Some(led) = &self.shared.led else { bail!("there is no vault to leave the end of job {} in", end.job) };
-        let _ = (led, end);
-        bail!("not built yet")
+        Ok(led.leader.leave_end(&end).await?)
     }
 
     /// Waits for all accepted writes, commits what nobody waited for, and closes the database; later reads and writes are

@@ -36,7 +36,11 @@ impl Notes {
     pub(super) fn attach(connection: &mut Connection) -> Result<Notes> {
         let notes = Notes::default();
         let hook = notes.clone();
-        connection.update_hook(Some(move |_, _: &str, table: &str, row: i64| hook.lock().add(table, row)))?;
+        connection.update_hook(Some(move |_, database: &str, table: &str, row: i64| {
+            if database == "main" {
+                hook.lock().add(table, row);
+            }
+        }))?;
         Ok(notes)
     }
 

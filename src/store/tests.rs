@@ -3,6 +3,7 @@
 mod crash;
 mod model;
 mod records;
+mod vault;
 
 use super::*;
 use crate::domain::command::{CommandName, Trigger};

@@ -278,9 +278,13 @@ impl Writer {
         }
         let committed = self.connection.execute_batch("COMMIT");
         match (committed, &self.journal) {
-            (Err(error), Some(journal)) if journalled => Err(journal.depose(format!(
-                "this server's database did not take what the bucket has ({error}): it has to be restored by a restart"
-            ))),
+            (Err(error), Some(journal)) if journalled => {
+                let reason = format!(
+                    "this server's database did not take what the bucket has ({error}): it has to be restored by a restart"
+                );
+                journal.leader.stand_down(&reason);
+                Err(journal.depose(reason))
+            }
             (committed, _) => committed.map_err(|error| failed(error.into())),
         }
     }

@@ -180,6 +180,16 @@ impl Leader {
         released
     }
 
+    /// Ends this leader from within: its own server found that it cannot go on. The lease is left to run out.
+    pub fn stand_down(&self, reason: &str) {
+        self.shared.depose(reason);
+    }
+
+    /// Leaves the end of a job in the inbox; also when deposed, as whoever leads then has to know.
+    pub async fn leave_end(&self, end: &super::inbox::End) -> Result<(), VaultError> {
+        inbox::store_end(&self.shared.vault, end).await
+    }
+
     /// Resolves once this leader is deposed, with the reason.
     pub async fn deposed(&self) -> String {
         let mut deposed = self.shared.deposed.subscribe();

@@ -1,0 +1,177 @@
+//! The store on top of the vault: what is restored, what is visible, what a dying or deposed server leaves.
+
+mod adoption;
+mod bases;
+mod buckets;
+mod kill;
+mod life;
+mod states;
+
+use super::*;
+use crate::vault::bucket::Bucket;
+use crate::vault::chain::Chain;
+use crate::vault::clock::Clock;
+use crate::vault::inbox::HandOverKey;
+use crate::vault::leader::Leader;
+use crate::vault::lease::{Identity, Timing};
+use crate::vault::{Hash, Retention, Vault, VaultError};
+use buckets::{Dying, Slow};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A clock on which waiting takes next to no time.
+#[derive(Default)]
+struct Quick(AtomicU64);
+
+#[async_trait::async_trait]
+impl Clock for Quick {
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+
+    async fn sleep(&self, time: Duration) {
+        // Long ones let other threads work; short ones are between tries.
+        match time > Duration::from_secs(1) {
+            true => tokio::time::sleep(Duration::from_millis(1)).await,
+            false => tokio::task::yield_now().await,
+        }
+        self.0.fetch_add(u64::try_from(time.as_micros()).unwrap(), Ordering::Relaxed);
+    }
+}
+
+/// Never a base by itself.
+fn no_bases() -> Retention {
+    Retention { base_after_objects: u64::MAX, base_after_bytes: u64::MAX, ..Retention::default() }
+}
+
+fn vault(bucket: Arc<dyn Bucket>, retention: Retention) -> Vault {
+    static SERVERS: AtomicU64 = AtomicU64::new(0);
+    let number = SERVERS.fetch_add(1, Ordering::Relaxed);
+    let identity = Identity {
+        nonce: format!("{number:032x}"),
+        url: String::new(),
+        machine: "test".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        fingerprint: "f".into(),
+        force: false,
+    };
+    Vault {
+        bucket,
+        clock: Arc::new(Quick::default()),
+        identity,
+        timing: Timing::default(),
+        retention,
+        handover: HandOverKey::derive("secret"),
+    }
+}
+
+fn empty_disk() -> Arc<tempfile::TempDir> {
+    Arc::new(tempfile::tempdir().unwrap())
+}
+
+/// A server that leads, with its data directory.
+struct Server {
+    dir: Arc<tempfile::TempDir>,
+    store: Store,
+    leader: Leader,
+    vault: Vault,
+}
+
+impl Server {
+    /// Starts on an empty disk.
+    async fn start(bucket: &Arc<dyn Bucket>) -> Server {
+        Server::try_start(empty_disk(), vault(bucket.clone(), no_bases())).await.unwrap()
+    }
+
+    async fn start_in(dir: Arc<tempfile::TempDir>, bucket: &Arc<dyn Bucket>) -> Server {
+        Server::try_start(dir, vault(bucket.clone(), no_bases())).await.unwrap()
+    }
+
+    async fn try_start(dir: Arc<tempfile::TempDir>, vault: Vault) -> Result<Server> {
+        let lease = vault.acquire(false).await?;
+        let (leader, chain) = vault.lead(lease).await?.context("the lease went to another")?;
+        Store::restore(dir.path(), &chain).await?;
+        let store = Store::lead(dir.path(), leader.clone()).await?;
+        Ok(Server { dir, store, leader, vault })
+    }
+
+    /// Starts on a bucket that dies; none if that is before it leads.
+    async fn start_mortal(dir: Arc<tempfile::TempDir>, bucket: Arc<Dying>, retention: Retention) -> Option<Server> {
+        tokio::select! {
+            server = Server::try_start(dir, vault(bucket.clone(), retention)) => server.ok(),
+            () = bucket.buried.notified() => None,
+        }
+    }
+
+    fn digest(&self) -> Hash {
+        digest(&self.dir.path().join(DATABASE)).unwrap()
+    }
+
+    fn file(&self, path: &str, content: &[u8]) {
+        let path = self.dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    async fn accept(&self, identity: &str) -> Result<bool> {
+        let delivery = delivery(identity);
+        self.store.write(move |tx| tx.accept_delivery(&delivery)).await
+    }
+
+    /// Ends as SIGKILL ends: nothing is said to the bucket.
+    async fn die(self) -> Arc<tempfile::TempDir> {
+        self.store.shared.readers.close().await;
+        self.store.shared.queue.close().await.unwrap();
+        self.dir
+    }
+
+    async fn stop(self) -> Arc<tempfile::TempDir> {
+        self.store.close().await.unwrap();
+        self.leader.release().await.unwrap();
+        self.dir
+    }
+}
+
+/// The state that a bucket holds, in a directory of its own.
+async fn restored(bucket: &Arc<dyn Bucket>, at: Option<u64>) -> tempfile::TempDir {
+    let chain = vault(bucket.clone(), no_bases()).read(at).await.unwrap();
+    restored_from(&chain).await
+}
+
+async fn restored_from(chain: &Chain) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    Store::restore(dir.path(), chain).await.unwrap();
+    dir
+}
+
+/// A state as a server of this version would have it.
+fn digest_in(dir: &tempfile::TempDir) -> Hash {
+    let path = dir.path().join(DATABASE);
+    drop(schema::open_writer(&path, Durability::Bucket).unwrap());
+    digest(&path).unwrap()
+}
+
+/// A plan whose file is there, with this content.
+fn plan_with_file(server: &Server, id: &str, number: u64, dir: &str, content: &[u8]) -> PlanRecord {
+    let path = format!("plans/{id}.tfplan");
+    server.file(&path, content);
+    PlanRecord { path: Some(path), sha256: Some(Hash::of(content).to_string()), ..plan(id, number, dir) }
+}
+
+async fn journal(bucket: &Arc<dyn Bucket>) -> usize {
+    bucket.list("journal/", "").await.unwrap().len()
+}
+
+/// All that rows name is there, bit for bit, and nothing else is.
+fn assert_files(dir: &Path) {
+    let connection = schema::open_reader(&dir.join(DATABASE)).unwrap();
+    let kept = View { connection: &connection }.kept_files("").unwrap();
+    let mut there = Vec::new();
+    for folder in files::FOLDERS {
+        for path in files::found(dir, folder).unwrap() {
+            there.push(KeptFile::of(dir, &path).unwrap().unwrap());
+        }
+    }
+    there.sort_by(|one, other| one.path.cmp(&other.path));
+    assert_eq!(there, kept);
+}
