@@ -9,6 +9,7 @@ mod roles;
 mod sandbox;
 mod server;
 mod services;
+mod vault;
 
 pub use server::Server;
 
@@ -20,6 +21,7 @@ const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTof
     Commands:\n  \
     server   run the server; `tidelock server --help` lists its flags\n  \
     sandbox  try it with no account anywhere: a forge, a repository and a server on this machine\n  \
+    vault    look at the state in the bucket, verify it, go back to an older one\n  \
     version  print the version\n  \
     help     print this\n";
 
@@ -30,6 +32,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     match command.as_str() {
         "server" => server::run(rest),
         "sandbox" => sandbox::run(rest),
+        "vault" => vault::run(rest),
         "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION")), true),
         "help" | "--help" | "-h" => say(USAGE, true),
         other => say(&format!("tidelock: there is no command `{other}`\n\n{USAGE}"), false),

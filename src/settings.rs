@@ -207,6 +207,26 @@ impl Settings {
     }
 }
 
+impl BucketAddress {
+    /// The bucket that a server with these flags (`--bucket`, `--data-dir`, `--config`) and variables would use.
+    pub fn load(
+        args: impl IntoIterator<Item = OsString>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<BucketAddress, SettingsError> {
+        let environment = Environment::new(env)?;
+        let values = Values::read(args, &environment)?;
+        let mut reader = Reader { values, environment, problems: Vec::new(), warnings: Vec::new() };
+        let data_dir = reader.path("data-dir").unwrap_or_default();
+        let address = bucket::address(&mut reader, &data_dir);
+        if reader.problems.is_empty() { Ok(address) } else { Err(SettingsError::Invalid(reader.problems.join("\n"))) }
+    }
+
+    /// The same with this process' variables.
+    pub fn from_process(args: impl IntoIterator<Item = OsString>) -> Result<BucketAddress, SettingsError> {
+        BucketAddress::load(args, std::env::vars_os())
+    }
+}
+
 /// This process' variables without those that are settings, for a server that is given all of its settings by us.
 pub fn plain_environment() -> Vec<(OsString, OsString)> {
     let is_setting = |name: &OsString| {

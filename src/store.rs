@@ -11,6 +11,7 @@ mod audit;
 mod base;
 mod deliveries;
 mod effects;
+mod export;
 mod files;
 mod led;
 mod locks;
@@ -30,6 +31,7 @@ mod tests;
 
 use anyhow::{Context, Result, ensure};
 use files::Kept;
+pub use export::Exported;
 pub use files::KeptFile;
 use jiff::Timestamp;
 use led::Led;

@@ -15,6 +15,7 @@ pub mod clock;
 pub mod directory;
 pub mod gcs;
 pub mod inbox;
+pub mod inventory;
 pub mod leader;
 pub mod lease;
 #[cfg(test)]
@@ -188,6 +189,26 @@ pub struct Vault {
 }
 
 impl Vault {
+    /// One that only reads: for people who look at a bucket, without a server.
+    pub fn reader(bucket: Arc<dyn Bucket>) -> Vault {
+        let identity = Identity {
+            nonce: String::new(),
+            url: String::new(),
+            machine: String::new(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            fingerprint: String::new(),
+            force: false,
+        };
+        Vault {
+            bucket,
+            clock: Arc::new(clock::Boottime),
+            identity,
+            timing: Timing::default(),
+            retention: Retention::default(),
+            handover: inbox::HandOverKey::derive(""),
+        }
+    }
+
     /// Waits for the lease and takes it: at once when it is free, released or its holder is known to be gone, otherwise after
     /// the same generation was seen for a full TTL on our own clock. Dropping the future leaves the lease alone. `ask`: request
     /// a hand-over once at the start (not for a server that stands by only because it was deposed).

@@ -238,6 +238,21 @@ fn the_bucket_is_a_directory_or_in_cloud_storage() {
 }
 
 #[test]
+fn the_bucket_is_found_without_the_settings_of_a_server() {
+    let load = |args: &[&str], env: &[(&str, &str)]| {
+        let env = env.iter().chain(&[("HOME", "/home/tide")]).map(|(name, value)| (name.into(), value.into()));
+        BucketAddress::load(args.iter().map(OsString::from), env.collect::<Vec<_>>())
+    };
+    let directory = |path: &str| Ok(BucketAddress::Directory(PathBuf::from(path)));
+    assert_eq!(load(&[], &[]), directory("/home/tide/.atlantis/vault"));
+    assert_eq!(load(&["--data-dir=/srv"], &[("ATLANTIS_DATA_DIR", "/old")]), directory("/srv/vault"));
+    assert_eq!(load(&[], &[("TIDELOCK_BUCKET", "file:///a")]), directory("/a"));
+    assert_eq!(load(&["--bucket=file:///b"], &[("TIDELOCK_BUCKET", "file:///a")]), directory("/b"));
+    let wrong = load(&["--bucket=s3://b"], &[]).unwrap_err().to_string();
+    assert_eq!(wrong, "--bucket is neither gs://NAME/PREFIX nor file:///DIRECTORY");
+}
+
+#[test]
 fn the_vault_has_limits_for_its_times() {
     let s = loaded(&["--sync-interval=1m", "--lease-ttl=2s", "--vault-keep-days=7", "--vault-keep-states=5"], &[]);
     assert_eq!((s.sync_interval.as_secs(), s.lease_ttl.as_secs()), (60, 2));

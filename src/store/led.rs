@@ -54,7 +54,7 @@ impl Store {
         let connection = match Mark::of(&writable.connection)? {
             Mark::Cache => writable.connection,
             Mark::Adopting => adopt(data_dir, writable.connection, &leader).await?,
-            Mark::Alone => bail!(
+            Mark::Alone | Mark::Exported => bail!(
                 "the state in {} was not restored from the vault: it is left alone",
                 data_dir.join(DATABASE).display()
             ),

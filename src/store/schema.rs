@@ -166,16 +166,19 @@ pub(super) enum Mark {
     Adopting,
     /// A cache of what a vault holds.
     Cache,
+    /// A state that was written out of a vault.
+    Exported,
 }
 
 impl Mark {
-    const ALL: [Mark; 3] = [Mark::Alone, Mark::Adopting, Mark::Cache];
+    const ALL: [Mark; 4] = [Mark::Alone, Mark::Adopting, Mark::Cache, Mark::Exported];
 
     fn id(self) -> i64 {
         match self {
             Mark::Alone => 0,
             Mark::Adopting => 0x7469_6441,
             Mark::Cache => 0x7469_6443,
+            Mark::Exported => 0x7469_6445,
         }
     }
 

@@ -66,6 +66,15 @@ struct Shared {
     counts: [(&'static str, AtomicU64); 5],
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that is being started just now has the same open files until it begins to run.
+        for file in self.alive.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
+            let _ = file.unlock();
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Kind {
     Get,
@@ -244,7 +253,7 @@ impl Shared {
         for entry in std::fs::read_dir(&self.root).map_err(Fault::at(&self.root))? {
             let name = entry.map_err(Fault::at(&self.root))?.file_name();
             if name != "lost+found" {
-                return Err(Fault::foreign(&name.to_string_lossy()));
+                return Err(Fault::Foreign(name.to_string_lossy().into_owned()));
             }
         }
         Ok(())

@@ -102,7 +102,8 @@ pub fn fingerprint(host: &str, bot: &str, allowlist: &str) -> String {
 
 /// Why this server never leads after the last holder, if that is so: its fingerprint is another one.
 pub fn refusal(record: &Record, identity: &Identity) -> Option<String> {
-    if record.fingerprint == identity.fingerprint || identity.force {
+    // Nobody led yet who has settings: the state came from `tidelock vault import`.
+    if record.fingerprint.is_empty() || record.fingerprint == identity.fingerprint || identity.force {
         return None;
     }
     let (theirs, ours) = (record.fingerprint.split('-'), identity.fingerprint.split('-'));

@@ -354,7 +354,7 @@ async fn reads_are_whole(fresh: Fresh, scale: Scale) {
 }
 
 async fn lists_have_no_gap(fresh: Fresh, scale: Scale) {
-    let total = scale.many.min(400);
+    let total = scale.many.min(150);
     let writer = fresh.one.clone();
     let writing = tokio::spawn(async move {
         for number in 0..total {

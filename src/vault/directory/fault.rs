@@ -9,6 +9,10 @@ use std::path::Path;
 pub(super) enum Fault {
     Unavailable(String),
     Refused(String),
+    /// An object whose file is not as it was written.
+    Damaged(String),
+    /// Something that is not ours: its name.
+    Foreign(String),
 }
 
 impl Fault {
@@ -43,26 +47,24 @@ impl Fault {
         }
     }
 
-    /// Of an object whose file is not as it was written.
-    pub(super) fn damaged(what: &str) -> Fault {
-        Fault::Refused(format!(
-            "the object is damaged: {what}. Put this file back from a copy of the directory; `tidelock vault verify` says which \
-             states can still be read, `tidelock vault export DIR --at SEQ` saves one. Nothing was changed"
-        ))
-    }
-
-    /// Of a directory with something in it that is not ours.
-    pub(super) fn foreign(name: &str) -> Fault {
-        Fault::Refused(format!(
-            "it has somebody else's objects, such as `{name}`: choose an empty directory, or move that file away"
-        ))
-    }
-
     pub(super) fn tell(self, location: &str, doing: String) -> BucketError {
         let location = location.to_owned();
         match self {
             Fault::Unavailable(reason) => BucketError::Unavailable { location, doing, reason },
             Fault::Refused(reason) => BucketError::Refused { location, doing, reason },
+            Fault::Damaged(what) => {
+                let reason = format!(
+                    "the object is damaged: {what}. Put its file back from a copy of the directory, or go back to a state that does \
+                     not need it: `tidelock vault ls`, then `tidelock vault export DIR --at SEQ`. Nothing was changed"
+                );
+                BucketError::Refused { location, doing, reason }
+            }
+            Fault::Foreign(name) => {
+                let reason = format!(
+                    "it has somebody else's objects, such as `{name}`: choose an empty directory, or move that file away"
+                );
+                BucketError::Refused { location, doing, reason }
+            }
         }
     }
 }

@@ -47,9 +47,9 @@ impl Header {
     }
 
     pub(super) fn decode(name: &str, bytes: &[u8; SIZE]) -> Result<Header, Fault> {
-        let wrong = |what: &str| Err(Fault::damaged(&format!("{name} {what}")));
+        let wrong = |what: &str| Err(Fault::Damaged(format!("{name} {what}")));
         if bytes[..7] != MAGIC[..7] {
-            return wrong("does not begin as an object of ours does");
+            return Err(Fault::Foreign(name.to_owned()));
         }
         if bytes[7] != MAGIC[7] {
             return Err(Fault::Refused(format!(

@@ -35,14 +35,14 @@ impl Shared {
         let mut bytes = [0; header::SIZE];
         match file.read_exact_at(&mut bytes, 0) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Err(Fault::damaged(&format!("{name} is cut off in its header")));
+                return Err(Fault::Damaged(format!("{name} is cut off in its header")));
             }
             result => result.map_err(Fault::at(&path))?,
         }
         let header = Header::decode(name, &bytes)?;
         if header.length.checked_add(header::SIZE as u64) != Some(meta.len()) {
             let there = meta.len().saturating_sub(header::SIZE as u64);
-            return Err(Fault::damaged(&format!("{name} has {there} of its {} bytes", header.length)));
+            return Err(Fault::Damaged(format!("{name} has {there} of its {} bytes", header.length)));
         }
         Ok(Some((file, header)))
     }
@@ -56,7 +56,7 @@ impl Shared {
         let mut crc = flate2::Crc::new();
         crc.update(&bytes);
         if crc.sum() != header.crc {
-            return Err(Fault::damaged(&format!("the content of {name} does not fit its checksum")));
+            return Err(Fault::Damaged(format!("the content of {name} does not fit its checksum")));
         }
         Ok(Some(Object { generation: header.generation, bytes }))
     }
@@ -88,12 +88,18 @@ impl Shared {
     pub(super) fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Fault> {
         let mut listed = Vec::new();
         for name in self.names(prefix)?.into_iter().filter(|name| name.as_str() > after) {
-            // One that was deleted meanwhile is none.
-            if let Some((_, header)) = self.open_object(&name)? {
-                let created = Timestamp::from_microsecond(header.created).unwrap_or_default();
-                let Header { generation, length: size, label, .. } = header;
-                listed.push(Listed { name, generation, size, created, label });
-            }
+            let header = match self.open_object(&name) {
+                Ok(Some((_, header))) => header,
+                // One that was deleted meanwhile is none.
+                Ok(None) => continue,
+                // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of
+                // it is an error.
+                Err(Fault::Damaged(_) | Fault::Foreign(_)) => damaged(&self.root.join(&name)),
+                Err(other) => return Err(other),
+            };
+            let created = Timestamp::from_microsecond(header.created).unwrap_or_default();
+            let Header { generation, length: size, label, .. } = header;
+            listed.push(Listed { name, generation, size, created, label });
         }
         Ok(listed)
     }
@@ -162,12 +168,16 @@ impl Shared {
         let (mut names, mut foreign) = (BTreeSet::new(), Vec::new());
         self.walk("", &mut names, &mut foreign)?;
         if let Some(name) = foreign.first() {
-            return Err(Fault::foreign(name));
-        }
-        for name in names {
-            self.open_object(&name)?;
+            return Err(Fault::Foreign(name.clone()));
         }
         let mut warnings = Vec::new();
+        for name in names {
+            match self.open_object(&name) {
+                // Whether the state needs it will be seen when it is restored.
+                Err(Fault::Damaged(what)) => warnings.push(format!("an object is damaged: {what}")),
+                result => result.map(drop)?,
+            }
+        }
         let mode = self.root.metadata().map_err(Fault::at(&self.root))?.mode();
         if mode & 0o022 != 0 {
             let mode = mode & 0o7777;
@@ -176,6 +186,13 @@ impl Shared {
         warnings.extend(short_lived(&self.root));
         Ok(warnings)
     }
+}
+
+/// How an object is listed of which nothing is known: as young as can be, so that it is not taken for old.
+fn damaged(path: &Path) -> Header {
+    let length = path.metadata().map_or(0, |meta| meta.len()).saturating_sub(header::SIZE as u64);
+    let created = Timestamp::now().as_microsecond();
+    Header { generation: Generation::MAX, created, length, crc: 0, label: "damaged".into() }
 }
 
 /// A warning when what is written there does not stay.

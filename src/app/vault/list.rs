@@ -1,0 +1,67 @@
+//! `tidelock vault ls`.
+
+use super::{Report, size};
+use crate::vault::Vault;
+use crate::vault::inventory::{Entry, Inventory};
+use anyhow::Result;
+use std::fmt::Write;
+
+/// Looks, and shows the last `limit` journal objects; 0: all.
+pub(super) async fn run(vault: &Vault, limit: usize, json: bool) -> Result<Report> {
+    let mut inventory = vault.inventory().await?;
+    let (objects, bytes) = (inventory.journal.len(), inventory.journal.iter().map(|entry| entry.size).sum());
+    let skipped = if limit == 0 { 0 } else { objects.saturating_sub(limit) };
+    inventory.journal.drain(..skipped);
+    let text = match json {
+        true => serde_json::to_string_pretty(&inventory)? + "\n",
+        false => words(&inventory, objects, bytes)?,
+    };
+    Ok(Report { text, well: true })
+}
+
+/// Rows of states in words.
+pub(super) fn states(restorable: &[(u64, u64)]) -> String {
+    let ranges: Vec<String> = restorable.iter().map(|(from, to)| format!("{from} to {to}")).collect();
+    ranges.join(", ")
+}
+
+fn words(inventory: &Inventory, objects: usize, bytes: u64) -> Result<String, std::fmt::Error> {
+    let mut text = format!("Bucket   {}\n", inventory.location);
+    match &inventory.lease {
+        None => writeln!(text, "Lease    nobody has led here yet")?,
+        Some(lease) => match &lease.holder {
+            None => writeln!(text, "Lease    free; epoch {} was the last", lease.epoch)?,
+            Some(holder) => {
+                let url = if holder.url.is_empty() { String::new() } else { format!(", {}", holder.url) };
+                let version = &holder.version;
+                writeln!(text, "Lease    epoch {}: {}{url}, version {version}", lease.epoch, holder.machine)?;
+            }
+        },
+    }
+    let states = states(&inventory.restorable);
+    writeln!(text, "States   {}  (for --at)", if states.is_empty() { "none yet" } else { &states })?;
+    writeln!(text, "Inbox    {} waiting", inventory.inbox)?;
+    if !inventory.bases.is_empty() {
+        writeln!(text, "\nBases")?;
+        table(&mut text, &inventory.bases)?;
+    }
+    if objects > 0 {
+        let shown = match inventory.journal.len() {
+            all if all == objects => String::new(),
+            last => format!("; the last {last}"),
+        };
+        writeln!(text, "\nJournal  {objects} objects, {}{shown}", size(bytes))?;
+        table(&mut text, &inventory.journal)?;
+    }
+    Ok(text)
+}
+
+fn table(text: &mut String, entries: &[Entry]) -> std::fmt::Result {
+    let width = entries.last().map_or(0, |entry| entry.seq.to_string().len()).max(3);
+    writeln!(text, "  {:>width$}  {:<8}{:<22}{:>10}", "SEQ", "KIND", "TIME", "SIZE")?;
+    for Entry { seq, kind, created, size } in entries {
+        let time = created.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+        writeln!(text, "  {seq:>width$}  {kind:<8}{time:<22}{:>10}", super::size(*size))?;
+    }
+    Ok(())
+}

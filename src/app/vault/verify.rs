@@ -1,0 +1,160 @@
+//! `tidelock vault verify`: reads all that is kept, checks every hash, restores into a temporary directory.
+
+use super::{Report, progress, size};
+use crate::store::Store;
+use crate::vault::chain::Chain;
+use crate::vault::{Vault, VaultError};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fmt::Write;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Between two lines about the progress, in bytes.
+const PROGRESS: u64 = 256 << 20;
+
+/// What was found.
+#[derive(Serialize)]
+struct Findings {
+    location: String,
+    well: bool,
+    stretches: Vec<Stretch>,
+    /// First and last of each row of states, as far as names say.
+    restorable: Vec<(u64, u64)>,
+    /// The newest state, or the one that was asked for.
+    restored: Option<Restored>,
+    problems: Vec<String>,
+}
+
+/// A base and the journal behind it, or the journal from its beginning: all hashes are right.
+#[derive(Serialize)]
+struct Stretch {
+    /// Its base; 0 for none.
+    base: u64,
+    /// Its last state.
+    to: u64,
+    /// Of contents.
+    bytes: u64,
+}
+
+/// A state that was restored.
+#[derive(Serialize)]
+struct Restored {
+    seq: u64,
+    /// Hash of the journal object that it ends with.
+    hash: String,
+    /// Of the database that was restored, with the hashes of all kept files in it.
+    digest: String,
+}
+
+/// Reads everything, or one state.
+pub(super) async fn run(vault: &Vault, at: Option<u64>, json: bool) -> Result<Report> {
+    let mut findings = Findings {
+        location: vault.bucket.location().to_owned(),
+        well: true,
+        stretches: Vec::new(),
+        restorable: Vec::new(),
+        restored: None,
+        problems: Vec::new(),
+    };
+    let inventory = vault.inventory().await?;
+    findings.restorable.clone_from(&inventory.restorable);
+    if inventory.is_empty() {
+        let location = &findings.location;
+        findings.problems.push(format!("{location} holds no state: no server has led here yet, or --bucket is wrong"));
+    } else {
+        // The newest state first: it is what matters most.
+        if let Some(chain) = stretch(vault, at, &mut findings).await? {
+            match restore(&chain).await {
+                Ok(restored) => findings.restored = Some(restored),
+                Err(error) => findings.problems.push(format!("state {}: {error:#}", chain.position.seq)),
+            }
+        }
+        let older = if at.is_none() { inventory.older_stretches() } else { Vec::new() };
+        for end in older.into_iter().rev() {
+            stretch(vault, Some(end), &mut findings).await?;
+        }
+    }
+    findings.well = findings.problems.is_empty();
+    let text = if json { serde_json::to_string_pretty(&findings)? + "\n" } else { words(&findings)? };
+    Ok(Report { text, well: findings.well })
+}
+
+/// Reads the state and all objects that it needs.
+async fn stretch(vault: &Vault, at: Option<u64>, findings: &mut Findings) -> Result<Option<Chain>> {
+    let said = AtomicU64::new(0);
+    let bytes = AtomicU64::new(0);
+    let tell = |now: u64| {
+        bytes.store(now, Ordering::Relaxed);
+        if now >= said.load(Ordering::Relaxed) + PROGRESS {
+            said.store(now, Ordering::Relaxed);
+            progress(&format!("{} read", size(now)));
+        }
+    };
+    let read = async {
+        let chain = vault.read(at).await?;
+        chain.verify(&tell).await?;
+        Ok(chain)
+    };
+    let error: VaultError = match read.await {
+        Ok(chain) => {
+            let bytes = bytes.load(Ordering::Relaxed);
+            findings.stretches.push(Stretch { base: chain.base, to: chain.position.seq, bytes });
+            return Ok(Some(chain));
+        }
+        Err(error) => error,
+    };
+    // A leader may have deleted it meanwhile, as it does with what is old.
+    let kept = vault.inventory().await?.restorable;
+    let is_kept = at.is_none_or(|at| kept.iter().any(|(from, to)| (*from..=*to).contains(&at)));
+    if is_kept || findings.stretches.is_empty() {
+        findings.problems.push(error.to_string());
+    }
+    Ok(None)
+}
+
+/// A temporary directory that is removed at the end.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "a temporary directory could not be removed");
+        }
+    }
+}
+
+async fn restore(chain: &Chain) -> Result<Restored> {
+    let path = std::env::temp_dir().join(format!("tidelock-verify-{}", crate::execute::random_id()));
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&path)
+        .with_context(|| format!("cannot make {} (TMPDIR names another place)", path.display()))?;
+    let scratch = Scratch(path);
+    let digest = Store::export(&scratch.0, chain).await?;
+    tokio::task::spawn_blocking(move || drop(scratch)).await?;
+    let position = chain.position;
+    Ok(Restored { seq: position.seq, hash: position.hash.to_string(), digest: digest.to_string() })
+}
+
+fn words(findings: &Findings) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    for Stretch { base, to, bytes } in &findings.stretches {
+        let from = if *base == 0 { "from the beginning".to_owned() } else { format!("from base {base}") };
+        writeln!(text, "ok  {from} to state {to}: every hash is right ({})", size(*bytes))?;
+    }
+    if let Some(Restored { seq, hash, digest }) = &findings.restored {
+        writeln!(text, "ok  state {seq} was restored\n    journal   {hash}\n    database  {digest}")?;
+    }
+    for problem in &findings.problems {
+        writeln!(text, "WRONG  {problem}")?;
+    }
+    let states = super::list::states(&findings.restorable);
+    match findings.problems.len() {
+        0 => writeln!(text, "{}: all is well; states {states} can be restored", findings.location)?,
+        count => writeln!(text, "{}: {count} problem{}", findings.location, if count == 1 { "" } else { "s" })?,
+    }
+    Ok(text)
+}

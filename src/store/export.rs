@@ -1,0 +1,87 @@
+//! A kept state outside the vault: written into a directory of its own, and from there the first state of an empty vault.
+
+use super::base::{self, Pinned, Scratch};
+use super::schema::{self, Mark};
+use super::{DATABASE, Store, digest};
+use crate::vault::Hash;
+use crate::vault::chain::Chain;
+use crate::vault::leader::Leader;
+use anyhow::{Context, Result, bail, ensure};
+use rusqlite::Connection;
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+impl Store {
+    /// Writes the state of `chain` into a directory that must not be there, or be empty. Gives the digest of the database.
+    pub async fn export(dir: &Path, chain: &Chain) -> Result<Hash> {
+        let path = dir.to_owned();
+        tokio::task::spawn_blocking(move || empty_directory(&path)).await??;
+        Store::restore(dir, chain).await?;
+        let database = dir.join(DATABASE);
+        let work = tokio::task::spawn_blocking(move || -> Result<Hash> {
+            let connection = schema::open_raw(&database)?;
+            Mark::Exported.set(&connection)?;
+            connection.close().map_err(|(_, error)| error)?;
+            digest(&database)
+        });
+        work.await?
+    }
+}
+
+/// A state that was exported, held until it is written as the first base of a vault.
+pub struct Exported {
+    dir: PathBuf,
+    connection: Connection,
+    /// Nobody else changes the directory meanwhile.
+    _guard: schema::DirectoryGuard,
+}
+
+impl Exported {
+    /// Opens what [`Store::export`] wrote; nothing else is taken for it. Blocks.
+    pub fn open(dir: &Path) -> Result<Exported> {
+        let (shown, database) = (dir.display(), dir.join(DATABASE));
+        ensure!(database.is_file(), "there is no state in {shown}: name a directory that `tidelock vault export` wrote");
+        let guard = schema::lock_directory(dir)?;
+        base::sweep(dir)?;
+        let connection = schema::open_reader(&database)?;
+        let mark = Mark::of(&connection)?;
+        ensure!(
+            mark == Mark::Exported,
+            "the state in {shown} is a server's own, not an exported one: `tidelock vault export` writes those; a data directory \
+             from before there was a vault is taken over by the first start of a server on it"
+        );
+        let (format, newest) = (schema::format_of(&connection)?, schema::newest() as usize);
+        ensure!(format <= newest, "the state in {shown} is of format {format}, this version knows formats up to {newest}");
+        Ok(Exported { dir: dir.to_owned(), connection, _guard: guard })
+    }
+
+    /// Makes it the first base of a vault that has no state; the directory stays as it is.
+    pub async fn import(self, leader: &Leader) -> Result<()> {
+        let Exported { dir, connection, _guard } = self;
+        let position = leader.position();
+        let work = tokio::task::spawn_blocking(move || -> Result<_> {
+            let scratch = Scratch::new(&dir)?;
+            let image = Pinned::of(connection, position)?.image(&dir, &scratch)?;
+            Ok((image.context("a file of the state is missing in the directory")?, scratch))
+        });
+        let (image, scratch) = work.await??;
+        let written = leader.write_base(image).await;
+        tokio::task::spawn_blocking(move || drop(scratch)).await?;
+        ensure!(written?, "the vault has a base already: nothing was imported");
+        Ok(())
+    }
+}
+
+fn empty_directory(dir: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        created => return created.with_context(|| format!("cannot make {}", dir.display())),
+    }
+    let mut entries = std::fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    if entries.next().is_some() {
+        bail!("{} is not empty, and nothing in it is written over: name a new directory", dir.display());
+    }
+    Ok(())
+}
