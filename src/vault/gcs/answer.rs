@@ -1,0 +1,229 @@
+//! The one place where errors of both transports become one thing.
+
+use super::super::bucket::BucketError;
+use super::Address;
+use google_cloud_gax::error::CredentialsError;
+use google_cloud_gax::error::rpc::Code;
+use google_cloud_storage::Error;
+use std::error::Error as _;
+use std::time::Duration;
+
+/// Characters of the service's own words that are passed on.
+const MAX_WORDS: usize = 500;
+
+/// What came instead of what was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Answer {
+    /// No such object.
+    Absent,
+    /// No such bucket.
+    NoBucket,
+    /// The object has another generation than said.
+    Precondition,
+    /// The range begins behind the object.
+    Range,
+    /// One object was changed twice within a second; another try later may do.
+    TooFast(String),
+    /// Who we are is not believed. Tried again, as a token may just have ended.
+    Unknown(String),
+    /// No rights.
+    Denied(String),
+    /// No answer that says whether it was done; another try may do.
+    Silent(String),
+    /// Never, and why.
+    Refused(String),
+}
+
+impl Answer {
+    /// Nothing came in this time.
+    pub(super) fn late(after: Duration) -> Answer {
+        Answer::Silent(format!("nothing came for {:.1} s", after.as_secs_f64()))
+    }
+
+    pub(super) fn of(error: &Error) -> Answer {
+        let words = words(error);
+        if error.is_authentication() {
+            let passing = source::<CredentialsError>(error).is_some_and(CredentialsError::is_transient);
+            return if passing { Answer::Silent(words) } else { Answer::Unknown(words) };
+        }
+        if error.is_binding() || (error.is_serialization() && source::<std::io::Error>(error).is_some()) {
+            return Answer::Refused(words);
+        }
+        match (error.http_status_code(), error.status()) {
+            (Some(status), _) => Answer::of_status(status, words),
+            (None, Some(status)) => Answer::of_status(http_status(status.code), words),
+            (None, None) => Answer::Silent(words),
+        }
+    }
+
+    fn of_status(status: u16, words: String) -> Answer {
+        match status {
+            401 => Answer::Unknown(words),
+            403 => Answer::Denied(words),
+            404 if words.contains("bucket does not exist") => Answer::NoBucket,
+            404 => Answer::Absent,
+            // An organisation's policy comes with the same status, and holds for ever.
+            412 if words.contains("constraint") => Answer::Refused(words),
+            412 => Answer::Precondition,
+            416 => Answer::Range,
+            429 => Answer::TooFast(words),
+            501 => Answer::Refused(words),
+            // 410: a resumable upload is gone.
+            308 | 408 | 409 | 410 | 500.. => Answer::Silent(format!("status {status}: {words}")),
+            _ => Answer::Refused(words),
+        }
+    }
+
+    /// Whether the same may be asked again.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self, Answer::Silent(_) | Answer::TooFast(_) | Answer::Unknown(_))
+    }
+
+    /// Words for people.
+    pub(super) fn into_error(self, address: &Address, doing: &str) -> BucketError {
+        let (location, doing) = (address.text().to_owned(), doing.to_owned());
+        let bucket = address.bucket();
+        let reason = match self {
+            Answer::Silent(reason) | Answer::TooFast(reason) => {
+                return BucketError::Unavailable { location, doing, reason };
+            }
+            Answer::Absent => "there is no such object".to_owned(),
+            Answer::Precondition => "its generation is another one".to_owned(),
+            Answer::Range => "it ends before that range".to_owned(),
+            Answer::NoBucket => format!(
+                "the bucket does not exist. Create it: gcloud storage buckets create gs://{bucket} \
+                 --location=REGION --uniform-bucket-level-access"
+            ),
+            Answer::Unknown(words) => format!(
+                "these credentials are not accepted: {words}. On Google Cloud the service account is used; elsewhere run \
+                 gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
+            ),
+            // A retention policy or a closed billing account answers so too; its words say it.
+            Answer::Denied(words) if !words.to_ascii_lowercase().contains("permission") => words,
+            Answer::Denied(words) => {
+                format!("{}. {}", words.trim_end_matches('.'), grant(bucket, "roles/storage.objectUser"))
+            }
+            Answer::Refused(words) => words,
+        };
+        BucketError::Refused { location, doing, reason }
+    }
+}
+
+/// How an operator gives a role on the bucket.
+pub(super) fn grant(bucket: &str, role: &str) -> String {
+    format!(
+        "Grant {role} on the bucket: gcloud storage buckets add-iam-policy-binding gs://{bucket} \
+         --member=serviceAccount:ACCOUNT --role={role}"
+    )
+}
+
+fn http_status(code: Code) -> u16 {
+    match code {
+        Code::InvalidArgument => 400,
+        Code::Unauthenticated => 401,
+        Code::PermissionDenied => 403,
+        Code::NotFound => 404,
+        Code::AlreadyExists | Code::Aborted => 409,
+        Code::FailedPrecondition => 412,
+        Code::OutOfRange => 416,
+        Code::ResourceExhausted => 429,
+        Code::Unimplemented => 501,
+        _ => 503,
+    }
+}
+
+fn source<T: std::error::Error + 'static>(error: &Error) -> Option<&T> {
+    let mut next = error.source();
+    while let Some(inner) = next {
+        if let Some(found) = inner.downcast_ref::<T>() {
+            return Some(found);
+        }
+        next = inner.source();
+    }
+    None
+}
+
+/// The service's own message, or the whole chain of what went wrong on the way.
+fn words(error: &Error) -> String {
+    let text = match (error.status(), error.http_payload()) {
+        (Some(status), _) if !status.message.is_empty() => status.message.clone(),
+        (_, Some(payload)) if !payload.is_empty() => String::from_utf8_lossy(payload).into_owned(),
+        _ => {
+            let mut text = error.to_string();
+            let mut next = error.source();
+            while let Some(inner) = next {
+                let inner_text = inner.to_string();
+                if !text.contains(&inner_text) {
+                    text = format!("{text}: {inner_text}");
+                }
+                next = inner.source();
+            }
+            text
+        }
+    };
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_WORDS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(status: u16, body: &str) -> Answer {
+        Answer::of(&Error::http(status, http::HeaderMap::new(), bytes::Bytes::copy_from_slice(body.as_bytes())))
+    }
+
+    fn grpc(code: Code, message: &str) -> Answer {
+        let status = google_cloud_gax::error::rpc::Status::default().set_code(code).set_message(message);
+        Answer::of(&Error::service(status))
+    }
+
+    #[test]
+    fn both_transports_say_the_same() {
+        let bucket = "The specified bucket does not exist.";
+        for (status, code, words, answer) in [
+            (404, Code::NotFound, "No such object: b/x", Answer::Absent),
+            (404, Code::NotFound, bucket, Answer::NoBucket),
+            (412, Code::FailedPrecondition, "At least one of the pre-conditions", Answer::Precondition),
+            (412, Code::FailedPrecondition, "violates constraint x", Answer::Refused("violates constraint x".into())),
+            (403, Code::PermissionDenied, "Permission 'x' denied", Answer::Denied("Permission 'x' denied".into())),
+            (401, Code::Unauthenticated, "Invalid Credentials", Answer::Unknown("Invalid Credentials".into())),
+            (429, Code::ResourceExhausted, "rate limit", Answer::TooFast("rate limit".into())),
+            (416, Code::OutOfRange, "range", Answer::Range),
+            (400, Code::InvalidArgument, "bad", Answer::Refused("bad".into())),
+            (503, Code::Unavailable, "busy", Answer::Silent("status 503: busy".into())),
+            (503, Code::Internal, "busy", Answer::Silent("status 503: busy".into())),
+        ] {
+            assert_eq!(http(status, words), answer);
+            assert_eq!(grpc(code, words), answer);
+        }
+        assert_eq!(http(410, "gone"), Answer::Silent("status 410: gone".into()));
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        for (answer, passes) in [
+            (http(503, ""), true),
+            (http(429, ""), true),
+            (http(401, ""), true),
+            (Answer::of(&Error::io("reset")), true),
+            (Answer::of(&Error::timeout("late")), true),
+            (http(403, ""), false),
+            (http(412, ""), false),
+            (http(404, ""), false),
+            (http(400, ""), false),
+        ] {
+            assert_eq!(answer.passes(), passes, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let address = Address::parse("gs://acme/prod").unwrap();
+        let text = |answer: Answer| answer.into_error(&address, "writing journal/1").to_string();
+        insta::assert_snapshot!(text(Answer::NoBucket), @"gs://acme/prod: writing journal/1: the bucket does not exist. Create it: gcloud storage buckets create gs://acme --location=REGION --uniform-bucket-level-access");
+        insta::assert_snapshot!(text(Answer::Denied("Permission 'storage.objects.create' denied".into())), @"gs://acme/prod: writing journal/1: Permission 'storage.objects.create' denied. Grant roles/storage.objectUser on the bucket: gcloud storage buckets add-iam-policy-binding gs://acme --member=serviceAccount:ACCOUNT --role=roles/storage.objectUser");
+        insta::assert_snapshot!(text(Answer::Denied("Object is subject to bucket's retention policy".into())), @"gs://acme/prod: writing journal/1: Object is subject to bucket's retention policy");
+        insta::assert_snapshot!(text(Answer::Unknown("Invalid Credentials".into())), @"gs://acme/prod: writing journal/1: these credentials are not accepted: Invalid Credentials. On Google Cloud the service account is used; elsewhere run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS");
+        insta::assert_snapshot!(text(Answer::late(Duration::from_secs(4))), @"gs://acme/prod: writing journal/1: no answer: nothing came for 4.0 s");
+    }
+}

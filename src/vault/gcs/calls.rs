@@ -1,0 +1,176 @@
+//! The two clients, and how one call is made: attempts, their ends, waits, counts.
+
+use super::answer::Answer;
+use super::{Access, Limits, Options};
+use futures::future::BoxFuture;
+use google_cloud_auth::credentials::{Builder, Credentials, anonymous};
+use google_cloud_gax::client_builder::Error as BuildError;
+use google_cloud_gax::exponential_backoff::ExponentialBackoffBuilder;
+use google_cloud_gax::retry_policy::NeverRetry;
+use google_cloud_storage::client::{Storage, StorageControl};
+use google_cloud_storage::read_resume_policy::NeverResume;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, OnceCell};
+use tokio::time::Instant;
+
+/// One object may be changed once in this time; sooner is answered with 429.
+const ONE_CHANGE: Duration = Duration::from_secs(1);
+
+/// What requests are counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Get,
+    GetRange,
+    Put,
+    Delete,
+    List,
+    Check,
+}
+
+/// In the order of [`Kind`].
+const NAMES: [&str; 6] = ["get", "get_range", "put", "delete", "list", "check"];
+
+pub(super) struct Calls {
+    options: Options,
+    credentials: OnceCell<Credentials>,
+    storage: OnceCell<Storage>,
+    control: Mutex<Option<StorageControl>>,
+    counts: [AtomicU64; 6],
+}
+
+/// Ends with [`Answer::late`] at `end`.
+pub(super) async fn before<T>(end: Instant, doing: impl Future<Output = Result<T, Answer>>) -> Result<T, Answer> {
+    let begun = Instant::now();
+    tokio::time::timeout_at(end, doing).await.unwrap_or_else(|_| Err(Answer::late(begun.elapsed())))
+}
+
+/// Between half and all of it, so that many who failed together do not come back together.
+fn jittered(wait: Duration) -> Duration {
+    let part = getrandom::u32().unwrap_or(u32::MAX);
+    wait / 2 + (wait / 2).mul_f64(f64::from(part) / f64::from(u32::MAX))
+}
+
+fn unbuilt(error: BuildError) -> Answer {
+    let text = error.to_string();
+    if error.is_default_credentials() { Answer::Unknown(text) } else { Answer::Silent(text) }
+}
+
+impl Calls {
+    pub(super) fn new(options: Options) -> Calls {
+        // Before credentials are looked up too: that may be over TLS. An error: one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let counts = Default::default();
+        Calls { options, credentials: OnceCell::new(), storage: OnceCell::new(), control: Mutex::default(), counts }
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.options.limits
+    }
+
+    /// What so many bytes may take.
+    pub(super) fn time_for(&self, bytes: u64) -> Duration {
+        Duration::from_millis(bytes.saturating_mul(1000) / self.options.limits.rate.max(1))
+    }
+
+    pub(super) fn requests(&self) -> Vec<(&'static str, u64)> {
+        let count = |(name, count): (&&'static str, &AtomicU64)| (*name, count.load(Ordering::Relaxed));
+        NAMES.iter().zip(&self.counts).map(count).collect()
+    }
+
+    /// Attempts until one is answered for good. Each gets its end, which it keeps to itself (see [`before`]).
+    pub(super) async fn run<'a, T>(
+        &self,
+        kind: Kind,
+        bytes: u64,
+        attempt: impl Fn(Instant) -> BoxFuture<'a, Result<T, Answer>> + Send + Sync,
+    ) -> Result<T, Answer> {
+        let limits = &self.options.limits;
+        let extra = self.time_for(bytes);
+        let last = Instant::now() + limits.call + extra;
+        let mut wait = limits.first_wait;
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
+            let end = last.min(Instant::now() + limits.attempt + extra);
+            let answer = match attempt(end).await {
+                Err(answer) if answer.passes() => answer,
+                done => return done,
+            };
+            if Instant::now() >= end && matches!(kind, Kind::Delete | Kind::List | Kind::Check) {
+                // The connection may be dead without a word, and all calls share it: the next one takes another.
+                self.control.lock().await.take();
+            }
+            let pause = if matches!(answer, Answer::TooFast(_)) { wait.max(ONE_CHANGE) } else { jittered(wait) };
+            if tried >= limits.attempts || Instant::now() + pause >= last {
+                return Err(answer);
+            }
+            tokio::time::sleep(pause).await;
+            wait = (wait * 2).min(limits.longest_wait);
+        }
+    }
+
+    /// Looked up once; `Anonymous` looks nothing up.
+    async fn credentials(&self) -> Result<Credentials, Answer> {
+        let make = async || match self.options.access {
+            Access::Anonymous => Ok(anonymous::Builder::new().build()),
+            Access::ApplicationDefault => {
+                let built = tokio::task::spawn_blocking(|| Builder::default().build()).await;
+                let built = built.map_err(|e| Answer::Silent(e.to_string()))?;
+                built.map_err(|e| Answer::Unknown(e.to_string()))
+            }
+        };
+        Ok(self.credentials.get_or_try_init(make).await?.clone())
+    }
+
+    /// For contents, over HTTP.
+    pub(super) async fn storage(&self) -> Result<&Storage, Answer> {
+        let make = async || {
+            let credentials = self.credentials().await?;
+            let Limits { first_wait, longest_wait, .. } = self.options.limits;
+            let backoff = ExponentialBackoffBuilder::new()
+                .with_initial_delay(first_wait)
+                .with_maximum_delay(longest_wait)
+                .clamp();
+            let builder = Storage::builder()
+                .with_credentials(credentials)
+                .with_retry_policy(NeverRetry)
+                // Between the parts of a resumable upload only.
+                .with_backoff_policy(backoff)
+                .with_read_resume_policy(NeverResume)
+                // The client has a gRPC side that is not used here.
+                .with_grpc_subchannel_count(1);
+            let builder = match &self.options.endpoint {
+                Some(endpoint) => builder.with_endpoint(endpoint),
+                None => builder,
+            };
+            apart(builder.build()).await
+        };
+        self.storage.get_or_try_init(make).await
+    }
+
+    /// For all else, over gRPC.
+    pub(super) async fn control(&self) -> Result<StorageControl, Answer> {
+        let mut kept = self.control.lock().await;
+        if let Some(control) = &*kept {
+            return Ok(control.clone());
+        }
+        let builder =
+            StorageControl::builder().with_credentials(self.credentials().await?).with_retry_policy(NeverRetry);
+        let builder = match &self.options.endpoint {
+            Some(endpoint) => builder.with_endpoint(endpoint),
+            None => builder,
+        };
+        Ok(kept.insert(apart(builder.build()).await?).clone())
+    }
+}
+
+/// Builds on a thread that may block: certificates are read from disk.
+async fn apart<T: Send + 'static>(
+    build: impl Future<Output = Result<T, BuildError>> + Send + 'static,
+) -> Result<T, Answer> {
+    let runtime = tokio::runtime::Handle::current();
+    let built = tokio::task::spawn_blocking(move || runtime.block_on(build)).await;
+    built.map_err(|e| Answer::Silent(e.to_string()))?.map_err(unbuilt)
+}

@@ -1,0 +1,331 @@
+//! A strict double of Cloud Storage: its JSON API over HTTP/1.1 and the gRPC calls that the official client makes, on one port.
+//!
+//! It holds every precondition, generation, checksum and page size, counts what it is asked, and does wrong on order
+//! ([`Fault`]). In memory, on loopback, without credentials. Used by `#[path]` from the library's tests, `tests/it` and benches.
+
+mod faults;
+mod grpc;
+mod json;
+mod messages;
+mod refusal;
+mod state;
+mod upload;
+
+pub(crate) use faults::{Effect, Fault, Operation, Seen};
+pub(crate) use state::{Rule, Settings};
+
+use bytes::Bytes;
+use faults::Plan;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use state::State;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+/// Bytes of one request's body.
+const MAX_BODY: usize = 2 << 30;
+
+pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+/// What all connections share.
+pub(crate) struct Service {
+    /// `http://127.0.0.1:PORT`.
+    pub(crate) endpoint: String,
+    pub(crate) plan: Plan,
+    state: Mutex<State>,
+    pub(crate) uploads: upload::Uploads,
+    connections: AtomicU64,
+}
+
+impl Service {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One connection's fate.
+#[derive(Default)]
+pub(crate) struct Wire {
+    pub(crate) reset: Notify,
+    frozen: AtomicBool,
+}
+
+/// A running double; dropped, it is gone.
+pub(crate) struct StorageDouble {
+    service: Arc<Service>,
+    down: watch::Sender<bool>,
+    accepting: tokio::task::AbortHandle,
+}
+
+impl Drop for StorageDouble {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl StorageDouble {
+    /// On a free port of loopback, without any bucket.
+    pub(crate) async fn start() -> std::io::Result<StorageDouble> {
+        StorageDouble::launch(None).await
+    }
+
+    /// The same over TLS, with the certificate of `tests/fixtures/tls`.
+    pub(crate) async fn start_tls() -> std::io::Result<StorageDouble> {
+        StorageDouble::launch(Some(tls()?)).await
+    }
+
+    async fn launch(tls: Option<TlsAcceptor>) -> std::io::Result<StorageDouble> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let service = Arc::new(Service {
+            endpoint: format!("{scheme}://{}", listener.local_addr()?),
+            plan: Plan::default(),
+            state: Mutex::new(State::new()),
+            uploads: upload::Uploads::default(),
+            connections: AtomicU64::new(0),
+        });
+        let (down, is_down) = watch::channel(false);
+        let accepting = tokio::spawn(accept(listener, tls, service.clone(), is_down)).abort_handle();
+        Ok(StorageDouble { service, down, accepting })
+    }
+
+    /// For both transports: `http://127.0.0.1:PORT`.
+    pub(crate) fn endpoint(&self) -> String {
+        self.service.endpoint.clone()
+    }
+
+    /// Makes a bucket, or changes its settings.
+    pub(crate) fn bucket(&self, name: &str, settings: Settings) {
+        self.service.state().buckets.entry(name.to_owned()).or_default().settings = settings;
+    }
+
+    /// Removes a bucket and all in it.
+    pub(crate) fn remove_bucket(&self, name: &str) {
+        self.service.state().buckets.remove(name);
+    }
+
+    /// Names of all objects of a bucket.
+    pub(crate) fn names(&self, bucket: &str) -> Vec<String> {
+        self.service.state().buckets.get(bucket).map(|b| b.names()).unwrap_or_default()
+    }
+
+    /// Changes stored bytes behind the service's back; its checksums stay as they were. False: no such object.
+    pub(crate) fn damage(&self, bucket: &str, name: &str, content: Bytes) -> bool {
+        self.service.state().buckets.get_mut(bucket).is_some_and(|b| b.damage(name, content))
+    }
+
+    /// Whether a second change of one object within a second is refused with 429: it is from the start.
+    pub(crate) fn limit_mutations(&self, limited: bool) {
+        self.service.state().mutation_limit = limited;
+    }
+
+    /// Makes pages of lists shorter than a client asks for.
+    pub(crate) fn limit_pages(&self, items: usize) {
+        self.service.state().page_limit = items;
+    }
+
+    /// How long every read and every write takes.
+    pub(crate) fn delay(&self, read: Duration, write: Duration) {
+        self.service.plan.delay(read, write);
+    }
+
+    /// Something will go wrong. The first rule that matches a request decides.
+    pub(crate) fn fault(&self, fault: Fault) {
+        self.service.plan.add(fault);
+    }
+
+    /// No more faults.
+    pub(crate) fn heal(&self) {
+        self.service.plan.clear();
+    }
+
+    /// The network is gone (open connections are reset, new ones too), or back.
+    pub(crate) fn outage(&self, down: bool) {
+        self.down.send_replace(down);
+    }
+
+    /// How often each operation was asked for.
+    pub(crate) fn counts(&self) -> BTreeMap<Operation, u64> {
+        self.service.plan.counts()
+    }
+
+    /// All requests, in order.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.service.plan.seen()
+    }
+
+    /// Connections so far.
+    pub(crate) fn connections(&self) -> u64 {
+        self.service.connections.load(Ordering::Relaxed)
+    }
+
+    /// Counts from zero again.
+    pub(crate) fn forget(&self) {
+        self.service.plan.forget();
+    }
+}
+
+const CERTIFICATE: &[u8] = include_bytes!("../fixtures/tls/cert.pem");
+const KEY: &[u8] = include_bytes!("../fixtures/tls/key.pem");
+
+fn tls() -> std::io::Result<TlsAcceptor> {
+    use rustls::pki_types::pem::PemObject;
+    let certificate = rustls::pki_types::CertificateDer::from_pem_slice(CERTIFICATE).map_err(std::io::Error::other)?;
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(KEY).map_err(std::io::Error::other)?;
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(ring).with_safe_default_protocol_versions();
+    let config = config.map_err(std::io::Error::other)?.with_no_client_auth();
+    let mut config = config.with_single_cert(vec![certificate], key).map_err(std::io::Error::other)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config).into())
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, service: Arc<Service>, down: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        service.connections.fetch_add(1, Ordering::Relaxed);
+        if *down.borrow() {
+            end_abruptly(&stream);
+            continue;
+        }
+        connections.spawn(connection(stream, tls.clone(), service.clone(), down.clone()));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// The other side sees a reset and not an end.
+fn end_abruptly(socket: &impl std::os::fd::AsFd) {
+    // On failure the other side sees an ordinary end, which is also no answer.
+    let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    service: Arc<Service>,
+    mut down: watch::Receiver<bool>,
+) {
+    let Ok(socket) = stream.into_std() else { return };
+    let Ok(copy) = socket.try_clone() else { return };
+    let Ok(stream) = TcpStream::from_std(socket) else { return };
+    // A reply must not wait for the peer's delayed acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let wire = Arc::new(Wire::default());
+    let serving = async {
+        match tls {
+            None => serve(stream, service, wire.clone()).await,
+            Some(tls) => match tls.accept(stream).await {
+                Ok(stream) => serve(stream, service, wire.clone()).await,
+                Err(_) => (),
+            },
+        }
+    };
+    tokio::select! {
+        () = serving => return,
+        () = wire.reset.notified() => {}
+        _ = down.wait_for(|down| *down) => {}
+    }
+    end_abruptly(&copy);
+}
+
+async fn serve<S>(stream: S, service: Arc<Service>, wire: Arc<Wire>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let answer = hyper::service::service_fn(move |request| answer(request, service.clone(), wire.clone()));
+    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    // How a connection ended is the client's business.
+    let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
+}
+
+/// A future that is never ready.
+pub(crate) async fn never() -> Infallible {
+    std::future::pending().await
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    service: Arc<Service>,
+    wire: Arc<Wire>,
+) -> Result<Response<Body>, Infallible> {
+    if wire.frozen.load(Ordering::Relaxed) {
+        match never().await {}
+    }
+    let (parts, body) = request.into_parts();
+    let body = match http_body_util::Limited::new(body, MAX_BODY).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return Ok(unreadable(error)),
+    };
+    let is_grpc =
+        parts.headers.get(http::header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/grpc"));
+    Ok(if is_grpc {
+        grpc::answer(parts, body, service, wire).await
+    } else {
+        json::answer(parts, body, service, wire).await
+    })
+}
+
+fn unreadable(error: Broken) -> Response<Body> {
+    json::refuse(&refusal::Refusal::invalid(format!("The request's body cannot be read: {error}")))
+}
+
+/// What happens around the effect of a request. `effect` gets the fault, for those that it makes itself.
+pub(crate) async fn act<T, F, R>(
+    service: &Service,
+    wire: &Wire,
+    operation: Operation,
+    name: &str,
+    effect: F,
+) -> Result<T, refusal::Refusal>
+where
+    T: Send + 'static,
+    F: FnOnce(Option<Effect>) -> R,
+    R: Future<Output = Result<T, refusal::Refusal>> + Send + 'static,
+{
+    let (fault, delay) = service.plan.meet(operation, name);
+    match fault {
+        Some(Effect::Fail(status)) => return Err(refusal::Refusal::fault(status)),
+        Some(Effect::Hang) => match never().await {},
+        Some(Effect::Freeze) => {
+            wire.frozen.store(true, Ordering::Relaxed);
+            match never().await {}
+        }
+        Some(Effect::Reset) => {
+            wire.reset.notify_one();
+            match never().await {}
+        }
+        _ => {}
+    }
+    tokio::time::sleep(delay).await;
+    let effect = effect(fault);
+    let done = if let Some(Effect::Late(after)) = fault {
+        let late = async move {
+            tokio::time::sleep(after).await;
+            effect.await
+        };
+        tokio::spawn(late).await.unwrap_or_else(|_| Err(refusal::Refusal::fault(500)))
+    } else {
+        effect.await
+    };
+    match fault {
+        Some(Effect::FailAfter(status)) => Err(refusal::Refusal::fault(status)),
+        Some(Effect::Lost) => match never().await {},
+        Some(Effect::ResetAfter) => {
+            wire.reset.notify_one();
+            match never().await {}
+        }
+        _ => done,
+    }
+}
