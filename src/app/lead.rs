@@ -160,7 +160,7 @@ impl Roles {
                         "commands did not end after {INTERRUPT_LIMIT:?}: this process ends, so that nothing of it goes on"
                     );
                 }
-                Ok(Next::Standby)
+                Ok(Next::StandBack)
             }
             Over::Stop => {
                 self.drain_because("it was told to end", false);

@@ -107,7 +107,13 @@ impl Roles {
     async fn standby(&self, ask: bool, stand_back: bool) -> Result<Lease> {
         self.turn(|now| {
             now.role = Role::Standby;
-            (now.services, now.intake) = (None, false);
+            (now.services, now.intake, now.leader) = (None, false, None);
+            now.why = match (ask, stand_back) {
+                (true, _) => "it has just started, and looks who leads",
+                (false, true) => "it has given the lead to the server that asked for it",
+                (false, false) => "it does not lead any more, and looks who does",
+            }
+            .into();
         });
         let acquiring = async {
             let mut quiet = Quiet::default();
@@ -137,7 +143,7 @@ impl Roles {
         let until = self.vault.clock.now() + self.vault.timing.ttl;
         while self.vault.clock.now() < until {
             if let Ok(Some(record)) = lease::look(&self.vault).await
-                && record.holder.is_some()
+                && record.holder.is_some_and(|holder| holder.nonce != self.vault.identity.nonce)
             {
                 return;
             }

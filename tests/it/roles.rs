@@ -64,7 +64,7 @@ fn a_delivery_to_a_standby_is_answered_by_the_leader() {
         ctx.next(&pull).await.is("apply", "success");
         let (_, page) = ctx.ask("GET", "/", &[("accept", "text/html")]).await;
         assert!(
-            page.contains("Standing by") && page.contains("http://tidelock.test") && !page.contains("acme/infra"),
+            page.contains("Standing by") && page.contains("tidelock.test</a>") && !page.contains("acme/infra"),
             "{page}"
         );
         let (status, metrics) = ctx.ask("GET", "/metrics", &[]).await;
