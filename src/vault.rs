@@ -16,7 +16,10 @@ pub mod gcs;
 pub mod inbox;
 pub mod leader;
 pub mod lease;
+mod mutation;
 pub mod pack;
+#[cfg(test)]
+mod simulation;
 
 use bucket::{Bucket, BucketError};
 use chain::Chain;
