@@ -110,6 +110,8 @@ struct Slot {
     op: Op,
     reply: Option<Reply>,
     answered: bool,
+    /// Nobody waits for its answer any more.
+    dropped: bool,
     waker: Option<Waker>,
 }
 
@@ -152,6 +154,12 @@ impl Future for Ask<'_> {
     }
 }
 
+impl Drop for Ask<'_> {
+    fn drop(&mut self) {
+        self.port.lock().slots[self.slot].dropped = true;
+    }
+}
+
 impl Port {
     pub(super) fn new(random: u64) -> Port {
         let port = Port::default();
@@ -167,7 +175,7 @@ impl Port {
     pub(super) async fn ask(&self, op: Op) -> Reply {
         let slot = {
             let mut inner = self.lock();
-            inner.slots.push(Slot { op, reply: None, answered: false, waker: None });
+            inner.slots.push(Slot { op, reply: None, answered: false, dropped: false, waker: None });
             inner.slots.len() - 1
         };
         Ask { port: self, slot }.await
@@ -236,10 +244,16 @@ impl Port {
         self.lock().slots.iter().enumerate().skip(from).map(|(i, slot)| (i, slot.op.clone())).collect()
     }
 
-    /// Requests that have no answer yet.
+    /// Requests that somebody waits for.
     pub(super) fn open(&self) -> Vec<(usize, Op)> {
         let inner = self.lock();
-        inner.slots.iter().enumerate().filter(|(_, s)| !s.answered).map(|(i, s)| (i, s.op.clone())).collect()
+        inner
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| !s.answered && !s.dropped)
+            .map(|(i, s)| (i, s.op.clone()))
+            .collect()
     }
 
     pub(super) fn take_notes(&self) -> Vec<Note> {
@@ -330,6 +344,10 @@ impl Bucket for Port {
 impl Clock for Port {
     fn now(&self) -> Duration {
         self.lock().now
+    }
+
+    fn wall(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
     }
 
     async fn sleep(&self, time: Duration) {

@@ -16,8 +16,8 @@ const CALM: u64 = 120_000_000;
 /// Times of the lease; the bucket's implementation gives an answer up after [`GIVEN_UP`].
 const TTL: u64 = 10_000_000;
 const GIVEN_UP: u64 = 1_000_000;
-/// States that stay restorable in a run.
-const KEEP_STATES: u64 = 2;
+/// Fewer states than this stay restorable in a run.
+const KEEP_STATES: u64 = 4;
 /// Lines of a schedule that are kept.
 const LINES: usize = 4000;
 
@@ -102,6 +102,7 @@ pub(super) struct Outcome {
 
 struct Run {
     world: World,
+    keep_states: u64,
     profile: Profile,
     variant: Variant,
     random: u64,
@@ -120,7 +121,8 @@ pub(super) fn run(seed: u64, profile: Profile, variant: impl Into<Variant>) -> O
     let variant = variant.into();
     mutation::set(variant.mutation);
     let mut run = Run {
-        world: World { now: Some(0), keep_states: usize::try_from(KEEP_STATES).unwrap(), ..World::default() },
+        world: World::new(seed % KEEP_STATES, Some(0)),
+        keep_states: seed % KEEP_STATES,
         profile,
         variant,
         random: seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x5eed,
@@ -213,7 +215,7 @@ impl Run {
         let port = Port::new(next(&mut self.random));
         let timing =
             Timing { ttl: Duration::from_micros(TTL), renew: Duration::from_secs(3), poll: Duration::from_secs(1) };
-        let server = Server::new(&name, port.clone(), timing, KEEP_STATES, self.variant.flaw);
+        let server = Server::new(&name, port.clone(), timing, self.keep_states, self.variant.flaw);
         let process = if reader {
             Process::new(port, server::reader(server))
         } else {

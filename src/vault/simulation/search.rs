@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Long enough that retries with growing pauses never outlast the lease.
 const TTL: Duration = Duration::from_secs(100_000);
+/// States that stay restorable behind the newest one: none, the hardest case.
+const KEEP_STATES: u64 = 0;
 /// Requests that one server makes before it counts as running in circles.
 const LONGEST: usize = 300;
 
@@ -107,8 +109,10 @@ impl Search {
         let port = Port::new(0);
         let timing = Timing { ttl: TTL, renew: TTL / 4, poll: TTL };
         let flaw = self.variant.flaw;
-        let mut process =
-            Process::new(port.clone(), script::follow(Server::new(name, port.clone(), timing, 1, flaw), steps.clone()));
+        let mut process = Process::new(
+            port.clone(),
+            script::follow(Server::new(name, port.clone(), timing, KEEP_STATES, flaw), steps.clone()),
+        );
         let mut answers = Vec::new();
         let mut next = history;
         while let Some(answered) = next {
@@ -122,7 +126,8 @@ impl Search {
             port.answer(answered.slot, answered.reply.clone());
             settle(&mut process);
         }
-        Known { open: port.open().into_iter().next(), notes: port.take_notes() }
+        let open = port.open().into_iter().find(|(_, op)| !matches!(op, Op::Sleep(_)));
+        Known { open, notes: port.take_notes() }
     }
 
     fn after(&mut self, server: usize, key: u64, history: Option<Rc<Answered>>) -> At {
@@ -151,7 +156,7 @@ impl Search {
 
     fn start(&mut self, faults: u32) -> Node {
         let at = (0..self.scripts.len()).map(|server| self.after(server, 0, None)).collect();
-        let world = World { keep_states: 1, ..World::default() };
+        let world = World::new(KEEP_STATES, None);
         let mut node = Node { world, at, late: Vec::new(), faults, last: None, switches: 0, line: None };
         if self.scripts[0].1.iter().any(|step| matches!(step, Step::Ready)) {
             while !node.at[0].known.notes.iter().any(|note| matches!(note, Note::Ready)) {
@@ -256,14 +261,12 @@ fn settle(process: &mut Process) {
     process.run();
     for _ in 0..LONGEST {
         let open = process.port.open();
-        let Some((slot, time)) = open.into_iter().find_map(|(slot, op)| match op {
-            Op::Sleep(time) => Some((slot, time)),
-            _ => None,
-        }) else {
-            return;
-        };
-        process.port.advance(time);
-        process.port.answer(slot, Reply::Done);
+        let [(slot, Op::Sleep(time)), ..] = &open[..] else { return };
+        if open.iter().any(|(_, op)| !matches!(op, Op::Sleep(_))) {
+            return; // it does something; the sleep is a time-out
+        }
+        process.port.advance(*time);
+        process.port.answer(*slot, Reply::Done);
         process.run();
     }
     panic!("a server sleeps again and again without asking anything");

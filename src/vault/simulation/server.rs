@@ -200,11 +200,8 @@ impl<'a> Leading<'a> {
     /// Renews, and takes over what the list of the inbox shows.
     pub(super) async fn tick(&self) -> Result<(), VaultError> {
         let mail = self.leader.tick().await?;
-        for asked in mail.iter().filter(|m| m.kind == MailKind::HandOver) {
-            if !asked.name.ends_with(&self.server.vault.identity.nonce) {
-                self.leaving.send_replace(true);
-            }
-            inbox::forget(&self.server.vault, std::slice::from_ref(asked)).await?;
+        if mail.iter().any(|m| m.kind == MailKind::HandOver) {
+            self.leaving.send_replace(true);
         }
         *self.mail.borrow_mut() = mail.into_iter().filter(|m| m.kind == MailKind::Delivery).collect();
         Ok(())
@@ -427,10 +424,16 @@ impl<'a> Leading<'a> {
     async fn keeper(&self) -> Result<(), VaultError> {
         loop {
             self.server.vault.clock.sleep(Duration::from_millis(300)).await;
-            match self.port().random(8) {
-                0 => unless_unavailable(self.base().await)?,
-                1 => unless_unavailable(self.collect().await)?,
-                _ => {}
+            let kept = match self.port().random(8) {
+                0 => self.base().await,
+                1 => self.collect().await,
+                _ => Ok(()),
+            };
+            match unless_unavailable(kept) {
+                Err(error @ (VaultError::Damaged(_) | VaultError::Local(_))) => {
+                    self.port().note(Note::Alarm(error.to_string()));
+                }
+                kept => kept?,
             }
         }
     }

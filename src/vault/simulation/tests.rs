@@ -38,3 +38,22 @@ fn runs(profile: Profile, seeds: std::ops::Range<u64>) -> (BTreeMap<&'static str
     }
     (counts, without)
 }
+
+#[test]
+fn the_design_holds_in_every_scenario() {
+    for name in SCENARIOS {
+        let start = std::time::Instant::now();
+        let found = search(name, Variant::default(), bounds(0, 20_000, None));
+        eprintln!("{name}: {} states, complete {}, {:?}", found.states, found.complete, start.elapsed());
+        holds(name, &found);
+    }
+}
+
+#[test]
+fn the_design_holds_in_random_runs() {
+    for profile in PROFILES {
+        let start = std::time::Instant::now();
+        let (counts, without) = runs(profile, 0..40);
+        eprintln!("{}: {:?} {counts:?} {without:?}", profile.name, start.elapsed());
+    }
+}

@@ -62,6 +62,8 @@ pub(super) enum Note {
     Stopped(String),
     /// A script reached the place from which all schedules are tried.
     Ready,
+    /// A base could not be written or old objects not be deleted.
+    Alarm(String),
     /// It gave kept contents back wrongly.
     Wrong(String),
 }
@@ -99,7 +101,7 @@ pub(super) struct World {
     pub(super) violations: Rc<Vec<String>>,
     /// Milliseconds; `None`: objects are as old as their number says, so that equal buckets are equal.
     pub(super) now: Option<i64>,
-    pub(super) keep_states: usize,
+    keep_states: u64,
 }
 
 fn number(name: &str) -> u64 {
@@ -107,6 +109,11 @@ fn number(name: &str) -> u64 {
 }
 
 impl World {
+    /// An empty one, in which so many states are to stay restorable, but always the newest.
+    pub(super) fn new(keep_states: u64, now: Option<i64>) -> World {
+        World { keep_states: keep_states.max(1), now, ..World::default() }
+    }
+
     pub(super) fn bad(&mut self, what: String) {
         Rc::make_mut(&mut self.violations).push(what);
     }
@@ -251,7 +258,7 @@ impl World {
         }
         if name.starts_with("journal/") || name.starts_with("base/") {
             let end = self.chain.len() as u64;
-            let kept = end.saturating_sub(self.keep_states as u64 - 1);
+            let kept = end.saturating_sub(self.keep_states - 1);
             for seq in kept..=end {
                 self.restorable(seq);
             }
@@ -376,7 +383,8 @@ impl World {
             }
             Note::Stopped(why) => self.bad(format!("server stopped on a healthy bucket: {why}")),
             Note::Wrong(what) => self.bad(format!("{who}: {what}")),
-            Note::Deposed(_) | Note::Released | Note::Ready => {}
+            Note::Alarm(why) if self.holder().as_deref() == Some(who) => self.bad(format!("false alarm: {why}")),
+            Note::Alarm(_) | Note::Deposed(_) | Note::Released | Note::Ready => {}
         }
     }
 }
