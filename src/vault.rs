@@ -9,6 +9,7 @@
 //! without the lease.
 
 pub mod bucket;
+mod calls;
 pub mod chain;
 pub mod clock;
 pub mod directory;
@@ -16,8 +17,10 @@ pub mod gcs;
 pub mod inbox;
 pub mod leader;
 pub mod lease;
+#[cfg(test)]
+pub mod memory;
 mod mutation;
-pub mod pack;
+mod pack;
 #[cfg(test)]
 mod simulation;
 
@@ -203,6 +206,10 @@ impl Vault {
 
     /// Reads a kept state without the lease: the newest, or the one after `at`.
     pub async fn read(&self, at: Option<u64>) -> Result<Chain, VaultError> {
-        chain::read(&*self.bucket, at).await
+        chain::read(&self.calls(), at).await
+    }
+
+    fn calls(&self) -> calls::Calls {
+        calls::Calls { bucket: self.bucket.clone(), clock: self.clock.clone() }
     }
 }

@@ -1,16 +1,54 @@
 //! Writing state: seal, commits one at a time, bases, deletion of what is old, renewal and release.
 
+mod base;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+use super::calls::{self, Attempt, Calls, Pauses};
 use super::chain::Chain;
-use super::inbox::Mail;
-use super::lease::Lease;
+use super::inbox::{self, Mail, MailKind};
+use super::lease::Held;
+use super::pack::build::{self, Draft, Packed};
+use super::pack::{Header, Kind};
 use super::{Changes, Image, Position, Vault, VaultError};
-use std::sync::Arc;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
+
+pub(super) use restore::lead;
+
+/// Positions that are remembered, so that a base can be written for one of them.
+const POSITIONS: usize = 1 << 16;
+/// Hand-over requests that one [`Leader::tick`] judges.
+const REQUESTS: usize = 16;
 
 /// The one server that may write; cheap to clone. Every call ends with [`VaultError::Deposed`] once it is not the one any more.
 #[derive(Clone)]
 pub struct Leader {
-    _shared: Arc<()>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    vault: Vault,
+    held: Held,
+    /// Held while an object is created: one at a time. The counter of objects.
+    writing: tokio::sync::Mutex<u64>,
+    known: Mutex<Known>,
+    deposed: watch::Sender<Option<String>>,
+    foreign: tokio::sync::Mutex<BTreeSet<String>>,
+}
+
+/// What is known of the journal.
+struct Known {
+    /// The last positions whose create was answered, in order and without gap, each with the bytes of the journal up to it.
+    positions: VecDeque<(Position, u64)>,
+    /// The newest base that this leader wrote, read back and verified.
+    verified: Option<u64>,
+    /// Number of the newest base, its size, and the bytes of the journal up to it.
+    base: (u64, u64, u64),
+    figures: Figures,
 }
 
 /// Figures for metrics and `/status`.
@@ -35,61 +73,276 @@ pub struct Figures {
 impl Leader {
     /// Creates the next journal object and returns when it is there; one at a time. Retries with the same bytes as long as the
     /// lease can be held, then gives up as deposed (the object may be there or not; a restore will tell).
-    pub async fn commit(&self, _changes: Changes) -> Result<Position, VaultError> {
-        Err(VaultError::Local("not built yet".into()))
+    pub async fn commit(&self, changes: Changes) -> Result<Position, VaultError> {
+        let mut counter = self.shared.writing.lock().await;
+        self.shared.check()?;
+        let started = self.shared.vault.clock.now();
+        let position = self.position();
+        let Changes { schema, rows, blobs } = changes;
+        *counter += 1;
+        let header = header(&self.shared.vault, Kind::Commit, position, self.epoch(), *counter, schema);
+        let packed = build::build(Draft { header, rows, database: None, blobs }).await?;
+        // A caller that goes away leaves a write whose outcome nobody will know: a restore must tell.
+        let abandoned = Abandoned(Some(&self.shared));
+        let created = self.shared.create(&calls::journal(position.seq + 1), &packed).await;
+        abandoned.disarm();
+        self.shared.deposing(created)?;
+        let position = Position { seq: position.seq + 1, hash: packed.hash };
+        let took = self.shared.vault.clock.now().saturating_sub(started);
+        self.shared.known().committed(position, packed.size, took);
+        Ok(position)
     }
 
     /// Where the journal ends.
     pub fn position(&self) -> Position {
-        Position::default()
+        self.shared.known().last().0
     }
 
     /// Our epoch.
     pub fn epoch(&self) -> u64 {
-        0
+        self.shared.held.epoch()
     }
 
     /// Right before an effect outside the bucket: looks at the deadline; past it, renews first (DESIGN §3 "Outbox").
     pub async fn may_act(&self) -> Result<(), VaultError> {
-        Err(VaultError::Local("not built yet".into()))
+        self.shared.check()?;
+        if self.shared.held.is_past() {
+            self.shared.renew().await?;
+        }
+        self.shared.check()
     }
 
-    /// Renews the lease and lists the inbox: every [`super::lease::Timing::renew`].
+    /// Renews the lease and lists the inbox: every [`super::lease::Timing::renew`]. Without an answer it gives no mail and says
+    /// so in the log; the next tick asks again. Of hand-over requests it gives those that are to be followed.
     pub async fn tick(&self) -> Result<Vec<Mail>, VaultError> {
-        Err(VaultError::Local("not built yet".into()))
+        self.shared.check()?;
+        self.shared.renew().await?;
+        match self.mail().await {
+            Err(error @ VaultError::Bucket(super::bucket::BucketError::Unavailable { .. })) => {
+                tracing::warn!(%error, "cannot look into the inbox; trying again");
+                Ok(Vec::new())
+            }
+            result => result,
+        }
+    }
+
+    async fn mail(&self) -> Result<Vec<Mail>, VaultError> {
+        let vault = &self.shared.vault;
+        let mut foreign = self.shared.foreign.lock().await;
+        let listed = inbox::list(vault, &mut foreign).await?;
+        drop(foreign);
+        let mut requests = 0;
+        let mut mail = Vec::with_capacity(listed.len());
+        for one in listed {
+            if one.kind != MailKind::HandOver {
+                mail.push(one);
+                continue;
+            }
+            requests += 1;
+            if requests > REQUESTS {
+                continue;
+            }
+            let follow = inbox::judge(vault, self.epoch(), &one).await?;
+            inbox::forget(vault, std::slice::from_ref(&one)).await?;
+            if follow {
+                mail.push(one);
+            }
+        }
+        Ok(mail)
     }
 
     /// Whether a base should be written now.
     pub fn base_due(&self) -> bool {
-        false
+        let retention = &self.shared.vault.retention;
+        let known = self.shared.known();
+        let (objects, bytes) = known.tail();
+        objects >= retention.base_after_objects || bytes >= retention.base_after_bytes.max(known.base.1)
     }
 
     /// Writes a base, reads it back and verifies it. False when one of that position is there already.
-    pub async fn write_base(&self, _image: Image) -> Result<bool, VaultError> {
-        Err(VaultError::Local("not built yet".into()))
+    pub async fn write_base(&self, image: Image) -> Result<bool, VaultError> {
+        self.shared.check()?;
+        base::write(&self.shared, image).await
     }
 
     /// Deletes what neither the last states nor the last day need; how many objects went. Seals stay for ever.
     pub async fn collect(&self) -> Result<u64, VaultError> {
-        Err(VaultError::Local("not built yet".into()))
+        self.shared.check()?;
+        base::collect(&self.shared).await
     }
 
     /// Gives the lease up, so that the next one need not wait. No call may follow.
     pub async fn release(&self) -> Result<(), VaultError> {
-        Err(VaultError::Local("not built yet".into()))
+        // After the commit in flight, whose outcome is to be known.
+        let _writing = self.shared.writing.lock().await;
+        let released = self.shared.held.release().await;
+        self.shared.depose("the lease was released");
+        released
     }
 
     /// Resolves once this leader is deposed, with the reason.
     pub async fn deposed(&self) -> String {
-        std::future::pending().await
+        let mut deposed = self.shared.deposed.subscribe();
+        match deposed.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            // The sender lives as long as we do.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// For metrics.
     pub fn figures(&self) -> Figures {
-        Figures::default()
+        let known = self.shared.known();
+        let (tail_objects, tail_bytes) = known.tail();
+        Figures { tail_objects, tail_bytes, lease_age: self.shared.held.age(), ..known.figures.clone() }
     }
 }
 
-pub(super) async fn lead(_vault: &Vault, _lease: Lease) -> Result<Option<(Leader, Chain)>, VaultError> {
-    Err(VaultError::Local("not built yet".into()))
+/// Deposes when it is dropped: what was being created may be there or not.
+struct Abandoned<'a>(Option<&'a Shared>);
+
+impl Abandoned<'_> {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0 {
+            shared.depose("a commit was abandoned before its outcome was known");
+        }
+    }
+}
+
+impl Shared {
+    fn new(vault: Vault, held: Held, counter: u64, known: Known) -> Shared {
+        Shared {
+            vault,
+            held,
+            writing: tokio::sync::Mutex::new(counter),
+            known: Mutex::new(known),
+            deposed: watch::Sender::new(None),
+            foreign: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn calls(&self) -> Calls {
+        self.vault.calls()
+    }
+
+    fn check(&self) -> Result<(), VaultError> {
+        match &*self.deposed.borrow() {
+            Some(reason) => Err(VaultError::Deposed(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn depose(&self, reason: &str) {
+        self.deposed.send_if_modified(|deposed| {
+            let first = deposed.is_none();
+            deposed.get_or_insert_with(|| reason.to_owned());
+            first
+        });
+    }
+
+    /// Passes a result on; one that says deposed holds for all calls from now on.
+    fn deposing<T>(&self, result: Result<T, VaultError>) -> Result<T, VaultError> {
+        if let Err(VaultError::Deposed(reason)) = &result {
+            self.depose(reason);
+        }
+        result
+    }
+
+    async fn renew(&self) -> Result<(), VaultError> {
+        self.deposing(self.held.renew().await)
+    }
+
+    /// Creates the next journal object, with the same bytes until the outcome is known or the lease is lost.
+    async fn create(&self, name: &str, packed: &Packed) -> Result<(), VaultError> {
+        let calls = self.calls();
+        let mut pauses = Pauses::new();
+        loop {
+            match calls.attempt(name, packed).await? {
+                Attempt::Ours => return Ok(()),
+                Attempt::Theirs(whose) => return Err(VaultError::Deposed(whose)),
+                Attempt::Unknown(why) => tracing::warn!(name, why, "a commit is not known to be there; trying again"),
+            }
+            pauses.wait(&*self.vault.clock).await;
+            self.check()?;
+            if self.held.is_past() {
+                self.held.renew().await?;
+            }
+        }
+    }
+}
+
+impl Known {
+    /// What is known after a restore; nothing of `chain`'s base was read back by us yet.
+    fn restored(chain: &Chain, seal: Position, seal_size: u64) -> Known {
+        Known {
+            positions: VecDeque::from([(seal, chain.journal_bytes() + seal_size)]),
+            verified: None,
+            base: (chain.base, chain.base_bytes(), 0),
+            figures: Figures::default(),
+        }
+    }
+
+    fn last(&self) -> (Position, u64) {
+        self.positions.back().copied().unwrap_or_default()
+    }
+
+    /// Journal objects after the newest base, and their bytes.
+    fn tail(&self) -> (u64, u64) {
+        let (last, bytes) = self.last();
+        let (base, _, before) = self.base;
+        (last.seq.saturating_sub(base), bytes.saturating_sub(before))
+    }
+
+    /// The journal's bytes up to a position of ours.
+    fn bytes_at(&self, position: &Position) -> Option<u64> {
+        let (first, _) = self.positions.front()?;
+        let place = usize::try_from(position.seq.checked_sub(first.seq)?).ok()?;
+        self.positions.get(place).filter(|(known, _)| known == position).map(|(_, bytes)| *bytes)
+    }
+
+    fn committed(&mut self, position: Position, size: u64, took: Duration) {
+        let (_, bytes) = self.last();
+        if self.positions.len() == POSITIONS {
+            self.positions.pop_front();
+        }
+        self.positions.push_back((position, bytes + size));
+        self.figures.commits += 1;
+        self.figures.commit_bytes += size;
+        self.figures.last_commit = took;
+    }
+
+    /// A base was written and verified.
+    fn based(&mut self, seq: u64, size: u64, before: u64) {
+        self.verified = self.verified.max(Some(seq));
+        self.base = self.base.max((seq, size, before));
+        self.figures.bases += 1;
+    }
+}
+
+/// A header without contents: the object after `after`, or the base of it.
+fn header(vault: &Vault, kind: Kind, after: Position, epoch: u64, counter: u64, schema: u32) -> Header {
+    Header {
+        kind,
+        seq: if kind == Kind::Base { after.seq } else { after.seq + 1 },
+        epoch,
+        writer: vault.identity.nonce.clone(),
+        counter,
+        previous: after.hash,
+        schema,
+        created: jiff::Timestamp::now(),
+        version: vault.identity.version.clone(),
+        rows: None,
+        database: None,
+        blobs: Vec::new(),
+    }
 }

@@ -1,7 +1,15 @@
 //! `lock/leader.json`: who leads (liveness only; the journal is the fence), and how it is taken, renewed and given up.
 
-use super::bucket::Generation;
-use super::{Vault, VaultError};
+mod acquire;
+mod held;
+#[cfg(test)]
+mod tests;
+
+use super::bucket::{Body, BucketError, Generation, Object, Written};
+use super::pack::Bad;
+use super::{FORMAT, Hash, Vault, VaultError, calls};
+pub(super) use acquire::acquire;
+pub(super) use held::Held;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -66,11 +74,114 @@ pub struct Lease {
     pub deadline: Duration,
 }
 
-pub(super) async fn acquire(_vault: &Vault, _ask: bool) -> Result<Lease, VaultError> {
-    Err(VaultError::Local("not built yet".into()))
+impl Lease {
+    /// A lease whose last successful write was sent at `sent`.
+    fn new(epoch: u64, generation: Generation, sent: Duration, timing: &Timing) -> Lease {
+        Lease { epoch, generation, deadline: sent + held_for(timing) }
+    }
+}
+
+/// How long after a write that succeeded the holder counts on it: less than what waiters wait.
+pub(super) fn held_for(timing: &Timing) -> Duration {
+    timing.ttl * 4 / 5
+}
+
+/// Cloud Storage takes one write a second to one object.
+const BETWEEN_WRITES: Duration = Duration::from_secs(1);
+
+/// Least time between two writes of the lease.
+fn between_writes(timing: &Timing) -> Duration {
+    BETWEEN_WRITES.min(timing.renew)
+}
+
+/// A fingerprint from its three parts, so that it can be told which one differs.
+pub fn fingerprint(host: &str, bot: &str, allowlist: &str) -> String {
+    let part = |text: &str| hex::encode(&Hash::of(text.as_bytes()).0[..8]);
+    [part(host), part(bot), part(allowlist)].join("-")
+}
+
+/// Why this server never leads after the last holder, if that is so: its fingerprint is another one.
+pub fn refusal(record: &Record, identity: &Identity) -> Option<String> {
+    if record.fingerprint == identity.fingerprint || identity.force {
+        return None;
+    }
+    let (theirs, ours) = (record.fingerprint.split('-'), identity.fingerprint.split('-'));
+    let names = ["the VCS host", "the bot's account", "the repository allowlist"];
+    let comparable = theirs.clone().count() == names.len() && ours.clone().count() == names.len();
+    let differing: Vec<&str> =
+        names.into_iter().zip(theirs.zip(ours)).filter(|(_, (a, b))| a != b).map(|(name, _)| name).collect();
+    let what =
+        if comparable { differing.join(" and ") } else { "VCS host, bot's account or repository allowlist".into() };
+    let holder = record.holder.as_ref();
+    let who = holder.map_or("the last leader".into(), |holder| format!("{} ({})", holder.machine, holder.url));
+    Some(format!(
+        "this server does not lead: its settings differ from those of {who} in {what}. If this is the right bucket and the \
+         settings are meant to change, start it once with --force-takeover; otherwise correct --bucket or the settings"
+    ))
+}
+
+/// What a look at the lease says, with the generation to replace.
+struct Seen {
+    generation: Generation,
+    record: Option<Record>,
+}
+
+fn parse(vault: &Vault, bytes: &[u8]) -> Result<Record, VaultError> {
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let place = format!("{}/{NAME}", vault.bucket.location());
+    let foreign = |error: serde_json::Error| {
+        VaultError::Damaged(format!(
+            "{place} is not a lease of Tidelock ({error}). Nothing was changed. Give Tidelock a prefix of the bucket for \
+             itself (--bucket), or bring that object back from a copy of the bucket"
+        ))
+    };
+    let Format { format } = serde_json::from_slice(bytes).map_err(foreign)?;
+    if format > FORMAT {
+        return Err(VaultError::Damaged(calls::describe(vault.bucket.location(), NAME, &Bad::Newer(format))));
+    }
+    serde_json::from_slice(bytes).map_err(foreign)
+}
+
+fn seen(vault: &Vault, object: Option<Object>) -> Result<Seen, VaultError> {
+    match object {
+        None => Ok(Seen { generation: 0, record: None }),
+        Some(object) => Ok(Seen { generation: object.generation, record: Some(parse(vault, &object.bytes)?) }),
+    }
+}
+
+/// Looks once.
+async fn once(vault: &Vault) -> Result<Seen, VaultError> {
+    seen(vault, vault.bucket.get(NAME).await?)
+}
+
+/// Looks until there is an answer, or patience ends.
+async fn patiently(vault: &Vault) -> Result<Seen, VaultError> {
+    seen(vault, vault.calls().get(NAME).await?)
 }
 
 /// The lease as it stands, for `/status` and for standbys; absent before the first leader.
-pub async fn look(_vault: &Vault) -> Result<Option<Record>, VaultError> {
-    Err(VaultError::Local("not built yet".into()))
+pub async fn look(vault: &Vault) -> Result<Option<Record>, VaultError> {
+    Ok(patiently(vault).await?.record)
+}
+
+async fn write(vault: &Vault, expected: Generation, record: &Record) -> Result<Written, VaultError> {
+    let json =
+        serde_json::to_vec(record).map_err(|error| VaultError::Local(format!("cannot write a lease: {error}")))?;
+    Ok(vault.bucket.put(NAME, expected, Body::Bytes(json.into()), "lease").await?)
+}
+
+fn record(vault: &Vault, epoch: u64, held: bool) -> Record {
+    Record {
+        format: FORMAT,
+        epoch,
+        holder: held.then(|| vault.identity.clone()),
+        fingerprint: vault.identity.fingerprint.clone(),
+    }
+}
+
+fn is_unavailable(error: &VaultError) -> bool {
+    matches!(error, VaultError::Bucket(BucketError::Unavailable { .. }))
 }

@@ -1,0 +1,204 @@
+//! Calls to the bucket with bounded patience, and the one way to create an object that must be ours.
+
+use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
+use super::clock::Clock;
+use super::pack::build::Packed;
+use super::{VaultError, pack};
+use bytes::Bytes;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// So long a call is tried again when no answer comes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Pauses between tries: the first…
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// …doubled up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Objects up to this size are read whole when they are compared.
+const COMPARED_WHOLE: u64 = 1 << 20;
+
+/// Growing pauses between tries.
+pub(super) struct Pauses(Duration);
+
+impl Pauses {
+    pub(super) fn new() -> Pauses {
+        Pauses(FIRST_PAUSE)
+    }
+
+    pub(super) async fn wait(&mut self, clock: &dyn Clock) {
+        clock.sleep(self.0).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The bucket, asked again for a while when no answer comes.
+#[derive(Clone)]
+pub(super) struct Calls {
+    pub(super) bucket: Arc<dyn Bucket>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// How one try to create an object ended.
+pub(super) enum Attempt {
+    /// These bytes are there.
+    Ours,
+    /// Somebody else's are; says whose.
+    Theirs(String),
+    /// Unknown; try again with the same bytes.
+    Unknown(String),
+}
+
+impl Calls {
+    async fn patiently<T, F>(&self, call: impl Fn() -> F) -> Result<T, BucketError>
+    where
+        F: Future<Output = Result<T, BucketError>> + Send,
+    {
+        let start = self.clock.now();
+        let mut pauses = Pauses::new();
+        loop {
+            match call().await {
+                Err(BucketError::Unavailable { .. }) if self.clock.now().saturating_sub(start) < PATIENCE => {
+                    pauses.wait(&*self.clock).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    pub(super) async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
+        self.patiently(|| self.bucket.get(name)).await
+    }
+
+    pub(super) async fn get_range(
+        &self,
+        name: &str,
+        generation: Generation,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, BucketError> {
+        self.patiently(|| self.bucket.get_range(name, generation, range.clone())).await
+    }
+
+    pub(super) async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
+        self.patiently(|| self.bucket.list(prefix, after)).await
+    }
+
+    pub(super) async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
+        self.patiently(|| self.bucket.delete(name, generation)).await
+    }
+
+    /// Creates an object whose content others may create as well; returns when some content is there.
+    pub(super) async fn create_any(&self, name: &str, bytes: Bytes, label: &str) -> Result<(), BucketError> {
+        self.patiently(|| self.bucket.put(name, 0, Body::Bytes(bytes.clone()), label)).await.map(drop)
+    }
+
+    /// One try to create an object. A refusal may come from an earlier try whose answer was lost: read and compare.
+    pub(super) async fn attempt(&self, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
+        match self.bucket.put(name, 0, packed.body.clone(), packed.kind.label()).await {
+            Ok(Written::Stored(_)) => Ok(Attempt::Ours),
+            Ok(Written::Refused) => self.compare(name, packed).await.or_else(unknown),
+            Err(error) => unknown(error),
+        }
+    }
+
+    /// Creates an object that is to be ours: tries with the same bytes until the outcome is known, or patience ends.
+    pub(super) async fn create(&self, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
+        let start = self.clock.now();
+        let mut pauses = Pauses::new();
+        loop {
+            match self.attempt(name, packed).await? {
+                Attempt::Unknown(_) if self.clock.now().saturating_sub(start) < PATIENCE => {
+                    pauses.wait(&*self.clock).await;
+                }
+                result => return Ok(result),
+            }
+        }
+    }
+
+    async fn compare(&self, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
+        // Deleted meanwhile, or a write of ours on its way: try again.
+        let gone = || Ok(Attempt::Unknown("it was refused, but nothing is there".into()));
+        let head = match &packed.body {
+            Body::Bytes(bytes) if packed.size <= COMPARED_WHOLE => {
+                let Some(object) = self.bucket.get(name).await? else { return gone() };
+                if object.bytes == *bytes {
+                    return Ok(Attempt::Ours);
+                }
+                Some((object.bytes.len() as u64, object.bytes))
+            }
+            _ => self.read_head(name).await?,
+        };
+        let Some((size, bytes)) = head else { return gone() };
+        let Ok(head) = pack::decode_head(&bytes, size) else {
+            return Ok(Attempt::Theirs(format!("{name} is there already, and nothing that Tidelock wrote")));
+        };
+        if size == packed.size && head.hash == packed.hash {
+            return Ok(Attempt::Ours);
+        }
+        let header = head.header;
+        Ok(Attempt::Theirs(format!("{name} was created by server {} in epoch {}", header.writer, header.epoch)))
+    }
+
+    /// Size, and the bytes up to the end of the header.
+    async fn read_head(&self, name: &str) -> Result<Option<(u64, Bytes)>, BucketError> {
+        let listed = self.bucket.list(name, "").await?;
+        let Some(listed) = listed.into_iter().find(|listed| listed.name == name) else { return Ok(None) };
+        let range = 0..pack::PREFIX as u64;
+        let Some(first) = self.bucket.get_range(name, listed.generation, range).await? else { return Ok(None) };
+        let Ok(length) = pack::head_length(&first) else { return Ok(Some((listed.size, first))) };
+        let bytes = self.bucket.get_range(name, listed.generation, 0..length as u64).await?;
+        Ok(bytes.map(|bytes| (listed.size, bytes)))
+    }
+}
+
+fn unknown(error: BucketError) -> Result<Attempt, BucketError> {
+    match error {
+        BucketError::Unavailable { .. } => Ok(Attempt::Unknown(error.to_string())),
+        BucketError::Refused { .. } => Err(error),
+    }
+}
+
+/// Name of a journal object.
+pub(super) fn journal(seq: u64) -> String {
+    format!("journal/{seq:016}")
+}
+
+/// Name of a base.
+pub(super) fn base(seq: u64) -> String {
+    format!("base/{seq:016}")
+}
+
+/// The number in a name below `folder` (`journal/`, `base/`).
+pub(super) fn number(name: &str, folder: &str) -> Option<u64> {
+    let digits = name.strip_prefix(folder)?;
+    (digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+/// An error about an object: what is wrong, and what to do.
+pub(super) fn damaged(bucket: &dyn Bucket, name: &str, bad: &pack::Bad) -> VaultError {
+    VaultError::Damaged(describe(bucket.location(), name, bad))
+}
+
+/// The text of [`damaged`].
+pub(super) fn describe(location: &str, name: &str, bad: &pack::Bad) -> String {
+    let place = format!("{location}/{name}");
+    let format = super::FORMAT;
+    match bad {
+        pack::Bad::Newer(newer) => format!(
+            "{place} was written by a newer version of Tidelock (format {newer}, this one reads up to {format}). Nothing \
+             was changed. Run the newer version again; or, to go back, let it write a state from before its start with \
+             `tidelock vault export DIR --at SEQ` and start this version with that"
+        ),
+        pack::Bad::Older(older) => format!(
+            "{place} was written by a version of Tidelock that is too old (format {older}, this one reads {format} and the \
+             one before). Nothing was changed. Start the release between them once, then this one"
+        ),
+        pack::Bad::Damaged(why) => format!("{place} is damaged: {why}. Nothing was changed. {REMEDY}"),
+    }
+}
+
+/// What can be done about state that cannot be read.
+pub(super) const REMEDY: &str = "Bring the object back from a copy of the bucket (its versions or soft-deleted objects, if \
+     those are on), or look with `tidelock vault ls` for an earlier state and go back to it with `tidelock vault export DIR \
+     --at SEQ`";
