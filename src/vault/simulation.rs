@@ -33,6 +33,10 @@ enum Flaw {
     ApplyRepeated,
     MarkedFirst,
     BaseDirty,
+    /// The base is named after a commit whose answer is not there yet.
+    BaseAhead,
+    /// Creates in the journal trust the lease instead of a precondition: the bucket ignores it.
+    JournalUnfenced,
 }
 
 /// What is broken in a run.
@@ -59,9 +63,15 @@ struct Server {
     vault: Vault,
     port: Port,
     flaw: Option<Flaw>,
+    /// Now and then it does not wait for the end of a commit.
+    hasty: bool,
 }
 
 impl Server {
+    fn hasty(self, hasty: bool) -> Server {
+        Server { hasty, ..self }
+    }
+
     fn new(name: &str, port: Port, timing: Timing, keep_states: u64, flaw: Option<Flaw>) -> Server {
         let identity = Identity {
             nonce: name.into(),
@@ -81,6 +91,9 @@ impl Server {
             retention,
             handover: HandOverKey::derive("secret"),
         };
-        Server { vault, port, flaw }
+        if flaw == Some(Flaw::JournalUnfenced) {
+            port.unfence();
+        }
+        Server { vault, port, flaw, hasty: false }
     }
 }

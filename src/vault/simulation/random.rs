@@ -43,16 +43,30 @@ pub(super) struct Profile {
     /// How far clocks are apart, and how many jumps they make.
     drift: f64,
     jumps: u64,
+    /// Only requests are slow, never processes. Then nobody acts outside whose lease is another's.
+    slow_network: bool,
 }
 
-#[rustfmt::skip]
-pub(super) const PROFILES: [Profile; 6] = [
-    Profile { name: "chaos",   pause: 0.010, lost: 0.03, kills: 3, rollouts: 2, deliveries: 10, drift: 5.0,  jumps: 3 },
-    Profile { name: "pauses",  pause: 0.015, lost: 0.00, kills: 0, rollouts: 2, deliveries: 10, drift: 1.02, jumps: 0 },
-    Profile { name: "lost",    pause: 0.000, lost: 0.05, kills: 0, rollouts: 0, deliveries: 10, drift: 1.02, jumps: 0 },
-    Profile { name: "crash",   pause: 0.000, lost: 0.00, kills: 4, rollouts: 0, deliveries: 10, drift: 1.02, jumps: 0 },
-    Profile { name: "crash1",  pause: 0.000, lost: 0.00, kills: 1, rollouts: 0, deliveries: 10, drift: 1.02, jumps: 0 },
-    Profile { name: "rollout", pause: 0.000, lost: 0.00, kills: 0, rollouts: 4, deliveries: 10, drift: 1.02, jumps: 0 },
+const CALM_SEA: Profile = Profile {
+    name: "",
+    pause: 0.0,
+    lost: 0.0,
+    kills: 0,
+    rollouts: 0,
+    deliveries: 10,
+    drift: 1.02,
+    jumps: 0,
+    slow_network: false,
+};
+
+pub(super) const PROFILES: [Profile; 7] = [
+    Profile { name: "chaos", pause: 0.010, lost: 0.03, kills: 3, rollouts: 2, drift: 5.0, jumps: 3, ..CALM_SEA },
+    Profile { name: "pauses", pause: 0.015, rollouts: 2, ..CALM_SEA },
+    Profile { name: "lost", lost: 0.05, ..CALM_SEA },
+    Profile { name: "crash", kills: 4, ..CALM_SEA },
+    Profile { name: "crash1", kills: 1, ..CALM_SEA },
+    Profile { name: "rollout", rollouts: 4, ..CALM_SEA },
+    Profile { name: "slow", pause: 0.04, rollouts: 5, deliveries: 40, slow_network: true, ..CALM_SEA },
 ];
 
 pub(super) fn profile(name: &str) -> Profile {
@@ -210,12 +224,13 @@ impl Run {
     }
 
     fn boot(&mut self, ask: bool, reader: bool) {
+        let hasty = self.profile.drift > 2.0;
         let name = if reader { "reader".to_owned() } else { format!("s{}", self.servers.len()) };
         let exponent = self.dice() * 2.0 - 1.0;
         let port = Port::new(next(&mut self.random));
         let timing =
             Timing { ttl: Duration::from_micros(TTL), renew: Duration::from_secs(3), poll: Duration::from_secs(1) };
-        let server = Server::new(&name, port.clone(), timing, self.keep_states, self.variant.flaw);
+        let server = Server::new(&name, port.clone(), timing, self.keep_states, self.variant.flaw).hasty(hasty);
         let process = if reader {
             Process::new(port, server::reader(server))
         } else {
@@ -392,10 +407,17 @@ impl Run {
     fn schedule(&mut self, server: usize, slot: usize, op: &Op) {
         if let Op::Sleep(time) = op {
             let real = (time.as_micros() as f64 / self.servers[server].drift) as u64;
-            let pause = self.pause();
+            let pause = if self.profile.slow_network { 0 } else { self.pause() };
             self.stall(server, pause);
             let time = self.now + real.max(1) + pause;
             return self.at(time, Event::Answer { server, slot, reply: Reply::Done });
+        }
+        if self.profile.slow_network
+            && op.is_outside()
+            && self.world.holder().as_ref() != Some(&self.servers[server].name)
+        {
+            let name = self.servers[server].name.clone();
+            self.world.bad(format!("{}, though the lease is not its own any more", describe(&name, op, None)));
         }
         let mut first = self.about(20_000);
         let before = self.pause();
@@ -403,7 +425,7 @@ impl Run {
         let after = self.about(20_000) + self.pause();
         let lands = self.chance(0.5);
         self.servers[server].lands.insert(slot, lands);
-        if self.chance(0.5) {
+        if !self.profile.slow_network && self.chance(0.5) {
             self.stall(server, before); // the process sleeps, not only its request
         }
         if self.now < END && !matches!(op, Op::Spawn(_)) && self.chance(self.profile.lost) {
@@ -440,7 +462,7 @@ impl Run {
         let name = running.name.clone();
         let reply = self.world.apply(&op);
         self.line(|| describe(&name, &op, Some(&reply)));
-        if after > GIVEN_UP && self.chance(0.5) {
+        if after > GIVEN_UP && !self.profile.slow_network && self.chance(0.5) {
             self.stall(server, after);
         }
         self.at(self.now + after, Event::Answer { server, slot, reply });

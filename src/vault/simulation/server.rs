@@ -7,7 +7,7 @@ use super::{Flaw, Server};
 use crate::vault::chain::{Chain, Wanted};
 use crate::vault::inbox::{self, Mail, MailKind, StoredDelivery};
 use crate::vault::leader::Leader;
-use crate::vault::{Blob, Changes, Hash, Image, Source, Vault, VaultError};
+use crate::vault::{Blob, Changes, Hash, Image, Position, Source, Vault, VaultError};
 use futures::future::{Either, select, try_join};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -158,7 +158,22 @@ impl<'a> Leading<'a> {
     /// With the lock held: the order of facts is the order of commits.
     async fn commit_locked(&self, facts: Vec<Fact>) -> Result<(), VaultError> {
         let rows = serde_json::to_vec(&facts).unwrap().into();
-        let position = self.leader.commit(Changes { schema: 1, rows, blobs: blobs(&facts) }).await?;
+        let commit = Box::pin(self.leader.commit(Changes { schema: 1, rows, blobs: blobs(&facts) }));
+        let position = if self.server.hasty && self.port().random(50) == 0 {
+            // Whoever waits for the commit goes away: nobody may count on anything then.
+            let patience = Duration::from_millis(self.port().random(100));
+            match select(commit, pin!(self.server.vault.clock.sleep(patience))).await {
+                Either::Left((position, _)) => position?,
+                Either::Right((_, commit)) => {
+                    drop(commit);
+                    self.leader.may_act().await?;
+                    self.port().note(Note::Wrong("leads on after a commit was abandoned".into()));
+                    return Ok(());
+                }
+            }
+        } else {
+            commit.await?
+        };
         self.state.borrow_mut().extend(facts.iter().cloned());
         self.port().note(Note::Durable(position, facts));
         Ok(())
@@ -348,12 +363,16 @@ impl<'a> Leading<'a> {
 
     /// Writes a base of the present state; commits may go on meanwhile.
     pub(super) async fn base(&self) -> Result<(), VaultError> {
-        let (position, mut facts) = {
+        let (mut position, mut facts) = {
             let _one = self.one.lock().await;
             (self.leader.position(), self.state.borrow().clone())
         };
         if self.flaw(Flaw::BaseDirty) {
             facts.push(Fact::Delivery("dirty".into()));
+        }
+        if self.flaw(Flaw::BaseAhead) {
+            position = Position { seq: position.seq + 1, hash: Hash::of(b"unsent") };
+            facts.push(Fact::Delivery("unsent".into()));
         }
         let place = tempfile::tempdir().unwrap();
         let database = place.path().join("database");

@@ -57,3 +57,63 @@ fn the_design_holds_in_random_runs() {
         eprintln!("{}: {:?} {counts:?} {without:?}", profile.name, start.elapsed());
     }
 }
+
+/// Where a variant is caught.
+enum Where {
+    /// Scenario, faults, bound on switches.
+    Search(&'static str, u32, Option<u32>),
+    /// Profile and first seed to try, and how many.
+    Run(&'static str, u64, u64),
+}
+
+fn caught(variant: Variant, place: &Where) -> Option<String> {
+    match *place {
+        Where::Search(name, faults, switches) => {
+            let found = search(name, variant, bounds(faults, 200_000, switches));
+            found.violation.map(|v| format!("{v} [{} states of {name}]", found.states))
+        }
+        Where::Run(name, first, count) => (first..first + count).find_map(|seed| {
+            let outcome = random::run(seed, profile(name), variant);
+            let omitted = outcome.counts.get("omitted").is_some_and(|count| *count > 0);
+            let violation = outcome.violations.into_iter().next().or(omitted.then(|| "a comment was omitted".into()));
+            violation.map(|violation| format!("{violation} [{name}, seed {seed}]"))
+        }),
+    }
+}
+
+#[test]
+fn each_known_way_to_break_it_is_caught() {
+    use Mutation::*;
+    use Where::{Run, Search};
+    let table: Vec<(Variant, Where)> = vec![
+        (SealsCollected.into(), Search("fence", 0, None)),
+        (NoLookAfterSeal.into(), Search("stale", 0, None)),
+        (NoLookBeforeSeal.into(), Search("stray", 0, Some(4))),
+        (LooksOnlyAboveSeal.into(), Search("stale", 1, None)),
+        (NoSeal.into(), Search("fence", 0, None)),
+        (Flaw::JournalUnfenced.into(), Search("fence", 0, None)),
+        (Flaw::AckEarly.into(), Search("fence", 0, None)),
+        (Flaw::DuplicateAnsweredEarly.into(), Search("dup", 0, None)),
+        (Flaw::CommentBeforeCommit.into(), Search("apply", 0, None)),
+        (Flaw::SpawnBeforeCommit.into(), Search("apply", 0, None)),
+        (Flaw::ApplyRepeated.into(), Search("apply", 0, None)),
+        (Flaw::InboxDeletedFirst.into(), Search("inbox", 0, None)),
+        (Flaw::IdsForgotten.into(), Search("inbox", 0, None)),
+        (RefusedIsSuccess.into(), Search("fence", 0, None)),
+        (NextPlaceTaken.into(), Search("fence", 1, None)),
+        (RetryRegroupedSameWriter.into(), Search("fence", 1, None)),
+        (RetryRegrouped.into(), Search("fence", 1, None)),
+        (AnswerNotAwaited.into(), Search("fence", 1, None)),
+        (Flaw::BaseDirty.into(), Search("base", 0, None)),
+        (Variant { mutation: Some(BaseUnchecked), flaw: Some(Flaw::BaseAhead) }, Search("base", 0, None)),
+        (GapStops.into(), Search("gcread", 0, None)),
+        (LeaseDeleted.into(), Search("release", 0, None)),
+        (Flaw::MarkedFirst.into(), Run("chaos", 0, 60)),
+        (DeadlineFromAnswer.into(), Run("slow", 0, 60)),
+    ];
+    for (variant, place) in table {
+        let start = std::time::Instant::now();
+        let found = caught(variant, &place);
+        eprintln!("{variant:?}: {found:?} {:?}", start.elapsed());
+    }
+}
