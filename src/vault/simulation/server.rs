@@ -374,8 +374,8 @@ impl<'a> Leading<'a> {
             position = Position { seq: position.seq + 1, hash: Hash::of(b"unsent") };
             facts.push(Fact::Delivery("unsent".into()));
         }
-        let place = tempfile::tempdir().unwrap();
-        let database = place.path().join("database");
+        let place = tempfile::NamedTempFile::new().unwrap();
+        let database = place.path().to_owned();
         std::fs::write(&database, serde_json::to_vec(&facts).unwrap()).unwrap();
         let image = Image { position, schema: 1, database, blobs: blobs(&facts) };
         self.leader.write_base(image).await.map(|_| ())
@@ -444,6 +444,7 @@ impl<'a> Leading<'a> {
         loop {
             self.server.vault.clock.sleep(Duration::from_millis(300)).await;
             let kept = match self.port().random(8) {
+                0 if !self.leader.base_due() => Ok(()),
                 0 => self.base().await,
                 1 => self.collect().await,
                 _ => Ok(()),

@@ -39,22 +39,67 @@ fn runs(profile: Profile, seeds: std::ops::Range<u64>) -> (BTreeMap<&'static str
     (counts, without)
 }
 
+/// The profile's name in front of what was counted.
+fn held(name: &str, seeds: std::ops::Range<u64>) {
+    let (counts, without) = runs(profile(name), seeds.clone());
+    println!("{name}: {} runs: {counts:?}, longest without a leader in seconds: {without:?}", seeds.end - seeds.start);
+    assert!(counts["acknowledged"] > 0 && counts["applies"] > 0 && counts["objects deleted"] > 0);
+}
+
 #[test]
-fn the_design_holds_in_every_scenario() {
-    for name in SCENARIOS {
-        let start = std::time::Instant::now();
-        let found = search(name, Variant::default(), bounds(0, 20_000, None));
-        eprintln!("{name}: {} states, complete {}, {:?}", found.states, found.complete, start.elapsed());
-        holds(name, &found);
+fn the_design_holds_in_chaos() {
+    held("chaos", 0..60);
+}
+
+#[test]
+fn the_design_holds_over_pauses_and_slow_networks() {
+    held("pauses", 0..25);
+    held("slow", 0..15);
+}
+
+#[test]
+fn the_design_holds_over_lost_answers_crashes_and_rollouts() {
+    for name in ["lost", "crash", "crash1", "rollout"] {
+        held(name, 0..12);
     }
 }
 
 #[test]
-fn the_design_holds_in_random_runs() {
-    for profile in PROFILES {
-        let start = std::time::Instant::now();
-        let (counts, without) = runs(profile, 0..40);
-        eprintln!("{}: {:?} {counts:?} {without:?}", profile.name, start.elapsed());
+#[ignore = "thousands of runs, for a change of the protocol: a quarter of an hour"]
+fn the_design_holds_in_thousands_of_runs() {
+    let profiles = PROFILES.map(|profile| std::thread::spawn(move || held(profile.name, 1_000..4_000)));
+    for profile in profiles {
+        profile.join().unwrap();
+    }
+}
+
+#[test]
+fn a_seed_repeats_a_run_exactly() {
+    let run = || random::once(7, profile("chaos"), Variant::default(), true);
+    let (one, other) = (run(), run());
+    assert!(one.schedule.len() > 500);
+    assert_eq!(one.schedule, other.schedule);
+}
+
+#[test]
+fn the_design_holds_in_every_schedule_of_the_small_scenarios() {
+    for name in SCENARIOS {
+        let found = search(name, Variant::default(), bounds(0, 6_000, None));
+        holds(name, &found);
+        println!("{name}: {} states, all: {}", found.states, found.complete);
+        assert!(found.complete || found.states == 6_000);
+    }
+}
+
+#[test]
+#[ignore = "every schedule of every scenario with a lost answer, as far as memory goes: an hour"]
+fn the_design_holds_in_very_many_schedules() {
+    for faults in [0, 1] {
+        for name in SCENARIOS {
+            let found = search(name, Variant::default(), bounds(faults, 400_000, None));
+            holds(name, &found);
+            println!("{name}, {faults} faults: {} states, all: {}", found.states, found.complete);
+        }
     }
 }
 
@@ -74,9 +119,7 @@ fn caught(variant: Variant, place: &Where) -> Option<String> {
         }
         Where::Run(name, first, count) => (first..first + count).find_map(|seed| {
             let outcome = random::run(seed, profile(name), variant);
-            let omitted = outcome.counts.get("omitted").is_some_and(|count| *count > 0);
-            let violation = outcome.violations.into_iter().next().or(omitted.then(|| "a comment was omitted".into()));
-            violation.map(|violation| format!("{violation} [{name}, seed {seed}]"))
+            outcome.violations.first().map(|violation| format!("{violation} [{name}, seed {seed}]"))
         }),
     }
 }
@@ -114,6 +157,7 @@ fn each_known_way_to_break_it_is_caught() {
     for (variant, place) in table {
         let start = std::time::Instant::now();
         let found = caught(variant, &place);
-        eprintln!("{variant:?}: {found:?} {:?}", start.elapsed());
+        println!("{variant:?}: {found:?} {:?}", start.elapsed());
+        assert!(found.is_some(), "not caught: {variant:?}");
     }
 }

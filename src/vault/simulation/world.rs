@@ -311,6 +311,18 @@ impl World {
         Rc::make_mut(&mut self.spawned).push(delivery.clone());
     }
 
+    /// What is wrong when nothing happens any more: comments and the status differ from the state.
+    pub(super) fn at_rest(&self) -> Option<String> {
+        let outcomes = self.facts.iter().filter(|f| matches!(f, Fact::Out(..))).count() as u64;
+        if self.status != outcomes {
+            return Some(format!("at rest the status says {}, not {outcomes}", self.status));
+        }
+        let done = self.facts.iter().filter_map(|f| if let Fact::Done(d) = f { Some(d) } else { None });
+        let comments = done.map(|d| (d, self.comments.iter().filter(|(_, of)| **of == **d).count()));
+        let wrong = comments.into_iter().find(|(_, count)| *count != 1);
+        wrong.map(|(d, count)| format!("at rest {d} has {count} comments"))
+    }
+
     /// The request takes effect now.
     pub(super) fn apply(&mut self, op: &Op) -> Reply {
         match op {
