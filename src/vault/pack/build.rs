@@ -324,3 +324,14 @@ fn copy(
         Err((false, error)) => Err(sink.error(&error)),
     }
 }
+
+/// The same contents under another header: what the simulation's wrong retries send.
+#[cfg(test)]
+pub(in crate::vault) fn with_next_counter(packed: &Packed) -> Packed {
+    let Body::Bytes(bytes) = &packed.body else { return packed.clone() };
+    let head = super::decode_head(bytes, packed.size).unwrap();
+    let header = Header { counter: head.header.counter + 1_000_000, ..head.header };
+    let stored = zstd::bulk::compress(&serde_json::to_vec(&header).unwrap(), LEVEL).unwrap();
+    let contents = bytes[usize::try_from(head.contents).unwrap()..].to_vec();
+    finish(Sink::Memory(contents), header.kind, &stored, 0).unwrap()
+}
