@@ -22,6 +22,7 @@ use crate::vault::inbox::End;
 use crate::webhook::Verified;
 use actor::{Actors, Item, Task};
 use anyhow::Result;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,7 +91,7 @@ impl Handle {
     /// Takes up what an earlier process left, and is ready for events.
     pub async fn start(ctx: Context, names: Names, allowlist: Allowlist) -> Result<Handle> {
         let inner = Arc::new(Inner { ctx, names, allowlist, actors: Actors::default(), started: Timestamp::now() });
-        recover::recover(&inner).await?;
+        recover::recover(&inner).boxed().await?;
         Ok(Handle { inner })
     }
 

@@ -36,6 +36,7 @@ use crate::store::{Store, Tx};
 use crate::terraform::install::Installer;
 use crate::vcs::Host;
 use anyhow::Result;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
@@ -145,10 +146,10 @@ pub enum Ended {
 /// Runs a command to its answer.
 pub async fn run(ctx: &Context, work: &Work) -> Ended {
     let result = match work.command.name {
-        CommandName::Plan => plan::run(ctx, work).await,
-        CommandName::Apply => apply::run(ctx, work).await,
-        CommandName::ForceUnlock => force_unlock::run(ctx, work).await,
-        _ => extra::run(ctx, work).await,
+        CommandName::Plan => plan::run(ctx, work).boxed().await,
+        CommandName::Apply => apply::run(ctx, work).boxed().await,
+        CommandName::ForceUnlock => force_unlock::run(ctx, work).boxed().await,
+        _ => extra::run(ctx, work).boxed().await,
     };
     let error = match result {
         Ok(ended) => return ended,

@@ -12,6 +12,7 @@ use crate::vault::leader::Leader;
 use crate::vault::lease::Lease;
 use crate::web::standing::{Meters, Ready, Role};
 use anyhow::{Context as _, Error, Result, bail};
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,17 +53,17 @@ impl Roles {
             now.why = "it has the lease, and restores the state from the bucket".into();
             (now.epoch, now.leader, now.mismatch) = (Some(epoch), Some(identity), false);
         });
-        let Some(led) = self.or_stopped(self.vault.lead(lease)).await else { return Ok(Next::End) };
+        let Some(led) = self.or_stopped(self.vault.lead(lease).boxed()).await else { return Ok(Next::End) };
         let (leader, chain) = match led {
             Ok(Some(led)) => led,
             Ok(None) => return Ok(Next::Standby),
             Err(error) => return self.failed(error.into()),
         };
         let pulse = Pulse::start(leader.clone(), Arc::clone(&self.meters), self.vault.timing.renew);
-        let opened = self.or_stopped(self.open(&leader, &chain)).await;
+        let opened = self.or_stopped(self.open(&leader, &chain).boxed()).await;
         drop(chain);
         match opened {
-            Some(Ok(ready)) => self.serve(leader, Arc::new(ready), pulse).await,
+            Some(Ok(ready)) => self.serve(leader, Arc::new(ready), pulse).boxed().await,
             None => {
                 release(&leader).await;
                 Ok(Next::End)
@@ -99,9 +100,9 @@ impl Roles {
         let settings = Arc::clone(&self.parts.settings);
         let data_dir = settings.data_dir.clone();
         tokio::task::spawn_blocking(move || data_dir::prepare(&settings.data_dir, settings.run_as_user)).await??;
-        Store::restore(&data_dir, chain).await?;
-        let store = Store::lead(&data_dir, leader.clone()).await?;
-        match self.parts.start(store.clone(), Some(leader.clone())).await {
+        Store::restore(&data_dir, chain).boxed().await?;
+        let store = Store::lead(&data_dir, leader.clone()).boxed().await?;
+        match self.parts.start(store.clone(), Some(leader.clone())).boxed().await {
             Ok(ready) => Ok(ready),
             Err(error) => {
                 close(&store).await;
@@ -130,7 +131,7 @@ impl Roles {
             () = mail::take_up(&self.vault, &ready, &self.parts.secrets, pulse.inbox.clone()) => Over::HandOver,
         };
         // `chores` go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
-        let next = self.step_down(&leader, &ready, over).await;
+        let next = self.step_down(&leader, &ready, over).boxed().await;
         drop((chores, pulse));
         next
     }

@@ -7,6 +7,7 @@ use crate::vault::lease::{self, Lease};
 use crate::vault::{Vault, VaultError};
 use crate::web::standing::{Meters, Role, Standing};
 use anyhow::{Result, anyhow};
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -46,12 +47,12 @@ impl Roles {
     pub(super) async fn play(self) -> Result<()> {
         // Asked for once, at the start: who was deposed or handed the lead over does not ask to have it back.
         let (mut ask, mut stand_back) = (true, false);
-        if self.until_stop(self.check()).await.transpose()?.is_none() {
+        if self.until_stop(self.check().boxed()).await.transpose()?.is_none() {
             return Ok(());
         }
-        while let Some(lease) = self.until_stop(self.standby(ask, stand_back)).await.transpose()? {
+        while let Some(lease) = self.until_stop(self.standby(ask, stand_back).boxed()).await.transpose()? {
             ask = false;
-            let next = self.lead(lease).await?;
+            let next = self.lead(lease).boxed().await?;
             stand_back = next == Next::StandBack;
             if next == Next::End {
                 break;

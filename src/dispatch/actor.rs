@@ -9,6 +9,7 @@ use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
 use crate::execute::{self, Cancel, Ended, Why, Work, random_id};
 use crate::vcs::HostError;
 use anyhow::Result;
+use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -283,12 +284,12 @@ async fn work_off(inner: Arc<Inner>, pull: PullId) {
 
 async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
     match &item.task {
-        Task::Closed(event) => aside::close(inner, event, &item).await,
-        Task::Autoplan(event) => autoplan(inner, event, &item).await,
+        Task::Closed(event) => aside::close(inner, event, &item).boxed().await,
+        Task::Autoplan(event) => autoplan(inner, event, &item).boxed().await,
         Task::Command { comment, command } => {
             let command = (**command).clone();
             let comment = comment.clone();
-            comment_command(inner, pull, &comment, command, item).await
+            comment_command(inner, pull, &comment, command, item).boxed().await
         }
     }
 }

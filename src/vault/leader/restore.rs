@@ -9,6 +9,7 @@ use crate::vault::pack::Kind;
 use crate::vault::pack::build::{self, Draft, Packed};
 use crate::vault::{Position, Vault, VaultError};
 use bytes::Bytes;
+use futures::FutureExt as _;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ enum Round {
 pub(in crate::vault) async fn lead(vault: &Vault, lease: Lease) -> Result<Option<(Leader, Chain)>, VaultError> {
     let held = Held::new(vault, &lease);
     for counter in 1..=ROUNDS {
-        let round = match holding(vault, &held, round(vault, &held, counter)).await {
+        let round = match holding(vault, &held, round(vault, &held, counter).boxed()).await {
             Err(VaultError::Deposed(why)) => {
                 tracing::warn!(why, "the lease was lost while the state was read");
                 return Ok(None);
@@ -79,7 +80,7 @@ async fn holding<T>(
 
 async fn round(vault: &Vault, held: &Held, counter: u64) -> Result<Round, VaultError> {
     let calls = vault.calls();
-    let chain = chain::read(&calls, None).await?;
+    let chain = chain::read(&calls, None).boxed().await?;
     // A base that came up while the journal was read: the place after it may be one that was left behind.
     let before = !mutation::on(Mutation::NoLookBeforeSeal) && !mutation::on(Mutation::LooksOnlyAboveSeal);
     if before && newest_base(vault).await? != chain.base {
