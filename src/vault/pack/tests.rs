@@ -76,6 +76,8 @@ fn contents() -> impl Strategy<Value = (Vec<u8>, Vec<Vec<u8>>)> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
     #[test]
     fn what_is_packed_comes_back((rows, blobs) in contents()) {
         let bytes = commit(rows.clone(), blobs.clone());
@@ -179,8 +181,8 @@ fn a_large_base_is_packed_into_a_file_that_goes_with_it() {
         std::fs::write(dir.path().join(name), bytes).unwrap();
         dir.path().join(name)
     };
-    let database = write("database", &noise(9 << 20));
-    let contents = [noise(1 << 20), vec![3; 1 << 20], noise(10), Vec::new()];
+    let database = write("database", &noise(600 << 10));
+    let contents = [noise(500 << 10), vec![3; 500 << 10], noise(10), Vec::new()];
     let blobs = contents
         .iter()
         .enumerate()
@@ -193,7 +195,7 @@ fn a_large_base_is_packed_into_a_file_that_goes_with_it() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 6);
     let content = open(&bytes).unwrap();
     assert_eq!(content.header.database.as_ref().unwrap().len(), 3);
-    assert_eq!(content.sections[..3].concat(), noise(9 << 20));
+    assert_eq!(content.sections[..3].concat(), noise(600 << 10));
     assert!(content.sections[3..].iter().eq(contents.iter()));
     assert_eq!(decode_head(&bytes, packed.size).unwrap().hash, packed.hash);
     drop(packed);
