@@ -1,4 +1,5 @@
-//! How fast deliveries become durable: group commit at several numbers of callers, against one commit each on the same disk.
+//! How fast deliveries become durable: group commit at several numbers of callers, against one commit each on the same disk,
+//! and into the vault in a directory of that disk.
 //!
 //! `cargo bench --bench store`; the state lies under `TMPDIR`, so point that at the disk that is to be measured.
 
@@ -6,10 +7,16 @@ use anyhow::Result;
 use jiff::Timestamp;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidelock::domain::state::Delivery;
 use tidelock::domain::{CommentEvent, Event, PullId, RepoId};
 use tidelock::store::Store;
+use tidelock::vault::clock::Boottime;
+use tidelock::vault::directory::Directory;
+use tidelock::vault::inbox::HandOverKey;
+use tidelock::vault::lease::{Identity, Timing};
+use tidelock::vault::{Retention, Vault};
 
 /// Deliveries per measurement.
 const DELIVERIES: u32 = 8_000;
@@ -28,6 +35,10 @@ fn main() -> Result<()> {
     for callers in [1, 4, 16, 64] {
         rate = runtime.block_on(group_commit(callers))?;
         writeln!(out, "{callers:>3} callers               {rate:>9.0} /s   {:.1} times one commit each", rate / each)?;
+    }
+    for callers in [1, 64] {
+        let (rate, objects) = runtime.block_on(into_the_vault(callers))?;
+        writeln!(out, "{callers:>3} callers, with a vault {rate:>9.0} /s   in {objects} journal objects")?;
     }
     writeln!(out, "goal {GOAL} /s at 64 callers: {}", if rate >= GOAL { "reached" } else { "MISSED" })?;
     Ok(())
@@ -113,7 +124,38 @@ fn reopen(path: &Path) -> Result<rusqlite::Connection> {
 
 async fn group_commit(callers: u32) -> Result<f64> {
     let dir = tempfile::tempdir()?;
-    let store = Store::open(dir.path())?;
+    accept(Store::open(dir.path())?, callers).await
+}
+
+/// The same into a bucket in a directory; also how many journal objects that took.
+async fn into_the_vault(callers: u32) -> Result<(f64, u64)> {
+    let (dir, bucket) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let identity = Identity {
+        nonce: "0".repeat(32),
+        url: String::new(),
+        machine: String::new(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        fingerprint: String::new(),
+        force: false,
+    };
+    let vault = Vault {
+        bucket: Arc::new(Directory::open(bucket.path())?),
+        clock: Arc::new(Boottime),
+        identity,
+        timing: Timing::default(),
+        retention: Retention::default(),
+        handover: HandOverKey::derive("secret"),
+    };
+    let lease = vault.acquire(false).await?;
+    let (leader, chain) = vault.lead(lease).await?.ok_or_else(|| anyhow::anyhow!("the lease went to another"))?;
+    Store::restore(dir.path(), &chain).await?;
+    let store = Store::lead(dir.path(), leader.clone()).await?;
+    let rate = accept(store, callers).await?;
+    Ok((rate, leader.figures().commits))
+}
+
+/// Deliveries a second.
+async fn accept(store: Store, callers: u32) -> Result<f64> {
     let start = Instant::now();
     let tasks: Vec<_> = (0..callers)
         .map(|caller| {

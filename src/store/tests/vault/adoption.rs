@@ -67,7 +67,7 @@ async fn a_kept_disk_becomes_the_first_state_of_an_empty_vault() {
 #[tokio::test]
 async fn taking_over_a_disk_goes_on_after_a_crash_at_any_call() {
     let mut crashed = 0;
-    for dies_at in 0..40 {
+    for dies_at in 0..24 {
         for after_effect in [false, true] {
             let inner = fresh();
             let (dir, _) = old_disk().await;
@@ -78,7 +78,7 @@ async fn taking_over_a_disk_goes_on_after_a_crash_at_any_call() {
             }
             let server = Server::start_in(dir, &inner).await;
             assert_eq!(identities(&server.store).await, ["a"], "at call {dies_at}, after its effect: {after_effect}");
-            assert_files(server.dir.path());
+            assert_files(restored(&inner, None).await.path());
             server.stop().await;
         }
     }

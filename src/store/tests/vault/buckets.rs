@@ -1,4 +1,4 @@
-//! A bucket in memory or on disk, and ones that are slow, stand still or die.
+//! A bucket in memory, and ones that are slow, stand still or die.
 
 use super::*;
 use crate::vault::bucket::{Body, BucketError, Generation, Listed, Object, Written};
@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 /// A fresh bucket.
 pub(super) fn fresh() -> Arc<dyn Bucket> {
-    Arc::new(crate::vault::directory::Directory::open(&tempfile::tempdir().unwrap().keep()).unwrap())
+    crate::vault::memory::Memory::new()
 }
 
 /// All calls fail for ever from the `n`-th on; that one itself fails before or after its effect.
