@@ -226,10 +226,11 @@ async fn connection(
     let serving = async {
         match tls {
             None => serve(stream, service, wire.clone()).await,
-            Some(tls) => match tls.accept(stream).await {
-                Ok(stream) => serve(stream, service, wire.clone()).await,
-                Err(_) => (),
-            },
+            Some(tls) => {
+                if let Ok(stream) = tls.accept(stream).await {
+                    serve(stream, service, wire.clone()).await;
+                }
+            }
         }
     };
     tokio::select! {

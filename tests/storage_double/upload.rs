@@ -264,7 +264,7 @@ async fn receive(
         if let Some(offset) = chunk.offset {
             let known =
                 have.checked_sub(offset).ok_or_else(|| Refusal::invalid("Bytes before this chunk are missing."))?;
-            if chunk.total != Some(offset + body.len()) && body.len() % QUANTUM != 0 {
+            if chunk.total != Some(offset + body.len()) && !body.len().is_multiple_of(QUANTUM) {
                 return Err(Refusal::invalid("Chunks must be multiples of 256 KiB."));
             }
             session.received.extend_from_slice(body.get(known.min(body.len())..).unwrap_or_default());

@@ -20,8 +20,8 @@ const BUCKET: &str = "acme-tidelock";
 /// Short enough that a test can see each of them end.
 fn short() -> Limits {
     Limits {
-        attempt: Duration::from_millis(400),
-        call: Duration::from_millis(1500),
+        attempt: Duration::from_millis(700),
+        call: Duration::from_secs(3),
         rate: 64 << 20,
         attempts: 4,
         first_wait: Duration::from_millis(5),
@@ -68,7 +68,7 @@ async fn the_bucket_conforms_over_the_wire() {
         };
         Fresh { one: way(), two: way(), keep: Box::new(double) }
     };
-    conforms(fresh, Scale { many: 2100, ..Scale::default() }).await;
+    conforms(fresh, Scale { many: 1100, ..Scale::default() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use super::super::storage_double::{Effect, Fault, Operation, StorageDouble};
 use super::*;
 
 /// As long as all attempts of one call may take, and what a loaded machine adds.
-const BOUND: Duration = Duration::from_secs(4);
+const BOUND: Duration = Duration::from_secs(8);
 
 async fn bounded<T>(doing: impl Future<Output = T>) -> T {
     tokio::time::timeout(BOUND, doing).await.expect("it takes no longer than its limits")
