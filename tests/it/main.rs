@@ -10,4 +10,5 @@ mod restart;
 mod roles;
 mod support;
 mod tidy;
+mod vault_cli;
 mod workflows;
