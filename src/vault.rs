@@ -13,6 +13,8 @@ mod calls;
 pub mod chain;
 pub mod clock;
 pub mod directory;
+#[cfg(test)]
+mod fuzz_tests;
 pub mod gcs;
 pub mod inbox;
 pub mod inventory;

@@ -342,4 +342,6 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 #[cfg(test)]
+mod mutation_tests;
+#[cfg(test)]
 mod tests;

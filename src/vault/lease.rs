@@ -89,6 +89,9 @@ pub(super) fn held_for(timing: &Timing) -> Duration {
 /// Cloud Storage takes one write a second to one object.
 const BETWEEN_WRITES: Duration = Duration::from_secs(1);
 
+/// Largest epoch of a lease.
+const MAX_EPOCH: u64 = u64::MAX / 2;
+
 /// Least time between two writes of the lease.
 fn between_writes(timing: &Timing) -> Duration {
     BETWEEN_WRITES.min(timing.renew)
@@ -143,7 +146,12 @@ fn parse(vault: &Vault, bytes: &[u8]) -> Result<Record, VaultError> {
     if format > FORMAT {
         return Err(VaultError::Damaged(calls::describe(vault.bucket.location(), NAME, &Bad::Newer(format))));
     }
-    serde_json::from_slice(bytes).map_err(foreign)
+    let record: Record = serde_json::from_slice(bytes).map_err(foreign)?;
+    // An epoch grows with each holder: one near the end of its range was not written by us.
+    if record.epoch > MAX_EPOCH {
+        return Err(foreign(serde::de::Error::custom("its epoch is too large")));
+    }
+    Ok(record)
 }
 
 fn seen(vault: &Vault, object: Option<Object>) -> Result<Seen, VaultError> {

@@ -12,4 +12,5 @@ mod roles;
 mod state_locks;
 mod support;
 mod tidy;
+mod vault_cli;
 mod workflows;

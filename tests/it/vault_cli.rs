@@ -1,0 +1,33 @@
+//! `tidelock vault` as a program: exit codes, and what goes where. What it finds is tried beside its code.
+
+use std::process::{Command, Output};
+
+fn vault(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
+    command.arg("vault").args(args).env_remove("TIDELOCK_BUCKET").env_remove("ATLANTIS_BUCKET");
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn exit_codes_say_whether_all_is_well() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let bucket = format!("--bucket=file://{}", dir.path().display());
+    let (code, out, _) = vault(&["ls", &bucket]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("nobody has led here yet"), "{out}");
+    // What is wrong is the answer of verify, so it goes to standard output.
+    let (code, out, error) = vault(&["verify", &bucket]);
+    assert_eq!((code, error.as_str()), (Some(1), ""), "{out}");
+    assert!(out.starts_with("WRONG  ") && out.contains("holds no state"), "{out}");
+    let (code, out, error) = vault(&["ls", "--bucket=file:///nonexistent/bucket"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{error}");
+    assert!(error.contains("file:///nonexistent/bucket"), "{error}");
+    for wrong in [vec![], vec!["drop"], vec!["export"], vec!["verify", "--at=0", &bucket], vec!["verify", "--at=x", &bucket]] {
+        let (code, out, error) = vault(&wrong);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{wrong:?}: {error}");
+        assert!(!error.is_empty(), "{wrong:?}");
+    }
+    let (code, out, _) = vault(&["export", "--help"]);
+    assert!(code == Some(0) && out.contains("tidelock vault import DIR --bucket NEW"), "{out}");
+}
