@@ -2,6 +2,7 @@
 
 pub mod disk;
 mod git;
+mod left;
 mod mirror;
 mod owner;
 #[cfg(test)]
@@ -12,6 +13,7 @@ use crate::domain::{PullId, PullRequest, RepoId};
 use crate::process::{Redactor, RunAs};
 use anyhow::Context;
 use git::Git;
+pub use left::Kept;
 use mirror::{Mirror, MirrorLocks};
 use secrecy::SecretString;
 use std::path::{Component, Path, PathBuf};
@@ -78,6 +80,8 @@ pub struct WorkingTree {
     pub base: String,
     /// Our own git directory for it, out of the reach of what runs in the tree.
     pub git_dir: PathBuf,
+    /// Random; another one when the tree is made from nothing again, without what steps had left in it.
+    pub made: String,
 }
 
 /// Why there is no tree; for people, secrets masked.

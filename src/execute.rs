@@ -7,12 +7,15 @@ mod apply;
 mod environment;
 mod extra;
 mod files;
+mod force_unlock;
 mod hooks;
 mod job;
+pub mod left;
 mod plan;
 mod prepare;
 mod requirements;
 mod stage;
+pub mod state_locks;
 mod steps;
 mod varfiles;
 
@@ -69,6 +72,8 @@ pub struct Context {
     pub admission: Admission,
     /// One job at a time in one directory of one tree.
     pub directories: DirectoryLocks,
+    /// Killed jobs that nobody was told of yet.
+    pub doubts: state_locks::Doubts,
 }
 
 /// Asks a command to stop, and says why.
@@ -142,6 +147,7 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
     let result = match work.command.name {
         CommandName::Plan => plan::run(ctx, work).await,
         CommandName::Apply => apply::run(ctx, work).await,
+        CommandName::ForceUnlock => force_unlock::run(ctx, work).await,
         _ => extra::run(ctx, work).await,
     };
     let error = match result {

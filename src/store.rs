@@ -30,8 +30,8 @@ mod writer;
 mod tests;
 
 use anyhow::{Context, Result, ensure};
-use files::Kept;
 pub use export::Exported;
+use files::Kept;
 pub use files::KeptFile;
 use jiff::Timestamp;
 use led::Led;

@@ -6,8 +6,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
 use std::path::Path;
 
-/// Plans and logs hold what only this server should show.
-const PRIVATE: [&str; 2] = ["plans", "logs"];
+/// Plans, logs, files that steps left and states hold what only this server should show.
+const PRIVATE: [&str; 4] = ["plans", "logs", "left", "errored"];
 /// Trees and their objects, binaries.
 const SHARED: [&str; 3] = ["repos", "mirrors", "bin"];
 /// What steps write to.

@@ -42,13 +42,14 @@ pub(super) struct Git<'a> {
     env: Vec<(String, String)>,
     config: Vec<(String, String)>,
     secret: Option<SecretString>,
+    dir: Option<std::path::PathBuf>,
 }
 
 impl<'a> Git<'a> {
     /// `args` go after `git`; what comes from outside must be unable to be read as an option.
     pub(super) fn new(checkouts: &'a Checkouts, git_dir: &Path, args: &[&str]) -> Git<'a> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut git = Git { checkouts, args, env: Vec::new(), config: Vec::new(), secret: None };
+        let mut git = Git { checkouts, args, env: Vec::new(), config: Vec::new(), secret: None, dir: None };
         git.set("GIT_DIR", git_dir.to_string_lossy());
         git
     }
@@ -59,6 +60,12 @@ impl<'a> Git<'a> {
 
     pub(super) fn env(mut self, name: &str, value: impl Into<String>) -> Git<'a> {
         self.set(name, value);
+        self
+    }
+
+    /// Runs it in this directory.
+    pub(super) fn within(mut self, dir: &Path) -> Git<'a> {
+        self.dir = Some(dir.to_owned());
         self
     }
 
@@ -99,7 +106,8 @@ impl<'a> Git<'a> {
             env.push((format!("GIT_CONFIG_KEY_{i}"), key));
             env.push((format!("GIT_CONFIG_VALUE_{i}"), value));
         }
-        Invocation::new("git", self.args, &self.checkouts.data_dir)
+        let dir = self.dir.unwrap_or_else(|| self.checkouts.data_dir.clone());
+        Invocation::new("git", self.args, dir)
             .env(env)
             .timeout(TIMEOUT)
             .output_limit(OUTPUT_LIMIT)

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Says which state a tree has; written last and removed first, so that an interrupted checkout is not trusted.
 const MARKER: &str = "tidelock-commit";
+/// Names this tree as long as it is not made from nothing.
+const MADE: &str = "tidelock-made";
 /// Whom merge commits are by.
 const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
 /// Longest name of a workspace in the name of a folder of ours.
@@ -63,7 +65,9 @@ impl<'a> Place<'a> {
         let present = self.marker();
         let tree = |base: String| {
             let (root, git_dir, head) = (self.root.clone(), self.admin.clone(), fetched.head.clone());
-            WorkingTree { root, head, base, git_dir }
+            // Trees of earlier versions have none, and stay the same for as long.
+            let made = fs::read_to_string(self.admin.join(MADE)).unwrap_or_default();
+            WorkingTree { root, head, base, git_dir, made }
         };
         if let Some(present) = present.as_ref().filter(|present| present.serves(&wanted)) {
             return Ok(tree(present.base.clone()));
@@ -114,6 +118,9 @@ impl<'a> Place<'a> {
                 remove_dir(&admin)?;
                 fs::create_dir_all(&root)?;
                 fs::create_dir_all(admin.join("info"))?;
+                let mut random = [0; 16];
+                getrandom::fill(&mut random)?;
+                fs::write(admin.join(MADE), hex::encode(random))?;
                 fs::write(admin.join("commondir"), "../..\n")?;
                 fs::write(admin.join("gitdir"), format!("{}\n", root.join(".git").display()))?;
                 // Not a commit of the mirror: git takes it for an unborn branch, and read-tree for nothing to compare with.

@@ -1,6 +1,6 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
-use super::{Inner, aside};
+use super::{Inner, aside, doubts};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
@@ -125,6 +125,28 @@ impl Actors {
         cancelled
     }
 
+    /// What the actor of a pull request does next; at its end the queue is gone. `doubts`: there is something to settle first.
+    fn next(&self, pull: &PullId, doubts: bool) -> Next {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(pull) else { return Next::End };
+        match queue.waiting.pop_front().filter(|_| !self.draining()) {
+            Some(item) => {
+                let (name, head) = (item.task.command().unwrap_or(CommandName::Help), String::new());
+                queue.running = Some(Running { name, head, cancel: Cancel::default() });
+                Next::Item(item)
+            }
+            None if doubts && !self.draining() => {
+                queue.running =
+                    Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
+                Next::Settle
+            }
+            None => {
+                queues.remove(pull);
+                Next::End
+            }
+        }
+    }
+
     /// No new work begins, running work is told to stop, but for what must not be interrupted unasked.
     pub(super) fn wind_down(&self) {
         self.draining.store(true, Ordering::SeqCst);
@@ -155,6 +177,15 @@ impl Actors {
     }
 }
 
+/// What an actor does next.
+#[expect(clippy::large_enum_variant, reason = "one at a time")]
+enum Next {
+    Item(Item),
+    /// Nothing waits, but something is to be told.
+    Settle,
+    End,
+}
+
 /// What `cancel` did.
 #[derive(Default)]
 pub(super) struct Cancelled {
@@ -179,6 +210,11 @@ fn interruptible(name: CommandName) -> bool {
     !matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
 }
 
+/// What a person has to ask for again when it could not be run in time: the world may have moved on.
+pub(super) fn is_late_by_itself(name: CommandName) -> bool {
+    !interruptible(name) || matches!(name, CommandName::Unlock | CommandName::ForceUnlock)
+}
+
 /// Adds an item to its pull request's queue, and wakes or starts the actor.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
     let mut queues = inner.actors.queues();
@@ -199,6 +235,14 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
         Task::Command { .. } => {}
     }
     queue.waiting.push_back(item);
+    drop(queues);
+    wake(inner, pull);
+}
+
+/// Starts the actor of a pull request, unless it runs.
+pub(super) fn wake(inner: &Arc<Inner>, pull: PullId) {
+    let mut queues = inner.actors.queues();
+    let queue = queues.entry(pull.clone()).or_default();
     if queue.running.is_none() && !inner.actors.draining() {
         // Set here, under the lock, so that only one actor is ever started.
         queue.running = Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
@@ -210,20 +254,13 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
 /// The actor: one item after the other until none is left.
 async fn work_off(inner: Arc<Inner>, pull: PullId) {
     loop {
-        let item = {
-            let mut queues = inner.actors.queues();
-            let Some(queue) = queues.get_mut(&pull) else { break };
-            match queue.waiting.pop_front().filter(|_| !inner.actors.draining()) {
-                Some(item) => {
-                    let (name, head) = (item.task.command().unwrap_or(CommandName::Help), String::new());
-                    queue.running = Some(Running { name, head, cancel: Cancel::default() });
-                    item
-                }
-                None => {
-                    queues.remove(&pull);
-                    break;
-                }
+        let item = match inner.actors.next(&pull, inner.ctx.doubts.any(&pull)) {
+            Next::Item(item) => item,
+            Next::Settle => {
+                doubts::settle(&inner, &pull).await;
+                continue;
             }
+            Next::End => break,
         };
         let delivery = item.delivery.clone();
         let handling = tokio::spawn({
@@ -277,7 +314,7 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         let newest = queues.get(&pull.id).map(|queue| queue.updated_at.clone());
         newest.is_some_and(|newest| newest > event.updated_at)
     };
-    if late || Timestamp::now().duration_since(item.received) > FRESH {
+    if late || item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH {
         match fetch_pull(inner, &pull.id).await {
             Ok(now) => pull = now,
             Err(error) => {
@@ -346,7 +383,7 @@ async fn comment_command(
     item: Item,
 ) -> Result<()> {
     let waited = Timestamp::now().duration_since(item.received);
-    if waited > STALE_COMMAND && (!interruptible(command.name) || command.name == CommandName::Unlock) {
+    if waited > STALE_COMMAND && is_late_by_itself(command.name) {
         let because = format!(
             "`{}` was asked for {} minutes ago and could not be run in time, so it was not run at all. Say it again if it is still wanted.",
             command.name.spoken(),

@@ -1,7 +1,7 @@
 //! At the start: what an earlier process left unfinished. A plan is run again; an apply that had begun is told as interrupted.
 
 use super::Inner;
-use super::actor::{Item, Task, enqueue};
+use super::actor::{Item, Task, enqueue, wake};
 use super::aside::is_once_only;
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
@@ -12,8 +12,12 @@ use crate::domain::state::{
 };
 use crate::domain::{Event, ProjectId, PullAction};
 use crate::execute::comment_effects;
+use crate::execute::left;
+use crate::execute::state_locks::{Left, after_kill, look};
+use crate::store::KeptFile;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Takes up all unfinished deliveries, oldest first.
@@ -45,11 +49,17 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
             None => inner.answer_delivery(&pull, &delivery.identity, None, None).await?,
         }
     }
+    for job in inner.ctx.store.read(|view| view.untold_jobs()).await? {
+        inner.ctx.doubts.note(&job);
+    }
     for (pull, item) in items {
         match &item.task {
             Task::Command { command, .. } if command.name == CommandName::Cancel => inner.take(pull, item).await,
             _ => enqueue(inner, pull, item),
         }
+    }
+    for pull in inner.ctx.doubts.pulls() {
+        wake(inner, pull);
     }
     Ok(())
 }
@@ -79,7 +89,11 @@ async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery) -> Result
         end_run(inner, run).await?;
         return Ok(false);
     }
-    let outcomes: Vec<JobOutcome> = begun.iter().map(|job| outcome_of(inner, run, job)).collect();
+    let mut begun = begun;
+    let (mut outcomes, mut kept) = (Vec::with_capacity(begun.len()), Vec::new());
+    for job in &mut begun {
+        outcomes.push(outcome_of(inner, run, job, &mut kept).await);
+    }
     let effects = interrupted_reply(inner, run, delivery, outcomes.clone()).await?;
     let (ended, identity, statuses) = (run.clone(), delivery.identity.clone(), inner.ctx.statuses.clone());
     inner
@@ -112,6 +126,7 @@ async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery) -> Result
                 let effect = Effect::Status { commit: ended.head.clone(), status };
                 tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
             }
+            kept.iter().try_for_each(|file| tx.keep_file(file))?;
             for effect in effects {
                 tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
             }
@@ -144,23 +159,26 @@ impl CommandStatus<'_> {
 }
 
 /// What a job came to: its recorded outcome, or that it was interrupted and what is known about it.
-fn outcome_of(inner: &Inner, run: &Run, job: &Job) -> JobOutcome {
+async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, kept: &mut Vec<KeptFile>) -> JobOutcome {
     if let Some(outcome) = &job.outcome {
         return outcome.clone();
     }
     let project = job.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
-    let tree = inner.ctx.checkouts.tree_path(&run.pull, &project.workspace).join(&project.dir);
-    let errored = if tree.join("errored.tfstate").exists() {
-        " Terraform left `errored.tfstate` in the project's directory on the server: push it by hand with `terraform state push` \
-         before anything else."
-    } else {
-        ""
-    };
+    let dir = inner.ctx.checkouts.tree_path(&run.pull, &project.workspace).join(&project.dir);
+    let errored = left::errored(&inner.ctx, &job.id, &dir, job.started).await.unwrap_or_else(|error| {
+        tracing::error!(job = job.id, error = format!("{error:#}"), "errored.tfstate could not be kept");
+        None
+    });
+    let saved = errored.as_ref().map_or(String::new(), |_| format!(" {}.", left::errored_words(&job.id)));
+    kept.extend(errored);
     let verb = run.command.spoken();
+    let left = look(&inner.ctx, job).await;
+    let lock = after_kill(&inner.ctx, &project, &left);
+    if let Left::Local(found) = left {
+        job.state_lock.left = Some(found);
+    }
     let message = format!(
-        "The server ended while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. \
-         Terraform may have left its state lock behind: if the next plan says so and nothing else runs, free it with \
-         `terraform force-unlock`.{errored}"
+        "The server ended while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. {lock}{saved}"
     );
     let millis = Timestamp::now().duration_since(job.started).as_millis();
     JobOutcome {
@@ -205,7 +223,13 @@ async fn interrupted_reply(
 
 /// Marks a run, and its jobs that still seem to run, as ended.
 async fn end_run(inner: &Inner, run: &Run) -> Result<()> {
-    let run = run.clone();
+    let (run, id) = (run.clone(), run.id.clone());
+    let mut left = HashMap::new();
+    for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
+        if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
+            left.insert(job.id.clone(), look(&inner.ctx, &job).await);
+        }
+    }
     inner
         .ctx
         .store
@@ -215,6 +239,11 @@ async fn end_run(inner: &Inner, run: &Run) -> Result<()> {
                     job.state = JobState::Interrupted;
                     job.finished = Some(Timestamp::now());
                     job.summary = "interrupted by the end of the server".into();
+                    let found = left.remove(&job.id);
+                    job.state_lock.untold = found.as_ref().is_some_and(|found| *found != Left::Nothing);
+                    if let Some(Left::Local(lock)) = found {
+                        job.state_lock.left = Some(lock);
+                    }
                     tx.put_job(&job)?;
                 }
             }

@@ -107,6 +107,20 @@ pub struct PlanRecord {
     pub job: String,
     /// The job that used it up.
     pub consumed_by: Option<String>,
+    /// What its steps left in the tree.
+    #[serde(default)]
+    pub left: LeftFiles,
+}
+
+/// Files that the steps of a plan left in its tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftFiles {
+    /// The tree as it was made; in another one the files are missing. Absent when that is not known.
+    pub tree: Option<String>,
+    /// SHA-256 of their archive, `left/<plan id>.tar.zst` in the data directory; absent when nothing is kept.
+    pub archive: Option<String>,
+    /// Why they are not kept, for people: more than may be.
+    pub too_much: Option<String>,
 }
 
 /// Where a project of a pull request stands (atlantis.md Appendix D).
@@ -207,6 +221,35 @@ pub struct Job {
     pub started: Timestamp,
     /// When it ended.
     pub finished: Option<Timestamp>,
+    /// What is known of Terraform's lock on its state.
+    #[serde(default)]
+    pub state_lock: StateLockTrace,
+}
+
+/// What a job has to do with Terraform's own lock on the state, which is no project lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateLockTrace {
+    /// Host name of the machine that it ran on, as Terraform writes it into a lock.
+    pub machine: Option<String>,
+    /// Terraform of it was killed, so that its lock may be left; no later run has shown what became of it, and nobody was told.
+    pub untold: bool,
+    /// The lock that it left behind, as far as it could be seen.
+    pub left: Option<StateLock>,
+    /// The lock of somebody else that it met.
+    pub met: Option<StateLock>,
+}
+
+/// A lock on a Terraform state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateLock {
+    /// What `terraform force-unlock` takes.
+    pub id: String,
+    /// Terraform's word for what takes it, such as `OperationTypePlan`.
+    pub operation: String,
+    /// `user@host`.
+    pub who: String,
+    /// Since when, by that machine's clock.
+    pub created: Option<Timestamp>,
 }
 
 /// Where a job stands.

@@ -5,7 +5,7 @@ use super::plan::{answer_stop, holder, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Work, hooks};
+use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, left, state_locks};
 use crate::checkout::Fetched;
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
@@ -14,7 +14,7 @@ use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reaso
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
 use crate::schedule::Schedule;
-use crate::store::{LockAttempt, Tx};
+use crate::store::{LockAttempt, Tx, is_deposed};
 use crate::terraform::summary::apply_counts;
 use anyhow::{Context as _, Result};
 use futures::StreamExt;
@@ -313,10 +313,17 @@ impl ApplyRun<'_> {
             return Err(Failure::StalePlan { because }.into());
         }
         let plan_file = dir.join(job::plan_file_name(&config.id));
+        let first = match left::is_missing(plan, &tree) {
+            true => {
+                left::put_back(ctx, plan, &tree).await??;
+                left::init_again(config)
+            }
+            false => Vec::new(),
+        };
         self.restore(plan, &plan_file).await?;
         let job = self.consume(config, plan).await?;
         let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
-        Ok(self.run(job, config, plan, &place).await?)
+        Ok(self.run(job, config, plan, &place, &first).await?)
     }
 
     /// Invariant 4: commit, configuration; the tool is looked at when it is known.
@@ -383,17 +390,26 @@ impl ApplyRun<'_> {
         config: &ProjectConfig,
         plan: &PlanRecord,
         place: &Place,
+        first: &[Step],
     ) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
         job.uses(&place.tool);
-        let mut stage = Stage::new(&job, config, place, self.facts);
-        let outcome = match stage.run(&config.workflow.apply).await {
-            Ok(()) => applied(&stage.shown, &config.workflow.apply, plan),
-            Err(broken) => broken.outcome(work),
+        // Its beginning is committed; whoever leads since then has told it as interrupted.
+        let outcome = match ctx.store.may_act().await {
+            Ok(()) => self.stages(&job, config, plan, place, first).await,
+            Err(error) if is_deposed(&error) => return Err(error),
+            Err(error) => Outcome::Errored(Fault {
+                reason: Reason::Internal,
+                message: format!("Terraform was not started, because the vault cannot be reached: {error:#}"),
+                output: String::new(),
+            }),
         };
         let _ = tokio::fs::remove_file(&place.plan_file).await;
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
-        let outcome = job.outcome(outcome);
+        let errored = left::errored(ctx, &job.record.id, &place.dir, job.record.started).await?;
+        let outcome = job.outcome(left::with_errored(outcome, errored.as_ref(), &job.record.id));
+        let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await?;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let success = outcome.outcome.is_success();
         let status = ProjectStatus {
             project: config.id.clone(),
@@ -410,9 +426,30 @@ impl ApplyRun<'_> {
         job.end(outcome, move |tx: &Tx<'_>, _| {
             tx.put_project_status(&pull, &status)?;
             tx.discard_plan(&pull, &status.project)?;
+            errored.map_or(Ok(()), |file| tx.keep_file(&file))?;
             tx.audit(&entry)
         })
         .await
+    }
+
+    /// The apply stage; `first` in a tree that was made again.
+    async fn stages(
+        &self,
+        job: &Job<'_>,
+        config: &ProjectConfig,
+        plan: &PlanRecord,
+        place: &Place,
+        first: &[Step],
+    ) -> Outcome {
+        let mut again = Stage::new(job, config, place, self.facts);
+        if let Err(broken) = again.run(first).await {
+            return broken.outcome(self.work);
+        }
+        let mut stage = Stage::new(job, config, place, self.facts);
+        match stage.run(&config.workflow.apply).await {
+            Ok(()) => applied(&stage.shown, &config.workflow.apply, plan),
+            Err(broken) => broken.outcome(self.work),
+        }
     }
 }
 

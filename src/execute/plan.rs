@@ -4,7 +4,9 @@ use super::job::{self, Job};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Why, Work, files, hooks, random_id, stopped, varfiles};
+use super::{
+    Answer, Context, Ended, StatusUpdate, Why, Work, files, hooks, left, random_id, state_locks, stopped, varfiles,
+};
 use crate::checkout::{Strategy, inside};
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
@@ -12,9 +14,9 @@ use crate::domain::ProjectId;
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
+use crate::domain::state::{LeftFiles, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
 use crate::schedule::{Refusal, Schedule};
-use crate::store::LockAttempt;
+use crate::store::{KeptFile, LockAttempt};
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
 use futures::StreamExt;
@@ -89,7 +91,8 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     }
     let facts = PullFacts::default();
     let remarks = Mutex::new(Vec::new());
-    let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier };
+    let dirs: Vec<String> = schedule.groups.iter().flatten().map(|config| config.id.dir.clone()).collect();
+    let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
     let outcomes = run.groups(schedule, attempts).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
     if cancelled && !matches!(work.cancel.why(), Some(Why::Person(_))) {
@@ -186,10 +189,13 @@ pub(super) fn holder(work: &Work) -> LockHolder {
     }
 }
 
-/// Stored plan files that no record names any more.
+/// Stored files of plans that no record names any more.
 pub async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
-    for path in plans.iter().filter_map(|plan| plan.path.as_ref()) {
-        let _ = tokio::fs::remove_file(ctx.settings.data_dir.join(path)).await;
+    for plan in plans {
+        let archive = plan.left.archive.as_ref().map(|_| left::archive_path(&plan.id));
+        for path in plan.path.iter().chain(&archive) {
+            let _ = tokio::fs::remove_file(ctx.settings.data_dir.join(path)).await;
+        }
     }
 }
 
@@ -202,6 +208,16 @@ struct PlanRun<'a> {
     remarks: &'a Mutex<Vec<String>>,
     /// Plans that this one replaces.
     earlier: &'a [PlanRecord],
+    /// Directories of all its projects.
+    dirs: &'a [String],
+}
+
+/// A plan that was made, as it will be recorded.
+struct Made {
+    planned: Planned,
+    record: PlanRecord,
+    /// The archive of what its steps left.
+    left: Option<KeptFile>,
 }
 
 impl PlanRun<'_> {
@@ -254,18 +270,21 @@ impl PlanRun<'_> {
             Err(stop) => Err(job::stop_outcome(self.work, stop)?),
         };
         let (outcome, plan) = match made {
-            Ok((planned, plan)) => (Outcome::Planned(planned), Some(plan)),
+            Ok(made) => (Outcome::Planned(made.planned), Some((made.record, made.left))),
             Err(outcome) => (outcome, None),
         };
         drop((slot, permit));
         let outcome = job.outcome(outcome);
+        let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await?;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let status = self.status(config, &outcome);
         let pull = self.work.pull.id.clone();
         job.end(outcome, move |tx, record| {
             match plan {
-                Some(mut plan) => {
+                Some((mut plan, left)) => {
                     plan.job.clone_from(&record.id);
                     tx.put_plan(&plan)?;
+                    left.map_or(Ok(()), |file| tx.keep_file(&file))?;
                 }
                 None => {
                     tx.unlock_project(&pull.repo, &status.project, &pull)?;
@@ -302,11 +321,7 @@ impl PlanRun<'_> {
     }
 
     /// Makes the plan. The inner error is an outcome that a rule or a step decided.
-    async fn make(
-        &self,
-        job: &mut Job<'_>,
-        config: &ProjectConfig,
-    ) -> Result<Result<(Planned, PlanRecord), Outcome>, Stop> {
+    async fn make(&self, job: &mut Job<'_>, config: &ProjectConfig) -> Result<Result<Made, Outcome>, Stop> {
         let (ctx, work) = (self.ctx, self.work);
         let tree = job::tree(ctx, work, self.prepared, config, &self.prepared.fetched).await?;
         let dir = match project_dir(&tree.root, &config.id.dir) {
@@ -326,14 +341,20 @@ impl PlanRun<'_> {
         };
         let plan_file = dir.join(job::plan_file_name(&config.id));
         let _ = tokio::fs::remove_file(&plan_file).await;
-        let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+        let place = Place { root: tree.root.clone(), dir: dir.clone(), tool, plan_file };
         let mut stage = Stage::new(job, config, &place, self.facts);
         if let Err(broken) = stage.run(&config.workflow.plan).await {
             return Ok(Err(broken.outcome(work)));
         }
         let output = stage.shown.join("\n");
-        let record = self.record(config, &tree.base, &place, &output).await;
-        Ok(record.map(|record| (self.planned(&record, output), record)).map_err(Outcome::Errored))
+        let mut record = match self.record(config, &tree.base, &place, &output).await {
+            Ok(record) => record,
+            Err(fault) => return Ok(Err(Outcome::Errored(fault))),
+        };
+        let (trace, left) = left::keep(ctx, &tree, &config.id, self.dirs, &record.id).await;
+        record.left = trace;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(left::remark(ctx, &record));
+        Ok(Ok(Made { planned: self.planned(&record, output), record, left }))
     }
 
     fn planned(&self, record: &PlanRecord, output: String) -> Planned {
@@ -395,6 +416,7 @@ impl PlanRun<'_> {
             made: Timestamp::now(),
             job: String::new(),
             consumed_by: None,
+            left: LeftFiles::default(),
         })
     }
 }

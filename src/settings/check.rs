@@ -21,12 +21,13 @@ const MAX_POOL: i64 = 1024;
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
-const COMMANDS: [(&str, CommandName); 7] = [
+const COMMANDS: [(&str, CommandName); 8] = [
     ("version", CommandName::Version),
     ("plan", CommandName::Plan),
     ("apply", CommandName::Apply),
     ("cancel", CommandName::Cancel),
     ("unlock", CommandName::Unlock),
+    ("force-unlock", CommandName::ForceUnlock),
     ("import", CommandName::Import),
     ("state", CommandName::StateRm),
 ];
@@ -226,8 +227,16 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         }
         (Some(_), false) => {}
     }
+    let previous_webhook_secret = r.secret("gh-previous-webhook-secret");
     let host = host?;
-    Some(GithubSettings { hostname: host.hostname, api_url: host.api_url, user, token: token?, webhook_secret })
+    Some(GithubSettings {
+        hostname: host.hostname,
+        api_url: host.api_url,
+        user,
+        token: token?,
+        webhook_secret,
+        previous_webhook_secret,
+    })
 }
 
 /// Exactly one of `gh-token` and `gh-token-file`.

@@ -42,7 +42,10 @@ impl Exported {
     /// Opens what [`Store::export`] wrote; nothing else is taken for it. Blocks.
     pub fn open(dir: &Path) -> Result<Exported> {
         let (shown, database) = (dir.display(), dir.join(DATABASE));
-        ensure!(database.is_file(), "there is no state in {shown}: name a directory that `tidelock vault export` wrote");
+        ensure!(
+            database.is_file(),
+            "there is no state in {shown}: name a directory that `tidelock vault export` wrote"
+        );
         let guard = schema::lock_directory(dir)?;
         base::sweep(dir)?;
         let connection = schema::open_reader(&database)?;
@@ -53,7 +56,10 @@ impl Exported {
              from before there was a vault is taken over by the first start of a server on it"
         );
         let (format, newest) = (schema::format_of(&connection)?, schema::newest() as usize);
-        ensure!(format <= newest, "the state in {shown} is of format {format}, this version knows formats up to {newest}");
+        ensure!(
+            format <= newest,
+            "the state in {shown} is of format {format}, this version knows formats up to {newest}"
+        );
         Ok(Exported { dir: dir.to_owned(), connection, _guard: guard })
     }
 

@@ -83,6 +83,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         made: at(0),
         job: "e".repeat(32),
         consumed_by: None,
+        left: Default::default(),
     }
 }
 
@@ -120,6 +121,7 @@ fn job(id: &str, state: JobState) -> Job {
         outcome: None,
         started: at(0),
         finished: None,
+        state_lock: Default::default(),
     }
 }
 

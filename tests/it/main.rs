@@ -4,10 +4,12 @@
 
 mod apply;
 mod autoplan;
+mod left;
 mod locking;
 mod pages;
 mod restart;
 mod roles;
+mod state_locks;
 mod support;
 mod tidy;
 mod workflows;

@@ -1,0 +1,315 @@
+//! Files that steps left in a tree: what git does not track, or tracks with another content. They are part of a plan, so they are
+//! kept with it, and put back where the tree had to be made again.
+//!
+//! Steps may have put anything in the place of a file, and go on while we look, so that no link is followed here, neither on the
+//! way to a file nor at its end.
+
+use super::git::Git;
+use super::{CheckoutError, Checkouts, WorkingTree, tree, unquoted};
+use crate::process::RunAs;
+use anyhow::{Context, bail, ensure};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, fchown, fstat, mkdirat, openat, readlinkat, symlinkat, unlinkat};
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Most files that are kept of one plan.
+const MAX_FILES: usize = 5_000;
+/// Most bytes of them, before compression.
+const MAX_BYTES: u64 = 100 << 20;
+/// Longest list of files that is read of git, in bytes.
+const MAX_LIST: usize = 24 << 20;
+/// Folders that the next `init` makes again, or that are git's.
+const SKIPPED_FOLDERS: [&str; 3] = [".terraform", ".terragrunt-cache", ".git"];
+/// Files that are kept elsewhere, or are nobody's any more.
+const SKIPPED_ENDINGS: [&str; 2] = [".tfplan", ".lock.info"];
+/// What a hook tells us, each time anew.
+const STATUS_FILE: &str = "OUTPUT_STATUS_FILE";
+/// Fast, and good enough for text.
+const LEVEL: i32 = 1;
+
+/// What came of keeping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// Steps left nothing.
+    Nothing,
+    /// So many files are in the archive.
+    Files(usize),
+    /// More than may be kept; the text says what, for people.
+    TooMuch(String),
+}
+
+impl Checkouts {
+    /// Writes what steps left in the tree, but for these directories, to a new archive (tar, zstd). No file where there is nothing.
+    pub async fn keep_left(&self, tree: &WorkingTree, except: &[String], to: PathBuf) -> Result<Kept, CheckoutError> {
+        let excluded: Vec<String> = except.iter().map(|dir| format!(":(exclude,top,literal){dir}")).collect();
+        let mut args = vec!["ls-files", "--others", "--modified", "--", "."];
+        args.extend(excluded.iter().map(String::as_str));
+        let git = Git::new(self, &tree.git_dir, &args).env("GIT_WORK_TREE", tree.root.to_string_lossy());
+        let names = git.within(&tree.root).output().await?;
+        if names.is_empty() {
+            return Ok(Kept::Nothing);
+        }
+        if names.len() > MAX_LIST {
+            return Ok(Kept::TooMuch("more files than can be listed".into()));
+        }
+        let mut names: Vec<String> = names.lines().map(unquoted).filter(|name| is_kept(name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() {
+            return Ok(Kept::Nothing);
+        }
+        if names.len() > MAX_FILES {
+            return Ok(Kept::TooMuch(format!("{} files, and at most {MAX_FILES} are kept", names.len())));
+        }
+        let (root, owner) = (tree.root.clone(), self.owner);
+        Ok(tree::blocking(move || {
+            let packed = pack(&root, &names, &to, owner);
+            if !matches!(packed, Ok(Kept::Files(_))) {
+                tree::remove_file(&to)?;
+            }
+            packed.with_context(|| format!("cannot keep what steps left in {}", root.display()))
+        })
+        .await?)
+    }
+
+    /// Puts the files of an archive into the tree.
+    pub async fn put_back(&self, tree: &WorkingTree, archive: PathBuf) -> anyhow::Result<()> {
+        let (root, owner) = (tree.root.clone(), self.owner);
+        tree::blocking(move || {
+            unpack(&root, &archive, owner).with_context(|| format!("cannot put files back into {}", root.display()))
+        })
+        .await
+    }
+}
+
+fn is_kept(name: &str) -> bool {
+    let path = Path::new(name);
+    let skipped = |part: Component<'_>| SKIPPED_FOLDERS.iter().any(|folder| part.as_os_str() == *folder);
+    !name.is_empty()
+        && !name.ends_with('/')
+        && name != STATUS_FILE
+        && !path.components().any(skipped)
+        && !SKIPPED_ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The folder that a file is in, opened step by step, and the file's name. With `make`, folders that are not there are made.
+fn folder_of<'a>(root: &OwnedFd, path: &'a Path, make: Option<Option<RunAs>>) -> anyhow::Result<(OwnedFd, &'a Path)> {
+    let sound = path.components().all(|part| matches!(part, Component::Normal(_)));
+    let name = path.file_name().filter(|_| sound).context("it leads out of the tree")?;
+    let mut folder = root.try_clone()?;
+    for part in path.parent().into_iter().flat_map(Path::components) {
+        if let Some(owner) = make
+            && mkdirat(&folder, part.as_os_str(), Mode::from_raw_mode(0o755)).is_ok()
+        {
+            give(&openat(&folder, part.as_os_str(), FOLDER, Mode::empty())?, owner)?;
+        }
+        folder = openat(&folder, part.as_os_str(), FOLDER, Mode::empty())?;
+    }
+    Ok((folder, Path::new(name)))
+}
+
+fn give(file: &OwnedFd, owner: Option<RunAs>) -> anyhow::Result<()> {
+    if let Some(owner) = owner {
+        fchown(file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?;
+    }
+    Ok(())
+}
+
+fn pack(root: &Path, names: &[String], to: &Path, owner: Option<RunAs>) -> anyhow::Result<Kept> {
+    use std::os::unix::fs::OpenOptionsExt;
+    if let Some(folder) = to.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let top = rustix::fs::open(root, FOLDER, Mode::empty())?;
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+    let mut archive = tar::Builder::new(zstd::Encoder::new(BufWriter::new(file), LEVEL)?);
+    let (mut bytes, mut files) = (0, 0);
+    for name in names {
+        let path = Path::new(name);
+        // Gone meanwhile, or deleted where git has it.
+        let Ok((folder, last)) = folder_of(&top, path, None) else { continue };
+        let mut header = tar::Header::new_gnu();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match openat(&folder, last, flags, Mode::empty()) {
+            Ok(file) => {
+                let stat = fstat(&file)?;
+                let file = File::from(file);
+                if !file.metadata()?.is_file() || owner.is_some_and(|owner| stat.st_uid != owner.uid) {
+                    continue;
+                }
+                let length = u64::try_from(stat.st_size)?;
+                bytes += length;
+                if bytes > MAX_BYTES {
+                    return Ok(Kept::TooMuch(format!(
+                        "more than {} MiB, which is what is kept at most",
+                        MAX_BYTES >> 20
+                    )));
+                }
+                header.set_size(length);
+                header.set_mode(stat.st_mode & 0o777);
+                header.set_entry_type(tar::EntryType::Regular);
+                // A file that grows under us is kept as long as it was; one that shrinks ends the archive, as an error.
+                archive.append_data(&mut header, path, file.take(length)).with_context(|| name.clone())?;
+            }
+            Err(rustix::io::Errno::LOOP) => {
+                let target = readlinkat(&folder, last, Vec::new())?;
+                header.set_size(0);
+                header.set_entry_type(tar::EntryType::Symlink);
+                archive.append_link(&mut header, path, std::ffi::OsStr::from_bytes(target.as_bytes()))?;
+            }
+            Err(_) => continue,
+        }
+        files += 1;
+    }
+    if files == 0 {
+        return Ok(Kept::Nothing);
+    }
+    let file = archive.into_inner()?.finish()?.into_inner().map_err(|error| error.into_error())?;
+    file.sync_data()?;
+    Ok(Kept::Files(files))
+}
+
+fn unpack(root: &Path, archive: &Path, owner: Option<RunAs>) -> anyhow::Result<()> {
+    let top = rustix::fs::open(root, FOLDER, Mode::empty())?;
+    let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(archive)?)?);
+    let (mut bytes, mut files) = (0, 0);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        let named = || format!("{} in the archive", path.display());
+        files += 1;
+        bytes += entry.size();
+        ensure!(files <= MAX_FILES && bytes <= MAX_BYTES, "the archive is larger than any that is made");
+        ensure!(path.to_str().is_some_and(is_kept), "{} is nothing that is kept", path.display());
+        let (folder, name) = folder_of(&top, &path, Some(owner)).with_context(named)?;
+        match unlinkat(&folder, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error).with_context(named),
+        }
+        match entry.header().entry_type() {
+            tar::EntryType::Regular => {
+                let mode = Mode::from_raw_mode(entry.header().mode()? & 0o777);
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let made = openat(&folder, name, flags, mode).with_context(named)?;
+                rustix::fs::fchmod(&made, mode)?;
+                give(&made, owner)?;
+                let mut file = BufWriter::new(File::from(made));
+                std::io::copy(&mut entry, &mut file).with_context(named)?;
+                file.flush()?;
+            }
+            tar::EntryType::Symlink => {
+                let target = entry.link_name()?.with_context(named)?.into_owned();
+                symlinkat(&target, &folder, name).with_context(named)?;
+                if let Some(owner) = owner {
+                    let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+                    rustix::fs::chownat(&folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                }
+            }
+            other => bail!("{} is of the kind {other:?}", path.display()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn packed(root: &Path, names: &[&str]) -> (TempDir, PathBuf, Kept) {
+        let dir = TempDir::new().unwrap();
+        let to = dir.path().join("left/a.tar.zst");
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let kept = pack(root, &names, &to, None).unwrap();
+        (dir, to, kept)
+    }
+
+    #[test]
+    fn files_and_links_come_back_with_mode_and_content() {
+        use std::os::unix::fs::PermissionsExt;
+        let (from, to) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        std::fs::create_dir_all(from.path().join("a/b")).unwrap();
+        std::fs::write(from.path().join("a/b/run.sh"), "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(from.path().join("a/b/run.sh"), PermissionsExt::from_mode(0o755)).unwrap();
+        let long = format!("{}.zip", "x".repeat(200));
+        std::fs::write(from.path().join(&long), vec![7; 300_000]).unwrap();
+        std::os::unix::fs::symlink("b/run.sh", from.path().join("a/link")).unwrap();
+        let (_dir, archive, kept) = packed(from.path(), &["a/b/run.sh", "a/link", "gone", &long]);
+        assert_eq!(kept, Kept::Files(3));
+        std::fs::create_dir(to.path().join("a")).unwrap();
+        std::fs::write(to.path().join("a/link"), "in its place").unwrap();
+        unpack(to.path(), &archive, None).unwrap();
+        let run = to.path().join("a/b/run.sh");
+        assert_eq!(std::fs::read_to_string(&run).unwrap(), "#!/bin/sh\n");
+        assert_eq!(run.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(std::fs::read_link(to.path().join("a/link")).unwrap(), Path::new("b/run.sh"));
+        assert_eq!(std::fs::read(to.path().join(&long)).unwrap(), vec![7; 300_000]);
+    }
+
+    #[test]
+    fn no_link_is_followed_neither_out_of_the_tree_nor_into_it() {
+        let (secret, tree) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        std::fs::write(secret.path().join("key"), "secret").unwrap();
+        std::os::unix::fs::symlink(secret.path(), tree.path().join("away")).unwrap();
+        assert_eq!(packed(tree.path(), &["away/key", "../key"]).2, Kept::Nothing);
+        let from = TempDir::new().unwrap();
+        std::fs::create_dir(from.path().join("away")).unwrap();
+        std::fs::write(from.path().join("away/key"), "mine").unwrap();
+        let (_dir, archive, _) = packed(from.path(), &["away/key"]);
+        assert!(unpack(tree.path(), &archive, None).is_err());
+        assert_eq!(std::fs::read_to_string(secret.path().join("key")).unwrap(), "secret");
+    }
+
+    #[test]
+    fn an_archive_with_path_tricks_is_refused() {
+        let dir = TempDir::new().unwrap();
+        for (name, kind) in [
+            ("../out", tar::EntryType::Regular),
+            ("/tmp/out", tar::EntryType::Regular),
+            ("a/../../out", tar::EntryType::Regular),
+            (".git/config", tar::EntryType::Regular),
+            ("a", tar::EntryType::Directory),
+            ("fifo", tar::EntryType::Fifo),
+            ("hard", tar::EntryType::Link),
+        ] {
+            let tree = dir.path().join("tree");
+            std::fs::create_dir_all(&tree).unwrap();
+            let file = dir.path().join("a.tar.zst");
+            let mut archive = tar::Builder::new(zstd::Encoder::new(File::create(&file).unwrap(), LEVEL).unwrap());
+            let mut header = tar::Header::new_gnu();
+            header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_entry_type(kind);
+            header.set_size(0);
+            header.set_mode(0o644);
+            header.set_cksum();
+            archive.append(&header, std::io::empty()).unwrap();
+            archive.into_inner().unwrap().finish().unwrap();
+            assert!(unpack(&tree, &file, None).is_err(), "{name}");
+            assert!(!dir.path().join("out").exists());
+        }
+    }
+
+    #[test]
+    fn what_is_made_again_is_not_kept() {
+        for (name, kept) in [
+            ("gen.tf", true),
+            ("a/.terraform.lock.hcl", true),
+            ("a/default.json", true),
+            (".terraform/providers/x", false),
+            ("a/.terraform/modules/m/main.tf", false),
+            ("a/.terragrunt-cache/x", false),
+            ("default.tfplan", false),
+            ("a/.terraform.tfstate.lock.info", false),
+            ("OUTPUT_STATUS_FILE", false),
+            ("nested/", false),
+            ("", false),
+        ] {
+            assert_eq!(is_kept(name), kept, "{name}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What steps leave in a checkout is part of the plan, and outlives the disk that it was made on.
+
+use crate::support::*;
+
+/// The checkouts are gone, as after a start on an empty disk.
+async fn lose_checkouts(ctx: &Ctx) {
+    ctx.server.stop().await;
+    for folder in ["repos", "mirrors"] {
+        std::fs::remove_dir_all(ctx.server.data(folder)).unwrap();
+    }
+    ctx.server.start().await;
+}
+
+fn kept(ctx: &Ctx) -> usize {
+    std::fs::read_dir(ctx.server.data("left")).map(|entries| entries.count()).unwrap_or_default()
+}
+
+#[test]
+fn an_apply_on_an_empty_disk_finds_what_its_plan_had_made() {
+    let make = "mkdir -p ../shared && echo made-once >> ../shared/out.txt && echo secret > lambda.zip && ln -sf lambda.zip latest";
+    let plan = ["init", make, "plan"];
+    let apply = ["cat ../shared/out.txt latest && test -d .terraform", "apply"];
+    let setup = Setup::repo(&[("a/main.tf", &terraform("a", "1")), (".gitignore", "*.zip\n")]).steps(&plan, &apply);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open("change", &[("a/main.tf", &terraform("a", "2"))]).await;
+        ctx.next(&pull).await.is("plan", "success").has_not("not kept");
+        assert_eq!(kept(ctx), 1);
+        lose_checkouts(ctx).await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("made-once\nsecret");
+        assert_eq!(kept(ctx), 0);
+    });
+}
+
+#[test]
+fn nothing_is_kept_where_nothing_was_left_and_init_runs_again_as_needed() {
+    run_test(Setup::one_project(), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        assert_eq!(kept(ctx), 0);
+        lose_checkouts(ctx).await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn more_than_is_kept_is_told_and_needs_a_new_plan_on_an_empty_disk() {
+    let many = "mkdir -p many && cd many && seq -f %g 5001 | xargs touch";
+    run_test(Setup::one_project().steps(&["init", many, "plan"], &["apply"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull)
+            .await
+            .is("plan", "success")
+            .has("Steps of `./default` left 5001 files, and at most 5000 are kept");
+        assert_eq!(kept(ctx), 0);
+        lose_checkouts(ctx).await;
+        ctx.say(&pull, "atlantis apply").await.because("stale_plan").has("5001 files").has("`atlantis plan -d .`");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn an_archive_that_is_not_the_plans_own_is_refused() {
+    run_test(Setup::one_project().steps(&["init", "echo x > made", "plan"], &["apply"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        let archive = std::fs::read_dir(ctx.server.data("left")).unwrap().next().unwrap().unwrap().path();
+        std::fs::write(archive, "something else").unwrap();
+        lose_checkouts(ctx).await;
+        ctx.say(&pull, "atlantis apply").await.because("stale_plan");
+        ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
+        assert_eq!(kept(ctx), 0);
+    });
+}
+
+#[test]
+fn a_state_that_could_not_be_saved_is_kept_and_told_with_what_to_do() {
+    let fail = "echo '{\"serial\": 7}' > errored.tfstate; exit 1";
+    run_test(Setup::one_project().steps(&["init", "plan"], &[fail]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        let failed = ctx.say(&pull, "atlantis apply").await;
+        let file = format!("errored/{}.tfstate", failed.job());
+        failed.is("apply", "error").has(&format!("`terraform state push {file}`")).has("`tidelock vault export DIR`");
+        assert_eq!(std::fs::read_to_string(ctx.server.data(&file)).unwrap(), "{\"serial\": 7}\n");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+    });
+}
