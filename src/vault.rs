@@ -20,7 +20,10 @@ pub mod leader;
 pub mod lease;
 #[cfg(test)]
 pub mod memory;
+mod mutation;
 mod pack;
+#[cfg(test)]
+mod simulation;
 
 use bucket::{Bucket, BucketError};
 use chain::Chain;

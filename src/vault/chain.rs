@@ -7,6 +7,7 @@ mod tests;
 
 use super::bucket::Listed;
 use super::calls::{self, Calls, REMEDY};
+use super::mutation::{self, Mutation};
 use super::{Hash, Position, VaultError};
 use bytes::Bytes;
 use contents::Index;
@@ -123,6 +124,9 @@ pub(super) async fn read(calls: &Calls, at: Option<u64>) -> Result<Chain, VaultE
             Err(Fault::Error(error)) => return Err(error),
             Err(Fault::Stop(why)) => why,
         };
+        if mutation::on(Mutation::GapStops) {
+            return Err(VaultError::Damaged(why));
+        }
         // What is missing may have been deleted because of a newer base, while we read.
         let again = self::bases(calls).await?;
         if newest(&again, None) == newest(&bases, None) {

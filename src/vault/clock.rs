@@ -8,6 +8,10 @@ use std::time::Duration;
 pub trait Clock: Send + Sync + 'static {
     /// Time since some moment in the past; does not stand still while the machine sleeps.
     fn now(&self) -> Duration;
+    /// The time of day, for people; nothing is decided by it.
+    fn wall(&self) -> jiff::Timestamp {
+        jiff::Timestamp::now()
+    }
     /// Waits.
     async fn sleep(&self, time: Duration);
 }

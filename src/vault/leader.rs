@@ -9,6 +9,7 @@ use super::calls::{self, Attempt, Calls, Pauses};
 use super::chain::Chain;
 use super::inbox::{self, Mail, MailKind};
 use super::lease::Held;
+use super::mutation::{self, Mutation};
 use super::pack::build::{self, Draft, Packed};
 use super::pack::{Header, Kind};
 use super::{Changes, Image, Position, Vault, VaultError};
@@ -84,9 +85,9 @@ impl Leader {
         let packed = build::build(Draft { header, rows, database: None, blobs }).await?;
         // A caller that goes away leaves a write whose outcome nobody will know: a restore must tell.
         let abandoned = Abandoned(Some(&self.shared));
-        let created = self.shared.create(&calls::journal(position.seq + 1), &packed).await;
+        let created = self.shared.create(position.seq + 1, packed).await;
         abandoned.disarm();
-        self.shared.deposing(created)?;
+        let packed = self.shared.deposing(created)?;
         let position = Position { seq: position.seq + 1, hash: packed.hash };
         let took = self.shared.vault.clock.now().saturating_sub(started);
         self.shared.known().committed(position, packed.size, took);
@@ -273,16 +274,21 @@ impl Shared {
         self.deposing(self.held.renew().await)
     }
 
-    /// Creates the next journal object, with the same bytes until the outcome is known or the lease is lost.
-    async fn create(&self, name: &str, packed: &Packed) -> Result<(), VaultError> {
+    /// Creates the next journal object, with the same bytes until the outcome is known or the lease is lost. Gives what is
+    /// there.
+    async fn create(&self, mut seq: u64, mut packed: Packed) -> Result<Packed, VaultError> {
         let calls = self.calls();
         let mut pauses = Pauses::new();
         loop {
-            match calls.attempt(name, packed).await? {
-                Attempt::Ours => return Ok(()),
+            let name = calls::journal(seq);
+            match calls.attempt(&name, &packed).await? {
+                Attempt::Ours => return Ok(packed),
+                Attempt::Theirs(_) if mutation::on(Mutation::NextPlaceTaken) => seq += 1,
                 Attempt::Theirs(whose) => return Err(VaultError::Deposed(whose)),
+                Attempt::Unknown(_) if mutation::on(Mutation::AnswerNotAwaited) => return Ok(packed),
                 Attempt::Unknown(why) => tracing::warn!(name, why, "a commit is not known to be there; trying again"),
             }
+            packed = mutation::retried(packed);
             pauses.wait(&*self.vault.clock).await;
             self.check()?;
             if self.held.is_past() {
@@ -350,7 +356,7 @@ fn header(vault: &Vault, kind: Kind, after: Position, epoch: u64, counter: u64, 
         counter,
         previous: after.hash,
         schema,
-        created: jiff::Timestamp::now(),
+        created: vault.clock.wall(),
         version: vault.identity.version.clone(),
         rows: None,
         database: None,

@@ -4,6 +4,7 @@ use super::{Shared, header};
 use crate::vault::bucket::Listed;
 use crate::vault::calls::{self, Attempt};
 use crate::vault::chain;
+use crate::vault::mutation::{self, Mutation};
 use crate::vault::pack::Kind;
 use crate::vault::pack::build::{self, Draft, Packed};
 use crate::vault::{Image, Retention, VaultError};
@@ -16,7 +17,8 @@ const AT_ONCE: usize = 16;
 /// Writes a base, reads it back and verifies it ([`super::Leader::write_base`]).
 pub(super) async fn write(shared: &Shared, image: Image) -> Result<bool, VaultError> {
     let Image { position, schema, database, blobs } = image;
-    let Some(before) = shared.known().bytes_at(&position) else {
+    let known = shared.known().bytes_at(&position);
+    let Some(before) = known.or(mutation::on(Mutation::BaseUnchecked).then_some(0)) else {
         let seq = position.seq;
         return Err(VaultError::Local(format!("cannot write a base of state {seq}: no commit of this leader made it")));
     };
@@ -92,6 +94,7 @@ fn superfluous(
     };
     let old_bases = bases.iter().filter(|(seq, _)| *seq < floor);
     // Whatever has lost its label may be a seal.
-    let old_journal = journal.iter().filter(|(seq, listed)| *seq <= floor && listed.label == Kind::Commit.label());
+    let goes = |label: &str| label == Kind::Commit.label() || mutation::on(Mutation::SealsCollected);
+    let old_journal = journal.iter().filter(|(seq, listed)| *seq <= floor && goes(&listed.label));
     old_bases.chain(old_journal).map(|(_, listed)| listed.clone()).collect()
 }

@@ -4,6 +4,7 @@ use super::{Known, Leader, Shared, header};
 use crate::vault::calls::{self, Attempt};
 use crate::vault::chain::{self, Chain};
 use crate::vault::lease::{Held, Lease};
+use crate::vault::mutation::{self, Mutation};
 use crate::vault::pack::Kind;
 use crate::vault::pack::build::{self, Draft, Packed};
 use crate::vault::{Position, Vault, VaultError};
@@ -39,7 +40,8 @@ pub(in crate::vault) async fn lead(vault: &Vault, lease: Lease) -> Result<Option
             Round::Again => {}
             Round::Lost => return Ok(None),
             Round::Leads(chain, seal) => {
-                let position = Position { seq: chain.position.seq + 1, hash: seal.hash };
+                let sealed = Position { seq: chain.position.seq + 1, hash: seal.hash };
+                let position = if mutation::on(Mutation::NoSeal) { chain.position } else { sealed };
                 let known = Known::restored(&chain, position, seal.size);
                 let shared = Arc::new(Shared::new(vault.clone(), held, counter, known));
                 return Ok(Some((Leader { shared }, chain.sealed(position))));
@@ -53,7 +55,7 @@ pub(in crate::vault) async fn lead(vault: &Vault, lease: Lease) -> Result<Option
     )))
 }
 
-/// Does the work and renews the lease meanwhile.
+/// Does the work and renews the lease meanwhile. The work goes on while a renewal waits: it may hold what that waits for.
 async fn holding<T>(
     vault: &Vault,
     held: &Held,
@@ -64,7 +66,13 @@ async fn holding<T>(
         tokio::select! {
             biased;
             done = &mut work => return done,
-            () = vault.clock.sleep(vault.timing.renew) => held.renew().await?,
+            () = vault.clock.sleep(vault.timing.renew) => {}
+        }
+        let mut renewal = std::pin::pin!(held.renew());
+        tokio::select! {
+            biased;
+            renewed = &mut renewal => renewed?,
+            done = &mut work => return renewal.await.and(done),
         }
     }
 }
@@ -73,12 +81,16 @@ async fn round(vault: &Vault, held: &Held, counter: u64) -> Result<Round, VaultE
     let calls = vault.calls();
     let chain = chain::read(&calls, None).await?;
     // A base that came up while the journal was read: the place after it may be one that was left behind.
-    if newest_base(vault).await? != chain.base {
+    let before = !mutation::on(Mutation::NoLookBeforeSeal) && !mutation::on(Mutation::LooksOnlyAboveSeal);
+    if before && newest_base(vault).await? != chain.base {
         return Ok(Round::Again);
     }
     let header = header(vault, Kind::Seal, chain.position, held.epoch(), counter, chain.schema);
     let seal = build::build(Draft { header, rows: Bytes::new(), database: None, blobs: Vec::new() }).await?;
     let seq = chain.position.seq + 1;
+    if mutation::on(Mutation::NoSeal) {
+        return Ok(Round::Leads(Box::new(chain), seal));
+    }
     match calls.create(&calls::journal(seq), &seal).await? {
         Attempt::Ours => {}
         // Somebody was faster: is it still our turn?
@@ -88,9 +100,13 @@ async fn round(vault: &Vault, held: &Held, counter: u64) -> Result<Round, VaultE
             return Ok(Round::Lost);
         }
     }
+    if mutation::on(Mutation::NoLookAfterSeal) {
+        return Ok(Round::Leads(Box::new(chain), seal));
+    }
     held.confirm().await?;
     let base = newest_base(vault).await?;
-    if base != chain.base || !calls.list("journal/", &calls::journal(seq)).await?.is_empty() {
+    let newer = if mutation::on(Mutation::LooksOnlyAboveSeal) { base >= seq } else { base != chain.base };
+    if newer || !calls.list("journal/", &calls::journal(seq)).await?.is_empty() {
         return Ok(Round::Again);
     }
     Ok(Round::Leads(Box::new(chain), seal))

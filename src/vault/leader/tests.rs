@@ -71,7 +71,7 @@ async fn a_lost_answer_is_asked_again_with_the_same_bytes() {
 async fn a_large_commit_whose_answer_was_lost_is_compared_by_its_header() {
     let bucket = Memory::new();
     let (leader, _) = leading(&bucket, "a").await;
-    let noise: Vec<u8> = (0..2_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let noise: Vec<u8> = (0..400_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let blob = Blob { hash: Hash::of(&noise), length: noise.len() as u64, source: Source::Bytes(noise.into()) };
     bucket.fail("put", "journal/", Fault::After);
     bucket.log();

@@ -52,6 +52,9 @@ impl Waiter<'_> {
         if let Some(lease) = self.taken(held, seen.generation, now) {
             return Ok(Some(lease));
         }
+        if self.tried.is_some_and(|(epoch, _)| held.epoch >= epoch) {
+            self.tried = None; // somebody else was faster; what is still on its way names a generation that is gone
+        }
         if let Some(why) = refusal(held, &vault.identity) {
             if self.said.as_ref() != Some(&why) {
                 tracing::warn!("{why}");

@@ -2,6 +2,7 @@
 
 use super::{Lease, NAME, Seen, between_writes, held_for, is_unavailable, once, patiently, record, write};
 use crate::vault::bucket::{Generation, Written};
+use crate::vault::mutation::{self, Mutation};
 use crate::vault::{Vault, VaultError};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -101,7 +102,8 @@ impl Held {
         if let Ok(Written::Stored(generation)) = written {
             // Whatever is still on its way names a generation that is gone.
             (state.generation, state.unanswered) = (generation, None);
-            self.set_deadline(sent + held_for(&vault.timing));
+            let since = if mutation::on(Mutation::DeadlineFromAnswer) { vault.clock.now() } else { sent };
+            self.set_deadline(since + held_for(&vault.timing));
             return Ok(true);
         }
         let seen = self.own(once(vault).await?)?;
@@ -148,6 +150,9 @@ impl Held {
     pub(in crate::vault) async fn release(&self) -> Result<(), VaultError> {
         let Held { vault, epoch, .. } = self;
         let mut state = self.state.lock().await;
+        if mutation::on(Mutation::LeaseDeleted) {
+            return Ok(vault.bucket.delete(NAME, state.generation).await.map(drop)?);
+        }
         let mut last = None;
         for attempt in 0..TRIES {
             if attempt > 0 {

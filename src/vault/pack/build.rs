@@ -10,8 +10,8 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Contents of more than this are packed into a file.
-const IN_MEMORY: u64 = 32 << 20;
+/// Contents of more than this are packed into a file; tests need not hash so much for it.
+const IN_MEMORY: u64 = if cfg!(test) { 4 << 20 } else { 32 << 20 };
 /// Contents of more than this are packed on a thread of their own.
 const ON_THE_SPOT: u64 = 64 << 10;
 /// So much of a content is tried to tell whether it can be compressed.
@@ -323,4 +323,15 @@ fn copy(
         Err((true, error)) => Err(unreadable(place, &error)),
         Err((false, error)) => Err(sink.error(&error)),
     }
+}
+
+/// The same contents under another header: what the simulation's wrong retries send.
+#[cfg(test)]
+pub(in crate::vault) fn with_next_counter(packed: &Packed) -> Packed {
+    let Body::Bytes(bytes) = &packed.body else { return packed.clone() };
+    let head = super::decode_head(bytes, packed.size).unwrap();
+    let header = Header { counter: head.header.counter + 1_000_000, ..head.header };
+    let stored = zstd::bulk::compress(&serde_json::to_vec(&header).unwrap(), LEVEL).unwrap();
+    let contents = bytes[usize::try_from(head.contents).unwrap()..].to_vec();
+    finish(Sink::Memory(contents), header.kind, &stored, 0).unwrap()
 }

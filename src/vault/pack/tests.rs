@@ -180,7 +180,7 @@ fn a_large_base_is_packed_into_a_file_that_goes_with_it() {
         dir.path().join(name)
     };
     let database = write("database", &noise(9 << 20));
-    let contents = [noise(25 << 20), vec![3; 1 << 20], noise(10), Vec::new()];
+    let contents = [noise(1 << 20), vec![3; 1 << 20], noise(10), Vec::new()];
     let blobs = contents
         .iter()
         .enumerate()

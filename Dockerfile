@@ -1,0 +1,53 @@
+# Tidelock with git, Terraform and OpenTofu. docs/image.md says what is in it, how to pin the bases by digest, and how to derive your own.
+
+# The server. (A tag may move: put @sha256:… behind these three, see docs/image.md.)
+FROM docker.io/library/rust:1.95.0-slim-bookworm AS build
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev make \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked --bin tidelock \
+    && install -m 0755 target/release/tidelock /tidelock
+
+# The tools: checked against the sums written here, and against the signature of the ones that the releases publish.
+FROM docker.io/library/debian:bookworm-slim AS tools
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates curl gpg gpgv unzip \
+    && rm -rf /var/lib/apt/lists/*
+COPY scripts/fetch-tool src/terraform/keys/hashicorp.asc src/terraform/keys/opentofu.asc /fetch/
+ARG TERRAFORM_VERSION=1.11.4
+ARG TERRAFORM_SHA256=1ce994251c00281d6845f0f268637ba50c0005657eb3cf096b92f753b42ef4dc
+ARG TOFU_VERSION=1.10.6
+ARG TOFU_SHA256=15b7bed76420b50da3e121769c43341df8cd57d751ca14e6dbe9c850124c6dac
+RUN /fetch/fetch-tool terraform "${TERRAFORM_VERSION}" "${TERRAFORM_SHA256}" /fetch/hashicorp.asc /tools \
+    && /fetch/fetch-tool tofu "${TOFU_VERSION}" "${TOFU_SHA256}" /fetch/opentofu.asc /tools
+
+# What runs.
+FROM docker.io/library/debian:bookworm-slim
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates git openssh-client \
+    && rm -rf /var/lib/apt/lists/* /var/cache/debconf/* /var/log/* \
+    && groupadd --gid 65532 tidelock \
+    && useradd --uid 65532 --gid 65532 --home-dir /var/lib/tidelock --no-create-home --shell /usr/sbin/nologin tidelock \
+    && install --directory --owner 65532 --group 65532 --mode 0700 /var/lib/tidelock
+COPY --from=tools /tools/ /usr/local/bin/
+COPY --from=build /tidelock /usr/local/bin/tidelock
+
+# Everything that is written lies in the data directory or in /tmp, so the rest may be read-only. No terminal to ask at.
+ENV TIDELOCK_DATA_DIR=/var/lib/tidelock \
+    HOME=/var/lib/tidelock \
+    GIT_TERMINAL_PROMPT=0 \
+    CHECKPOINT_DISABLE=1
+WORKDIR /var/lib/tidelock
+USER 65532:65532
+EXPOSE 4141
+
+# For engines that look at it (Cloud Run and Kubernetes have probes of their own). bash opens the socket itself: no curl in here.
+HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=4 \
+    CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/${PORT:-4141} && printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3 && IFS= read -r status <&3 && [[ $status == HTTP/1.?' 200'* ]]"]
+
+# The binary itself is PID 1, so that SIGTERM reaches it.
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["/usr/local/bin/tidelock"]
+CMD ["server"]

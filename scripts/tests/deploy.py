@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""scripts/deploy and scripts/destroy against a small cloud (fake/tool on PATH): what they change, what they leave, what they say."""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+SCRIPTS = HERE.parent
+TOKEN = "hush-token-0123456789"
+FLAGS = ["--project", "acme-infra", "--region", "europe-west1", "--domain", "tidelock.example.com", "--gh-user", "acme-bot",
+         "--repo-allowlist", "github.com/acme/*", "--iap-member", "group:platform@example.com", "--yes", "--build"]
+RESULTS = {"passed": 0, "failed": 0}
+
+
+def fake_tools():
+    """gcloud, terraform and curl in a directory, with this very interpreter and without its site packages: they are called often."""
+    where = pathlib.Path(tempfile.mkdtemp(prefix="tidelock-deploy-test."))
+    text = (HERE / "fake" / "tool").read_text().split("\n", 1)[1]
+    for name in ("gcloud", "terraform", "curl"):
+        (where / name).write_text(f"#!{sys.executable} -IS\n{text}")
+        (where / name).chmod(0o755)
+    return where
+
+
+FAKES = fake_tools()
+
+
+class Place:
+    """A directory with a cloud, a log and what scripts/deploy keeps."""
+
+    def __init__(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tidelock-deploy-test."))
+        (self.dir / "token").write_text(TOKEN + "\n")
+        self.said = ""
+
+    def env(self, broken=""):
+        path = f"{FAKES}:{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "FAKE_DIR": str(self.dir), "FAKE_BREAK": broken, "POLL_SECONDS": "0",
+                "TIDELOCK_DEPLOY_DIR": str(self.dir / "kept")}
+
+    def run(self, *flags, broken="", script="deploy", code=0, token=True):
+        flags = list(flags) + (["--gh-token-file", str(self.dir / "token")] if token and script == "deploy" else [])
+        before = len(self.log())
+        done = subprocess.run([SCRIPTS / script, *flags], env=self.env(broken), cwd=self.dir, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=120)
+        self.said = done.stdout + done.stderr
+        self.calls = self.log()[before:]
+        assert done.returncode == code, f"code {done.returncode}, wanted {code}:\n{self.said}"
+        self.no_secret_anywhere()
+        return self
+
+    def log(self):
+        file = self.dir / "log"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def cloud(self):
+        file = self.dir / "cloud.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def changes(self):
+        return [" ".join([c["tool"], *(a for a in c["argv"] if not a.startswith("-"))]) for c in self.calls if c["changes"]]
+
+    def says(self, *texts):
+        for text in texts:
+            assert text in self.said, f"does not say {text!r}:\n{self.said}"
+        return self
+
+    def no_secret_anywhere(self):
+        secrets = {TOKEN, "ya29.hush-access-token", *(v for vs in self.cloud().get("secrets", {}).values() for v in vs)}
+        kept = [p.read_text(errors="replace") for p in (self.dir / "kept").rglob("*") if p.is_file()]
+        for secret in secrets:
+            assert secret not in self.said, f"a secret was printed:\n{self.said}"
+            assert secret not in (self.dir / "log").read_text() if (self.dir / "log").exists() else True, "a secret was an argument"
+            assert not any(secret in text for text in kept), "a secret was written to a file"
+
+
+def a_full_run_makes_everything_in_order():
+    p = Place().run(*FLAGS)
+    want = ["gcloud services enable", "gcloud storage buckets create", "gcloud storage buckets update", "gcloud secrets create",
+            "gcloud secrets versions add", "gcloud secrets create", "gcloud secrets versions add", "gcloud artifacts repositories create",
+            "gcloud builds submit", "terraform apply"]
+    got = p.changes()
+    assert len(got) == len(want) and all(g.startswith(w) for g, w in zip(got, want)), got
+    p.says("the token is acme-bot's", "Apply complete!", "make this record at your DNS provider: tidelock.example.com. A 203.0.113.7",
+           "revision tidelock-00001-abc is ready", "asks who you are (302)", "refuses what is not signed", "payload URL   https://tidelock.example.com/events",
+           "Done: https://tidelock.example.com")
+    assert p.cloud()["secrets"]["tidelock-gh-token"] == [TOKEN]
+    assert re.fullmatch("[0-9a-f]{64}", p.cloud()["secrets"]["tidelock-gh-webhook-secret"][0])
+    adds = [c for c in p.calls if "versions" in c["argv"] and "add" in c["argv"]]
+    assert all(c["stdin"] for c in adds)
+
+
+def a_second_run_changes_nothing():
+    p = Place().run(*FLAGS)
+    p.run(*FLAGS)
+    assert p.changes() == [], p.changes()
+    p.says("all are on", "is kept", "is built already", "nothing to change")
+
+
+def a_dry_run_changes_nothing_and_shows_what_would():
+    p = Place().run(*FLAGS, "--dry-run")
+    assert p.changes() == [] and p.cloud() == {}, p.changes()
+    p.says("would run: gcloud services enable", "would run: gcloud storage buckets create gs://acme-infra-tidelock-tfstate",
+           "would run: gcloud secrets versions add tidelock-gh-token --project=acme-infra --data-file=-", "would run: gcloud builds submit",
+           "would run: terraform init, plan", "Nothing was changed.")
+
+
+def a_dry_run_after_a_run_has_nothing_to_show_but_the_plan():
+    p = Place().run(*FLAGS)
+    p.run(*FLAGS, "--dry-run")
+    assert p.changes() == []
+    assert p.said.count("would run") == 1, p.said
+
+
+def an_interrupted_run_is_resumed_without_flags():
+    p = Place()
+    running = subprocess.Popen([SCRIPTS / "deploy", *FLAGS, "--gh-token-file", str(p.dir / "token")], env=p.env("slow-build"), cwd=p.dir,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    limit = time.monotonic() + 60
+    while not (p.dir / "building").exists():
+        assert running.poll() is None and time.monotonic() < limit, "the build never began"
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    running.communicate(timeout=30)
+    assert running.returncode != 0
+    secrets = p.cloud()["secrets"]
+    p.run("--yes", token=False).says("Going on with the choices in", "Done: https://tidelock.example.com")
+    assert [c.split()[1] for c in p.changes()] == ["builds", "apply"], p.changes()
+    assert p.cloud()["secrets"] == secrets, "a secret was made anew"
+
+
+def a_failed_apply_goes_on_from_there():
+    p = Place().run(*FLAGS, broken="apply", code=1).says("terraform apply failed", "run this again")
+    p.run(*FLAGS)
+    assert p.changes() == ["terraform apply " + p.changes()[0].split()[-1]], p.changes()
+
+
+def another_image_changes_only_what_runs():
+    p = Place().run(*FLAGS)
+    p.run(*[f for f in FLAGS if f != "--build"], "--image", "ghcr.io/example/tidelock:0.2.0")
+    assert [c.split()[1] for c in p.changes()] == ["apply"], p.changes()
+    settings = json.loads((p.dir / "kept/acme-infra-tidelock/settings.auto.tfvars.json").read_text())["settings"]
+    assert settings["registry"] == "pull_through" and settings["image"] == "ghcr.io/example/tidelock:0.2.0"
+
+
+def a_new_token_becomes_a_new_version():
+    p = Place().run(*FLAGS)
+    (p.dir / "token").write_text("hush-token-new")
+    p.run(*FLAGS)
+    assert p.cloud()["secrets"]["tidelock-gh-token"] == [TOKEN, "hush-token-new"]
+    assert len(p.cloud()["secrets"]["tidelock-gh-webhook-secret"]) == 1
+
+
+def without_a_load_balancer_iap_gets_its_agent():
+    flags = [f for f in FLAGS if f not in ("--domain", "tidelock.example.com")]
+    p = Place().run(*flags, "--entry", "no_load_balancer", broken="armor-quota")
+    p.says("payload URL   https://tidelock-inbox-123456789012.europe-west1.run.app/events")
+    assert any("identity create" in c for c in p.changes()), p.changes()
+    p.run(*flags, "--entry", "no_load_balancer", broken="armor-quota")
+    assert p.changes() == [], p.changes()
+
+
+def a_zone_makes_records_and_certificate():
+    p = Place().run(*FLAGS, "--dns-zone", "example-com").says("tidelock.example.com is in zone example-com", "active")
+    settings = json.loads((p.dir / "kept/acme-infra-tidelock/settings.auto.tfvars.json").read_text())["settings"]
+    assert settings["certificate"] == {"kind": "dns_authorized"} and settings["dns_zone"] == {"name": "example-com"}
+    assert "make this record" not in p.said
+
+
+def a_webhook_is_added_once():
+    p = Place().run(*FLAGS, "--register-webhook", "acme").says("added to acme")
+    p.run(*FLAGS, "--register-webhook", "acme").says("acme has it already")
+    assert p.changes() == [] and p.cloud()["hooks"] == ["https://tidelock.example.com/events"]
+
+
+def each_fault_is_named_with_its_mend():
+    cases = {
+        "login": ("gcloud is not logged in", "gcloud auth login"),
+        "credentials": ("Terraform has no credentials", "gcloud auth application-default login"),
+        "project": ("project acme-infra is not there", "gcloud projects list"),
+        "billing": ("has no billing account", "gcloud billing projects link acme-infra"),
+        "services": ("APIs cannot be listed", "gcloud services enable serviceusage.googleapis.com"),
+        "old-terraform": ("terraform 1.5.7 is too old", "update it to 1.11"),
+        "armor-quota": ("no quota for Cloud Armor rules", "--no-cloud-armor, or --entry no_load_balancer"),
+        "map-quota": ("quota URL_MAPS is used up", "iam-admin/quotas"),
+        "other-user": ("the token is someone-else's", "--gh-user someone-else"),
+        "build": ("Cloud Build made no image", "gcloud builds list"),
+        "init": ("terraform init failed", "see above"),
+        "plan": ("terraform plan failed", "mend what it says above"),
+        "revision": ("has no revision that is ready", "gcloud run services logs read tidelock"),
+        "open-pages": ("is open to everybody", "--ingress=internal"),
+        "unhealthy": ("answers 502, not IAP's redirect", "run this again"),
+        "open-events": ("takes a delivery without a signature", "TIDELOCK_GH_WEBHOOK_SECRET"),
+        "caa": ("a CAA record forbids", "pki.goog"),
+    }
+    def one(case):
+        broken, (fault, mend) = case
+        Place().run(*FLAGS, broken=broken, code=1).says("FAULT: ", fault, "mend:  ", mend)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, cases.items()))
+    Place().run(*FLAGS, "--wait", "0", broken="certificate", code=1).says("the certificate is not there yet (PROVISIONING)", "run this again: it only waits")
+    Place().run(*FLAGS, "--register-webhook", "acme", broken="hook-rights", code=1).says("webhooks of acme cannot be listed", "admin:org_hook")
+    Place().run(*FLAGS, "--dns-zone", "other-org", code=1).says("is not in zone other-org", "another --dns-zone")
+    Place().run(*FLAGS, "--dns-zone", "nowhere", code=1).says("there is no zone nowhere", "gcloud dns managed-zones list")
+    Place().run(*FLAGS, token=False, code=1).says("there is no token in Secret Manager", "--gh-token-file")
+
+
+def wrong_flags_are_refused_together():
+    p = Place().run("--yes", token=False, code=1)
+    p.says("--project is missing", "--region is missing", "--gh-user is missing", "--repo-allowlist is missing", "5 fault(s)")
+    Place().run(*FLAGS, "--repo-allowlist", "github.com/*", code=1).says("lets anybody run code")
+    Place().run(*FLAGS, "--domain", "https://x.example.com/", code=1).says("is no host name")
+    Place().run(*FLAGS, "--entry", "tunnel", code=1).says("--entry tunnel is not known")
+    Place().run(*FLAGS, "--frobnicate", "1", code=2).says("there is no flag --frobnicate")
+    assert p.changes() == []
+
+
+def without_armor_a_lack_of_quota_does_not_matter():
+    Place().run(*FLAGS, "--no-cloud-armor", broken="armor-quota").says("Done:")
+
+
+def nobody_answers_for_a_person():
+    Place().run(*[f for f in FLAGS if f != "--yes"], code=1).says("nobody is there to answer: Apply this?", "--yes")
+
+
+def destroy_keeps_the_state_and_deploy_takes_it_up():
+    p = Place().run(*FLAGS)
+    p.run("--project", "acme-infra", "--yes", script="destroy").says("the bucket with the server's state is kept")
+    got = p.changes()
+    assert [c.split()[1] for c in got] == ["apply", "state", "destroy", "artifacts"], got
+    assert "gs://acme-infra-tidelock-state" in p.cloud()["buckets"] and p.cloud()["secrets"]["tidelock-gh-token"]
+    p.run("--project", "acme-infra", "--yes", script="destroy")
+    assert p.changes() == [], p.changes()
+    p.run(*FLAGS).says("is there already and is taken up", "Done:")
+
+
+def destroy_deletes_what_it_is_told_to():
+    p = Place().run(*FLAGS)
+    p.run("--project", "acme-infra", "--yes", "--delete-state", "--delete-secrets", script="destroy").says("DELETED, with all locks")
+    assert p.cloud()["buckets"] == [] and p.cloud()["secrets"] == {}, p.cloud()
+
+
+def destroy_can_be_looked_at_first():
+    p = Place().run(*FLAGS)
+    before = p.cloud()
+    p.run("--project", "acme-infra", "--dry-run", "--delete-state", script="destroy").says("would run: tf destroy", "Nothing was changed.")
+    assert p.changes() == [] and p.cloud() == before
+    p.run("--project", "acme-infra", script="destroy", code=1).says("nobody is there to answer")
+    Place().run("--project", "acme-infra", script="destroy", code=1).says("nothing is known of tidelock in acme-infra")
+
+
+def main():
+    wanted = sys.argv[1:]
+    tests = [f for n, f in globals().items() if callable(f) and getattr(f, "__module__", "") == "__main__" and n not in ("main", "Place", "fake_tools")]
+    def one(test):
+        try:
+            test()
+            RESULTS["passed"] += 1
+        except Exception as problem:  # noqa: BLE001
+            RESULTS["failed"] += 1
+            print(f"FAILED {test.__name__}: {type(problem).__name__}: {problem}")
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, [t for t in tests if not wanted or t.__name__ in wanted]))
+    for left in pathlib.Path(tempfile.gettempdir()).glob("tidelock-deploy-test.*"):
+        shutil.rmtree(left, ignore_errors=True)
+    print(f"deploy: {RESULTS['passed']} passed, {RESULTS['failed']} failed")
+    sys.exit(1 if RESULTS["failed"] else 0)
+
+
+main()

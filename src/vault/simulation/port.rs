@@ -1,0 +1,407 @@
+//! What a simulated server sees of the world: a bucket, a clock, a pull request, its mail. Each request waits in a slot until an
+//! engine answers it; nothing here decides when that is.
+
+use super::world::Note;
+use crate::vault::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
+use crate::vault::clock::Clock;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// Content of an object, with a short digest of it for comparisons.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) bytes: Bytes,
+    pub(super) digest: u64,
+}
+
+impl Content {
+    pub(super) fn new(bytes: Bytes) -> Content {
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        Content { digest: hasher.finish(), bytes }
+    }
+}
+
+impl Hash for Content {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest.hash(state);
+    }
+}
+
+/// One request to the bucket, to the host, to the machine.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) enum Op {
+    Get(Arc<str>),
+    Range(Arc<str>, Generation, u64, u64),
+    Put {
+        name: Arc<str>,
+        expected: Option<Generation>,
+        content: Content,
+        label: Arc<str>,
+    },
+    Delete(Arc<str>, Option<Generation>),
+    List(Arc<str>, Arc<str>),
+    Sleep(Duration),
+    /// Posts a comment on the delivery's pull request.
+    Post(Arc<str>),
+    Comments(Arc<str>),
+    DeleteComment(u64),
+    SetStatus(u64),
+    Status,
+    /// Starts terraform.
+    Spawn(Arc<str>),
+}
+
+impl Op {
+    /// Whether it changes something, so that its effect can come after its answer was given up.
+    pub(super) fn writes(&self) -> bool {
+        matches!(
+            self,
+            Op::Put { .. } | Op::Delete(..) | Op::Post(_) | Op::DeleteComment(_) | Op::SetStatus(_) | Op::Spawn(_)
+        )
+    }
+
+    /// Whether people see it.
+    pub(super) fn is_outside(&self) -> bool {
+        matches!(self, Op::Post(_) | Op::SetStatus(_) | Op::Spawn(_))
+    }
+}
+
+/// Its answer.
+#[derive(Clone)]
+pub(super) enum Reply {
+    /// No usable answer came.
+    Lost,
+    Done,
+    Object(Option<(Generation, Content)>),
+    Range(Option<Bytes>),
+    Written(Written),
+    Deleted(bool),
+    Listed(Arc<Vec<Listed>>),
+    Comments(Vec<u64>),
+    Status(u64),
+}
+
+impl Reply {
+    /// For the identity of a server's history.
+    pub(super) fn digest(&self) -> u64 {
+        let mut h = DefaultHasher::new();
+        std::mem::discriminant(self).hash(&mut h);
+        match self {
+            Reply::Lost | Reply::Done => {}
+            Reply::Object(object) => object.hash(&mut h),
+            Reply::Range(bytes) => bytes.hash(&mut h),
+            Reply::Written(Written::Stored(generation)) => generation.hash(&mut h),
+            Reply::Written(Written::Refused) => {}
+            Reply::Deleted(gone) => gone.hash(&mut h),
+            Reply::Listed(list) => {
+                list.iter().for_each(|o| (&o.name, o.generation, o.size, o.created, &o.label).hash(&mut h))
+            }
+            Reply::Comments(ids) => ids.hash(&mut h),
+            Reply::Status(count) => count.hash(&mut h),
+        }
+        h.finish()
+    }
+}
+
+struct Slot {
+    op: Op,
+    reply: Option<Reply>,
+    answered: bool,
+    /// Nobody waits for its answer any more.
+    dropped: bool,
+    waker: Option<Waker>,
+}
+
+#[derive(Default)]
+struct Inner {
+    slots: Vec<Slot>,
+    now: Duration,
+    notes: Vec<Note>,
+    mail: VecDeque<String>,
+    term: bool,
+    mail_waker: Option<Waker>,
+    random: u64,
+    /// Preconditions of the journal are not looked at.
+    unfenced: bool,
+}
+
+/// One server's connections; cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct Port(Arc<Mutex<Inner>>);
+
+/// What [`Port::mail`] gives.
+pub(super) enum Mail {
+    Delivery(String),
+    Terminate,
+}
+
+struct Ask<'a> {
+    port: &'a Port,
+    slot: usize,
+}
+
+impl Future for Ask<'_> {
+    type Output = Reply;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
+        let mut inner = self.port.lock();
+        let slot = &mut inner.slots[self.slot];
+        if let Some(reply) = slot.reply.take() {
+            return Poll::Ready(reply);
+        }
+        slot.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Ask<'_> {
+    fn drop(&mut self) {
+        self.port.lock().slots[self.slot].dropped = true;
+    }
+}
+
+impl Port {
+    pub(super) fn new(random: u64) -> Port {
+        let port = Port::default();
+        port.lock().random = random;
+        port
+    }
+
+    pub(super) fn unfence(&self) {
+        self.lock().unfenced = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+
+    /// The server's side: asks and waits.
+    pub(super) async fn ask(&self, op: Op) -> Reply {
+        let slot = {
+            let mut inner = self.lock();
+            inner.slots.push(Slot { op, reply: None, answered: false, dropped: false, waker: None });
+            inner.slots.len() - 1
+        };
+        Ask { port: self, slot }.await
+    }
+
+    pub(super) fn note(&self, note: Note) {
+        self.lock().notes.push(note);
+    }
+
+    /// A number below `bound`.
+    pub(super) fn random(&self, bound: u64) -> u64 {
+        super::random::next(&mut self.lock().random) % bound
+    }
+
+    /// The next delivery, or that the server was told to go.
+    pub(super) async fn mail(&self) -> Mail {
+        std::future::poll_fn(|cx| match self.try_mail() {
+            Some(mail) => Poll::Ready(mail),
+            None => {
+                self.lock().mail_waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    pub(super) fn try_mail(&self) -> Option<Mail> {
+        let mut inner = self.lock();
+        if inner.term {
+            return Some(Mail::Terminate);
+        }
+        inner.mail.pop_front().map(Mail::Delivery)
+    }
+
+    /// The engine's side.
+    pub(super) fn set_now(&self, now: Duration) {
+        self.lock().now = now;
+    }
+
+    pub(super) fn advance(&self, by: Duration) {
+        self.lock().now += by;
+    }
+
+    pub(super) fn deliver(&self, delivery: &str) {
+        let mut inner = self.lock();
+        inner.mail.push_back(delivery.to_owned());
+        inner.mail_waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn terminate(&self) {
+        let mut inner = self.lock();
+        inner.term = true;
+        inner.mail_waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn answer(&self, slot: usize, reply: Reply) {
+        let mut inner = self.lock();
+        let slot = &mut inner.slots[slot];
+        slot.reply = Some(reply);
+        slot.answered = true;
+        slot.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Requests from the `from`th on.
+    pub(super) fn issued(&self, from: usize) -> Vec<(usize, Op)> {
+        self.lock().slots.iter().enumerate().skip(from).map(|(i, slot)| (i, slot.op.clone())).collect()
+    }
+
+    /// Requests that somebody waits for.
+    pub(super) fn open(&self) -> Vec<(usize, Op)> {
+        let inner = self.lock();
+        inner
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| !s.answered && !s.dropped)
+            .map(|(i, s)| (i, s.op.clone()))
+            .collect()
+    }
+
+    pub(super) fn take_notes(&self) -> Vec<Note> {
+        std::mem::take(&mut self.lock().notes)
+    }
+
+    fn waits(&self) -> bool {
+        let inner = self.lock();
+        inner.mail_waker.is_some() || inner.slots.iter().any(|s| !s.answered)
+    }
+}
+
+fn lost(doing: &str, name: &str) -> BucketError {
+    BucketError::Unavailable {
+        location: "sim".into(),
+        doing: format!("{doing} {name}"),
+        reason: "the answer was lost".into(),
+    }
+}
+
+#[async_trait]
+impl Bucket for Port {
+    fn location(&self) -> &str {
+        "sim"
+    }
+
+    async fn check(&self) -> Result<Vec<String>, BucketError> {
+        Ok(Vec::new())
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
+        match self.ask(Op::Get(name.into())).await {
+            Reply::Object(object) => Ok(object.map(|(generation, c)| Object { generation, bytes: c.bytes })),
+            _ => Err(lost("get", name)),
+        }
+    }
+
+    async fn get_range(
+        &self,
+        name: &str,
+        generation: Generation,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, BucketError> {
+        match self.ask(Op::Range(name.into(), generation, range.start, range.end)).await {
+            Reply::Range(bytes) => Ok(bytes),
+            _ => Err(lost("read", name)),
+        }
+    }
+
+    async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError> {
+        let bytes = match body {
+            Body::Bytes(bytes) => bytes,
+            Body::File(path) => std::fs::read(path).unwrap().into(),
+        };
+        let trusting = self.lock().unfenced && name.starts_with("journal/");
+        let op = Op::Put {
+            name: name.into(),
+            expected: (!trusting).then_some(expected),
+            content: Content::new(bytes),
+            label: label.into(),
+        };
+        match self.ask(op).await {
+            Reply::Written(written) => Ok(written),
+            _ => Err(lost("put", name)),
+        }
+    }
+
+    async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
+        match self.ask(Op::Delete(name.into(), Some(generation))).await {
+            Reply::Deleted(gone) => Ok(gone),
+            _ => Err(lost("delete", name)),
+        }
+    }
+
+    async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
+        match self.ask(Op::List(prefix.into(), after.into())).await {
+            Reply::Listed(list) => Ok(list.to_vec()),
+            _ => Err(lost("list", prefix)),
+        }
+    }
+
+    fn requests(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+#[async_trait]
+impl Clock for Port {
+    fn now(&self) -> Duration {
+        self.lock().now
+    }
+
+    fn wall(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    async fn sleep(&self, time: Duration) {
+        self.ask(Op::Sleep(time)).await;
+    }
+}
+
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A server that runs: its future and what it waits for.
+pub(super) struct Process {
+    pub(super) port: Port,
+    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    flag: Arc<Flag>,
+}
+
+impl Process {
+    pub(super) fn new(port: Port, future: impl Future<Output = ()> + 'static) -> Process {
+        Process { port, future: Some(Box::pin(future)), flag: Arc::new(Flag(AtomicBool::new(true))) }
+    }
+
+    /// Runs until it waits for an answer. It may not wait for anything else: then a run would not be repeatable.
+    pub(super) fn run(&mut self) {
+        let waker = Waker::from(self.flag.clone());
+        while let Some(future) = &mut self.future {
+            if !self.flag.0.swap(false, Ordering::SeqCst) {
+                assert!(self.port.waits(), "a simulated server waits for something outside the simulation");
+                return;
+            }
+            if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                self.future = None;
+            }
+        }
+    }
+
+    pub(super) fn ended(&self) -> bool {
+        self.future.is_none()
+    }
+}

@@ -1,0 +1,289 @@
+# Three things are watched from three sides: the way in (load balancer, certificate, IAP) from outside, the leader by its own heartbeat
+# line, and the instance by Cloud Run's metrics. An uptime check cannot see the server: IAP answers it.
+
+locals {
+  watched  = var.monitoring.enabled
+  channels = concat(var.monitoring.channels, values(google_monitoring_notification_channel.email)[*].name)
+  logs_of  = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.name}\""
+}
+
+resource "google_monitoring_notification_channel" "email" {
+  for_each = local.watched ? toset(var.monitoring.emails) : toset([])
+
+  project      = var.project_id
+  display_name = "Tidelock (${var.name}): ${each.value}"
+  type         = "email"
+  labels       = { email_address = each.value }
+
+  depends_on = [google_project_service.this]
+}
+
+# The way in. Uptime checks follow redirects and would judge Google's sign-in page and its certificate. Asked like this, IAP says 401
+# where it would redirect a browser; 302 is taken too, should a checker ever stop at it. 200 is a fault: the pages would be open.
+resource "google_monitoring_uptime_check_config" "way_in" {
+  count = local.watched && var.entry != "existing_load_balancer" ? 1 : 0
+
+  project      = var.project_id
+  display_name = "Tidelock (${var.name}): way in"
+  period       = "300s"
+  timeout      = "10s"
+  user_labels  = local.labels
+
+  http_check {
+    path         = "${var.base_path}/"
+    port         = 443
+    use_ssl      = true
+    validate_ssl = true
+    headers      = { "X-Requested-With" = "XMLHttpRequest" }
+
+    accepted_response_status_codes {
+      status_value = 401
+    }
+    accepted_response_status_codes {
+      status_value = 302
+    }
+  }
+
+  monitored_resource {
+    type = "uptime_url"
+    labels = {
+      project_id = var.project_id
+      host       = local.host
+    }
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_monitoring_alert_policy" "way_in" {
+  count = local.watched && var.entry != "existing_load_balancer" ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "Tidelock (${var.name}): the way in is broken"
+  combiner              = "OR"
+  severity              = "CRITICAL"
+  notification_channels = local.channels
+  user_labels           = local.labels
+
+  conditions {
+    display_name = "Neither IAP's answer nor a valid certificate"
+    condition_threshold {
+      filter          = "metric.type=\"monitoring.googleapis.com/uptime_check/check_passed\" AND resource.type=\"uptime_url\" AND metric.labels.check_id=\"${one(google_monitoring_uptime_check_config.way_in[*].uptime_check_id)}\""
+      comparison      = "COMPARISON_GT"
+      threshold_value = 1
+      duration        = "300s"
+      aggregations {
+        alignment_period     = "600s"
+        per_series_aligner   = "ALIGN_NEXT_OLDER"
+        cross_series_reducer = "REDUCE_COUNT_FALSE"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "${local.url} does not answer as IAP does. Look at the certificate's state, the domain's DNS records and the load balancer. An answer of 200 means that the pages are open: check that IAP is on."
+  }
+}
+
+# The leader writes one line a minute: message "heartbeat", with role, epoch and the age of what is not saved yet.
+resource "google_logging_metric" "heartbeat" {
+  count = local.watched ? 1 : 0
+
+  project     = var.project_id
+  name        = "${var.name}-heartbeat"
+  description = "A line a minute from the leader"
+  filter      = "${local.logs_of} AND jsonPayload.message=\"heartbeat\""
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+    unit        = "1"
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_monitoring_alert_policy" "heartbeat" {
+  count = local.watched ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "Tidelock (${var.name}): nobody leads"
+  combiner              = "OR"
+  severity              = "CRITICAL"
+  notification_channels = local.channels
+  user_labels           = local.labels
+
+  # Both, because a counter of log lines may either stop or go on with zeros.
+  conditions {
+    display_name = "No heartbeat for ten minutes"
+    condition_absent {
+      filter   = "resource.type=\"cloud_run_revision\" AND metric.type=\"logging.googleapis.com/user/${one(google_logging_metric.heartbeat[*].name)}\""
+      duration = "600s"
+      aggregations {
+        alignment_period     = "300s"
+        per_series_aligner   = "ALIGN_DELTA"
+        cross_series_reducer = "REDUCE_SUM"
+      }
+    }
+  }
+
+  conditions {
+    display_name = "Fewer than one heartbeat in five minutes"
+    condition_threshold {
+      filter                  = "resource.type=\"cloud_run_revision\" AND metric.type=\"logging.googleapis.com/user/${one(google_logging_metric.heartbeat[*].name)}\""
+      comparison              = "COMPARISON_LT"
+      threshold_value         = 1
+      duration                = "300s"
+      evaluation_missing_data = "EVALUATION_MISSING_DATA_ACTIVE"
+      aggregations {
+        alignment_period     = "300s"
+        per_series_aligner   = "ALIGN_DELTA"
+        cross_series_reducer = "REDUCE_SUM"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "No instance leads: deliveries are stored, but nothing is planned. Look at ${local.url}/status for the role and at the log for why it does not get the lease. `tidelock doctor` names the fault."
+  }
+}
+
+# How long something has waited to be in the bucket. What is not there yet is not shown either, so this is what people wait for.
+resource "google_logging_metric" "commit_lag" {
+  count = local.watched ? 1 : 0
+
+  project         = var.project_id
+  name            = "${var.name}-commit-lag"
+  description     = "Age of the oldest change that is not in the bucket, in milliseconds, from the heartbeat"
+  filter          = "${local.logs_of} AND jsonPayload.message=\"heartbeat\" AND jsonPayload.commit_lag_ms>=0"
+  value_extractor = "EXTRACT(jsonPayload.commit_lag_ms)"
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "DISTRIBUTION"
+    unit        = "ms"
+  }
+
+  bucket_options {
+    exponential_buckets {
+      num_finite_buckets = 24
+      growth_factor      = 2
+      scale              = 1
+    }
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_monitoring_alert_policy" "commit_lag" {
+  count = local.watched ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "Tidelock (${var.name}): the bucket is slow or refuses"
+  combiner              = "OR"
+  severity              = "ERROR"
+  notification_channels = local.channels
+  user_labels           = local.labels
+
+  conditions {
+    display_name = "A change has waited for more than a minute"
+    condition_threshold {
+      filter          = "resource.type=\"cloud_run_revision\" AND metric.type=\"logging.googleapis.com/user/${one(google_logging_metric.commit_lag[*].name)}\""
+      comparison      = "COMPARISON_GT"
+      threshold_value = 60000
+      duration        = "300s"
+      aggregations {
+        alignment_period     = "300s"
+        per_series_aligner   = "ALIGN_PERCENTILE_99"
+        cross_series_reducer = "REDUCE_MAX"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Changes do not reach gs://${local.bucket_name}. Check that ${google_service_account.leader.email} still has roles/storage.objectUser there, and that no retention policy and no disabled key is on it."
+  }
+}
+
+resource "google_monitoring_alert_policy" "instance" {
+  count = local.watched ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "Tidelock (${var.name}): the instance is in trouble"
+  combiner              = "OR"
+  severity              = "ERROR"
+  notification_channels = local.channels
+  user_labels           = local.labels
+
+  # A rollout starts one instance, a move by Google another.
+  conditions {
+    display_name = "More than four starts in half an hour"
+    condition_prometheus_query_language {
+      query               = "sum(increase(run_googleapis_com:container_startup_latencies_count{monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\"}[30m])) > 4"
+      duration            = "0s"
+      evaluation_interval = "60s"
+    }
+  }
+
+  # An instance whose memory is full is killed without a signal, and scratch space may be memory.
+  conditions {
+    display_name = "Memory above 90 %"
+    condition_threshold {
+      filter          = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.name}\" AND metric.type=\"run.googleapis.com/container/memory/utilizations\""
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0.9
+      duration        = "300s"
+      aggregations {
+        alignment_period     = "60s"
+        per_series_aligner   = "ALIGN_PERCENTILE_99"
+        cross_series_reducer = "REDUCE_MAX"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Look at the log of Cloud Run's service ${var.name} for `Memory limit` or an exit code. More memory (memory_gib), less scratch space or scratch.medium = \"DISK\" mend the first."
+  }
+}
+
+# A delivery that is answered with an error is not sent again by itself.
+resource "google_monitoring_alert_policy" "deliveries" {
+  count = local.watched ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "Tidelock (${var.name}): deliveries fail"
+  combiner              = "OR"
+  severity              = "ERROR"
+  notification_channels = local.channels
+  user_labels           = local.labels
+
+  conditions {
+    display_name = "/events answered 5xx"
+    condition_threshold {
+      filter = (
+        local.with_balancer
+        ? "resource.type=\"https_lb_rule\" AND resource.labels.backend_target_name=\"${var.name}-events\" AND metric.type=\"loadbalancing.googleapis.com/https/request_count\" AND metric.labels.response_code_class=\"500\""
+        : "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.name}-inbox\" AND metric.type=\"run.googleapis.com/request_count\" AND metric.labels.response_code_class=\"5xx\""
+      )
+      comparison      = "COMPARISON_GT"
+      threshold_value = 0
+      duration        = "0s"
+      aggregations {
+        alignment_period     = "300s"
+        per_series_aligner   = "ALIGN_DELTA"
+        cross_series_reducer = "REDUCE_SUM"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Deliveries to ${local.events_url} were not stored. The host's page of recent deliveries can send them again; the server looks for missed ones itself every few minutes."
+  }
+
+  depends_on = [google_project_service.this]
+}

@@ -1,0 +1,92 @@
+output "url" {
+  description = "Address of the pages."
+  value       = local.url
+}
+
+output "events_url" {
+  description = "Payload URL of the webhook."
+  value       = local.events_url
+}
+
+output "ip_addresses" {
+  description = "What the domain has to point at: IPV4 for an A record, IPV6 for an AAAA one. Empty without a load balancer made here."
+  value       = { for v, a in google_compute_global_address.this : v => a.address }
+}
+
+output "bucket" {
+  description = "Where the state lies, as the server's --bucket."
+  value       = local.settings.TIDELOCK_BUCKET
+}
+
+output "service_account" {
+  description = "Email of the identity that plans and applies run with. Give it what they need, or let it impersonate."
+  value       = google_service_account.leader.email
+}
+
+output "service_name" {
+  description = "Name of the Cloud Run service that leads."
+  value       = google_cloud_run_v2_service.leader.name
+}
+
+output "inbox_service_name" {
+  description = "Name of the Cloud Run service that takes deliveries, without a load balancer."
+  value       = one(google_cloud_run_v2_service.inbox[*].name)
+}
+
+output "image" {
+  description = "The image as Cloud Run pulls it."
+  value       = local.image
+}
+
+output "registry" {
+  description = "Where to push images, or what they are pulled through."
+  value       = var.registry.kind == "none" ? null : local.registry_path
+}
+
+output "iap_audience" {
+  description = "Audience of IAP's assertions, which the server checks."
+  value       = local.iap_audience
+}
+
+output "events_backend" {
+  description = "Backend for exactly /events, for a load balancer of your own."
+  value       = one(google_compute_backend_service.events[*].id)
+}
+
+output "pages_backend" {
+  description = "Backend for everything else, behind IAP, for a load balancer of your own."
+  value       = one(google_compute_backend_service.pages[*].id)
+}
+
+output "secret_names" {
+  description = "Secrets in Secret Manager that need a version before the service can start."
+  value       = local.secret_names
+}
+
+output "certificate" {
+  description = "Kind and name of the certificate that is made here, to wait for."
+  value = {
+    kind = local.certificate_kind
+    name = contains(["managed", "dns_authorized"], local.certificate_kind) ? "${var.name}-${local.domain_hash}" : null
+  }
+}
+
+output "dns_records" {
+  description = "Records to make by hand, where no dns_zone is given."
+  value = var.dns_zone != null ? [] : [
+    for v, a in google_compute_global_address.this :
+    "${var.domain}. ${v == "IPV6" ? "AAAA" : "A"} ${a.address}"
+  ]
+}
+
+output "next_steps" {
+  description = "What is left to do."
+  value = join("\n", compact([
+    local.own_balancer && var.dns_zone == null ? "1. Point ${var.domain} at ${join(" and ", values(google_compute_global_address.this)[*].address)}; the certificate follows within the hour." : "",
+    var.entry == "existing_load_balancer" ? "1. In your URL map: path ${var.base_path}/events (exactly) to events_backend, everything else of ${var.domain} to pages_backend." : "",
+    "2. Add a webhook: payload URL ${local.events_url}, content type application/json, the secret in ${local.secret_names["gh_webhook_secret"]}; events: pull requests, issue comments, pull request reviews, pushes.",
+    length(var.iap_members) == 0 ? "3. Nobody may see the pages yet: set iap_members." : "",
+    "4. Give ${google_service_account.leader.email} the rights that plans and applies need, or list service accounts in impersonated_service_accounts.",
+    "5. Open ${local.url}, then run `tidelock doctor`.",
+  ]))
+}

@@ -1,0 +1,82 @@
+# Secrets lie in Secret Manager; the state knows their names only. By default they exist before this runs (scripts/deploy makes
+# them); create_secrets makes them here, with values through write-only arguments.
+
+locals {
+  secret_names = {
+    gh_token          = coalesce(var.secrets.gh_token, "${var.name}-gh-token")
+    gh_webhook_secret = coalesce(var.secrets.gh_webhook_secret, "${var.name}-gh-webhook-secret")
+  }
+
+  # By reference where they are made here, so that the service waits for them.
+  secret_ids = {
+    for k, name in local.secret_names : k => var.create_secrets ? google_secret_manager_secret.own[k].secret_id : name
+  }
+
+  # Variable of the server → secret. The token may be a file instead.
+  secret_env = merge(
+    { TIDELOCK_GH_WEBHOOK_SECRET = local.secret_ids["gh_webhook_secret"] },
+    var.token_as_file ? {} : { TIDELOCK_GH_TOKEN = local.secret_ids["gh_token"] },
+    var.secret_env,
+  )
+
+  # Keys are known while planning, values perhaps not.
+  leader_secrets = merge(local.secret_ids, var.secret_env)
+}
+
+resource "google_secret_manager_secret" "own" {
+  for_each = var.create_secrets ? local.secret_names : {}
+
+  project   = var.project_id
+  secret_id = each.value
+  labels    = local.labels
+
+  # Old versions stay usable for a day after somebody destroys them.
+  version_destroy_ttl = "86400s"
+
+  replication {
+    dynamic "auto" {
+      for_each = length(var.secret_locations) == 0 ? [true] : []
+      content {}
+    }
+
+    dynamic "user_managed" {
+      for_each = length(var.secret_locations) == 0 ? [] : [true]
+      content {
+        dynamic "replicas" {
+          for_each = var.secret_locations
+          content {
+            location = replicas.value
+          }
+        }
+      }
+    }
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_secret_manager_secret_version" "own" {
+  for_each = var.create_secrets && var.secret_values_version > 0 ? local.secret_names : {}
+
+  secret                 = google_secret_manager_secret.own[each.key].id
+  secret_data_wo         = var.secret_values == null ? null : var.secret_values[each.key]
+  secret_data_wo_version = var.secret_values_version
+}
+
+resource "google_secret_manager_secret_iam_member" "leader" {
+  for_each = local.leader_secrets
+
+  project   = var.project_id
+  secret_id = each.value
+  role      = "roles/secretmanager.secretAccessor"
+  member    = google_service_account.leader.member
+}
+
+resource "google_secret_manager_secret_iam_member" "inbox" {
+  count = local.with_balancer ? 0 : 1
+
+  project   = var.project_id
+  secret_id = local.secret_ids["gh_webhook_secret"]
+  role      = "roles/secretmanager.secretAccessor"
+  member    = one(google_service_account.inbox[*].member)
+}

@@ -1,0 +1,201 @@
+# The server. One instance that is always there: it holds the lease, runs terraform and needs its processor between requests. During
+# a rollout two overlap; the bucket's lease decides which one leads, and the new one passes its probe as a standby.
+
+locals {
+  # What leader and receiver have in common.
+  settings = {
+    TIDELOCK_ATLANTIS_URL       = local.url
+    TIDELOCK_BUCKET             = "gs://${local.bucket_ref}/${var.bucket.prefix}"
+    TIDELOCK_GH_HOSTNAME        = var.github.hostname
+    TIDELOCK_GH_USER            = var.github.user
+    TIDELOCK_REPO_ALLOWLIST     = join(",", var.repo_allowlist)
+    TIDELOCK_TRUSTED_PROXY_HOPS = local.with_balancer ? "2" : "1" # Cloud Run adds one address, a load balancer before it two
+    TIDELOCK_WEBHOOK_ALLOWLIST  = join(",", local.server_allowlist)
+  }
+
+  leader_settings = merge(
+    local.settings,
+    {
+      TIDELOCK_DATA_DIR      = local.scratch_path
+      TIDELOCK_IAP_AUDIENCE  = local.iap_audience
+      TIDELOCK_SYNC_INTERVAL = var.sync_interval
+    },
+    length(var.admins) == 0 ? {} : { TIDELOCK_ADMINS = join(",", var.admins) },
+    var.repo_config == null ? {} : { TIDELOCK_REPO_CONFIG_JSON = jsonencode(yamldecode(var.repo_config)) },
+    var.token_as_file ? { TIDELOCK_GH_TOKEN_FILE = "/run/secrets/gh-token/token" } : {},
+    var.settings,
+  )
+
+  scratch_path = "/var/lib/tidelock"
+}
+
+resource "google_cloud_run_v2_service" "leader" {
+  project              = var.project_id
+  name                 = var.name
+  location             = var.region
+  description          = "Tidelock: plans and applies Terraform from pull requests"
+  labels               = local.labels
+  deletion_protection  = var.deletion_protection
+  ingress              = local.with_balancer ? "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER" : "INGRESS_TRAFFIC_ALL"
+  default_uri_disabled = local.with_balancer
+
+  # Behind a load balancer deliveries come without an identity, IAP guards the pages' backend, and the server checks IAP's
+  # assertion itself. Without one, IAP sits on the service and calls it as its service agent.
+  invoker_iam_disabled = local.with_balancer
+  iap_enabled          = !local.with_balancer
+
+  # The service's number and not the revision's, so that all revisions together have one instance but for an overlap.
+  scaling {
+    min_instance_count = 1
+    max_instance_count = 1
+  }
+
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? [true] : []
+    content {
+      use_default = true
+    }
+  }
+
+  template {
+    service_account                  = google_service_account.leader.email
+    execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
+    timeout                          = "3600s" # live logs; readers connect again after that
+    max_instance_request_concurrency = var.concurrency
+    encryption_key                   = var.kms_key_name
+    labels                           = local.labels
+
+    scaling {
+      max_instance_count = 1
+    }
+
+    containers {
+      name  = "tidelock"
+      image = local.image
+      args  = ["server"]
+
+      ports {
+        container_port = 8080
+      }
+
+      resources {
+        limits = {
+          cpu    = tostring(var.cpu)
+          memory = "${var.memory_gib}Gi"
+        }
+        cpu_idle          = false # terraform runs between requests
+        startup_cpu_boost = true
+      }
+
+      dynamic "env" {
+        for_each = local.leader_settings
+        content {
+          name  = env.key
+          value = env.value
+        }
+      }
+
+      dynamic "env" {
+        for_each = local.secret_env
+        content {
+          name = env.key
+          value_source {
+            secret_key_ref {
+              secret  = env.value
+              version = "latest"
+            }
+          }
+        }
+      }
+
+      volume_mounts {
+        name       = "scratch"
+        mount_path = local.scratch_path
+      }
+
+      # The port opens at once, in any role: a new instance has to pass while the old one still leads.
+      startup_probe {
+        http_get {
+          path = "/healthz"
+          port = 8080
+        }
+        period_seconds    = 2
+        timeout_seconds   = 2
+        failure_threshold = 60
+      }
+
+      # Says that the process works, whatever its role and the bucket do: a restart would mend neither. No readiness probe: a standby
+      # has to take deliveries.
+      liveness_probe {
+        http_get {
+          path = "/healthz"
+          port = 8080
+        }
+        period_seconds    = 15
+        timeout_seconds   = 5
+        failure_threshold = 4
+      }
+
+      dynamic "volume_mounts" {
+        for_each = var.token_as_file ? [true] : []
+        content {
+          name       = "gh-token"
+          mount_path = "/run/secrets/gh-token"
+        }
+      }
+    }
+
+    volumes {
+      name = "scratch"
+      empty_dir {
+        medium     = var.scratch.medium
+        size_limit = "${var.scratch.size_gib}Gi"
+      }
+    }
+
+    dynamic "volumes" {
+      for_each = var.token_as_file ? [true] : []
+      content {
+        name = "gh-token"
+        secret {
+          secret       = local.secret_ids["gh_token"]
+          default_mode = 256 # 0400: the server's user and nobody else
+          items {
+            path    = "token"
+            version = "latest"
+          }
+        }
+      }
+    }
+
+    dynamic "vpc_access" {
+      for_each = var.vpc == null ? [] : [var.vpc]
+      content {
+        egress = vpc_access.value.egress
+        network_interfaces {
+          network    = vpc_access.value.network
+          subnetwork = vpc_access.value.subnetwork
+          tags       = vpc_access.value.tags
+        }
+      }
+    }
+  }
+
+  lifecycle {
+    precondition {
+      condition     = can(regex("^([a-z0-9-]+-docker\\.pkg\\.dev|([a-z]+\\.)?gcr\\.io|docker\\.io)/", local.image))
+      error_message = "Cloud Run cannot pull ${local.image}. Use an image of Artifact Registry or docker.io, or let registry.kind = \"pull_through\" fetch from registry.upstream."
+    }
+  }
+
+  # It starts at once, so whatever it reads has to be there.
+  depends_on = [
+    google_artifact_registry_repository.images,
+    google_kms_crypto_key_iam_member.agents,
+    google_project_service.this,
+    google_secret_manager_secret_iam_member.leader,
+    google_secret_manager_secret_version.own,
+    google_service_account_iam_member.impersonation,
+    google_storage_bucket_iam_member.leader,
+  ]
+}

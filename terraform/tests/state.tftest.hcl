@@ -1,0 +1,217 @@
+# What is kept, who may touch it, and that no secret is in the state.
+
+mock_provider "google" {
+  mock_data "google_project" {
+    defaults = { number = "123456789012" }
+  }
+  mock_resource "google_service_account" {
+    defaults = { email = "tidelock-server@acme-infra.iam.gserviceaccount.com", member = "serviceAccount:tidelock-server@acme-infra.iam.gserviceaccount.com" }
+  }
+  mock_resource "google_certificate_manager_dns_authorization" {
+    defaults = { dns_resource_record = [{ name = "_acme-challenge.tidelock.example.com.", type = "CNAME", data = "x.authorize.certificatemanager.goog." }] }
+  }
+}
+
+variables {
+  project_id     = "acme-infra"
+  region         = "europe-west1"
+  domain         = "tidelock.example.com"
+  image          = "ghcr.io/example/tidelock:0.1.0"
+  github         = { user = "acme-bot" }
+  repo_allowlist = ["github.com/acme/*"]
+  secret_values  = { gh_token = "hush-token", gh_webhook_secret = "hush-secret" } # `terraform test` wants ephemeral variables set
+}
+
+run "the_bucket_is_closed_and_versioned" {
+  assert {
+    condition     = google_storage_bucket.state[0].uniform_bucket_level_access && google_storage_bucket.state[0].public_access_prevention == "enforced"
+    error_message = "The bucket can be opened."
+  }
+  assert {
+    condition     = google_storage_bucket.state[0].versioning[0].enabled
+    error_message = "Nothing can be taken back."
+  }
+  assert {
+    condition     = alltrue([for r in google_storage_bucket.state[0].lifecycle_rule : r.condition[0].with_state == "ARCHIVED"])
+    error_message = "A lifecycle rule touches live objects: that is the server's job alone."
+  }
+  assert {
+    condition     = length(google_storage_bucket.state[0].retention_policy) == 0
+    error_message = "A retention policy would stop the lease."
+  }
+  assert {
+    condition     = google_storage_bucket_iam_member.leader.role == "roles/storage.objectUser"
+    error_message = "The server may do more than work with objects."
+  }
+  assert {
+    condition     = output.bucket == "gs://acme-infra-tidelock-state/tidelock"
+    error_message = "The bucket is ${output.bucket}"
+  }
+}
+
+run "one_instance_that_is_always_there" {
+  assert {
+    condition     = google_cloud_run_v2_service.leader.scaling[0].min_instance_count == 1 && google_cloud_run_v2_service.leader.scaling[0].max_instance_count == 1
+    error_message = "The service scales."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.leader.template[0].containers[0].resources[0].cpu_idle == false
+    error_message = "There is no processor between requests."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.leader.template[0].containers[0].startup_probe[0].period_seconds * google_cloud_run_v2_service.leader.template[0].containers[0].startup_probe[0].failure_threshold <= 240
+    error_message = "Cloud Run refuses a startup probe of more than four minutes."
+  }
+  assert {
+    condition     = length(google_cloud_run_v2_service.leader.template[0].containers[0].readiness_probe) == 0
+    error_message = "A readiness probe would keep deliveries from a standby."
+  }
+}
+
+run "secrets_are_named_and_not_kept" {
+  assert {
+    condition     = alltrue([for e in google_cloud_run_v2_service.leader.template[0].containers[0].env : try(e.value, null) == null || length(e.value_source) == 0])
+    error_message = "A variable has both a value and a secret."
+  }
+  assert {
+    condition     = toset([for e in google_cloud_run_v2_service.leader.template[0].containers[0].env : e.name if length(e.value_source) == 1]) == toset(["TIDELOCK_GH_TOKEN", "TIDELOCK_GH_WEBHOOK_SECRET"])
+    error_message = "Not exactly the two secrets come from Secret Manager."
+  }
+  assert {
+    condition     = length(google_secret_manager_secret.own) == 0
+    error_message = "Secrets are made though nobody asked."
+  }
+}
+
+run "values_go_through_write_only_arguments" {
+  variables {
+    create_secrets        = true
+    secret_values_version = 1
+  }
+  assert {
+    condition     = alltrue([for v in google_secret_manager_secret_version.own : v.secret_data_wo == null && v.secret_data == null])
+    error_message = "A secret's value is in the state."
+  }
+  assert {
+    condition     = length(google_secret_manager_secret_version.own) == 2
+    error_message = "Not both secrets get a value."
+  }
+}
+
+run "the_token_can_be_a_file" {
+  variables {
+    token_as_file = true
+  }
+  assert {
+    condition     = one([for e in google_cloud_run_v2_service.leader.template[0].containers[0].env : e.value if e.name == "TIDELOCK_GH_TOKEN_FILE"]) == "/run/secrets/gh-token/token"
+    error_message = "The server is not told where the token is."
+  }
+  assert {
+    condition     = length([for e in google_cloud_run_v2_service.leader.template[0].containers[0].env : e if e.name == "TIDELOCK_GH_TOKEN"]) == 0
+    error_message = "The token is a file and a variable."
+  }
+}
+
+run "an_upstream_image_is_pulled_through" {
+  assert {
+    condition     = output.image == "europe-west1-docker.pkg.dev/acme-infra/tidelock-images/example/tidelock:0.1.0"
+    error_message = "The image is ${output.image}"
+  }
+}
+
+run "a_key_of_ones_own_is_used_everywhere" {
+  variables {
+    kms_key_name = "projects/acme-infra/locations/europe-west1/keyRings/tidelock/cryptoKeys/tidelock"
+  }
+  assert {
+    condition     = google_storage_bucket.state[0].encryption[0].default_kms_key_name == var.kms_key_name && google_cloud_run_v2_service.leader.template[0].encryption_key == var.kms_key_name && google_artifact_registry_repository.images[0].kms_key_name == var.kms_key_name
+    error_message = "Something is encrypted with another key."
+  }
+  assert {
+    condition     = length(google_kms_crypto_key_iam_member.agents) == 3
+    error_message = "A service agent may not use the key."
+  }
+}
+
+run "a_dns_authorized_certificate_needs_no_waiting" {
+  variables {
+    certificate = { kind = "dns_authorized" }
+    dns_zone    = { name = "example-com" }
+    ipv6        = true
+  }
+  assert {
+    condition     = startswith(google_compute_target_https_proxy.https[0].certificate_map, "//certificatemanager.googleapis.com/")
+    error_message = "The proxy does not use the map."
+  }
+  assert {
+    condition     = google_dns_record_set.certificate[0].type == "CNAME" && google_dns_record_set.address["IPV6"].type == "AAAA"
+    error_message = "Records are missing."
+  }
+}
+
+run "a_certificate_of_ones_own" {
+  variables {
+    certificate = { kind = "existing", ssl_certificates = ["projects/acme-infra/global/sslCertificates/wild"] }
+  }
+  assert {
+    condition     = google_compute_target_https_proxy.https[0].ssl_certificates == tolist(["projects/acme-infra/global/sslCertificates/wild"])
+    error_message = "Another certificate is used."
+  }
+}
+
+run "alerts_can_be_left_out" {
+  variables {
+    monitoring = { enabled = false, emails = ["a@example.com"] }
+  }
+  assert {
+    condition     = length(google_monitoring_alert_policy.heartbeat) + length(google_monitoring_uptime_check_config.way_in) + length(google_monitoring_notification_channel.email) == 0
+    error_message = "Something is watched."
+  }
+}
+
+run "an_open_page_is_an_alarm" {
+  assert {
+    condition     = !contains([for c in google_monitoring_uptime_check_config.way_in[0].http_check[0].accepted_response_status_codes : c.status_value], 200)
+    error_message = "The uptime check is content with open pages."
+  }
+}
+
+run "whoever_guards_nothing_is_refused" {
+  command = plan
+  variables {
+    repo_allowlist  = ["github.com/*"]
+    iap_members     = ["allUsers"]
+    webhook_sources = ["0.0.0.0/0"]
+  }
+  expect_failures = [var.repo_allowlist, var.iap_members, var.webhook_sources]
+}
+
+run "what_does_not_fit_is_refused" {
+  command = plan
+  variables {
+    domain      = null
+    cpu         = 1
+    memory_gib  = 8
+    settings    = { TIDELOCK_API_SECRET = "hush" }
+    certificate = { kind = "dns_authorized" }
+    bucket      = { soft_delete_days = 3 }
+  }
+  expect_failures = [var.domain, var.memory_gib, var.settings, var.certificate, var.bucket]
+}
+
+run "scratch_may_not_fill_the_memory" {
+  command = plan
+  variables {
+    scratch = { medium = "MEMORY", size_gib = 4 }
+  }
+  expect_failures = [var.scratch]
+}
+
+run "an_image_that_cloud_run_cannot_pull_is_refused" {
+  command = plan
+  variables {
+    image    = "quay.io/example/tidelock:1"
+    registry = { kind = "none" }
+  }
+  expect_failures = [google_cloud_run_v2_service.leader]
+}

@@ -1,0 +1,564 @@
+# What an operator may set. Only project_id, region, image, github and (with a load balancer) domain have no default.
+
+# Where
+
+variable "project_id" {
+  description = "Project that everything is made in."
+  type        = string
+
+  validation {
+    condition     = can(regex("^([a-z][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.project_id))
+    error_message = "project_id is the project's id (6 to 30 lower-case letters, digits and hyphens), not its name or number."
+  }
+}
+
+variable "region" {
+  description = "Region of service, bucket and registry, such as europe-west1."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+$", var.region))
+    error_message = "region is a region such as europe-west1, without a zone's letter."
+  }
+}
+
+variable "name" {
+  description = "First part of every name that is made here. Two servers in one project need two names."
+  type        = string
+  default     = "tidelock"
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{1,18}[a-z0-9]$", var.name))
+    error_message = "name has 3 to 20 lower-case letters, digits and hyphens, and begins with a letter."
+  }
+}
+
+variable "labels" {
+  description = "Labels on everything that can carry them."
+  type        = map(string)
+  default     = {}
+}
+
+variable "enable_apis" {
+  description = "Switch on the APIs that are needed. They stay on when this is destroyed."
+  type        = bool
+  default     = true
+}
+
+# How people and the VCS host reach it
+
+variable "entry" {
+  description = <<-EOT
+    How requests come in.
+    `load_balancer`: one is made here, with certificate, redirect and Cloud Armor.
+    `existing_load_balancer`: backends and policies are made; route `/events` and everything else to them (see the outputs).
+    `no_load_balancer`: none, and no Cloud Armor quota needed; a second, public service receives deliveries and the leader is
+    behind IAP on its own run.app address.
+  EOT
+  type        = string
+  default     = "load_balancer"
+
+  validation {
+    condition     = contains(["load_balancer", "existing_load_balancer", "no_load_balancer"], var.entry)
+    error_message = "entry is load_balancer, existing_load_balancer or no_load_balancer."
+  }
+}
+
+variable "domain" {
+  description = "Host name of the server, such as tidelock.example.com. Needed with a load balancer, not used without."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.domain == null || can(regex("^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\.)+[a-z]{2,}$", var.domain))
+    error_message = "domain is a lower-case host name without https:// and without a path."
+  }
+
+  validation {
+    condition     = var.domain != null || var.entry == "no_load_balancer"
+    error_message = "domain is needed unless entry is no_load_balancer."
+  }
+}
+
+variable "base_path" {
+  description = "Path below which the server lives, such as /tidelock; empty for the root of the domain."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = var.base_path == "" || can(regex("^(/[A-Za-z0-9._~-]+)+$", var.base_path))
+    error_message = "base_path begins with / and has none at its end."
+  }
+
+  validation {
+    condition     = var.base_path == "" || var.entry != "no_load_balancer"
+    error_message = "base_path needs a load balancer."
+  }
+}
+
+variable "certificate" {
+  description = <<-EOT
+    Where the certificate comes from (with entry = load_balancer).
+    `managed`: Google's, issued once the domain points at the address; takes up to an hour, the very first time.
+    `dns_authorized`: Google's through Certificate Manager, issued before the domain points here; needs dns_zone.
+    `existing`: yours, as `ssl_certificates` (links of compute certificates) or `certificate_map` (id of a Certificate Manager map).
+  EOT
+  type = object({
+    kind             = optional(string, "managed")
+    ssl_certificates = optional(list(string), [])
+    certificate_map  = optional(string)
+  })
+  default = {}
+
+  validation {
+    condition     = contains(["managed", "dns_authorized", "existing"], var.certificate.kind)
+    error_message = "certificate.kind is managed, dns_authorized or existing."
+  }
+
+  validation {
+    condition     = (var.certificate.kind == "existing") == (length(var.certificate.ssl_certificates) > 0 || var.certificate.certificate_map != null)
+    error_message = "ssl_certificates or certificate_map belong to certificate.kind = existing, which needs one of them."
+  }
+
+  validation {
+    condition     = length(var.certificate.ssl_certificates) == 0 || var.certificate.certificate_map == null
+    error_message = "Give either ssl_certificates or certificate_map."
+  }
+
+  validation {
+    condition     = var.certificate.kind != "dns_authorized" || var.dns_zone != null
+    error_message = "certificate.kind = dns_authorized needs dns_zone."
+  }
+}
+
+variable "dns_zone" {
+  description = "Cloud DNS managed zone (its name, and its project if it is another one) in which records for the domain are made."
+  type = object({
+    name    = string
+    project = optional(string)
+  })
+  default = null
+}
+
+variable "ipv6" {
+  description = "Give the load balancer an IPv6 address too."
+  type        = bool
+  default     = false
+}
+
+# Who is let in
+
+variable "iap_members" {
+  description = "Who may see the pages: group:ops@example.com, user:…, domain:…, serviceAccount:… or principalSet:…"
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for m in var.iap_members : can(regex("^(user|group|domain|serviceAccount):[^ ]+$|^principal(Set)?://[^ ]+$", m))])
+    error_message = "Each of iap_members begins with user:, group:, domain:, serviceAccount:, principal:// or principalSet://. allUsers and allAuthenticatedUsers are refused."
+  }
+}
+
+variable "iap_oauth_client" {
+  description = "OAuth client of your own, needed only to let in people outside the project's organization. Its secret lands in the state: the provider has no write-only argument for it in every supported release."
+  type = object({
+    client_id     = string
+    client_secret = string
+  })
+  default   = null
+  sensitive = true
+}
+
+variable "iap_programmatic_clients" {
+  description = "OAuth client ids with which programs may call pages and API through IAP. With a load balancer only."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = length(var.iap_programmatic_clients) == 0 || var.entry != "no_load_balancer"
+    error_message = "iap_programmatic_clients needs a load balancer."
+  }
+}
+
+variable "admins" {
+  description = "Who may do everything in the server (its --admins): emails, or domains written as @example.com. Empty: everybody whom IAP lets in."
+  type        = list(string)
+  default     = []
+}
+
+variable "webhook_sources" {
+  description = "Who may call /events: github, gitlab, bitbucket, azuredevops (their published ranges) or CIDR ranges of your own. Deliveries are signed all the same."
+  type        = list(string)
+  default     = ["github"]
+
+  validation {
+    condition     = length(var.webhook_sources) > 0
+    error_message = "webhook_sources is empty, so that no delivery could arrive."
+  }
+
+  validation {
+    condition     = alltrue([for s in var.webhook_sources : contains(["github", "gitlab", "bitbucket", "azuredevops"], s) || can(cidrhost(s, 0))])
+    error_message = "Each of webhook_sources is github, gitlab, bitbucket, azuredevops or a CIDR range such as 198.51.100.0/24."
+  }
+
+  validation {
+    condition     = !anytrue([for s in var.webhook_sources : endswith(s, "/0")])
+    error_message = "webhook_sources does not take a range of everybody."
+  }
+}
+
+variable "pages_sources" {
+  description = "CIDR ranges from which pages can be reached at all, before IAP asks who it is (a Cloud Armor policy of its own). Empty: from anywhere."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for s in var.pages_sources : can(cidrhost(s, 0))])
+    error_message = "Each of pages_sources is a CIDR range such as 198.51.100.0/24."
+  }
+
+  validation {
+    condition     = length(var.pages_sources) == 0 || (var.enable_cloud_armor && var.entry != "no_load_balancer")
+    error_message = "pages_sources needs Cloud Armor and a load balancer."
+  }
+}
+
+variable "enable_cloud_armor" {
+  description = "Put Cloud Armor before /events. New projects often have a quota of 0 rules: ask for more, or set this to false and the server's own allowlist is the only one."
+  type        = bool
+  default     = true
+}
+
+variable "webhook_rate_limit" {
+  description = "Most requests a minute that Cloud Armor lets one address send to /events. The hosts do not repeat a refused delivery."
+  type        = number
+  default     = 6000
+
+  validation {
+    condition     = var.webhook_rate_limit >= 60 && var.webhook_rate_limit <= 1000000
+    error_message = "webhook_rate_limit is between 60 and 1000000."
+  }
+}
+
+# What runs
+
+variable "image" {
+  description = "Container image, best with its digest. One that begins with the registry's upstream (ghcr.io/…) is pulled through the registry that is made here."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z0-9.-]+(:[0-9]+)?/[^ @]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$", var.image))
+    error_message = "image is HOST/PATH:TAG or HOST/PATH@sha256:DIGEST."
+  }
+}
+
+variable "registry" {
+  description = <<-EOT
+    Artifact Registry repository. `pull_through`: one that fetches from `upstream` and keeps what it fetched. `standard`: one to push
+    to. `none`: the image is somewhere else.
+  EOT
+  type = object({
+    kind     = optional(string, "pull_through")
+    upstream = optional(string, "https://ghcr.io")
+  })
+  default = {}
+
+  validation {
+    condition     = contains(["pull_through", "standard", "none"], var.registry.kind)
+    error_message = "registry.kind is pull_through, standard or none."
+  }
+
+  validation {
+    condition     = can(regex("^https://[a-z0-9.-]+$", var.registry.upstream))
+    error_message = "registry.upstream is https:// and a host."
+  }
+}
+
+variable "cpu" {
+  description = "Processors of the server: 1, 2, 4, 6 or 8."
+  type        = number
+  default     = 1
+
+  validation {
+    condition     = contains([1, 2, 4, 6, 8], var.cpu)
+    error_message = "cpu is 1, 2, 4, 6 or 8."
+  }
+}
+
+variable "memory_gib" {
+  description = "Memory of the server in GiB. Scratch space in memory counts against it."
+  type        = number
+  default     = 4
+
+  validation {
+    condition     = var.memory_gib >= 1 && var.memory_gib <= { 1 = 4, 2 = 8, 4 = 16, 6 = 24, 8 = 32 }[var.cpu] && floor(var.memory_gib) == var.memory_gib
+    error_message = "memory_gib is a whole number of at least 1, and at most 4 for one cpu, 8 for 2, 16 for 4, 24 for 6 and 32 for 8."
+  }
+}
+
+variable "scratch" {
+  description = "Where checkouts, tools and caches lie; nothing there needs to be kept. `MEMORY` counts against memory_gib; `DISK` is ephemeral disk, a preview of Cloud Run."
+  type = object({
+    medium   = optional(string, "MEMORY")
+    size_gib = optional(number, 2)
+  })
+  default = {}
+
+  validation {
+    condition     = contains(["MEMORY", "DISK"], var.scratch.medium)
+    error_message = "scratch.medium is MEMORY or DISK."
+  }
+
+  validation {
+    condition     = var.scratch.size_gib >= 1 && (var.scratch.medium == "DISK" || var.scratch.size_gib <= var.memory_gib * 0.75)
+    error_message = "scratch.size_gib is at least 1, and in memory at most three quarters of memory_gib: an instance that fills its memory is killed without a signal."
+  }
+}
+
+variable "concurrency" {
+  description = "Most requests at the same time on the one instance. Live logs hold one each."
+  type        = number
+  default     = 250
+
+  validation {
+    condition     = var.concurrency >= 16 && var.concurrency <= 1000
+    error_message = "concurrency is between 16 and 1000."
+  }
+}
+
+variable "vpc" {
+  description = "Network that the server sends through, to reach private hosts. egress is PRIVATE_RANGES_ONLY or ALL_TRAFFIC."
+  type = object({
+    network    = string
+    subnetwork = string
+    tags       = optional(list(string), [])
+    egress     = optional(string, "PRIVATE_RANGES_ONLY")
+  })
+  default = null
+
+  validation {
+    condition     = var.vpc == null || contains(["PRIVATE_RANGES_ONLY", "ALL_TRAFFIC"], try(var.vpc.egress, ""))
+    error_message = "vpc.egress is PRIVATE_RANGES_ONLY or ALL_TRAFFIC."
+  }
+}
+
+variable "binary_authorization" {
+  description = "Admit only images that the project's Binary Authorization policy allows."
+  type        = bool
+  default     = false
+}
+
+variable "deletion_protection" {
+  description = "Refuse to destroy the service. Set to false and apply before destroying."
+  type        = bool
+  default     = true
+}
+
+# What it serves
+
+variable "github" {
+  description = "Our account on GitHub: its login, the host name (github.com, HOST.ghe.com or an Enterprise server)."
+  type = object({
+    user     = string
+    hostname = optional(string, "github.com")
+  })
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9-]+(\\[bot\\])?$", var.github.user))
+    error_message = "github.user is a login, without @."
+  }
+}
+
+variable "repo_allowlist" {
+  description = "Repositories to serve, such as github.com/acme/*; ! in front excludes. Whoever can open a pull request there runs code with the server's identity."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.repo_allowlist) > 0 && alltrue([for r in var.repo_allowlist : can(regex("^!?[A-Za-z0-9.*-]+(:[0-9]+)?/[^ ,]+$", r))])
+    error_message = "repo_allowlist has at least one entry, each HOST/OWNER/REPO with * where anything may stand."
+  }
+
+  validation {
+    condition     = !anytrue([for r in var.repo_allowlist : contains(["*/*", "github.com/*", "*"], r)])
+    error_message = "repo_allowlist does not take all of github.com: anybody could run code here."
+  }
+}
+
+variable "repo_config" {
+  description = "Text of repos.yaml, the rules for repositories: file(\"repos.yaml\")."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.repo_config == null || can(yamldecode(var.repo_config))
+    error_message = "repo_config is not YAML."
+  }
+}
+
+variable "settings" {
+  description = "Further settings of the server by variable name, such as { TIDELOCK_PARALLEL_PLAN = \"true\" }. Nothing secret; see secret_env."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for k in keys(var.settings) : can(regex("^[A-Z][A-Z0-9_]*$", k))])
+    error_message = "Names of settings are upper-case variables."
+  }
+
+  validation {
+    condition     = !anytrue([for k in keys(var.settings) : can(regex("(TOKEN|SECRET|PASSWORD|APP_KEY)$", k))])
+    error_message = "settings would show a secret in the state. Put it into Secret Manager and name it in secret_env."
+  }
+
+  validation {
+    condition     = length(setintersection(keys(var.settings), ["PORT", "TIDELOCK_BUCKET", "TIDELOCK_IAP_AUDIENCE", "TIDELOCK_TRUSTED_PROXY_HOPS", "TIDELOCK_WEBHOOK_ALLOWLIST", "TIDELOCK_EVENTS_ONLY", "TIDELOCK_ATLANTIS_URL"])) == 0
+    error_message = "PORT, bucket, IAP audience, proxy hops, webhook allowlist, events-only and the address are set here, so that they fit together."
+  }
+}
+
+variable "sync_interval" {
+  description = "How often running logs are saved (what matters is saved at once)."
+  type        = string
+  default     = "60s"
+
+  validation {
+    condition     = can(regex("^[0-9]+(s|m|h)$", var.sync_interval))
+    error_message = "sync_interval is a duration such as 60s."
+  }
+}
+
+# Secrets
+
+variable "secrets" {
+  description = "Names of the two secrets in Secret Manager. By default NAME-gh-token and NAME-gh-webhook-secret."
+  type = object({
+    gh_token          = optional(string)
+    gh_webhook_secret = optional(string)
+  })
+  default = {}
+}
+
+variable "create_secrets" {
+  description = "Make the two secrets here. Their first values come from secret_values; without those, add a version to each before the service is made."
+  type        = bool
+  default     = false
+}
+
+variable "secret_values" {
+  description = "Values for create_secrets. They reach neither plan nor state. Give a new secret_values_version with new values."
+  type = object({
+    gh_token          = string
+    gh_webhook_secret = string
+  })
+  default   = null
+  sensitive = true
+  ephemeral = true
+}
+
+variable "secret_values_version" {
+  description = "Number of the present secret_values: 0 means that none are given; count up when they change."
+  type        = number
+  default     = 0
+}
+
+variable "secret_env" {
+  description = "Further secrets by variable, such as { TIDELOCK_API_SECRET = \"tidelock-api-secret\" }: names of secrets in Secret Manager that have a version."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for k, v in var.secret_env : can(regex("^[A-Z][A-Z0-9_]*$", k)) && can(regex("^[A-Za-z0-9_-]{1,255}$", v))])
+    error_message = "secret_env maps upper-case variables to names of secrets in this project."
+  }
+}
+
+variable "token_as_file" {
+  description = <<-EOT
+    Mount the token as a file, so that a new version is used without a restart. The server takes variables out of the environment of
+    what it runs, but what runs as the same user can read a file: true only with an image that runs as root and --run-as-user.
+  EOT
+  type        = bool
+  default     = false
+}
+
+variable "secret_locations" {
+  description = "Regions that secrets made here are kept in, where the organization does not allow automatic replication."
+  type        = list(string)
+  default     = []
+}
+
+# State
+
+variable "bucket" {
+  description = <<-EOT
+    The bucket with the state. `create = false` uses one that exists and holds nothing else; `name` is PROJECT-NAME-state by default.
+    `prefix` is the folder in it. `noncurrent_days` is how long replaced and deleted objects can be had back, `soft_delete_days`
+    how long even those that somebody deleted for good (0, or 7 to 90): what runs in pull requests has the server's rights, so this is
+    the last net. `log_bucket` takes access logs. `force_destroy` lets a destroy delete the state.
+  EOT
+  type = object({
+    create           = optional(bool, true)
+    name             = optional(string)
+    location         = optional(string)
+    prefix           = optional(string, "tidelock")
+    noncurrent_days  = optional(number, 14)
+    soft_delete_days = optional(number, 7)
+    log_bucket       = optional(string)
+    force_destroy    = optional(bool, false)
+  })
+  default = {}
+
+  validation {
+    condition     = var.bucket.create || var.bucket.name != null
+    error_message = "bucket.create = false needs bucket.name."
+  }
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$", var.bucket.prefix))
+    error_message = "bucket.prefix is a folder without / at its ends."
+  }
+
+  validation {
+    condition     = var.bucket.soft_delete_days == 0 || (var.bucket.soft_delete_days >= 7 && var.bucket.soft_delete_days <= 90)
+    error_message = "bucket.soft_delete_days is 0, or 7 to 90."
+  }
+
+  validation {
+    condition     = var.bucket.noncurrent_days >= 1
+    error_message = "bucket.noncurrent_days is at least 1."
+  }
+}
+
+variable "kms_key_name" {
+  description = "Key of your own (projects/…/cryptoKeys/…, in the region) for bucket, registry and the service's image. Rights for Google's service agents are granted here."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_name == null || can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key_name))
+    error_message = "kms_key_name is projects/P/locations/L/keyRings/R/cryptoKeys/K."
+  }
+}
+
+variable "impersonated_service_accounts" {
+  description = "Emails of service accounts that the server may act as, so that plans and applies need no rights of its own."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for e in var.impersonated_service_accounts : can(regex("^[^@ ]+@[^@ ]+\\.iam\\.gserviceaccount\\.com$", e))])
+    error_message = "Each of impersonated_service_accounts is an email that ends in .iam.gserviceaccount.com."
+  }
+}
+
+# Watching it
+
+variable "monitoring" {
+  description = "Alerts, and whom they reach: `emails` make notification channels, `channels` are names of existing ones."
+  type = object({
+    enabled  = optional(bool, true)
+    emails   = optional(list(string), [])
+    channels = optional(list(string), [])
+  })
+  default = {}
+}
