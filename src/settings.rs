@@ -140,6 +140,8 @@ pub enum BucketAddress {
         name: String,
         /// Segments joined by `/`, without slashes around them; may be empty.
         prefix: String,
+        /// A double of the service on this machine, in its place.
+        endpoint: Option<String>,
     },
 }
 
@@ -153,6 +155,8 @@ pub struct GithubSettings {
     pub user: String,
     pub token: GithubToken,
     pub webhook_secret: Option<SecretString>,
+    /// Ours: the one before, which is still taken.
+    pub previous_webhook_secret: Option<SecretString>,
 }
 
 /// Where the token comes from.

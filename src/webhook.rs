@@ -38,6 +38,8 @@ impl<T> Verified<T> {
 pub struct Secrets {
     /// GitHub's; absent: unsigned deliveries are taken (the operator said so by a flag).
     pub github: Option<secrecy::SecretString>,
+    /// The one before, while hosts, or the inbox, may still have deliveries that are signed with it.
+    pub github_previous: Option<secrecy::SecretString>,
     /// Host name for repository ids of deliveries from GitHub.
     pub github_hostname: String,
 }

@@ -6,10 +6,11 @@ use crate::settings::{BucketAddress, Settings};
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Boottime;
 use crate::vault::directory::Directory;
+use crate::vault::gcs::{self, Access, Gcs, Options};
 use crate::vault::inbox::HandOverKey;
 use crate::vault::lease::{self, Identity, Timing};
 use crate::vault::{Retention, Vault};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use secrecy::ExposeSecret;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,12 @@ pub(super) async fn open(address: &BucketAddress) -> Result<Arc<dyn Bucket>> {
             let opened = tokio::task::spawn_blocking(move || Directory::open(&path));
             Ok(Arc::new(opened.await.context("opening the bucket panicked")??))
         }
-        BucketAddress::CloudStorage { .. } => anyhow::bail!("--bucket=gs://… is not built yet"),
+        BucketAddress::CloudStorage { name, prefix, endpoint } => {
+            let place = gcs::Address::parse(&format!("gs://{name}/{prefix}")).map_err(|why| anyhow!(why))?;
+            let access = if endpoint.is_some() { Access::Anonymous } else { Access::ApplicationDefault };
+            let options = Options { endpoint: endpoint.clone(), access, ..Options::default() };
+            Ok(Arc::new(Gcs::new(place, options)))
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::comment::Names;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::command::CommandName;
+use crate::execute::state_locks::Doubts;
 use crate::execute::{Admission, Context, DirectoryLocks};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
@@ -45,7 +46,11 @@ impl Parts {
         };
         let github = github(&settings)?;
         let host: Arc<dyn Host> = Arc::new(github_host(github));
-        let secrets = Secrets { github: github.webhook_secret.clone(), github_hostname: github.hostname.clone() };
+        let secrets = Secrets {
+            github: github.webhook_secret.clone(),
+            github_previous: github.previous_webhook_secret.clone(),
+            github_hostname: github.hostname.clone(),
+        };
         Ok(Parts { settings: Arc::new(settings), secrets, global, host })
     }
 
@@ -88,7 +93,7 @@ impl Parts {
             statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
             admission: Admission::new(pool),
             directories: DirectoryLocks::default(),
-            doubts: crate::execute::state_locks::Doubts::default(),
+            doubts: Doubts::default(),
             installer: installer(&settings, redactor.clone()),
             rendering: rendering(&settings, &*self.host),
             settings,

@@ -5,6 +5,7 @@ use super::check::expand;
 use super::typed::Reader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use url::{Host, Url};
 
 /// Folder of the data directory that is the bucket unless another one is named.
 const FOLDER: &str = "vault";
@@ -21,7 +22,10 @@ pub(super) fn address(r: &mut Reader, data_dir: &Path) -> BucketAddress {
     let parsed = if let Some(path) = text.strip_prefix("file://") {
         directory(path, r).map(BucketAddress::Directory)
     } else if let Some(rest) = text.strip_prefix("gs://") {
-        cloud_storage(rest)
+        cloud_storage(rest).and_then(|(name, prefix)| {
+            let endpoint = endpoint(&r.text("bucket-endpoint"))?;
+            Ok(BucketAddress::CloudStorage { name, prefix, endpoint })
+        })
     } else {
         Err("is neither gs://NAME/PREFIX nor file:///DIRECTORY".into())
     };
@@ -36,7 +40,7 @@ fn directory(path: &str, r: &Reader) -> Result<PathBuf, String> {
 }
 
 /// Names as Cloud Storage allows them, as far as a mistake would be hard to find later.
-fn cloud_storage(rest: &str) -> Result<BucketAddress, String> {
+fn cloud_storage(rest: &str) -> Result<(String, String), String> {
     let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     let prefix = prefix.trim_end_matches('/');
     let in_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
@@ -48,7 +52,24 @@ fn cloud_storage(rest: &str) -> Result<BucketAddress, String> {
     if !prefix.is_empty() && !prefix.split('/').all(is_sound) {
         return Err("has a prefix that is not made of letters, digits, dashes, dots, and single slashes".into());
     }
-    Ok(BucketAddress::CloudStorage { name: name.into(), prefix: prefix.into() })
+    Ok((name.into(), prefix.into()))
+}
+
+/// A double of the service gets no credentials, and no state that leaves this machine unprotected.
+fn endpoint(text: &str) -> Result<Option<String>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let is_loopback = |url: &Url| match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    };
+    match Url::parse(text) {
+        Ok(url) if url.scheme() == "http" && is_loopback(&url) => Ok(Some(text.trim_end_matches('/').to_owned())),
+        _ => Err("has a bucket-endpoint that is not http://LOOPBACK:PORT".into()),
+    }
 }
 
 /// `--lease-ttl`.

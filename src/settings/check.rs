@@ -227,8 +227,16 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         }
         (Some(_), false) => {}
     }
+    let previous_webhook_secret = r.secret("gh-previous-webhook-secret");
     let host = host?;
-    Some(GithubSettings { hostname: host.hostname, api_url: host.api_url, user, token: token?, webhook_secret })
+    Some(GithubSettings {
+        hostname: host.hostname,
+        api_url: host.api_url,
+        user,
+        token: token?,
+        webhook_secret,
+        previous_webhook_secret,
+    })
 }
 
 /// Exactly one of `gh-token` and `gh-token-file`.

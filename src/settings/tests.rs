@@ -216,7 +216,11 @@ fn what_has_no_effect_is_warned_of() {
 #[test]
 fn the_bucket_is_a_directory_or_in_cloud_storage() {
     let directory = |path: &str| BucketAddress::Directory(PathBuf::from(path));
-    let cloud = |name: &str, prefix: &str| BucketAddress::CloudStorage { name: name.into(), prefix: prefix.into() };
+    let cloud = |name: &str, prefix: &str| BucketAddress::CloudStorage {
+        name: name.into(),
+        prefix: prefix.into(),
+        endpoint: None,
+    };
     let cases = [
         ("", directory("/srv/data/vault")),
         ("file:///srv/bucket", directory("/srv/bucket")),

@@ -25,7 +25,7 @@ pub(super) fn receive(
         kind if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") => true,
         _ => return Err(Rejection::new(415, "Send application/json or application/x-www-form-urlencoded")),
     };
-    let signature = secrets.github.as_ref().map(|secret| signature::verify_hub(headers, body, secret)).transpose()?;
+    let signature = verify(headers, body, secrets)?;
     let (inner, identity) = match event {
         "ping" => (Event::Ping, None),
         "pull_request" => pull_request(&json(body, is_form)?, &secrets.github_hostname)?,
@@ -37,6 +37,17 @@ pub(super) fn receive(
         format!("github:{digest}")
     });
     Ok(Verified { inner, identity, host_id: short(header(headers, "x-github-delivery")) })
+}
+
+/// The signature, by the present or the previous secret; absent where deliveries are not signed.
+fn verify(headers: &http::HeaderMap, body: &[u8], secrets: &Secrets) -> Result<Option<String>, Rejection> {
+    let Some(secret) = &secrets.github else { return Ok(None) };
+    let present = signature::verify_hub(headers, body, secret);
+    let verified = match &secrets.github_previous {
+        Some(previous) => present.or_else(|why| signature::verify_hub(headers, body, previous).map_err(|_| why)),
+        None => present,
+    };
+    verified.map(Some)
 }
 
 /// The JSON of the body: itself, or its form field `payload`.

@@ -144,11 +144,18 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Where all state is kept: gs://NAME/PREFIX, or file:///DIRECTORY; by default the folder vault of data-dir, which \
          is then all that must not be lost",
     ),
+    ours("bucket-endpoint", Text, "", "For tests: http://LOOPBACK:PORT of what stands in for Cloud Storage"),
     ours(
         "force-takeover",
         Switch,
         "false",
         "Lead although the last server on this bucket had another host, account or allowlist",
+    ),
+    ours(
+        "gh-previous-webhook-secret",
+        Secret,
+        "",
+        "The webhook secret before the present one, still taken: for a change of secrets without a lost delivery",
     ),
     ours("job-timeout", Duration, "60m", "How long a step may run"),
     ours("lease-ttl", Duration, "20s", "After so long without a sign of life of the leader, another server takes over"),

@@ -15,8 +15,23 @@ fn the_documented_signature_is_accepted() {
     assert_eq!(receive(&headers, b"Hello, World!", &secrets()).unwrap().get(), &Event::Other("push".into()));
 }
 
+#[test]
+fn the_previous_secret_is_taken_too_and_what_was_kept_verifies_again() {
+    let both = Secrets { github: Some("the new one".into()), github_previous: Some(SECRET.into()), ..secrets() };
+    let body = fixture("issue_comment_created");
+    for (secret, accepted) in [("the new one", true), (SECRET, true), ("another", false)] {
+        let more = [("x-hub-signature-256", &*sha256(&body, secret)), ("authorization", "Basic x"), ("cookie", "y")];
+        let headers = headers("issue_comment", "application/json", &more);
+        assert_eq!(receive(&headers, &body, &both).is_ok(), accepted, "{secret}");
+        let kept = crate::webhook::headers_to_keep(&headers);
+        assert_eq!(kept.len(), 4, "{kept:?}");
+        let again = receive(&crate::webhook::kept_headers(&kept), &body, &both);
+        assert_eq!(again.map(|event| event.identity().to_owned()), receive(&headers, &body, &both).map(|event| event.identity().to_owned()));
+    }
+}
+
 fn secrets() -> Secrets {
-    Secrets { github: Some(SECRET.into()), github_hostname: "github.example.com".into() }
+    Secrets { github: Some(SECRET.into()), github_previous: None, github_hostname: "github.example.com".into() }
 }
 
 fn headers(event: &str, content_type: &str, more: &[(&str, &str)]) -> HeaderMap {
