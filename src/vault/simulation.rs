@@ -65,13 +65,11 @@ struct Server {
     flaw: Option<Flaw>,
     /// Now and then it does not wait for the end of a commit.
     hasty: bool,
+    /// It acts outside all the time.
+    eager: bool,
 }
 
 impl Server {
-    fn hasty(self, hasty: bool) -> Server {
-        Server { hasty, ..self }
-    }
-
     fn new(name: &str, port: Port, timing: Timing, keep_states: u64, flaw: Option<Flaw>) -> Server {
         let identity = Identity {
             nonce: name.into(),
@@ -94,6 +92,6 @@ impl Server {
         if flaw == Some(Flaw::JournalUnfenced) {
             port.unfence();
         }
-        Server { vault, port, flaw, hasty: false }
+        Server { vault, port, flaw, hasty: false, eager: false }
     }
 }

@@ -58,6 +58,8 @@ pub(super) enum Op {
     Status,
     /// Starts terraform.
     Spawn(Arc<str>),
+    /// Acts outside without any trace: only whether that is allowed is of interest.
+    Act,
 }
 
 impl Op {
@@ -71,7 +73,7 @@ impl Op {
 
     /// Whether people see it.
     pub(super) fn is_outside(&self) -> bool {
-        matches!(self, Op::Post(_) | Op::SetStatus(_) | Op::Spawn(_))
+        matches!(self, Op::Post(_) | Op::SetStatus(_) | Op::Spawn(_) | Op::Act)
     }
 }
 

@@ -257,13 +257,14 @@ impl Run {
     }
 
     fn boot(&mut self, ask: bool, reader: bool) {
-        let hasty = self.profile.drift > 2.0;
         let name = if reader { "reader".to_owned() } else { format!("s{}", self.servers.len()) };
         let exponent = self.dice() * 2.0 - 1.0;
         let port = Port::new(next(&mut self.random));
         let timing =
             Timing { ttl: Duration::from_micros(TTL), renew: Duration::from_secs(3), poll: Duration::from_secs(1) };
-        let server = Server::new(&name, port.clone(), timing, self.keep_states, self.variant.flaw).hasty(hasty);
+        let mut server = Server::new(&name, port.clone(), timing, self.keep_states, self.variant.flaw);
+        server.hasty = self.profile.drift > 2.0;
+        server.eager = self.profile.slow_network;
         let process = if reader {
             Process::new(port, server::reader(server))
         } else {

@@ -458,10 +458,22 @@ impl<'a> Leading<'a> {
         }
     }
 
-    /// Until it has to go: true when it was told to.
+    /// Acts outside all the time, where that is looked at.
+    async fn actor(&self) -> Result<(), VaultError> {
+        if !self.server.eager {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            self.server.vault.clock.sleep(Duration::from_millis(100)).await;
+            self.leader.may_act().await?;
+            self.port().ask(Op::Act).await;
+        }
+    }
+
+    /// Until it has to go.
     async fn run(&self) -> Result<(), VaultError> {
         let main = pin!(try_join(self.intake(), self.worker()));
-        let side = pin!(try_join(self.ticker(), self.keeper()));
+        let side = pin!(try_join(try_join(self.ticker(), self.keeper()), self.actor()));
         let gone = pin!(self.leader.deposed());
         let abrupt = self.port().random(4) == 0;
         let mut leaving = self.leaving.subscribe();
@@ -473,7 +485,7 @@ impl<'a> Leading<'a> {
         });
         match select(select(main, side), select(gone, hurry)).await {
             Either::Left((Either::Left((ended, _)), _)) => ended.map(|_| ()),
-            Either::Left((Either::Right((ended, _)), _)) => ended.map(|_: ((), ())| ()),
+            Either::Left((Either::Right((ended, _)), _)) => ended.map(|_| ()),
             Either::Right((Either::Left((why, _)), _)) => Err(VaultError::Deposed(why)),
             Either::Right((Either::Right(_), _)) => Ok(()),
         }

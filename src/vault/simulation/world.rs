@@ -338,7 +338,7 @@ impl World {
             Op::Put { name, expected, content, label } => Reply::Written(self.put(name, *expected, content, label)),
             Op::Delete(name, generation) => Reply::Deleted(self.delete(name, *generation)),
             Op::List(prefix, after) => self.list(prefix, after),
-            Op::Sleep(_) => Reply::Done,
+            Op::Sleep(_) | Op::Act => Reply::Done,
             Op::Post(delivery) => {
                 if !self.has_outcome(delivery) {
                     self.bad(format!("comment on {delivery} before its outcome is durable"));
@@ -429,6 +429,7 @@ pub(super) fn describe(who: &str, op: &Op, reply: Option<&Reply>) -> String {
         Op::SetStatus(n) => format!("sets status {n}"),
         Op::Status => "reads the status".to_owned(),
         Op::Spawn(d) => format!("starts terraform for {d}"),
+        Op::Act => "acts outside".to_owned(),
     };
     let answer = match reply {
         Some(Reply::Lost) => " -> answer lost",
