@@ -178,6 +178,11 @@ fn open<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Bad> {
     serde_json::from_slice(content).map_err(|_| UNREADABLE)
 }
 
+fn is_segment(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=100).contains(&text.len()) && text.bytes().all(fits)
+}
+
 async fn store(vault: &Vault, name: &str, content: &impl Serialize, label: &str) -> Result<(), VaultError> {
     Ok(vault.calls().create_any(name, seal(name, content)?, label).await?)
 }
@@ -189,7 +194,9 @@ pub async fn store_delivery(vault: &Vault, name: Hash, delivery: &StoredDelivery
 
 /// Stores how a job ended.
 pub async fn store_end(vault: &Vault, end: &End) -> Result<(), VaultError> {
-    store(vault, &format!("{END}{}", end.job), end, "end").await
+    // A job's id is a name; whatever else it may come to be, it stays one object's.
+    let job = if is_segment(&end.job) { end.job.clone() } else { Hash::of(end.job.as_bytes()).to_string() };
+    store(vault, &format!("{END}{job}"), end, "end").await
 }
 
 /// Reads one object; absent when it is gone. An error names it when it is not what its name says.
@@ -215,9 +222,10 @@ fn unusable(vault: &Vault, name: &str, bad: &Bad) -> VaultError {
 /// Deletes objects whose recording is committed.
 pub async fn forget(vault: &Vault, mail: &[Mail]) -> Result<(), VaultError> {
     let calls = vault.calls();
-    let delete = mail.iter().map(|mail| {
-        let calls = &calls;
-        // Another generation under the name of a delivery is the same delivery again: it is taken up anew, and known.
+    // Another generation under the name of a delivery is the same delivery again: it is taken up anew, and known.
+    let mail = mail.to_vec();
+    let delete = mail.into_iter().map(|mail| {
+        let calls = calls.clone();
         async move { calls.delete(&mail.name, mail.generation).await.map(drop) }
     });
     Ok(stream::iter(delete).buffer_unordered(DELETED_AT_ONCE).try_collect::<()>().await?)

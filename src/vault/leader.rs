@@ -184,9 +184,10 @@ impl Leader {
     /// Resolves once this leader is deposed, with the reason.
     pub async fn deposed(&self) -> String {
         let mut deposed = self.shared.deposed.subscribe();
-        match deposed.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            // The sender lives as long as we do.
+        let reason = deposed.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
+        match reason {
+            Ok(reason) => reason,
+            // Not reached: the sender lives as long as we do.
             Err(_) => std::future::pending().await,
         }
     }

@@ -55,7 +55,7 @@ pub(in crate::vault) async fn lead(vault: &Vault, lease: Lease) -> Result<Option
     )))
 }
 
-/// Does the work and renews the lease meanwhile.
+/// Does the work and renews the lease meanwhile. The work goes on while a renewal waits: it may hold what that waits for.
 async fn holding<T>(
     vault: &Vault,
     held: &Held,
@@ -66,7 +66,13 @@ async fn holding<T>(
         tokio::select! {
             biased;
             done = &mut work => return done,
-            () = vault.clock.sleep(vault.timing.renew) => held.renew().await?,
+            () = vault.clock.sleep(vault.timing.renew) => {}
+        }
+        let mut renewal = std::pin::pin!(held.renew());
+        tokio::select! {
+            biased;
+            renewed = &mut renewal => renewed?,
+            done = &mut work => return renewal.await.and(done),
         }
     }
 }

@@ -1,1 +1,326 @@
+//! Commits under lost answers and foreign objects, taking the lead, bases, deletion.
 
+use super::*;
+use crate::vault::bucket::Body;
+use crate::vault::chain::Wanted;
+use crate::vault::memory::{Fault, Manual, Memory, vault};
+use crate::vault::{Blob, Hash, Source};
+
+async fn leading(bucket: &Arc<Memory>, nonce: &str) -> (Leader, Arc<Manual>) {
+    let (vault, clock) = vault(bucket, nonce);
+    let lease = vault.acquire(false).await.unwrap();
+    (vault.lead(lease).await.unwrap().unwrap().0, clock)
+}
+
+fn changes(rows: &str) -> Changes {
+    Changes { schema: 1, rows: rows.to_owned().into(), blobs: Vec::new() }
+}
+
+fn blob(text: &str) -> Blob {
+    let bytes = text.as_bytes();
+    Blob { hash: Hash::of(bytes), length: bytes.len() as u64, source: Source::Bytes(bytes.to_vec().into()) }
+}
+
+async fn rows(bucket: &Arc<Memory>, at: Option<u64>) -> Vec<String> {
+    let chain = vault(bucket, "reader").0.read(at).await.unwrap();
+    let rows = chain.rows().await.unwrap();
+    rows.iter().map(|rows| String::from_utf8(rows.rows.to_vec()).unwrap()).collect()
+}
+
+/// An image of the state at the leader's position, with a database of that text.
+fn image(leader: &Leader, dir: &std::path::Path, blobs: Vec<Blob>) -> Image {
+    let position = leader.position();
+    let database = dir.join(position.seq.to_string());
+    std::fs::write(&database, format!("database {}", position.seq)).unwrap();
+    Image { position, schema: 1, database, blobs }
+}
+
+#[tokio::test]
+async fn a_commit_is_one_request_and_is_read_again() {
+    let bucket = Memory::new();
+    let (leader, _) = leading(&bucket, "a").await;
+    assert_eq!(bucket.object("journal/0000000000000001").label, "seal");
+    bucket.log();
+    let position = leader.commit(changes("one")).await.unwrap();
+    leader.commit(changes("two")).await.unwrap();
+    assert_eq!(bucket.log(), ["put journal/0000000000000002", "put journal/0000000000000003"]);
+    assert_eq!(position.seq, 2);
+    assert_eq!(rows(&bucket, None).await, ["one", "two"]);
+    assert_eq!(rows(&bucket, Some(2)).await, ["one"]);
+    let figures = leader.figures();
+    assert_eq!((figures.commits, figures.tail_objects), (2, 3));
+    assert!(figures.commit_bytes < figures.tail_bytes);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_asked_again_with_the_same_bytes() {
+    for faults in [vec![Fault::Before], vec![Fault::After], vec![Fault::After, Fault::Before, Fault::After]] {
+        let bucket = Memory::new();
+        let (leader, _) = leading(&bucket, "a").await;
+        for fault in &faults {
+            bucket.fail("put", "journal/", *fault);
+        }
+        bucket.fail("get", "journal/", Fault::Before);
+        leader.commit(changes("one")).await.unwrap();
+        leader.commit(changes("two")).await.unwrap();
+        assert_eq!(rows(&bucket, None).await, ["one", "two"]);
+    }
+}
+
+#[tokio::test]
+async fn a_large_commit_whose_answer_was_lost_is_compared_by_its_header() {
+    let bucket = Memory::new();
+    let (leader, _) = leading(&bucket, "a").await;
+    let noise: Vec<u8> = (0..400_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let blob = Blob { hash: Hash::of(&noise), length: noise.len() as u64, source: Source::Bytes(noise.into()) };
+    bucket.fail("put", "journal/", Fault::After);
+    bucket.log();
+    leader.commit(Changes { blobs: vec![blob], ..changes("one") }).await.unwrap();
+    let (two, of) = ("journal/0000000000000002", "range journal/0000000000000002");
+    assert_eq!(bucket.log(), [&format!("put {two}"), &format!("put {two}"), &format!("list {two}"), of, of]);
+}
+
+#[tokio::test]
+async fn a_foreign_object_in_the_place_deposes_for_good() {
+    let bucket = Memory::new();
+    let (leader, _) = leading(&bucket, "a").await;
+    let (other, _) = {
+        bucket.bury("a");
+        leading(&bucket, "b").await
+    };
+    let error = leader.commit(changes("late")).await.unwrap_err();
+    insta::assert_snapshot!(error, @"deposed: journal/0000000000000002 was created by server b in epoch 2");
+    assert_eq!(leader.deposed().await, "journal/0000000000000002 was created by server b in epoch 2");
+    let later = [
+        leader.commit(changes("later")).await.err(),
+        leader.may_act().await.err(),
+        leader.tick().await.err(),
+        leader.collect().await.err(),
+    ];
+    assert!(later.iter().all(|error| matches!(error, Some(VaultError::Deposed(_)))), "{later:?}");
+    other.commit(changes("one")).await.unwrap();
+    assert_eq!(rows(&bucket, None).await, ["one"]);
+}
+
+#[tokio::test]
+async fn without_any_answer_a_commit_is_given_up_past_the_deadline() {
+    let bucket = Memory::new();
+    let (leader, clock) = leading(&bucket, "a").await;
+    bucket.before(|bucket, kind, name| {
+        if kind != "list" {
+            bucket.fail(if kind == "put" { "put" } else { "get" }, name, Fault::Before);
+        }
+    });
+    let error = leader.commit(changes("one")).await.unwrap_err();
+    assert!(matches!(error, VaultError::Deposed(_)), "{error}");
+    use crate::vault::clock::Clock;
+    assert!((16..25).contains(&clock.now().as_secs()));
+}
+
+#[tokio::test]
+async fn a_refused_write_is_an_error_and_no_deposition() {
+    let bucket = Memory::new();
+    let (leader, _) = leading(&bucket, "a").await;
+    bucket.fail("put", "journal/", Fault::Refused);
+    assert!(matches!(leader.commit(changes("one")).await, Err(VaultError::Bucket(_))));
+    leader.commit(changes("two")).await.unwrap();
+    assert_eq!(rows(&bucket, None).await, ["two"]);
+}
+
+#[tokio::test]
+async fn an_abandoned_commit_deposes() {
+    let bucket = Memory::new();
+    let (leader, _) = leading(&bucket, "a").await;
+    bucket.fail("put", "journal/", Fault::Before);
+    let mut commit = Box::pin(leader.commit(changes("one")));
+    assert!(futures::poll!(&mut commit).is_pending());
+    drop(commit);
+    let error = leader.commit(changes("two")).await.unwrap_err();
+    insta::assert_snapshot!(error, @"deposed: a commit was abandoned before its outcome was known");
+    // Still ours to give up.
+    leader.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn past_the_deadline_an_effect_waits_for_a_renewal() {
+    let bucket = Memory::new();
+    let (leader, clock) = leading(&bucket, "a").await;
+    bucket.log();
+    leader.may_act().await.unwrap();
+    assert_eq!(bucket.log(), Vec::<String>::new());
+    clock.advance(Duration::from_secs(17));
+    leader.may_act().await.unwrap();
+    assert_eq!(bucket.log(), ["put lock/leader.json"]);
+    clock.advance(Duration::from_secs(17));
+    bucket.bury("a");
+    leading(&bucket, "b").await;
+    assert!(matches!(leader.may_act().await, Err(VaultError::Deposed(_))));
+}
+
+#[tokio::test]
+async fn a_tick_is_a_renewal_and_a_list() {
+    let bucket = Memory::new();
+    let (leader, clock) = leading(&bucket, "a").await;
+    clock.advance(Duration::from_secs(6));
+    bucket.log();
+    assert_eq!(leader.tick().await.unwrap(), []);
+    assert_eq!(bucket.log(), ["put lock/leader.json", "list inbox/"]);
+    bucket.fail("list", "inbox/", Fault::Before);
+    assert_eq!(leader.tick().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_lease_that_is_lost_while_restoring_gives_no_leader() {
+    let bucket = Memory::new();
+    let (a, _) = vault(&bucket, "a");
+    let lease = a.acquire(false).await.unwrap();
+    bucket.bury("a");
+    leading(&bucket, "b").await;
+    assert!(a.lead(lease).await.unwrap().is_none());
+    assert_eq!(bucket.names("journal/").len(), 2);
+}
+
+#[tokio::test]
+async fn a_base_that_comes_up_while_restoring_starts_it_over() {
+    let bucket = Memory::new();
+    let (leader, _) = leading(&bucket, "a").await;
+    leader.commit(changes("one")).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap();
+    leader.commit(changes("two")).await.unwrap();
+    let base = bucket.object("base/0000000000000002");
+    bucket.remove("base/0000000000000002");
+    leader.release().await.unwrap();
+    let (b, _) = vault(&bucket, "b");
+    let lease = b.acquire(false).await.unwrap();
+    let mut lists = 0;
+    bucket.before(move |bucket, kind, name| {
+        lists += i32::from((kind, name) == ("list", "base/"));
+        // Between reading the journal and the seal.
+        if lists == 2 {
+            bucket.set("base/0000000000000002", base.bytes.clone(), "base");
+            bucket.remove("journal/0000000000000001");
+        }
+    });
+    let (leader, chain) = b.lead(lease).await.unwrap().unwrap();
+    assert_eq!((chain.base, chain.position, leader.position().seq), (2, leader.position(), 4));
+}
+
+#[tokio::test]
+async fn a_base_holds_the_state_and_what_is_before_it_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = Memory::new();
+    let (mut a, _) = vault(&bucket, "a");
+    a.retention.keep_states = 2;
+    let lease = a.acquire(false).await.unwrap();
+    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    assert_eq!(leader.collect().await.unwrap(), 0);
+    let kept = blob("a plan");
+    let step = async |rows: &str| leader.commit(Changes { blobs: vec![blob(rows)], ..changes(rows) }).await.unwrap();
+    step("one").await;
+    step("two").await;
+    assert!(leader.write_base(image(&leader, dir.path(), vec![kept.clone(), blob("two")])).await.unwrap());
+    assert!(!leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap());
+    step("three").await;
+    // Too few states, then too young.
+    assert_eq!(leader.collect().await.unwrap(), 0);
+    step("four").await;
+    assert_eq!(leader.collect().await.unwrap(), 0);
+    bucket.advance(Duration::from_secs(24 * 3600));
+    step("five").await;
+    assert_eq!(leader.figures().tail_objects, 3);
+    assert_eq!(leader.collect().await.unwrap(), 2);
+    let journal = [1, 4, 5, 6].map(|seq| format!("journal/{seq:016}"));
+    assert_eq!((bucket.names("journal/"), bucket.names("base/").len()), (journal.to_vec(), 1));
+    // A second base, then the first one goes with its journal, but not the seal.
+    leader.write_base(image(&leader, dir.path(), vec![kept.clone()])).await.unwrap();
+    step("six").await;
+    bucket.advance(Duration::from_secs(24 * 3600));
+    step("seven").await;
+    assert_eq!(leader.collect().await.unwrap(), 4);
+    assert_eq!(rows(&bucket, None).await, ["six", "seven"]);
+    let chain = a.read(Some(7)).await.unwrap();
+    let file = dir.path().join("plans/p");
+    chain.database(&dir.path().join("restored")).await.unwrap();
+    assert_eq!(std::fs::read(dir.path().join("restored")).unwrap(), b"database 6");
+    chain.fetch(vec![Wanted { hash: kept.hash, path: file.clone(), mode: 0o600 }], &|_| ()).await.unwrap();
+    assert_eq!(std::fs::read(file).unwrap(), b"a plan");
+}
+
+#[tokio::test]
+async fn a_base_is_due_after_so_many_objects_or_bytes() {
+    let bucket = Memory::new();
+    let (mut a, _) = vault(&bucket, "a");
+    a.retention.base_after_objects = 3;
+    let lease = a.acquire(false).await.unwrap();
+    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    leader.commit(changes("one")).await.unwrap();
+    assert!(!leader.base_due());
+    leader.commit(changes("two")).await.unwrap();
+    assert!(leader.base_due());
+    let dir = tempfile::tempdir().unwrap();
+    leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap();
+    assert!(!leader.base_due());
+    assert_eq!(leader.figures().tail_bytes, 0);
+    // A state that no commit of ours made.
+    let image = Image { position: Position { seq: 2, hash: Hash::of(b"") }, ..image(&leader, dir.path(), vec![]) };
+    assert!(matches!(leader.write_base(image).await, Err(VaultError::Local(_))));
+}
+
+#[tokio::test]
+async fn a_base_that_is_not_what_was_written_deletes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = Memory::new();
+    let (mut a, _) = vault(&bucket, "a");
+    (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
+    let lease = a.acquire(false).await.unwrap();
+    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    leader.commit(changes("one")).await.unwrap();
+    bucket.before(|bucket, kind, name| {
+        if kind == "list" && name == "base/" && !bucket.names("base/").is_empty() {
+            bucket.damage("base/0000000000000002", |bytes| *bytes.last_mut().unwrap() ^= 1);
+        }
+    });
+    let error = leader.write_base(image(&leader, dir.path(), vec![blob("content")])).await.unwrap_err();
+    assert!(matches!(&error, VaultError::Damaged(text) if text.contains("base/0000000000000002")), "{error}");
+    assert_eq!(leader.collect().await.unwrap(), 0);
+    assert_eq!(bucket.names("journal/").len(), 2);
+}
+
+#[tokio::test]
+async fn an_interrupted_deletion_is_harmless() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = Memory::new();
+    let (mut a, _) = vault(&bucket, "a");
+    (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
+    let lease = a.acquire(false).await.unwrap();
+    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    for rows in ["one", "two", "three"] {
+        leader.commit(changes(rows)).await.unwrap();
+    }
+    leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap();
+    bucket.fail("delete", "journal/0000000000000003", Fault::Refused);
+    assert!(leader.collect().await.is_err());
+    assert_eq!(rows(&bucket, None).await, Vec::<String>::new());
+    let error = a.read(Some(3)).await.err().unwrap();
+    insta::assert_snapshot!(error, @"memory://test: state 3 is not kept: kept are 1 to 1 and 4 to 4 (`tidelock vault ls`)");
+    leader.collect().await.unwrap();
+    assert_eq!(bucket.names("journal/"), ["journal/0000000000000001"]);
+}
+
+#[test]
+fn its_futures_can_go_to_any_thread() {
+    fn sends<T: Send>(_: &T) {}
+    fn all(vault: &Vault, leader: &Leader, lease: super::super::lease::Lease, image: Image) {
+        sends(&vault.lead(lease));
+        sends(&vault.acquire(true));
+        sends(&vault.read(None));
+        sends(&leader.commit(Changes::default()));
+        sends(&leader.tick());
+        sends(&leader.write_base(image));
+        sends(&leader.collect());
+        sends(&leader.release());
+        sends(&leader.deposed());
+    }
+    let _ = (all, Body::Bytes(bytes::Bytes::new()));
+}
