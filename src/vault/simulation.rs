@@ -4,9 +4,15 @@
 //!
 //! A failing test names a profile and a seed, or a scenario, and prints what happened, one request a line.
 
+mod describe;
+mod effects;
+mod leading;
 mod objects;
 mod port;
+mod process;
+mod profile;
 mod random;
+mod request;
 mod script;
 mod search;
 mod server;
