@@ -4,9 +4,15 @@
 //!
 //! A failing test names a profile and a seed, or a scenario, and prints what happened, one request a line.
 
+mod describe;
+mod effects;
+mod leading;
 mod objects;
 mod port;
+mod process;
+mod profile;
 mod random;
+mod request;
 mod script;
 mod search;
 mod server;
@@ -65,13 +71,11 @@ struct Server {
     flaw: Option<Flaw>,
     /// Now and then it does not wait for the end of a commit.
     hasty: bool,
+    /// It acts outside all the time.
+    eager: bool,
 }
 
 impl Server {
-    fn hasty(self, hasty: bool) -> Server {
-        Server { hasty, ..self }
-    }
-
     fn new(name: &str, port: Port, timing: Timing, keep_states: u64, flaw: Option<Flaw>) -> Server {
         let identity = Identity {
             nonce: name.into(),
@@ -94,6 +98,6 @@ impl Server {
         if flaw == Some(Flaw::JournalUnfenced) {
             port.unfence();
         }
-        Server { vault, port, flaw, hasty: false }
+        Server { vault, port, flaw, hasty: false, eager: false }
     }
 }

@@ -1,6 +1,6 @@
 //! What is in the objects that servers write, read by the vault's own format and remembered by content.
 
-use super::port::Content;
+use super::request::Content;
 use super::world::Fact;
 use crate::vault::inbox::StoredDelivery;
 use crate::vault::pack::{self, Bad, Kind, Section};

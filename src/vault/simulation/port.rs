@@ -1,116 +1,18 @@
 //! What a simulated server sees of the world: a bucket, a clock, a pull request, its mail. Each request waits in a slot until an
 //! engine answers it; nothing here decides when that is.
 
+use super::request::{Content, Op, Reply};
 use super::world::Note;
 use crate::vault::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
 use crate::vault::clock::Clock;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-
-/// Content of an object, with a short digest of it for comparisons.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Content {
-    pub(super) bytes: Bytes,
-    pub(super) digest: u64,
-}
-
-impl Content {
-    pub(super) fn new(bytes: Bytes) -> Content {
-        let mut hasher = DefaultHasher::new();
-        bytes.hash(&mut hasher);
-        Content { digest: hasher.finish(), bytes }
-    }
-}
-
-impl Hash for Content {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.digest.hash(state);
-    }
-}
-
-/// One request to the bucket, to the host, to the machine.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) enum Op {
-    Get(Arc<str>),
-    Range(Arc<str>, Generation, u64, u64),
-    Put {
-        name: Arc<str>,
-        expected: Option<Generation>,
-        content: Content,
-        label: Arc<str>,
-    },
-    Delete(Arc<str>, Option<Generation>),
-    List(Arc<str>, Arc<str>),
-    Sleep(Duration),
-    /// Posts a comment on the delivery's pull request.
-    Post(Arc<str>),
-    Comments(Arc<str>),
-    DeleteComment(u64),
-    SetStatus(u64),
-    Status,
-    /// Starts terraform.
-    Spawn(Arc<str>),
-}
-
-impl Op {
-    /// Whether it changes something, so that its effect can come after its answer was given up.
-    pub(super) fn writes(&self) -> bool {
-        matches!(
-            self,
-            Op::Put { .. } | Op::Delete(..) | Op::Post(_) | Op::DeleteComment(_) | Op::SetStatus(_) | Op::Spawn(_)
-        )
-    }
-
-    /// Whether people see it.
-    pub(super) fn is_outside(&self) -> bool {
-        matches!(self, Op::Post(_) | Op::SetStatus(_) | Op::Spawn(_))
-    }
-}
-
-/// Its answer.
-#[derive(Clone)]
-pub(super) enum Reply {
-    /// No usable answer came.
-    Lost,
-    Done,
-    Object(Option<(Generation, Content)>),
-    Range(Option<Bytes>),
-    Written(Written),
-    Deleted(bool),
-    Listed(Arc<Vec<Listed>>),
-    Comments(Vec<u64>),
-    Status(u64),
-}
-
-impl Reply {
-    /// For the identity of a server's history.
-    pub(super) fn digest(&self) -> u64 {
-        let mut h = DefaultHasher::new();
-        std::mem::discriminant(self).hash(&mut h);
-        match self {
-            Reply::Lost | Reply::Done => {}
-            Reply::Object(object) => object.hash(&mut h),
-            Reply::Range(bytes) => bytes.hash(&mut h),
-            Reply::Written(Written::Stored(generation)) => generation.hash(&mut h),
-            Reply::Written(Written::Refused) => {}
-            Reply::Deleted(gone) => gone.hash(&mut h),
-            Reply::Listed(list) => {
-                list.iter().for_each(|o| (&o.name, o.generation, o.size, o.created, &o.label).hash(&mut h))
-            }
-            Reply::Comments(ids) => ids.hash(&mut h),
-            Reply::Status(count) => count.hash(&mut h),
-        }
-        h.finish()
-    }
-}
 
 struct Slot {
     op: Op,
@@ -272,7 +174,7 @@ impl Port {
         std::mem::take(&mut self.lock().notes)
     }
 
-    fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         let inner = self.lock();
         inner.mail_waker.is_some() || inner.slots.iter().any(|s| !s.answered)
     }
@@ -364,44 +266,5 @@ impl Clock for Port {
 
     async fn sleep(&self, time: Duration) {
         self.ask(Op::Sleep(time)).await;
-    }
-}
-
-struct Flag(AtomicBool);
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-/// A server that runs: its future and what it waits for.
-pub(super) struct Process {
-    pub(super) port: Port,
-    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    flag: Arc<Flag>,
-}
-
-impl Process {
-    pub(super) fn new(port: Port, future: impl Future<Output = ()> + 'static) -> Process {
-        Process { port, future: Some(Box::pin(future)), flag: Arc::new(Flag(AtomicBool::new(true))) }
-    }
-
-    /// Runs until it waits for an answer. It may not wait for anything else: then a run would not be repeatable.
-    pub(super) fn run(&mut self) {
-        let waker = Waker::from(self.flag.clone());
-        while let Some(future) = &mut self.future {
-            if !self.flag.0.swap(false, Ordering::SeqCst) {
-                assert!(self.port.waits(), "a simulated server waits for something outside the simulation");
-                return;
-            }
-            if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-                self.future = None;
-            }
-        }
-    }
-
-    pub(super) fn ended(&self) -> bool {
-        self.future.is_none()
     }
 }

@@ -1,13 +1,18 @@
 //! Random schedules of whole servers in virtual time. A seed repeats a run exactly: all runs on one thread, and whatever takes
 //! time, loses an answer or dies does so by this engine's dice.
 
-use super::port::{Op, Port, Process, Reply};
-use super::world::{Fact, How, Note, World, describe};
+mod verdict;
+
+use super::describe::describe;
+use super::port::Port;
+use super::process::Process;
+use super::profile::Profile;
+use super::request::{Op, Reply};
+use super::world::{Note, World};
 use super::{Server, Variant, server};
 use crate::vault::lease::Timing;
 use crate::vault::mutation;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// When faults stop, and how long the rest then has to settle; microseconds.
@@ -28,52 +33,6 @@ pub(super) fn next(state: &mut u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
-}
-
-/// What goes wrong in a run, and how often.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Profile {
-    pub(super) name: &'static str,
-    /// Chance of a pause before and after each effect, and of a lost answer.
-    pause: f64,
-    lost: f64,
-    kills: u64,
-    rollouts: u64,
-    deliveries: u64,
-    /// How far clocks are apart, and how many jumps they make.
-    drift: f64,
-    jumps: u64,
-    /// Only requests are slow, never processes. Then nobody acts outside whose lease is another's.
-    slow_network: bool,
-    /// Servers that stand by from the beginning.
-    standbys: u64,
-}
-
-const CALM_SEA: Profile = Profile {
-    name: "",
-    pause: 0.0,
-    lost: 0.0,
-    kills: 0,
-    rollouts: 0,
-    deliveries: 10,
-    drift: 1.02,
-    jumps: 0,
-    slow_network: false,
-    standbys: 0,
-};
-
-pub(super) const PROFILES: [Profile; 7] = [
-    Profile { name: "chaos", pause: 0.010, lost: 0.03, kills: 3, rollouts: 2, drift: 5.0, jumps: 3, ..CALM_SEA },
-    Profile { name: "pauses", pause: 0.015, rollouts: 2, ..CALM_SEA },
-    Profile { name: "lost", lost: 0.05, ..CALM_SEA },
-    Profile { name: "crash", kills: 4, ..CALM_SEA },
-    Profile { name: "crash1", kills: 1, ..CALM_SEA },
-    Profile { name: "rollout", rollouts: 4, ..CALM_SEA },
-    Profile { name: "slow", pause: 0.03, deliveries: 40, slow_network: true, standbys: 2, ..CALM_SEA },
-];
-
-pub(super) fn profile(name: &str) -> Profile {
-    *PROFILES.iter().find(|p| p.name == name).unwrap()
 }
 
 enum Event {
@@ -257,13 +216,14 @@ impl Run {
     }
 
     fn boot(&mut self, ask: bool, reader: bool) {
-        let hasty = self.profile.drift > 2.0;
         let name = if reader { "reader".to_owned() } else { format!("s{}", self.servers.len()) };
         let exponent = self.dice() * 2.0 - 1.0;
         let port = Port::new(next(&mut self.random));
         let timing =
             Timing { ttl: Duration::from_micros(TTL), renew: Duration::from_secs(3), poll: Duration::from_secs(1) };
-        let server = Server::new(&name, port.clone(), timing, self.keep_states, self.variant.flaw).hasty(hasty);
+        let mut server = Server::new(&name, port.clone(), timing, self.keep_states, self.variant.flaw);
+        server.hasty = self.profile.drift > 2.0;
+        server.eager = self.profile.slow_network;
         let process = if reader {
             Process::new(port, server::reader(server))
         } else {
@@ -412,12 +372,18 @@ impl Run {
         if running.process.ended() {
             running.alive = false;
             running.leads = false;
+        } else if port.open().is_empty() {
+            let name = running.name.clone();
+            self.world.bad(format!("{name} waits for what never comes"));
         }
     }
 
     fn hear(&mut self, server: usize, note: &Note) {
         let name = self.servers[server].name.clone();
-        self.line(|| format!("{name}: {note:?}"));
+        self.line(|| match note {
+            Note::Deposed(why) => format!("{name} is deposed: {why}"),
+            note => format!("{name}: {note:?}"),
+        });
         self.world.note(&name, note);
         match note {
             Note::Lead(..) => {
@@ -506,65 +472,5 @@ impl Run {
             self.stall(server, after);
         }
         self.at(self.now + after, Event::Answer { server, slot, reply });
-    }
-
-    /// Nothing that is late is on its way; everything that was acknowledged is answered, and marked.
-    fn settled(&self) -> bool {
-        let soon = (self.now + GIVEN_UP, 0);
-        let late = |event: &Event| matches!(event, Event::Late(..) | Event::Effect { .. } | Event::Answer { .. });
-        let waits = |server: &Running| server.alive && server.paused_until > self.now;
-        if self.servers.iter().any(waits) || self.events.range(soon..).any(|(_, event)| late(event)) {
-            return false;
-        }
-        let answered = |d: &String| self.world.facts.contains(&Fact::Done(d.clone()));
-        let leads = self.servers.iter().any(|server| server.alive && server.leads);
-        leads && self.world.acked.iter().all(answered) && self.world.at_rest().is_none()
-    }
-
-    fn add(&mut self, what: &'static str, count: u64) {
-        *self.counts.entry(what).or_default() += count;
-    }
-
-    fn judge(mut self) -> Outcome {
-        let (acked, leads) = (self.world.acked.clone(), self.leads.len() as u64);
-        self.add("acknowledged", acked.len() as u64);
-        self.add("leaders", leads);
-        self.add("applies", self.world.spawned.len() as u64);
-        self.add("applies started after interrupted was said", self.world.stale_spawns);
-        self.add("statuses that went back", self.world.regressed);
-        self.add("objects deleted", self.world.deleted);
-        if self.world.violations.is_empty() {
-            if let Some(wrong) = self.world.at_rest() {
-                self.world.bad(wrong);
-            }
-            for d in acked.iter() {
-                let posted = self.world.posts.iter().filter(|of| ***of == **d).count();
-                let out = |how| self.world.facts.contains(&Fact::Out(d.clone(), how));
-                let (fine, interrupted) = (out(How::Fine), out(How::Interrupted));
-                let started = self.world.spawned.contains(&Arc::from(d.as_str()));
-                if !fine && !interrupted {
-                    self.world.bad(format!("never answered: {d}"));
-                }
-                self.add("posted twice", u64::from(posted > 1));
-                self.add("interrupted, had started", u64::from(interrupted && started));
-                self.add("interrupted, never started", u64::from(interrupted && !started));
-            }
-        }
-        let mut without = BTreeMap::new();
-        for (time, why) in &self.gone {
-            match self.leads.iter().find(|lead| *lead > time) {
-                Some(lead) => {
-                    let seconds: &mut f64 = without.entry(*why).or_default();
-                    *seconds = seconds.max((lead - time) as f64 / 1e6);
-                }
-                None => *self.counts.entry("no leader afterwards").or_default() += 1,
-            }
-        }
-        Outcome {
-            violations: self.world.violations.to_vec(),
-            schedule: self.lines.into(),
-            counts: self.counts,
-            without,
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! The model's scenarios: a few servers, each with a short script, for the search over all schedules.
 
 use super::Server;
-use super::server::{Leading, to_inbox};
+use super::leading::Leading;
+use super::server::to_inbox;
 use super::world::Note;
 use crate::vault::VaultError;
 use std::cell::RefCell;

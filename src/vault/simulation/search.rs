@@ -3,9 +3,12 @@
 //! one that is scheduled late. What a server does next depends on the answers it got and on nothing else, so a state is kept as
 //! the world and each server's history, and a server is run again from its start to go on from there.
 
-use super::port::{Op, Port, Process, Reply};
+use super::describe::describe;
+use super::port::Port;
+use super::process::Process;
+use super::request::{Op, Reply};
 use super::script::{self, Script, Step};
-use super::world::{Note, World, describe};
+use super::world::{Note, World};
 use super::{Server, Variant};
 use crate::vault::lease::Timing;
 use crate::vault::mutation;

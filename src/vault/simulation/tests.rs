@@ -1,6 +1,7 @@
 //! What the simulation shows: the design holds, and each known way to break it is caught.
 
-use super::random::{self, Outcome, PROFILES, Profile, profile};
+use super::profile::{PROFILES, Profile, profile};
+use super::random::{self, Outcome};
 use super::script::SCENARIOS;
 use super::search::{Bounds, Found, search};
 use super::{Flaw, Variant};
@@ -48,7 +49,7 @@ fn held(name: &str, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn the_design_holds_in_chaos() {
-    held("chaos", 0..60);
+    held("chaos", 0..50);
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn the_design_holds_over_lost_answers_crashes_and_rollouts() {
 #[test]
 #[ignore = "thousands of runs, for a change of the protocol: a quarter of an hour"]
 fn the_design_holds_in_thousands_of_runs() {
-    let profiles = PROFILES.map(|profile| std::thread::spawn(move || held(profile.name, 1_000..4_000)));
+    let profiles = PROFILES.map(|profile| std::thread::spawn(move || held(profile.name, 1_000..1_500)));
     for profile in profiles {
         profile.join().unwrap();
     }
@@ -84,10 +85,10 @@ fn a_seed_repeats_a_run_exactly() {
 #[test]
 fn the_design_holds_in_every_schedule_of_the_small_scenarios() {
     for name in SCENARIOS {
-        let found = search(name, Variant::default(), bounds(0, 6_000, None));
+        let found = search(name, Variant::default(), bounds(0, 4_000, None));
         holds(name, &found);
         println!("{name}: {} states, all: {}", found.states, found.complete);
-        assert!(found.complete || found.states == 6_000);
+        assert!(found.complete || found.states == 4_000);
     }
 }
 
@@ -131,8 +132,8 @@ fn each_known_way_to_break_it_is_caught() {
     let table: Vec<(Variant, Where)> = vec![
         (SealsCollected.into(), Search("fence", 0, None)),
         (NoLookAfterSeal.into(), Search("stale", 0, None)),
-        (NoLookBeforeSeal.into(), Search("stray", 0, Some(4))),
-        (LooksOnlyAboveSeal.into(), Search("stale", 1, None)),
+        (NoLookBeforeSeal.into(), Search("stray", 0, Some(3))),
+        (LooksOnlyAboveSeal.into(), Search("stale", 1, Some(3))),
         (NoSeal.into(), Search("fence", 0, None)),
         (Flaw::JournalUnfenced.into(), Search("fence", 0, None)),
         (Flaw::AckEarly.into(), Search("fence", 0, None)),
@@ -145,14 +146,14 @@ fn each_known_way_to_break_it_is_caught() {
         (RefusedIsSuccess.into(), Search("fence", 0, None)),
         (NextPlaceTaken.into(), Search("fence", 1, None)),
         (RetryRegroupedSameWriter.into(), Search("fence", 1, None)),
-        (RetryRegrouped.into(), Search("fence", 1, None)),
+        (RetryRegrouped.into(), Search("fence", 1, Some(3))),
         (AnswerNotAwaited.into(), Search("fence", 1, None)),
         (Flaw::BaseDirty.into(), Search("base", 0, None)),
         (Variant { mutation: Some(BaseUnchecked), flaw: Some(Flaw::BaseAhead) }, Search("base", 0, None)),
         (GapStops.into(), Search("gcread", 0, None)),
         (LeaseDeleted.into(), Search("release", 0, None)),
-        (Flaw::MarkedFirst.into(), Run("chaos", 0, 60)),
-        (DeadlineFromAnswer.into(), Run("slow", 0, 60)),
+        (Flaw::MarkedFirst.into(), Run("chaos", 3, 3)),
+        (DeadlineFromAnswer.into(), Run("slow", 20, 3)),
     ];
     for (variant, place) in table {
         let start = std::time::Instant::now();

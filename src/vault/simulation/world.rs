@@ -2,7 +2,7 @@
 //! (shared/vault_model), which looks into every object that is written.
 
 use super::objects::{self, Journal};
-use super::port::{Content, Op, Reply};
+use super::request::{Content, Op, Reply};
 use crate::vault::bucket::{Generation, Listed, Written};
 use crate::vault::lease::{self, Record};
 use crate::vault::{Hash, Position};
@@ -104,7 +104,7 @@ pub(super) struct World {
     keep_states: u64,
 }
 
-fn number(name: &str) -> u64 {
+pub(super) fn number(name: &str) -> u64 {
     name.rsplit('/').next().and_then(|n| n.parse().ok()).unwrap_or_default()
 }
 
@@ -338,7 +338,7 @@ impl World {
             Op::Put { name, expected, content, label } => Reply::Written(self.put(name, *expected, content, label)),
             Op::Delete(name, generation) => Reply::Deleted(self.delete(name, *generation)),
             Op::List(prefix, after) => self.list(prefix, after),
-            Op::Sleep(_) => Reply::Done,
+            Op::Sleep(_) | Op::Act => Reply::Done,
             Op::Post(delivery) => {
                 if !self.has_outcome(delivery) {
                     self.bad(format!("comment on {delivery} before its outcome is durable"));
@@ -399,44 +399,4 @@ impl World {
             Note::Alarm(_) | Note::Deposed(_) | Note::Released | Note::Ready => {}
         }
     }
-}
-
-/// One request and its answer, for people.
-pub(super) fn describe(who: &str, op: &Op, reply: Option<&Reply>) -> String {
-    let short = |name: &str| match name.split_once('/') {
-        Some((kind @ ("journal" | "base"), _)) => format!("{kind}/{}", number(name)),
-        Some(("inbox", rest)) => format!("inbox/{}", &rest[..rest.len().min(14)]),
-        _ => name.to_owned(),
-    };
-    let what = match op {
-        Op::Get(name) => format!("gets {}", short(name)),
-        Op::Range(name, _, from, to) => format!("reads {} {from}..{to}", short(name)),
-        Op::Put { name, expected, content, .. } => {
-            let does = if *expected == Some(0) { "creates" } else { "puts" };
-            let what = match objects::journal(content) {
-                Ok(j) if name.starts_with("journal/") && j.seal => format!(" (seal of epoch {})", j.epoch),
-                Ok(j) if name.starts_with("journal/") => format!(" {:?}", j.facts),
-                _ => String::new(),
-            };
-            format!("{does} {}{what}", short(name))
-        }
-        Op::Delete(name, _) => format!("deletes {}", short(name)),
-        Op::List(prefix, after) => format!("lists {prefix} after {:?}", short(after)),
-        Op::Sleep(time) => format!("sleeps {:.2} s", time.as_secs_f64()),
-        Op::Post(d) => format!("posts the comment of {d}"),
-        Op::Comments(d) => format!("lists comments of {d}"),
-        Op::DeleteComment(id) => format!("deletes comment {id}"),
-        Op::SetStatus(n) => format!("sets status {n}"),
-        Op::Status => "reads the status".to_owned(),
-        Op::Spawn(d) => format!("starts terraform for {d}"),
-    };
-    let answer = match reply {
-        Some(Reply::Lost) => " -> answer lost",
-        Some(Reply::Written(Written::Refused)) => " -> refused (412)",
-        Some(Reply::Object(None) | Reply::Range(None)) => " -> absent",
-        Some(Reply::Deleted(false)) => " -> another generation",
-        Some(_) => " -> ok",
-        None => "",
-    };
-    format!("{who} {what}{answer}")
 }
