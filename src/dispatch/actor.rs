@@ -7,10 +7,13 @@ use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
 use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
 use crate::execute::{self, Cancel, Ended, Why, Work, random_id};
+use crate::store::is_deposed;
 use crate::vcs::HostError;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -83,6 +86,16 @@ impl Actors {
 
     pub(super) fn count(&self) -> usize {
         self.queues().values().map(|queue| queue.waiting.len() + usize::from(queue.running.is_some())).sum()
+    }
+
+    /// Drops the queue of a pull request.
+    fn forget(&self, pull: &PullId) {
+        self.queues().remove(pull);
+    }
+
+    /// Whether something of this pull request runs or waits.
+    pub(super) fn busy(&self, pull: &PullId) -> bool {
+        self.queues().contains_key(pull)
     }
 
     pub(super) fn draining(&self) -> bool {
@@ -247,7 +260,8 @@ pub(super) fn wake(inner: &Arc<Inner>, pull: PullId) {
         // Set here, under the lock, so that only one actor is ever started.
         queue.running = Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
         drop(queues);
-        tokio::spawn(work_off(Arc::clone(inner), pull));
+        // Once all tasks were stopped, what is recorded waits for the next start.
+        inner.tasks.spawn(work_off(Arc::clone(inner), pull));
     }
 }
 
@@ -263,18 +277,24 @@ async fn work_off(inner: Arc<Inner>, pull: PullId) {
             Next::End => break,
         };
         let delivery = item.delivery.clone();
-        let handling = tokio::spawn({
-            let (inner, pull) = (Arc::clone(&inner), pull.clone());
-            async move { handle(&inner, &pull, item).await }
-        });
-        let result = handling.await.map_err(anyhow::Error::from).and_then(|result| result);
-        if let Err(error) = result {
-            tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
-            let because =
-                "Something broke inside the server; its log has the details. Say the command again.".to_owned();
-            let told = inner.answer_delivery(&pull, &delivery, None, Some(Message::Interrupted { because })).await;
-            if let Err(error) = told {
-                tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
+        // A panic ends its command alone.
+        let handling = AssertUnwindSafe(handle(&inner, &pull, item)).catch_unwind().await;
+        let result = handling.unwrap_or_else(|_| Err(anyhow!("a panic, told above")));
+        match result {
+            Ok(()) => {}
+            Err(error) if is_deposed(&error) => {
+                tracing::info!(%pull, delivery, "left to the server that leads now");
+                inner.actors.forget(&pull);
+                break;
+            }
+            Err(error) => {
+                tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
+                let because =
+                    "Something broke inside the server; its log has the details. Say the command again.".to_owned();
+                let told = inner.answer_delivery(&pull, &delivery, None, Some(Message::Interrupted { because })).await;
+                if let Err(error) = told {
+                    tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
+                }
             }
         }
     }
