@@ -4,6 +4,7 @@
 
 mod admission;
 mod apply;
+mod candidates;
 mod environment;
 mod extra;
 mod files;

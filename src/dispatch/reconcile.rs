@@ -5,7 +5,7 @@
 //! It is nobody's business to wait for: one request for each repository, more only where something has changed, none while the
 //! host's rate limit is low.
 
-use super::actor::Task;
+use super::queues::Task;
 use super::{Decision, Inner};
 use crate::domain::state::{Delivery, Effect, NewEffect, Watermark};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, RepoId};
@@ -70,6 +70,17 @@ impl From<HostError> for Trouble {
     }
 }
 
+/// What is refused for one pull request does not hide the others.
+fn tolerate(pull: &PullId, result: Result<(), Trouble>) -> Result<(), Trouble> {
+    match result {
+        Err(Trouble::Host(error)) if !error.is_transient() => {
+            tracing::warn!(%pull, "what was missed on it cannot be looked for: {error}");
+            Ok(())
+        }
+        result => result,
+    }
+}
+
 struct Round<'a> {
     inner: &'a Arc<Inner>,
 }
@@ -118,9 +129,9 @@ impl Round<'_> {
                     continue;
                 }
                 match open.get(&known.pull.id.number) {
-                    None => self.closed(&known).await?,
+                    None => self.closed(&known).await,
                     Some(now) => {
-                        self.changed(&known, now).await?;
+                        tolerate(&now.pull.id, self.changed(&known, now).await)?;
                         at_rest.push(now.pull.id.clone());
                     }
                 }
@@ -130,7 +141,7 @@ impl Round<'_> {
     }
 
     /// It is not open any more; the host is asked once more before anything is freed.
-    async fn closed(&self, known: &KnownPull) -> Result<(), Trouble> {
+    async fn closed(&self, known: &KnownPull) {
         let pull = crate::domain::PullRequest { open: false, ..known.pull.clone() };
         let id = pull.id.clone();
         tracing::info!(pull = %id, "it is not open any more, and no delivery said so");
@@ -139,7 +150,6 @@ impl Round<'_> {
         let event = PullEvent { action, pull, sender: String::new(), updated_at: String::new() };
         let decision = Decision::Queue(Task::Closed(Box::new(event.clone())));
         self.take_up(identity, Event::Pull(event), Timestamp::now(), id, decision).await;
-        Ok(())
     }
 
     async fn changed(&self, known: &KnownPull, now: &OpenPull) -> Result<(), Trouble> {
@@ -238,28 +248,33 @@ impl Round<'_> {
             if !self.may_ask() || self.inner.actors.busy(id) {
                 continue;
             }
-            let target = id.clone();
-            let wanted = self.inner.ctx.store.read(move |view| {
-                let Some(pull) = view.pull(&target)? else { return Ok(None) };
-                let head = pull.head.commit;
-                Ok(Some((view.told_statuses(&target, &head)?, head)))
-            });
-            let Some((told, head)) = wanted.await?.filter(|(told, _)| !told.is_empty()) else { continue };
-            let there = self.inner.ctx.host.own_statuses(&id.repo, &head).await?;
-            let turned = told.into_iter().filter(|status| {
-                let found = there.iter().find(|one| one.context == status.context);
-                found.is_some_and(|one| one.state != status.state || one.description != status.description)
-            });
-            let effects: Vec<NewEffect> = turned
-                .map(|status| NewEffect { pull: id.clone(), effect: Effect::Status { commit: head.clone(), status } })
-                .collect();
-            if effects.is_empty() || self.inner.actors.busy(id) {
-                continue;
-            }
-            tracing::warn!(pull = %id, statuses = effects.len(), "statuses differ from what was told last; they are set again");
-            self.inner.ctx.store.write(move |tx| effects.iter().try_for_each(|one| tx.enqueue(one).map(drop))).await?;
-            self.inner.ctx.outbox.wake(id);
+            tolerate(id, self.turned_back(id).await)?;
         }
+        Ok(())
+    }
+
+    async fn turned_back(&self, id: &PullId) -> Result<(), Trouble> {
+        let target = id.clone();
+        let wanted = self.inner.ctx.store.read(move |view| {
+            let Some(pull) = view.pull(&target)? else { return Ok(None) };
+            let head = pull.head.commit;
+            Ok(Some((view.told_statuses(&target, &head)?, head)))
+        });
+        let Some((told, head)) = wanted.await?.filter(|(told, _)| !told.is_empty()) else { return Ok(()) };
+        let there = self.inner.ctx.host.own_statuses(&id.repo, &head).await?;
+        let turned = told.into_iter().filter(|status| {
+            let found = there.iter().find(|one| one.context == status.context);
+            found.is_some_and(|one| one.state != status.state || one.description != status.description)
+        });
+        let effects: Vec<NewEffect> = turned
+            .map(|status| NewEffect { pull: id.clone(), effect: Effect::Status { commit: head.clone(), status } })
+            .collect();
+        if effects.is_empty() || self.inner.actors.busy(id) {
+            return Ok(());
+        }
+        tracing::warn!(pull = %id, statuses = effects.len(), "statuses differ from what was told last; they are set again");
+        self.inner.ctx.store.write(move |tx| effects.iter().try_for_each(|one| tx.enqueue(one).map(drop))).await?;
+        self.inner.ctx.outbox.wake(id);
         Ok(())
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn init_again(config: &ProjectConfig) -> Vec<Step> {
 }
 
 /// Keeps the state that Terraform could not save in this job, if it left any in the project's directory.
-pub async fn errored(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> Result<Option<KeptFile>> {
+async fn errored(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> Result<Option<KeptFile>> {
     let from = dir.join(ERRORED);
     let path = format!("errored/{job}.tfstate");
     let (to, user) = (ctx.settings.data_dir.join(&path), ctx.settings.run_as_user);
@@ -133,6 +133,14 @@ pub async fn errored(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> 
         Some(_) => file(ctx, path).await,
         None => Ok(None),
     }
+}
+
+/// The same where nothing must get lost for want of it: trouble is logged.
+pub async fn errored_or_none(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> Option<KeptFile> {
+    errored(ctx, job, dir, since).await.unwrap_or_else(|error| {
+        tracing::error!(job, dir = %dir.display(), error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
+        None
+    })
 }
 
 /// Where the state lies that could not be saved, and what to do with it.

@@ -46,6 +46,17 @@ fn created(body: Value) -> Result {
 
 /// Answers one request below `/api/v3`.
 pub(super) async fn answer(shared: &Shared, parts: &request::Parts, body: Bytes) -> Response {
+    let mut response = answered(shared, parts, body).await;
+    let ahead = shared.look().clock_ahead;
+    if !ahead.is_zero() {
+        let then = jiff::Timestamp::now() + ahead;
+        let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        response.headers_mut().extend(HeaderValue::from_str(&date).ok().map(|date| (header::DATE, date)));
+    }
+    response
+}
+
+async fn answered(shared: &Shared, parts: &request::Parts, body: Bytes) -> Response {
     match route(shared, parts, body).await {
         Ok(Answer(StatusCode::NO_CONTENT, _, headers)) => (StatusCode::NO_CONTENT, headers).into_response(),
         Ok(Answer(status, body, headers)) => (status, headers, axum::Json(body)).into_response(),
