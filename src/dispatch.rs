@@ -8,7 +8,11 @@ mod actor;
 mod allowlist;
 mod aside;
 mod doubts;
+mod ends;
+mod queues;
+mod reconcile;
 mod recover;
+mod tasks;
 
 pub use allowlist::Allowlist;
 
@@ -20,12 +24,13 @@ use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
 use crate::execute::{Context, comment_effects, random_id};
 use crate::vault::inbox::End;
 use crate::webhook::Verified;
-use actor::{Actors, Item, Task};
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use queues::{Actors, Item, Task};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tasks::Tasks;
 
 /// Kept of a shutdown's time for the last comments and statuses.
 const SAYING_LIMIT: Duration = Duration::from_millis(1500);
@@ -41,6 +46,7 @@ struct Inner {
     names: Names,
     allowlist: Allowlist,
     actors: Actors,
+    tasks: Tasks,
     /// What was accepted before it may be old news.
     started: Timestamp,
 }
@@ -90,8 +96,16 @@ enum Decision {
 impl Handle {
     /// Takes up what an earlier process left, and is ready for events.
     pub async fn start(ctx: Context, names: Names, allowlist: Allowlist) -> Result<Handle> {
-        let inner = Arc::new(Inner { ctx, names, allowlist, actors: Actors::default(), started: Timestamp::now() });
+        let inner = Arc::new(Inner {
+            ctx,
+            names,
+            allowlist,
+            actors: Actors::default(),
+            tasks: Tasks::new(),
+            started: Timestamp::now(),
+        });
         recover::recover(&inner).boxed().await?;
+        inner.tasks.spawn(reconcile::run(Arc::clone(&inner)));
         Ok(Handle { inner })
     }
 
@@ -121,7 +135,11 @@ impl Handle {
                 self.inner.actors.cancel_obsolete(&pull, &head);
                 Answer::ok("Noted the new head; it is not planned by itself.")
             }
-            decision => self.inner.record(event, received, pull, decision).await,
+            decision => {
+                let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
+                let delivery = Delivery { identity, host_id, received, event: event.into_inner() };
+                self.inner.record(delivery, pull, decision).await.0
+            }
         }
     }
 
@@ -154,6 +172,9 @@ impl Handle {
         if !self.inner.ctx.outbox.drain(until.saturating_duration_since(Instant::now())).await {
             tracing::warn!("not all was said; the next start says the rest");
         }
+        // Nothing of it goes on, and nothing keeps the state open.
+        self.inner.tasks.stop().await;
+        self.inner.ctx.outbox.stop();
         ended
     }
 
@@ -162,11 +183,12 @@ impl Handle {
     pub async fn wind_down(&self) {
         self.inner.actors.wind_down();
         self.inner.actors.ended().await;
+        self.inner.tasks.stop().await;
     }
 
     /// Takes up how a job ended on a server that had been deposed meanwhile; returns when that is recorded.
     pub async fn take_end(&self, end: End) -> Result<()> {
-        anyhow::bail!("the end of job {} cannot be taken up", end.job)
+        ends::take(&self.inner, end).await
     }
 
     /// Nothing more is posted: another server says it. Recorded effects stay recorded.
@@ -238,56 +260,71 @@ impl Inner {
         if off { obsolete } else { Decision::Queue(Task::Autoplan(Box::new(event.clone()))) }
     }
 
-    /// One commit before the 2xx: the delivery, and what is said at once.
-    async fn record(
-        self: &Arc<Self>,
-        event: Verified<Event>,
-        received: Timestamp,
-        pull: PullId,
-        decision: Decision,
-    ) -> Answer {
-        let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
-        let reaction = self.reaction(event.get(), &decision);
+    /// Does what is to be done about a delivery that never came; absent where that is nothing, or was done.
+    async fn act_on(self: &Arc<Self>, delivery: Delivery, pull: PullId, decision: Decision) -> Option<Answer> {
+        match decision {
+            Decision::Ignore(_) => None,
+            Decision::Obsolete(head) => {
+                self.actors.cancel_obsolete(&pull, &head);
+                None
+            }
+            decision => {
+                let identity = delivery.identity.clone();
+                match self.ctx.store.read(move |view| view.knows_delivery(&identity)).await {
+                    Ok(true) => None,
+                    Ok(false) | Err(_) => {
+                        Some(self.record(delivery, pull, decision).await).filter(|done| done.1).map(|done| done.0)
+                    }
+                }
+            }
+        }
+    }
+
+    /// One commit before the 2xx: the delivery, and what is said at once. Whether it was new.
+    async fn record(self: &Arc<Self>, delivery: Delivery, pull: PullId, decision: Decision) -> (Answer, bool) {
+        let reaction = self.reaction(&delivery.event, &decision);
         let (status, task, replies) = match decision {
             Decision::Queue(task) => (200, Some(task), Vec::new()),
             // An empty help text: refused in silence.
             Decision::Reply { status, message: Message::Help { text } } if text.is_empty() => {
-                return Answer { status, text: "This repository is not allowed here.".into() };
+                return (Answer { status, text: "This repository is not allowed here.".into() }, false);
             }
             Decision::Reply { status, message } => (status, None, self.said(&pull, message)),
             Decision::Ignore(_) | Decision::Obsolete(_) => (200, None, Vec::new()),
         };
-        let delivery = Delivery { identity: identity.clone(), host_id, received, event: event.into_inner() };
-        let (id, target) = (identity.clone(), pull.clone());
-        let done = task.is_none();
+        let (identity, received) = (delivery.identity.clone(), delivery.received);
+        let (target, done) = (pull.clone(), task.is_none());
         let recorded = self.ctx.store.write(move |tx| {
-            if !tx.accept_delivery(&delivery)? {
+            let mark = tx.known_pull(&target)?.and_then(|known| known.watermark);
+            if reconcile::comes_late(&delivery, mark.as_ref()) || !tx.accept_delivery(&delivery)? {
                 return Ok(false);
             }
             for effect in reaction.into_iter().chain(replies) {
                 tx.enqueue(&NewEffect { pull: target.clone(), effect })?;
             }
             if done {
-                tx.set_delivery_state(&id, DeliveryState::Done, "answered at once")?;
+                tx.set_delivery_state(&delivery.identity, DeliveryState::Done, "answered at once")?;
             }
             Ok(true)
         });
         match recorded.await {
             Ok(true) => {}
-            Ok(false) => return Answer::ok("This delivery is known already; nothing is done twice."),
+            Ok(false) => return (Answer::ok("This delivery is known already; nothing is done twice."), false),
             Err(error) => {
                 tracing::error!(%pull, error = format!("{error:#}"), "a delivery could not be recorded");
-                return Answer { status: 503, text: "The delivery could not be recorded. Deliver it again.".into() };
+                let text = "The delivery could not be recorded. Deliver it again.".into();
+                return (Answer { status: 503, text }, false);
             }
         }
         self.ctx.outbox.wake(&pull);
-        match task {
+        let text = match task {
             Some(task) => {
                 self.take(pull, Item { delivery: identity, received, task }).await;
-                Answer { status, text: "Processing...".into() }
+                "Processing..."
             }
-            None => Answer { status, text: "Answering with a comment.".into() },
-        }
+            None => "Answering with a comment.",
+        };
+        (Answer { status, text: text.into() }, true)
     }
 
     /// Puts a recorded item where it belongs: aside, or into the queue.

@@ -4,6 +4,7 @@
 
 mod admission;
 mod apply;
+mod candidates;
 mod environment;
 mod extra;
 mod files;
@@ -32,7 +33,7 @@ use crate::reply::render::{RenderOptions, render};
 use crate::reply::statuses::Statuses;
 use crate::settings::Settings;
 use crate::store::logs::Logs;
-use crate::store::{Store, Tx};
+use crate::store::{Store, Tx, is_deposed};
 use crate::terraform::install::Installer;
 use crate::vcs::Host;
 use anyhow::Result;
@@ -155,6 +156,10 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
         Ok(ended) => return ended,
         Err(error) => error,
     };
+    if is_deposed(&error) {
+        tracing::info!(pull = %work.pull.id, command = work.command.name.as_str(), "another server leads now: {error:#}");
+        return Ended::Stopped(Why::Shutdown);
+    }
     tracing::error!(pull = %work.pull.id, command = work.command.name.as_str(), error = format!("{error:#}"), "command broke");
     let fault = Fault {
         reason: Reason::Internal,

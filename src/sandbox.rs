@@ -255,6 +255,11 @@ impl Forge {
         Ok(())
     }
 
+    /// From now on the API's answers say that it is so much later.
+    pub fn set_clock_ahead(&self, by: jiff::SignedDuration) {
+        self.shared.change(|state| state.clock_ahead = by);
+    }
+
     /// API and git requests so far, oldest first.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.look().requests.iter().cloned().collect()

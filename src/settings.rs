@@ -103,6 +103,8 @@ pub struct Settings {
     pub silence_vcs_status_no_projects: bool,
     /// Ours: a sparse tree with only what the planned projects need.
     pub sparse_checkout: bool,
+    /// Ours: between two looks at the host for what was missed.
+    pub reconcile_interval: Duration,
     /// Ours: between two commits of what nobody waits for.
     pub sync_interval: Duration,
     pub tf_download: bool,

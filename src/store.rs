@@ -37,6 +37,7 @@ use jiff::Timestamp;
 use led::Led;
 pub use led::is_deposed;
 pub use locks::LockAttempt;
+pub use pulls::KnownPull;
 use readers::Readers;
 pub use restore::digest;
 use rusqlite::{OptionalExtension, Params};

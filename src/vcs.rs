@@ -8,6 +8,7 @@ mod http;
 use crate::domain::state::CommitStatus;
 use crate::domain::{PullId, PullRequest, RepoId};
 use async_trait::async_trait;
+use jiff::Timestamp;
 use secrecy::SecretString;
 use std::path::PathBuf;
 
@@ -35,8 +36,19 @@ pub trait Host: Send + Sync {
     /// Posts a comment; its id.
     async fn create_comment(&self, pull: &PullId, body: &str) -> Result<u64, HostError>;
 
-    /// Comments of our own account, oldest first.
-    async fn own_comments(&self, pull: &PullId) -> Result<Vec<OwnComment>, HostError>;
+    /// Comments, oldest first; with `since` those that were written or changed at or after it, by the host's clock.
+    async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError>;
+
+    /// All open pull requests of a repository.
+    async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError>;
+
+    /// The latest status of each context of a commit that our own account has set, as far as one page of them tells.
+    async fn own_statuses(&self, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError>;
+
+    /// How many requests are left of how many, as the host last told; absent where it tells nothing.
+    fn budget(&self) -> Option<Budget> {
+        None
+    }
 
     /// Deletes a comment of ours; absent is fine.
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError>;
@@ -84,13 +96,51 @@ pub struct Mergeability {
     pub detail: String,
 }
 
-/// A comment of our own account.
+/// A comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnComment {
+pub struct HostComment {
     /// The host's id; grows with time.
     pub id: u64,
-    /// Whole text.
+    /// Login of its author; empty when the account is gone.
+    pub author: String,
+    /// When it was written, by the host's clock.
+    pub created: Timestamp,
+    /// Whole text, untrusted.
     pub body: String,
+}
+
+/// Comments of a pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comments {
+    /// Oldest first.
+    pub list: Vec<HostComment>,
+    /// The moment of the answer, by the host's clock.
+    pub now: Timestamp,
+}
+
+/// An open pull request of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenPull {
+    /// As it is now.
+    pub pull: PullRequest,
+    /// When anything of it last changed, as the host writes it; the same form as in its deliveries.
+    pub updated_at: String,
+}
+
+/// What a host still lets us ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Requests that are left.
+    pub left: u64,
+    /// Of so many.
+    pub all: u64,
+}
+
+impl Budget {
+    /// Whether what nobody waits for should be put off: a fifth is kept for answers.
+    pub fn is_low(self) -> bool {
+        self.left.saturating_mul(5) < self.all
+    }
 }
 
 /// Where a token comes from.

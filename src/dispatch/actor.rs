@@ -1,5 +1,6 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
+use super::queues::{Item, Next, Task, interruptible, is_late_by_itself};
 use super::{Inner, aside, doubts};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
@@ -7,11 +8,13 @@ use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
 use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
 use crate::execute::{self, Cancel, Ended, Why, Work, random_id};
+use crate::store::is_deposed;
 use crate::vcs::HostError;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,231 +27,16 @@ const STALE_COMMAND: SignedDuration = SignedDuration::from_mins(10);
 /// Waits between tries to ask the host about a pull request.
 const HOST_RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)];
 
-/// A recorded delivery that waits for its turn.
-pub(super) struct Item {
-    /// Its identity.
-    pub(super) delivery: String,
-    /// When it was accepted.
-    pub(super) received: Timestamp,
-    /// What is to be done.
-    pub(super) task: Task,
-}
-
-/// Work for an actor.
-pub(super) enum Task {
-    /// Plan what a pull request changes, because it was opened or pushed to.
-    Autoplan(Box<PullEvent>),
-    /// Free what a closed pull request holds.
-    Closed(Box<PullEvent>),
-    /// Do what a comment asks.
-    Command { comment: CommentEvent, command: Box<Command> },
-}
-
-impl Task {
-    fn command(&self) -> Option<CommandName> {
-        match self {
-            Task::Autoplan(_) => Some(CommandName::Plan),
-            Task::Closed(_) => None,
-            Task::Command { command, .. } => Some(command.name),
-        }
-    }
-}
-
-/// All actors.
-#[derive(Default)]
-pub(super) struct Actors {
-    queues: Mutex<HashMap<PullId, Queue>>,
-    draining: AtomicBool,
-    ended: Notify,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Item>,
-    running: Option<Running>,
-    /// Latest `updated_at` of a pull request event seen; older ones come too late.
-    updated_at: String,
-}
-
-/// The command that runs.
-struct Running {
-    name: CommandName,
-    head: String,
-    cancel: Cancel,
-}
-
-impl Actors {
-    fn queues(&self) -> MutexGuard<'_, HashMap<PullId, Queue>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.queues().values().map(|queue| queue.waiting.len() + usize::from(queue.running.is_some())).sum()
-    }
-
-    pub(super) fn draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
-    }
-
-    /// Whether an apply of this pull request runs.
-    pub(super) fn applying(&self, pull: &PullId) -> bool {
-        let queues = self.queues();
-        let running = queues.get(pull).and_then(|queue| queue.running.as_ref());
-        running.is_some_and(|running| !interruptible(running.name))
-    }
-
-    /// Stops a running plan of another head than this one.
-    pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &str) {
-        if let Some(running) = self.queues().get(pull).and_then(|queue| queue.running.as_ref())
-            && running.name == CommandName::Plan
-            && running.head != head
-        {
-            running.cancel.cancel(Why::Push(head.to_owned()));
-        }
-    }
-
-    /// Takes all commands that wait, and stops the one that runs: what was taken, what is stopped, what goes on.
-    pub(super) fn cancel(&self, pull: &PullId, user: &str, apply_too: bool) -> Cancelled {
-        let mut queues = self.queues();
-        let mut cancelled = Cancelled::default();
-        let Some(queue) = queues.get_mut(pull) else { return cancelled };
-        let (closed, waiting) = queue.waiting.drain(..).partition(|item| matches!(item.task, Task::Closed(_)));
-        queue.waiting = closed;
-        cancelled.waiting = waiting;
-        if let Some(running) = &queue.running {
-            if interruptible(running.name) || apply_too {
-                running.cancel.cancel(Why::Person(user.to_owned()));
-                cancelled.stopped = Some(running.name);
-            } else {
-                cancelled.left = Some(running.name);
-            }
-        }
-        cancelled
-    }
-
-    /// What the actor of a pull request does next; at its end the queue is gone. `doubts`: there is something to settle first.
-    fn next(&self, pull: &PullId, doubts: bool) -> Next {
-        let mut queues = self.queues();
-        let Some(queue) = queues.get_mut(pull) else { return Next::End };
-        match queue.waiting.pop_front().filter(|_| !self.draining()) {
-            Some(item) => {
-                let (name, head) = (item.task.command().unwrap_or(CommandName::Help), String::new());
-                queue.running = Some(Running { name, head, cancel: Cancel::default() });
-                Next::Item(item)
-            }
-            None if doubts && !self.draining() => {
-                queue.running =
-                    Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
-                Next::Settle
-            }
-            None => {
-                queues.remove(pull);
-                Next::End
-            }
-        }
-    }
-
-    /// No new work begins, running work is told to stop, but for what must not be interrupted unasked.
-    pub(super) fn wind_down(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-        let queues = self.queues();
-        let running = queues.values().filter_map(|queue| queue.running.as_ref());
-        for running in running.filter(|running| interruptible(running.name)) {
-            running.cancel.cancel(Why::Shutdown);
-        }
-    }
-
-    /// No new work begins, all running work is told to stop.
-    pub(super) fn drain(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-        for running in self.queues().values().filter_map(|queue| queue.running.as_ref()) {
-            running.cancel.cancel(Why::Shutdown);
-        }
-    }
-
-    /// Waits until no actor runs.
-    pub(super) async fn ended(&self) {
-        loop {
-            let notified = self.ended.notified();
-            if self.queues().values().all(|queue| queue.running.is_none()) {
-                return;
-            }
-            notified.await;
-        }
-    }
-}
-
-/// What an actor does next.
-#[expect(clippy::large_enum_variant, reason = "one at a time")]
-enum Next {
-    Item(Item),
-    /// Nothing waits, but something is to be told.
-    Settle,
-    End,
-}
-
-/// What `cancel` did.
-#[derive(Default)]
-pub(super) struct Cancelled {
-    pub(super) waiting: VecDeque<Item>,
-    pub(super) stopped: Option<CommandName>,
-    pub(super) left: Option<CommandName>,
-}
-
-impl Item {
-    /// In words, for the reply to `cancel`.
-    pub(super) fn title(&self) -> String {
-        match &self.task {
-            Task::Autoplan(_) => "the waiting autoplan".into(),
-            Task::Closed(_) => "the clean-up".into(),
-            Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
-        }
-    }
-}
-
-/// Everything but what changes state or infrastructure may be interrupted without being asked for by name.
-fn interruptible(name: CommandName) -> bool {
-    !matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
-}
-
-/// What a person has to ask for again when it could not be run in time: the world may have moved on.
-pub(super) fn is_late_by_itself(name: CommandName) -> bool {
-    !interruptible(name) || matches!(name, CommandName::Unlock | CommandName::ForceUnlock)
-}
-
 /// Adds an item to its pull request's queue, and wakes or starts the actor.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
-    let mut queues = inner.actors.queues();
-    let queue = queues.entry(pull.clone()).or_default();
-    match &item.task {
-        Task::Autoplan(event) | Task::Closed(event) => {
-            queue.updated_at = queue.updated_at.clone().max(event.updated_at.clone());
-            if let Some(running) = queue.running.as_ref().filter(|running| interruptible(running.name)) {
-                match &item.task {
-                    Task::Closed(_) => running.cancel.cancel(Why::Closed),
-                    _ if running.name == CommandName::Plan && running.head != event.pull.head.commit => {
-                        running.cancel.cancel(Why::Push(event.pull.head.commit.clone()));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Task::Command { .. } => {}
-    }
-    queue.waiting.push_back(item);
-    drop(queues);
+    inner.actors.add(&pull, item);
     wake(inner, pull);
 }
 
-/// Starts the actor of a pull request, unless it runs.
+/// Starts the actor of a pull request, unless it runs. Once all tasks were stopped, what is recorded waits for the next start.
 pub(super) fn wake(inner: &Arc<Inner>, pull: PullId) {
-    let mut queues = inner.actors.queues();
-    let queue = queues.entry(pull.clone()).or_default();
-    if queue.running.is_none() && !inner.actors.draining() {
-        // Set here, under the lock, so that only one actor is ever started.
-        queue.running = Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
-        drop(queues);
-        tokio::spawn(work_off(Arc::clone(inner), pull));
+    if inner.actors.engage(&pull) {
+        inner.tasks.spawn(work_off(Arc::clone(inner), pull));
     }
 }
 
@@ -264,18 +52,24 @@ async fn work_off(inner: Arc<Inner>, pull: PullId) {
             Next::End => break,
         };
         let delivery = item.delivery.clone();
-        let handling = tokio::spawn({
-            let (inner, pull) = (Arc::clone(&inner), pull.clone());
-            async move { handle(&inner, &pull, item).await }
-        });
-        let result = handling.await.map_err(anyhow::Error::from).and_then(|result| result);
-        if let Err(error) = result {
-            tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
-            let because =
-                "Something broke inside the server; its log has the details. Say the command again.".to_owned();
-            let told = inner.answer_delivery(&pull, &delivery, None, Some(Message::Interrupted { because })).await;
-            if let Err(error) = told {
-                tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
+        // A panic ends its command alone.
+        let handling = AssertUnwindSafe(handle(&inner, &pull, item)).catch_unwind().await;
+        let result = handling.unwrap_or_else(|_| Err(anyhow!("a panic, told above")));
+        match result {
+            Ok(()) => {}
+            Err(error) if is_deposed(&error) => {
+                tracing::info!(%pull, delivery, "left to the server that leads now");
+                inner.actors.forget(&pull);
+                break;
+            }
+            Err(error) => {
+                tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
+                let because =
+                    "Something broke inside the server; its log has the details. Say the command again.".to_owned();
+                let told = inner.answer_delivery(&pull, &delivery, None, Some(Message::Interrupted { because })).await;
+                if let Err(error) = told {
+                    tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
+                }
             }
         }
     }
@@ -310,11 +104,7 @@ pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullReque
 
 async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let mut pull = event.pull.clone();
-    let late = {
-        let queues = inner.actors.queues();
-        let newest = queues.get(&pull.id).map(|queue| queue.updated_at.clone());
-        newest.is_some_and(|newest| newest > event.updated_at)
-    };
+    let late = inner.actors.is_late(&pull.id, &event.updated_at);
     if late || item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH {
         match fetch_pull(inner, &pull.id).await {
             Ok(now) => pull = now,
@@ -386,9 +176,10 @@ async fn comment_command(
     let waited = Timestamp::now().duration_since(item.received);
     if waited > STALE_COMMAND && is_late_by_itself(command.name) {
         let because = format!(
-            "`{}` was asked for {} minutes ago and could not be run in time, so it was not run at all. Say it again if it is still wanted.",
-            command.name.spoken(),
-            waited.as_mins()
+            "This was asked for {} minutes ago and could not be run in time, so it was not run at all. If it is still wanted, say it \
+             again: `{}`",
+            waited.as_mins(),
+            comment.body.trim().trim_matches('`')
         );
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::Interrupted { because })).await;
     }
@@ -436,9 +227,7 @@ async fn comment_command(
             requeue(inner, &item.delivery).await?;
             let task = Task::Command { comment: comment.clone(), command: Box::new(command) };
             let again = Item { delivery: item.delivery, received: item.received, task };
-            if let Some(queue) = inner.actors.queues().get_mut(id) {
-                queue.waiting.push_front(again);
-            }
+            inner.actors.again(id, again);
             Ok(())
         }
         Ended::Stopped(_) => inner.answer_delivery(id, &item.delivery, Some(&command), None).await,
@@ -453,23 +242,7 @@ async fn requeue(inner: &Inner, delivery: &str) -> Result<()> {
 
 /// Runs a command as this pull request's running one.
 async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &str) -> Ended {
-    let cancel = {
-        let mut queues = inner.actors.queues();
-        let running = Running { name: command.name, head: pull.head.commit.clone(), cancel: Cancel::default() };
-        let queue = queues.entry(pull.id.clone()).or_default();
-        let cancel = running.cancel.clone();
-        if inner.actors.draining() {
-            cancel.cancel(Why::Shutdown);
-        }
-        // What arrived while the command was being prepared; a push of the very head that is planned now is no reason to stop.
-        match queue.running.as_ref().and_then(|before| before.cancel.why()) {
-            Some(Why::Push(head)) if *head == pull.head.commit => {}
-            Some(why) if interruptible(command.name) => cancel.cancel(why.clone()),
-            _ => {}
-        }
-        queue.running = Some(running);
-        cancel
-    };
+    let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
     if command.name == CommandName::Plan
         && let Some(why) = cancel.why().cloned()
     {

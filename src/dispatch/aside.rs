@@ -1,15 +1,16 @@
 //! What needs no checkout: `unlock`, `cancel`, closing, and deleting a lock on the web page.
 
-use super::actor::{Cancelled, Item, fetch_pull};
+use super::actor::fetch_pull;
+use super::queues::{Cancelled, Item};
 use super::{Discard, Inner};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
 use crate::domain::state::{
-    AuditEntry, DeliveryState, NewEffect, PlanRecord, ProjectLock, ProjectState, ProjectStatus,
+    AuditEntry, DeliveryState, JobState, NewEffect, PlanRecord, ProjectLock, ProjectState, ProjectStatus,
 };
 use crate::domain::{ProjectId, PullEvent, PullId, PullRequest};
 use crate::execute::remove_plan_files;
-use crate::store::Tx;
+use crate::store::{Tx, View};
 use anyhow::Result;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -104,7 +105,7 @@ async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
 
 /// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
-    let super::actor::Task::Command { command, .. } = &item.task else { return };
+    let super::queues::Task::Command { command, .. } = &item.task else { return };
     let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply);
     if let Err(error) = tell_cancelled(inner, pull, item, command, cancelled).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a cancellation could not be recorded");
@@ -148,6 +149,21 @@ async fn tell_cancelled(
     Ok(())
 }
 
+/// What is known of applies whose end nobody knows: their projects' locks go all the same, so that nobody is blocked for ever.
+fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
+    let mut remarks = Vec::new();
+    for status in view.project_statuses(pull)? {
+        let Some(job) = status.job.as_deref().map(|id| view.job(id)).transpose()?.flatten() else { continue };
+        if status.state == ProjectState::ApplyErrored && job.state == JobState::Interrupted {
+            remarks.push(format!(
+                "The apply of `{}` was interrupted, and nobody has looked since at what it had changed: the next plan there shows it.",
+                status.project.label()
+            ));
+        }
+    }
+    Ok(remarks)
+}
+
 /// A pull request was closed: confirmed with the host, then its locks, plans and trees go.
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let id = event.pull.id.clone();
@@ -162,7 +178,8 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         }
     }
     let known = id.clone();
-    let locks = inner.ctx.store.read(move |view| view.locks_of(&known)).await?;
+    let (locks, remarks) =
+        inner.ctx.store.read(move |view| Ok((view.locks_of(&known)?, in_doubt(view, &known)?))).await?;
     let mut by_dir: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for lock in &locks {
         let workspaces = by_dir.entry(lock.project.dir.clone()).or_default();
@@ -170,10 +187,10 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
             workspaces.push(lock.project.workspace.clone());
         }
     }
-    let effects = if locks.is_empty() {
+    let effects = if locks.is_empty() && remarks.is_empty() {
         Vec::new()
     } else {
-        inner.answer(&id, None, Message::Cleanup { locks: by_dir.into_iter().collect() })
+        inner.answer(&id, None, Message::Cleanup { locks: by_dir.into_iter().collect(), remarks })
     };
     let (pull, delivery) = (id.clone(), item.delivery.clone());
     let dropped = inner.ctx.store.write(move |tx| {

@@ -1,8 +1,9 @@
 //! At the start: what an earlier process left unfinished. A plan is run again; an apply that had begun is told as interrupted.
 
 use super::Inner;
-use super::actor::{Item, Task, enqueue, wake};
+use super::actor::{enqueue, wake};
 use super::aside::is_once_only;
+use super::queues::{Item, Task};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -165,10 +166,7 @@ async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, kept: &mut Vec<Kept
     }
     let project = job.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
     let dir = inner.ctx.checkouts.tree_path(&run.pull, &project.workspace).join(&project.dir);
-    let errored = left::errored(&inner.ctx, &job.id, &dir, job.started).await.unwrap_or_else(|error| {
-        tracing::error!(job = job.id, error = format!("{error:#}"), "errored.tfstate could not be kept");
-        None
-    });
+    let errored = left::errored_or_none(&inner.ctx, &job.id, &dir, job.started).await;
     let saved = errored.as_ref().map_or(String::new(), |_| format!(" {}.", left::errored_words(&job.id)));
     kept.extend(errored);
     let verb = run.command.spoken();

@@ -106,6 +106,9 @@ pub enum Message {
     Cleanup {
         /// Directory and its workspaces.
         locks: Vec<(String, Vec<String>)>,
+        /// What to look at before anybody goes on there: an apply that was interrupted.
+        #[serde(default)]
+        remarks: Vec<String>,
     },
     /// Somebody deleted a lock on the web page.
     Discarded {
@@ -128,6 +131,15 @@ pub enum Message {
     StateLocks {
         /// Where.
         left: Vec<LeftLock>,
+    },
+    /// A job that was told as interrupted has ended after all.
+    LateEnd {
+        /// On which project.
+        project: ProjectId,
+        /// How, in sentences.
+        because: String,
+        /// What it printed.
+        output: String,
     },
     /// The server is stopping.
     ShuttingDown,

@@ -78,6 +78,27 @@ pub struct ApplyLock {
     pub since: Timestamp,
 }
 
+/// How far a pull request has been looked at on its host, for what never came as a delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watermark {
+    /// Comments written before this are old news, by the host's clock; whole seconds, as hosts write them.
+    pub comments: Timestamp,
+    /// `updated_at` when it was last looked at; empty for never.
+    #[serde(default)]
+    pub updated_at: String,
+    /// The head that was taken up without its delivery, and `updated_at` then: that delivery comes too late.
+    #[serde(default)]
+    pub taken: Option<(String, String)>,
+}
+
+impl Watermark {
+    /// Nothing from before this moment counts.
+    pub fn at(now: Timestamp) -> Watermark {
+        let comments = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        Watermark { comments, updated_at: String::new(), taken: None }
+    }
+}
+
 /// A plan file and all that it is bound to (DESIGN invariant 4).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
@@ -283,6 +304,8 @@ pub struct PendingEffect {
     pub effect: Effect,
     /// How often it was tried, over restarts.
     pub attempts: u32,
+    /// When it was recorded, by our clock; absent in old records.
+    pub recorded: Option<Timestamp>,
 }
 
 /// What can be done on the host.

@@ -1,5 +1,6 @@
 //! The `apply` command: only a plan that is bound to what the pull request is now, and each only once.
 
+use super::candidates::Candidates;
 use super::job::{self, Job};
 use super::plan::{answer_stop, holder, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
@@ -92,94 +93,6 @@ fn apply_lock_text(lock: &ApplyLock) -> String {
     let why = if lock.reason.is_empty() { String::new() } else { format!(" ({})", lock.reason) };
     let since = lock.since.strftime("%Y-%m-%d %H:%M UTC");
     format!("The apply lock was set by {who} at {since}{why}. It is released on the server's page")
-}
-
-/// What could be applied.
-struct Candidates {
-    plans: Vec<PlanRecord>,
-    statuses: Vec<ProjectStatus>,
-}
-
-impl Candidates {
-    async fn load(ctx: &Context, work: &Work) -> Result<Candidates> {
-        let pull = work.pull.id.clone();
-        let loaded = ctx
-            .store
-            .read(move |view| Ok(Candidates { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? }));
-        loaded.await
-    }
-
-    fn projects(&self) -> Vec<ProjectId> {
-        self.plans.iter().map(|plan| plan.project.clone()).collect()
-    }
-
-    fn plan(&self, id: &ProjectId) -> Option<&PlanRecord> {
-        self.plans.iter().find(|plan| plan.project == *id)
-    }
-
-    /// An apply of everything is refused as a whole where there is nothing to apply, or where a project is in no state for it.
-    fn refusal(&self, work: &Work) -> Option<Answer> {
-        if !work.command.target.is_all() {
-            return None;
-        }
-        let head = &work.pull.head.commit;
-        let failed: Vec<String> = (self.statuses.iter())
-            .filter(|status| status.head == *head && status.state == ProjectState::PlanErrored)
-            .map(|status| format!("`{}`", status.project.label()))
-            .collect();
-        let fault =
-            |because: String| Answer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() });
-        if !failed.is_empty() && !self.plans.is_empty() {
-            return Some(fault(format!(
-                "Nothing was applied: the plan of {} failed. Mend it and plan again, or apply the others one by one",
-                failed.join(", ")
-            )));
-        }
-        if !self.plans.is_empty() {
-            return None;
-        }
-        if self.statuses.is_empty() || !failed.is_empty() {
-            return Some(fault("There is no plan to apply".into()));
-        }
-        let done = self.statuses.iter().all(|status| {
-            matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges) && status.head == *head
-        });
-        let because = if done {
-            "Everything that was planned is applied already."
-        } else {
-            "No project has a plan that could be applied."
-        };
-        let mut answer = Answer::message(Message::NoProjects { because: because.into() });
-        answer.statuses =
-            if done { StatusUpdate::AfterApply { failed: None } } else { StatusUpdate::Failed(because.into()) };
-        Some(answer)
-    }
-
-    /// Labels of `depends_on` that are planned here and not applied.
-    fn missing(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Vec<String> {
-        let named = |name: &String| self.statuses.iter().find(|s| s.project.name.as_deref() == Some(name));
-        let waits = config.depends_on.iter().filter_map(named).filter(|status| {
-            !matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges)
-                && !applied.contains(&status.project)
-        });
-        waits.map(|status| status.project.label()).collect()
-    }
-
-    /// Why there is nothing to apply for this project.
-    fn no_plan(&self, id: &ProjectId, head: &str) -> Failure {
-        let status = self.statuses.iter().find(|status| status.project == *id);
-        let because = match status {
-            Some(status) if status.head != head => "It was planned for an earlier commit.",
-            Some(ProjectStatus { state: ProjectState::Applied, .. }) => "Its plan is applied already.",
-            Some(ProjectStatus { state: ProjectState::PlanErrored, .. }) => "Its plan failed.",
-            Some(ProjectStatus { state: ProjectState::PlanDiscarded, .. }) => "Its plan was discarded.",
-            Some(ProjectStatus { state: ProjectState::ApplyErrored, .. }) => {
-                "Its plan was used by an apply that failed."
-            }
-            _ => "It has not been planned in this pull request.",
-        };
-        Failure::NoPlan { because: because.into() }
-    }
 }
 
 /// What the projects of one apply share.
@@ -406,9 +319,9 @@ impl ApplyRun<'_> {
         };
         let _ = tokio::fs::remove_file(&place.plan_file).await;
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
-        let errored = left::errored(ctx, &job.record.id, &place.dir, job.record.started).await?;
+        let errored = left::errored_or_none(ctx, &job.record.id, &place.dir, job.record.started).await;
         let outcome = job.outcome(left::with_errored(outcome, errored.as_ref(), &job.record.id));
-        let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await?;
+        let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let success = outcome.outcome.is_success();
         let status = ProjectStatus {

@@ -66,7 +66,7 @@ async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Ans
     let mut remarks = Vec::new();
     for config in configs {
         let outcome = project(ctx, work, prepared, config, &facts).await?;
-        remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await?);
+        remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await);
         outcomes.push(outcome);
     }
     Ok(Answer::results(work, outcomes, remarks, StatusUpdate::Nothing))

@@ -25,17 +25,17 @@ pub(super) fn keep_plan(from: &Path, to: &Path, user: Option<RunAs>) -> Result<O
     ensure!(user.is_none_or(|user| meta.uid() == user.uid), "it does not belong to the user that steps run as");
     let mut bytes = Vec::new();
     file.take(MAX_PLAN_FILE).read_to_end(&mut bytes).context("reading the plan file")?;
-    if let Some(dir) = to.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
     write_private(to, &bytes)?;
     Ok(Some(hex::encode(Sha256::digest(&bytes))))
 }
 
 /// Plans hold secrets in plain text: nobody else may read them.
-fn write_private(to: &Path, bytes: &[u8]) -> Result<()> {
+pub(super) fn write_private(to: &Path, bytes: &[u8]) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
+    if let Some(dir) = to.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
     file.write_all(bytes)?;
     file.sync_data().with_context(|| format!("writing {}", to.display()))

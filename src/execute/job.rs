@@ -9,8 +9,8 @@ use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, StateLockTrace};
-use crate::store::Tx;
 use crate::store::logs::LogWriter;
+use crate::store::{Tx, is_deposed};
 use crate::terraform::install::{Tool, Wanted};
 use anyhow::Result;
 use jiff::Timestamp;
@@ -166,18 +166,22 @@ impl<'a> Job<'a> {
         record.state_lock.met = met(&outcome);
         record.state_lock.untold = self.killed.load(Ordering::Relaxed) && !tells_of_locks(&outcome);
         self.ctx.doubts.note(&record);
-        let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
-        self.ctx
-            .store
-            .write(move |tx| {
-                tx.put_job(&record)?;
-                change(tx, &record)?;
-                if let Some(status) = status {
-                    tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
-                }
-                Ok(())
-            })
-            .await?;
+        let (pull, head, id) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone(), record.id.clone());
+        let recorded = self.ctx.store.write(move |tx| {
+            tx.put_job(&record)?;
+            change(tx, &record)?;
+            if let Some(status) = status {
+                tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
+            }
+            Ok(())
+        });
+        match recorded.await {
+            Err(error) if is_deposed(&error) && changes_something(self.work.command.name) => {
+                super::left::leave_end(self.ctx, &id, &outcome).await;
+                return Err(error);
+            }
+            recorded => recorded?,
+        }
         self.ctx.outbox.wake(&self.work.pull.id);
         Ok(outcome)
     }
@@ -247,6 +251,11 @@ pub(super) async fn record_refusal(
         })
         .await?;
     Ok(outcome)
+}
+
+/// What is told as interrupted when its end is not known, and not run again.
+fn changes_something(name: CommandName) -> bool {
+    matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
 }
 
 /// Only plan and apply have commit statuses.

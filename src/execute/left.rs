@@ -7,15 +7,20 @@ use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
-use crate::domain::outcome::{Failure, Outcome};
+use crate::domain::outcome::{Failure, JobOutcome, Outcome};
 use crate::domain::state::{LeftFiles, PlanRecord};
 use crate::store::KeptFile;
+use crate::vault::FORMAT;
+use crate::vault::inbox::End;
 use anyhow::{Context as _, Result};
+use base64::Engine as _;
 use jiff::Timestamp;
 use std::path::Path;
 
 /// What Terraform writes when it could not save its state.
 const ERRORED: &str = "errored.tfstate";
+/// Largest such state that is left in the inbox, in bytes.
+const MAX_ERRORED: u64 = 64 << 20;
 
 /// Where the archive of a plan lies in the data directory.
 pub(super) fn archive_path(plan: &str) -> String {
@@ -111,7 +116,7 @@ pub(super) fn init_again(config: &ProjectConfig) -> Vec<Step> {
 }
 
 /// Keeps the state that Terraform could not save in this job, if it left any in the project's directory.
-pub async fn errored(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> Result<Option<KeptFile>> {
+async fn errored(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> Result<Option<KeptFile>> {
     let from = dir.join(ERRORED);
     let path = format!("errored/{job}.tfstate");
     let (to, user) = (ctx.settings.data_dir.join(&path), ctx.settings.run_as_user);
@@ -130,6 +135,14 @@ pub async fn errored(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> 
     }
 }
 
+/// The same where nothing must get lost for want of it: trouble is logged.
+pub async fn errored_or_none(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> Option<KeptFile> {
+    errored(ctx, job, dir, since).await.unwrap_or_else(|error| {
+        tracing::error!(job, dir = %dir.display(), error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
+        None
+    })
+}
+
 /// Where the state lies that could not be saved, and what to do with it.
 pub fn errored_words(job: &str) -> String {
     format!(
@@ -145,4 +158,39 @@ pub(super) fn with_errored(mut outcome: Outcome, kept: Option<&KeptFile>, job: &
         fault.message = format!("{}. {}", fault.message, errored_words(job));
     }
     outcome
+}
+
+/// Keeps a state that could not be saved, as another server sent it.
+pub async fn keep_errored(ctx: &Context, job: &str, bytes: Vec<u8>) -> Result<Option<KeptFile>> {
+    let path = format!("errored/{job}.tfstate");
+    let to = ctx.settings.data_dir.join(&path);
+    tokio::task::spawn_blocking(move || files::write_private(&to, &bytes)).await??;
+    file(ctx, path).await
+}
+
+/// For whoever leads now: how a job ended that it has told as interrupted.
+pub(super) async fn leave_end(ctx: &Context, job: &str, outcome: &JobOutcome) {
+    let errored = ctx.settings.data_dir.join(format!("errored/{job}.tfstate"));
+    let left = async {
+        let errored_state = match tokio::fs::metadata(&errored).await {
+            Ok(meta) if meta.len() <= MAX_ERRORED => {
+                Some(base64::engine::general_purpose::STANDARD.encode(tokio::fs::read(&errored).await?))
+            }
+            Ok(_) => {
+                tracing::error!(file = %errored.display(), "it is too large to be left for the server that leads: save it by hand");
+                None
+            }
+            Err(_) => None,
+        };
+        let end = End { format: FORMAT, job: job.to_owned(), outcome: serde_json::to_value(outcome)?, errored_state };
+        ctx.store.leave_end(end).await
+    };
+    match left.await {
+        Ok(()) => tracing::info!(job, "its end was left for the server that leads now"),
+        Err(error) => tracing::error!(
+            job,
+            error = format!("{error:#}"),
+            "its end could not be left for the server that leads now"
+        ),
+    }
 }

@@ -275,7 +275,7 @@ impl PlanRun<'_> {
         };
         drop((slot, permit));
         let outcome = job.outcome(outcome);
-        let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await?;
+        let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let status = self.status(config, &outcome);
         let pull = self.work.pull.id.clone();

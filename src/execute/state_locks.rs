@@ -151,9 +151,17 @@ pub fn after_kill(ctx: &Context, project: &ProjectId, left: &Left) -> String {
 }
 
 /// For people whose command met a lock: whose it is, and what to type. Absent when it met none.
-pub(super) async fn remark(ctx: &Context, pull: &PullId, outcome: &JobOutcome) -> Result<Option<String>> {
-    let Outcome::Errored(fault) = &outcome.outcome else { return Ok(None) };
-    let Some(lock) = state_lock::met(&fault.output) else { return Ok(None) };
+pub(super) async fn remark(ctx: &Context, pull: &PullId, outcome: &JobOutcome) -> Option<String> {
+    let Outcome::Errored(fault) = &outcome.outcome else { return None };
+    let lock = state_lock::met(&fault.output)?;
+    // The outcome counts more than what can be said about it.
+    words(ctx, pull, outcome, lock).await.unwrap_or_else(|error| {
+        tracing::error!(%pull, error = format!("{error:#}"), "whose a state lock is could not be looked up");
+        None
+    })
+}
+
+async fn words(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock: StateLock) -> Result<Option<String>> {
     let (repo, own) = (pull.repo.clone(), outcome.job.clone());
     let (broken, running) = ctx
         .store

@@ -50,7 +50,7 @@ pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
         ReplyBody::Message(message) => {
             marker.put("message", json!(kind(message)));
             match message {
-                Message::Cleanup { locks } => {
+                Message::Cleanup { locks, .. } => {
                     let row = |(dir, workspaces): &(String, Vec<String>)| {
                         json!({"dir": dir, "workspaces": workspaces}).to_string()
                     };
@@ -183,7 +183,7 @@ fn kind(message: &Message) -> &'static str {
         Message::Cleanup { .. } => "cleanup",
         Message::Discarded { .. } => "discarded",
         Message::HookFailed { .. } => "hook_failed",
-        Message::Interrupted { .. } | Message::StateLocks { .. } => "interrupted",
+        Message::Interrupted { .. } | Message::StateLocks { .. } | Message::LateEnd { .. } => "interrupted",
         Message::ShuttingDown => "shutting_down",
         Message::NoProjects { .. } => "no_projects",
         Message::Superseded { .. } => "superseded",

@@ -1,23 +1,22 @@
 //! The outbox: does recorded effects on the host, at least once, and at rest exactly once.
 //!
 //! Each pull request has two lanes: comments go one after the other in the order they were recorded; marks (statuses and
-//! reactions) go a few at a time, and a status that a later one replaces is not sent at all. Before a comment is posted that
-//! may have been posted before (by an earlier process, or by a try whose answer was lost) our own comments are searched for
-//! its marker.
+//! reactions) go a few at a time, and a status that a later one replaces is not sent at all. Before every try of a comment our
+//! own comments since it was recorded are searched for its marker: an earlier process, a try whose answer was lost, or a server
+//! that leads meanwhile may have posted it. Right before each effect the store is asked whether this server may still act.
 
 mod deliver;
 mod lane;
 
 use crate::domain::PullId;
 use crate::domain::state::PendingEffect;
-use crate::store::Store;
+use crate::store::{Store, is_deposed};
 use crate::vcs::Host;
 use deliver::Verdict;
 use futures::StreamExt as _;
 use lane::Lane;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
@@ -72,9 +71,6 @@ struct Shared {
     lanes: Mutex<HashMap<(PullId, Lane), Working>>,
     /// A lane ended.
     ended: Notify,
-    /// Effects up to this id may have been done without being marked so: those of an earlier process, and all of them after
-    /// a lane broke off.
-    doubtful: AtomicI64,
     /// Hosts that asked us to wait, until when.
     pauses: Mutex<HashMap<String, Instant>>,
     pace: Pace,
@@ -90,7 +86,7 @@ struct Working {
 }
 
 impl Outbox {
-    /// Starts with what an earlier process left: those comments are looked for by their marker before they are posted.
+    /// Starts with what an earlier process left.
     pub async fn start(store: Store, hosts: Vec<Arc<dyn Host>>) -> anyhow::Result<Outbox> {
         Outbox::with_pace(store, hosts, PACE).await
     }
@@ -104,7 +100,6 @@ impl Outbox {
             slots: Semaphore::new(AT_ONCE),
             lanes: Mutex::default(),
             ended: Notify::new(),
-            doubtful: AtomicI64::new(if all { left.last().map_or(0, |effect| effect.id) } else { i64::MAX }),
             pauses: Mutex::default(),
             pace,
             runtime: tokio::runtime::Handle::current(),
@@ -202,10 +197,9 @@ struct Worker {
 }
 
 impl Drop for Worker {
-    /// When it broke off: the next wake starts another, which does not know what this one did.
+    /// When it broke off: the next wake starts another.
     fn drop(&mut self) {
         if !self.left {
-            self.shared.doubtful.store(i64::MAX, Ordering::Relaxed);
             lock(&self.shared.lanes).remove(&self.key);
             self.shared.ended.notify_waiters();
         }
@@ -221,6 +215,10 @@ impl Worker {
             match self.round(&mut waits, &mut notes).await {
                 Ok(true) if self.leave() => return,
                 Ok(_) => store_failures = 0,
+                Err(error) if is_deposed(&error) => {
+                    tracing::info!(pull = %self.key.0, "another server says what is left to say");
+                    return;
+                }
                 Err(error) if store_failures + 1 < STORE_TRIES => {
                     store_failures += 1;
                     tracing::warn!(pull = %self.key.0, "the outbox cannot reach the state, trying again: {error:#}");
@@ -284,8 +282,7 @@ impl Worker {
             return Ok(false);
         }
         let at_once = if lane == Lane::Comments { 1 } else { MARKS_AT_ONCE };
-        let known = waits.clone();
-        let verdicts = futures::stream::iter(step.ready.into_iter().map(|effect| self.deliver(effect, &known)));
+        let verdicts = futures::stream::iter(step.ready.into_iter().map(|effect| self.deliver(effect)));
         let mut verdicts = verdicts.buffered(at_once);
         while let Some((effect, verdict)) = verdicts.next().await {
             match verdict {
@@ -295,6 +292,7 @@ impl Worker {
                     self.mark(effect.id, note).await?;
                     notes.remove(&effect.id);
                 }
+                Verdict::Halt(error) => return Err(error),
                 Verdict::Again(pause) => {
                     waits.insert(effect.id, Instant::now() + pause);
                     self.shared.store.write(move |tx| tx.effect_tried(effect.id)).await?;
@@ -307,12 +305,9 @@ impl Worker {
         Ok(false)
     }
 
-    async fn deliver(&self, effect: PendingEffect, known: &HashMap<i64, Instant>) -> (PendingEffect, Verdict) {
-        let maybe_done = effect.attempts > 0
-            || effect.id <= self.shared.doubtful.load(Ordering::Relaxed)
-            || known.contains_key(&effect.id);
+    async fn deliver(&self, effect: PendingEffect) -> (PendingEffect, Verdict) {
         let verdict = match self.shared.slots.acquire().await {
-            Ok(_slot) => self.shared.deliver(&effect, maybe_done).await,
+            Ok(_slot) => self.shared.deliver(&effect).await,
             Err(_) => Verdict::Again(self.shared.pace.longest),
         };
         (effect, verdict)

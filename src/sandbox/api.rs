@@ -46,6 +46,17 @@ fn created(body: Value) -> Result {
 
 /// Answers one request below `/api/v3`.
 pub(super) async fn answer(shared: &Shared, parts: &request::Parts, body: Bytes) -> Response {
+    let mut response = answered(shared, parts, body).await;
+    let ahead = shared.look().clock_ahead;
+    if !ahead.is_zero() {
+        let then = jiff::Timestamp::now() + ahead;
+        let date = then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        response.headers_mut().extend(HeaderValue::from_str(&date).ok().map(|date| (header::DATE, date)));
+    }
+    response
+}
+
+async fn answered(shared: &Shared, parts: &request::Parts, body: Bytes) -> Response {
     match route(shared, parts, body).await {
         Ok(Answer(StatusCode::NO_CONTENT, _, headers)) => (StatusCode::NO_CONTENT, headers).into_response(),
         Ok(Answer(status, body, headers)) => (status, headers, axum::Json(body)).into_response(),
@@ -82,6 +93,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
     call.check_access(parts.method != Method::GET && rest.first() != Some(&"issues"))?;
     match (parts.method.as_str(), rest) {
         ("GET", []) => call.repo(),
+        ("GET", ["pulls"]) => call.open_pulls(),
         ("GET", ["pulls", number]) => call.pull(number),
         ("GET", ["pulls", number, "reviews"]) => call.reviews(number),
         ("PUT", ["pulls", number, "merge"]) => call.merge(number).await,
@@ -91,6 +103,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         ("GET", ["issues", "comments", id]) => call.comment(id),
         ("DELETE", ["issues", "comments", id]) => call.delete_comment(id),
         ("POST", ["issues", "comments", id, "reactions"]) => call.react(id),
+        ("GET", ["commits", sha, "statuses"]) => call.statuses(sha),
         ("POST", ["statuses", sha]) => call.set_status(sha).await,
         _ => Err(NOT_FOUND()),
     }
@@ -130,6 +143,33 @@ impl Call<'_> {
             (Ok(repo), Ok(pull)) => ok(shapes::pull(&self.shared.url, &state, repo, pull, false)),
             _ => Err(NOT_FOUND()),
         }
+    }
+
+    fn open_pulls(&self) -> Result {
+        let rows = {
+            let state = self.shared.look();
+            let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
+            let all = self.asked("state").is_some_and(|wanted| wanted == "all");
+            let wanted = repo.pulls.iter().rev().filter(|pull| pull.open || all);
+            wanted.map(|pull| shapes::pull(&self.shared.url, &state, repo, pull, false)).collect()
+        };
+        self.page(rows, "pulls")
+    }
+
+    fn statuses(&self, sha: &str) -> Result {
+        let rows = {
+            let state = self.shared.look();
+            let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
+            let of_commit = repo.statuses.iter().rev().filter(|status| status.sha == sha);
+            of_commit.map(|status| shapes::status(&self.shared.url, &state, repo, status)).collect()
+        };
+        self.page(rows, &format!("commits/{sha}/statuses"))
+    }
+
+    /// A parameter of the address.
+    fn asked(&self, key: &str) -> Option<String> {
+        let found = url::form_urlencoded::parse(self.query.as_bytes()).find(|(name, _)| name == key);
+        found.map(|(_, value)| value.into_owned())
     }
 
     fn reviews(&self, number: &str) -> Result {
@@ -175,7 +215,14 @@ impl Call<'_> {
             let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
             let pull = state.pull(&self.full_name, number).map_err(|_| NOT_FOUND())?;
             let shape = |comment| shapes::comment(&self.shared.url, &state, repo, number, comment);
-            pull.comments.iter().map(shape).collect()
+            let since = self.asked("since").and_then(|text| text.parse::<jiff::Timestamp>().ok());
+            // Comments are never changed here, so that they were last updated when they were written.
+            let is_wanted = |comment: &&CommentState| {
+                since.is_none_or(|since| {
+                    comment.created_at.parse::<jiff::Timestamp>().is_ok_and(|created| created >= since)
+                })
+            };
+            pull.comments.iter().filter(is_wanted).map(shape).collect()
         };
         self.page(rows, &format!("issues/{number}/comments"))
     }
@@ -297,8 +344,7 @@ impl Call<'_> {
     /// One page of a list, with `Link` to the others by repository id, as on GitHub.
     fn page(&self, rows: Vec<Value>, tail: &str) -> Result {
         let asked = |key: &str, default: usize| {
-            let found = url::form_urlencoded::parse(self.query.as_bytes()).find(|(name, _)| name == key);
-            found.and_then(|(_, value)| value.parse().ok()).filter(|n| *n > 0).unwrap_or(default)
+            self.asked(key).and_then(|value| value.parse().ok()).filter(|n| *n > 0).unwrap_or(default)
         };
         let (per_page, page) = (asked("per_page", 30).min(MAX_PER_PAGE), asked("page", 1));
         let last = rows.len().div_ceil(per_page).max(1);

@@ -107,6 +107,17 @@ impl Pull {
         shared.change(|state| comment(state, &shared.url, &self.repo.full_name, self.number, user, body))
     }
 
+    /// Makes a comment look as if it had been written so much earlier.
+    pub fn age_comment(&self, id: u64, by: jiff::SignedDuration) -> anyhow::Result<()> {
+        self.shared().change(|state| {
+            let pull = state.pull_mut(&self.repo.full_name, self.number)?;
+            let comment = pull.comments.iter_mut().find(|comment| comment.id == id).context("no such comment")?;
+            let earlier = comment.created_at.parse::<jiff::Timestamp>()?.checked_sub(by)?;
+            comment.created_at = earlier.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            Ok(())
+        })
+    }
+
     /// Somebody approves the present head.
     pub fn approve(&self, user: &str) -> anyhow::Result<()> {
         self.review(user, "APPROVED", "")

@@ -18,6 +18,8 @@ pub(super) struct State {
     pub webhooks_paused: bool,
     pub deliveries: VecDeque<Delivery>,
     pub requests: VecDeque<Request>,
+    /// How much later it is in the API's answers than it is.
+    pub clock_ahead: jiff::SignedDuration,
     pub faults: Vec<Planned>,
     last_id: u64,
 }

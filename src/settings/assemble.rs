@@ -67,6 +67,7 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         parallel_pool_size: check::pool_size(r),
         masked_variables,
         port,
+        reconcile_interval: r.duration("reconcile-interval"),
         repo_allowlist: check::repo_allowlist(r),
         repo_config: check::repo_config(r),
         restrict_file_list: r.switch("restrict-file-list"),

@@ -7,6 +7,11 @@ use jiff::Timestamp;
 use rusqlite::params;
 
 impl View<'_> {
+    /// Whether a delivery of this identity was accepted, done or not.
+    pub fn knows_delivery(&self, identity: &str) -> Result<bool> {
+        Ok((self.connection).prepare_cached("SELECT 1 FROM deliveries WHERE identity = ?1")?.exists([identity])?)
+    }
+
     /// Accepted deliveries that are not done, in the order of their acceptance.
     pub fn unfinished_deliveries(&self) -> Result<Vec<(Delivery, DeliveryState)>> {
         let mut statement = (self.connection)

@@ -2,12 +2,50 @@
 
 use super::{Tx, View, json, micros, parse, rows};
 use crate::domain::PullId;
-use crate::domain::state::{NewEffect, PendingEffect};
+use crate::domain::state::{CommitStatus, Effect, NewEffect, PendingEffect};
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use rusqlite::{Params, params};
+use serde::{Deserialize, Serialize};
+
+/// An effect as its row holds it.
+#[derive(Serialize, Deserialize)]
+struct Recorded<T> {
+    #[serde(flatten)]
+    new: T,
+    /// Absent in rows of the first format.
+    #[serde(default)]
+    at: Option<Timestamp>,
+}
 
 impl View<'_> {
+    /// What was last told of each status of a commit, where nothing is still to be told; statuses that were given up are left out.
+    pub fn told_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>> {
+        let pull = pull.to_string();
+        let waiting: i64 = (self.connection)
+            .prepare_cached("SELECT count(*) FROM effects WHERE pull = ?1 AND done IS NULL")?
+            .query_row([&pull], |row| row.get(0))?;
+        if waiting > 0 {
+            return Ok(Vec::new());
+        }
+        let mut statement = self.connection.prepare_cached(
+            "SELECT record, note FROM effects WHERE pull = ?1 AND done IS NOT NULL AND record IS NOT NULL ORDER BY id",
+        )?;
+        let mut rows = statement.query([&pull])?;
+        let mut told: Vec<(CommitStatus, bool)> = Vec::new();
+        while let Some(row) = rows.next()? {
+            let recorded: Recorded<NewEffect> = parse(row.get_ref(0)?.as_str()?)?;
+            let given_up = row.get_ref(1)?.as_str()?.starts_with("given up");
+            if let Effect::Status { commit: of, status } = recorded.new.effect
+                && of == commit
+            {
+                told.retain(|(known, _)| known.context != status.context);
+                told.push((status, given_up));
+            }
+        }
+        Ok(told.into_iter().filter(|(_, given_up)| !given_up).map(|(status, _)| status).collect())
+    }
+
     /// Effects that are still to be done, of one pull request or of all; in the order they were enqueued.
     pub fn pending_effects(&self, pull: Option<&PullId>, limit: usize) -> Result<Vec<PendingEffect>> {
         match pull {
@@ -27,8 +65,8 @@ impl View<'_> {
         let mut rows = statement.query(params)?;
         let mut effects = Vec::new();
         while let Some(row) = rows.next()? {
-            let NewEffect { pull, effect } = parse(row.get_ref(2)?.as_str()?)?;
-            effects.push(PendingEffect { id: row.get(0)?, attempts: row.get(1)?, pull, effect });
+            let Recorded { new: NewEffect { pull, effect }, at } = parse(row.get_ref(2)?.as_str()?)?;
+            effects.push(PendingEffect { id: row.get(0)?, attempts: row.get(1)?, pull, effect, recorded: at });
         }
         Ok(effects)
     }
@@ -39,7 +77,7 @@ impl Tx<'_> {
     pub fn enqueue(&self, effect: &NewEffect) -> Result<i64> {
         self.execute(
             "INSERT INTO effects (pull, record) VALUES (?1, ?2)",
-            params![effect.pull.to_string(), json(effect)?],
+            params![effect.pull.to_string(), json(&Recorded { new: effect, at: Some(Timestamp::now()) })?],
         )?;
         Ok(self.connection.last_insert_rowid())
     }
@@ -52,10 +90,13 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Takes an effect out of the outbox, done or given up; the note says how. Again: the first note stays.
+    /// Takes an effect out of the outbox, done or given up; the note says how. Again: the first note stays. Of a status it stays
+    /// known what was to be set.
     pub fn effect_done(&self, id: i64, note: &str) -> Result<()> {
         self.execute(
-            "UPDATE effects SET done = ?2, note = ?3, record = NULL WHERE id = ?1 AND done IS NULL",
+            "UPDATE effects SET done = ?2, note = ?3,
+               record = CASE json_extract(record, '$.effect.kind') WHEN 'status' THEN record END
+             WHERE id = ?1 AND done IS NULL",
             params![id, micros(Timestamp::now()), note],
         )?;
         Ok(())

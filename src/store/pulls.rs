@@ -1,13 +1,55 @@
 //! Pull requests as last seen, and where their projects stand.
 
 use super::{Tx, View, json, micros, parse, rows, word};
-use crate::domain::state::ProjectStatus;
+use crate::domain::state::{ProjectStatus, Watermark};
 use crate::domain::{PullId, PullRequest};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
+use serde::{Deserialize, Serialize};
+
+/// A pull request as its row holds it.
+#[derive(Serialize, Deserialize)]
+struct Kept<T> {
+    #[serde(flatten)]
+    pull: T,
+    /// Absent in rows of the first format.
+    #[serde(default)]
+    watermark: Option<Watermark>,
+}
+
+/// A pull request that the state knows, and how far it has been looked at.
+#[derive(Debug, Clone)]
+pub struct KnownPull {
+    /// As it was last recorded.
+    pub pull: PullRequest,
+    /// Whether it is open, as far as is known.
+    pub open: bool,
+    /// Absent: never.
+    pub watermark: Option<Watermark>,
+}
 
 impl View<'_> {
+    /// A pull request with its watermark.
+    pub fn known_pull(&self, pull: &PullId) -> Result<Option<KnownPull>> {
+        let found: Option<(String, bool)> = (self.connection)
+            .prepare_cached("SELECT record, open FROM pulls WHERE pull = ?1")?
+            .query_row([pull.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let known = |(record, open): (String, bool)| -> Result<KnownPull> {
+            let Kept { pull, watermark } = parse(&record)?;
+            Ok(KnownPull { pull, open, watermark })
+        };
+        found.map(known).transpose()
+    }
+
+    /// All that seem to be open, latest activity first.
+    pub fn pulls_to_reconcile(&self, limit: usize) -> Result<Vec<KnownPull>> {
+        let kept: Vec<Kept<PullRequest>> =
+            self.records("SELECT record FROM pulls WHERE open ORDER BY activity DESC LIMIT ?1", [rows(limit)])?;
+        Ok(kept.into_iter().map(|Kept { pull, watermark }| KnownPull { pull, open: true, watermark }).collect())
+    }
+
     /// A pull request as it was last recorded; `open` is false once it was forgotten.
     pub fn pull(&self, pull: &PullId) -> Result<Option<PullRequest>> {
         let found: Option<(String, bool)> = (self.connection)
@@ -35,12 +77,29 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records a pull request as the host describes it now, open or not.
+    /// Records a pull request as the host describes it now, open or not. One that is new, or open again, is looked at from now on.
     pub fn put_pull(&self, pull: &PullRequest) -> Result<()> {
+        let known = self.known_pull(&pull.id)?;
+        let watermark = known.filter(|known| known.open).and_then(|known| known.watermark);
+        let watermark = watermark.unwrap_or_else(|| Watermark::at(Timestamp::now()));
         self.execute(
             "INSERT INTO pulls (pull, open, activity, record) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (pull) DO UPDATE SET open = excluded.open, activity = excluded.activity, record = excluded.record",
-            params![pull.id.to_string(), pull.open, self.next_activity()?, json(pull)?],
+            params![
+                pull.id.to_string(),
+                pull.open,
+                self.next_activity()?,
+                json(&Kept { pull, watermark: Some(watermark) })?
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Records how far a known pull request has been looked at; nothing for an unknown one.
+    pub fn set_watermark(&self, pull: &PullId, watermark: &Watermark) -> Result<()> {
+        self.execute(
+            "UPDATE pulls SET record = json_set(record, '$.watermark', json(?2)) WHERE pull = ?1",
+            params![pull.to_string(), json(watermark)?],
         )?;
         Ok(())
     }

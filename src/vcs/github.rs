@@ -1,14 +1,16 @@
 //! GitHub.com and GitHub Enterprise Server over REST (v3).
 
 mod answers;
+mod lists;
 mod merge;
 mod reviews;
 
 use super::http::{Http, odd, segment};
-use super::{GitCredentials, Host, HostError, Mergeability, OwnComment, Review, TokenSource};
+use super::{Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Review, TokenSource};
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{PullId, PullRequest, RepoId};
 use async_trait::async_trait;
+use jiff::Timestamp;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use secrecy::SecretString;
@@ -18,10 +20,6 @@ use serde_json::{Value, json};
 const COMMENT_LIMIT: usize = 65_536;
 /// Longest description of a commit status, in characters.
 const DESCRIPTION_LIMIT: usize = 140;
-/// Comments asked for at once; few, because each may be long.
-const COMMENTS_PER_PAGE: u32 = 50;
-/// Most pages of comments that are read of one pull request.
-const COMMENT_PAGES: u32 = 100;
 /// How often a pull request is asked for that is not there (yet: GitHub's API lags behind its own webhooks).
 const PULL_TRIES: u32 = 3;
 
@@ -117,16 +115,20 @@ impl Host for Github {
         answer.body["id"].as_u64().ok_or_else(|| odd(&path, "a comment without id"))
     }
 
-    async fn own_comments(&self, pull: &PullId) -> Result<Vec<OwnComment>, HostError> {
-        let path = format!("{}/issues/{}/comments", repo_path(&pull.repo)?, pull.number);
-        let own = |comment: Value| {
-            let login = comment["user"]["login"].as_str()?;
-            let body = comment["body"].as_str().unwrap_or_default().to_owned();
-            login.eq_ignore_ascii_case(&self.user).then_some(OwnComment { id: comment["id"].as_u64()?, body })
-        };
-        let mut comments = self.http.pages(&path, COMMENTS_PER_PAGE, COMMENT_PAGES, own).await?;
-        comments.sort_by_key(|comment| comment.id);
-        Ok(comments)
+    async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
+        lists::comments(self, pull, since).await
+    }
+
+    async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError> {
+        lists::open_pulls(self, repo).await
+    }
+
+    async fn own_statuses(&self, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+        lists::own_statuses(self, repo, commit).await
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        self.http.budget()
     }
 
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {

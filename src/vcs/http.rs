@@ -1,11 +1,13 @@
 //! A small JSON client for the hosts' APIs: bounded bodies and times, a token that can change under us, errors told apart by
 //! what may help.
 
-use super::{HostError, TokenSource};
-use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use super::{Budget, HostError, TokenSource};
+use jiff::Timestamp;
+use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
 
@@ -34,6 +36,9 @@ pub(super) struct Http {
     token: TokenSource,
     headers: HeaderMap,
     client: OnceCell<Client>,
+    /// What the rate limit last said: requests left, of how many (0: nothing yet).
+    left: AtomicU64,
+    limit: AtomicU64,
     /// First pause before a GET is tried again; doubles.
     pause: Duration,
     timeout: Duration,
@@ -46,19 +51,44 @@ pub(super) struct Answer {
     pub(super) body: Value,
     /// The `Link` header names a next page.
     pub(super) has_next: bool,
+    /// The moment of the answer, by the host's clock.
+    pub(super) at: Option<Timestamp>,
 }
 
 impl Http {
     /// `base` without trailing slash. Nothing is opened or read yet: certificates are loaded at the first request.
     pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (pause, timeout) = (Duration::from_millis(300), TOTAL_TIMEOUT);
-        Http { base, token, headers, client: OnceCell::new(), pause, timeout }
+        Http {
+            base,
+            token,
+            headers,
+            client: OnceCell::new(),
+            left: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            pause,
+            timeout,
+        }
     }
 
     /// The same with short times, for tests.
     #[cfg(test)]
     pub(super) fn hasty(self) -> Http {
         Http { pause: Duration::from_millis(5), timeout: Duration::from_millis(300), ..self }
+    }
+
+    /// What the rate limit last said.
+    pub(super) fn budget(&self) -> Option<Budget> {
+        let (left, all) = (self.left.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed));
+        (all > 0).then_some(Budget { left, all })
+    }
+
+    fn note_budget(&self, headers: &HeaderMap) {
+        let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
+        if let (Some(left), Some(limit)) = (number("x-ratelimit-remaining"), number("x-ratelimit-limit")) {
+            self.left.store(left, Ordering::Relaxed);
+            self.limit.store(limit, Ordering::Relaxed);
+        }
     }
 
     /// The first pause between tries.
@@ -100,9 +130,22 @@ impl Http {
         max_pages: u32,
         keep: impl Fn(Value) -> Option<T> + Send,
     ) -> Result<Vec<T>, HostError> {
+        self.each_page(path, per_page, max_pages, keep, &mut None).await
+    }
+
+    async fn each_page<T>(
+        &self,
+        path: &str,
+        per_page: u32,
+        max_pages: u32,
+        keep: impl Fn(Value) -> Option<T> + Send,
+        at: &mut Option<Timestamp>,
+    ) -> Result<Vec<T>, HostError> {
         let mut items = Vec::new();
+        let join = if path.contains('?') { '&' } else { '?' };
         for page in 1..=max_pages {
-            let answer = self.get(&format!("{path}?per_page={per_page}&page={page}")).await?;
+            let answer = self.get(&format!("{path}{join}per_page={per_page}&page={page}")).await?;
+            *at = at.or(answer.at);
             let Value::Array(found) = answer.body else { return Err(odd(path, "not a list")) };
             items.extend(found.into_iter().filter_map(&keep));
             if !answer.has_next {
@@ -111,6 +154,19 @@ impl Http {
         }
         let message = format!("more than {} entries", u64::from(max_pages) * u64::from(per_page));
         Err(HostError::Rejected { what: format!("GET {path}"), status: 200, message })
+    }
+
+    /// The same with the moment of the first page, by the host's clock, or by ours where it does not say.
+    pub(super) async fn pages_at<T>(
+        &self,
+        path: &str,
+        per_page: u32,
+        max_pages: u32,
+        keep: impl Fn(Value) -> Option<T> + Send,
+    ) -> Result<(Vec<T>, Timestamp), HostError> {
+        let mut at = None;
+        let items = self.each_page(path, per_page, max_pages, keep, &mut at).await?;
+        Ok((items, at.unwrap_or_else(Timestamp::now)))
     }
 
     /// One request, tried once.
@@ -140,15 +196,18 @@ impl Http {
             bytes.extend_from_slice(&chunk);
         }
         let (status, headers) = (response.status(), response.headers());
+        self.note_budget(headers);
         if !status.is_success() {
             return Err(refusal(what, status, headers, &bytes));
         }
         let has_next = headers.get_all("link").iter().any(|v| v.to_str().is_ok_and(|v| v.contains("rel=\"next\"")));
+        let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+        let at = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|at| at.timestamp());
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Answer { body: Value::Null, has_next });
+            return Ok(Answer { body: Value::Null, has_next, at });
         }
         match serde_json::from_slice(&bytes) {
-            Ok(body) => Ok(Answer { body, has_next }),
+            Ok(body) => Ok(Answer { body, has_next, at }),
             Err(error) => Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }),
         }
     }

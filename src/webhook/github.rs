@@ -5,7 +5,7 @@ mod payload;
 mod tests;
 
 use super::{Rejection, Secrets, Verified, header, signature};
-use crate::domain::{Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest};
+use crate::domain::{Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest, RepoId};
 use payload::{Payload, Side, commit, login, or_empty, owner_and_name, present, text};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -128,10 +128,15 @@ fn issue_comment(json: &[u8], host: &str) -> Result<(Event, Option<String>), Rej
     let pull = PullId { repo, number: *present(&issue.number, "issue.number")? };
     let comment = present(&payload.comment, "comment")?;
     let comment_id = *present(&comment.id, "comment.id")?;
-    let identity = format!("github:{}:comment:{comment_id}", pull.repo);
+    let identity = comment_identity(&pull.repo, comment_id);
     let author = login(&comment.user, "comment.user.login")?;
     let body = or_empty(&comment.body);
     Ok((Event::Comment(CommentEvent { pull, clone_url, comment_id, author, body }), Some(identity)))
+}
+
+/// What the delivery of a comment is known by.
+pub fn comment_identity(repo: &RepoId, comment_id: u64) -> String {
+    format!("github:{repo}:comment:{comment_id}")
 }
 
 /// A name from outside, for logs.

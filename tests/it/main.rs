@@ -6,6 +6,7 @@ mod apply;
 mod autoplan;
 mod left;
 mod locking;
+mod missed;
 mod pages;
 mod restart;
 mod roles;

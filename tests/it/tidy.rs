@@ -34,9 +34,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "vcs",
             "reply",
             "settings",
+            "vault",
         ],
     ),
-    ("dispatch", &["domain", "comment", "webhook", "config", "execute", "store", "vcs", "reply", "settings"]),
+    ("dispatch", &["domain", "comment", "webhook", "config", "execute", "store", "vcs", "reply", "settings", "vault"]),
     ("web", &["domain", "webhook", "store", "dispatch", "vault"]),
 ];
 /// Only these start children.

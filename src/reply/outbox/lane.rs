@@ -92,7 +92,8 @@ mod tests {
         };
         let pull = PullId { repo, number: 1 };
         let all = effects.iter().map(effect).enumerate();
-        all.map(|(i, effect)| PendingEffect { id: i as i64, pull: pull.clone(), effect, attempts: 0 }).collect()
+        all.map(|(i, effect)| PendingEffect { id: i as i64, pull: pull.clone(), effect, attempts: 0, recorded: None })
+            .collect()
     }
 
     fn ready(step: &Step) -> Vec<i64> {

@@ -3,8 +3,9 @@
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
 use crate::domain::{PullRequest, RepoId};
-use crate::vcs::{GitCredentials, HostError, Mergeability, OwnComment, Review};
+use crate::vcs::{Comments, GitCredentials, HostComment, HostError, Mergeability, OpenPull, Review};
 use async_trait::async_trait;
+use jiff::Timestamp;
 use std::collections::VecDeque;
 
 const HASTE: Pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5) };
@@ -12,6 +13,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// What happens to the next request.
 enum Fate {
+    Done,
     /// It is refused.
     Fails(HostError),
     /// It is done, but the answer is lost.
@@ -22,10 +24,14 @@ enum Fate {
 #[derive(Default)]
 struct Fake {
     fates: Mutex<VecDeque<Fate>>,
-    comments: Mutex<Vec<OwnComment>>,
+    comments: Mutex<Vec<HostComment>>,
     log: Mutex<Vec<String>>,
     /// Requests wait until this is notified.
     gate: Option<Semaphore>,
+}
+
+fn said(id: u64, body: &str) -> HostComment {
+    HostComment { id, author: "Tidelock".into(), created: Timestamp::now(), body: body.to_owned() }
 }
 
 fn unavailable() -> HostError {
@@ -39,7 +45,7 @@ impl Fake {
         }
         lock(&self.log).push(what);
         match lock(&self.fates).pop_front() {
-            None => Ok(true),
+            None | Some(Fate::Done) => Ok(true),
             Some(Fate::Fails(error)) => Err(error),
             Some(Fate::DoneButLost) => Ok(false),
         }
@@ -82,12 +88,19 @@ impl Host for Fake {
         let answered = self.enter("comment".into()).await?;
         let mut comments = lock(&self.comments);
         let id = comments.len() as u64 + 1;
-        comments.push(OwnComment { id, body: body.to_owned() });
+        comments.push(said(id, body));
         if answered { Ok(id) } else { Err(unavailable()) }
     }
-    async fn own_comments(&self, _: &PullId) -> Result<Vec<OwnComment>, HostError> {
+    async fn comments(&self, _: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
         self.enter("list".into()).await?;
-        Ok(lock(&self.comments).clone())
+        assert!(since.is_some_and(|since| since < Timestamp::now()), "all comments are never asked for");
+        Ok(Comments { list: lock(&self.comments).clone(), now: Timestamp::now() })
+    }
+    async fn open_pulls(&self, _: &RepoId) -> Result<Vec<OpenPull>, HostError> {
+        Err(unavailable())
+    }
+    async fn own_statuses(&self, _: &RepoId, _: &str) -> Result<Vec<CommitStatus>, HostError> {
+        Err(unavailable())
     }
     async fn delete_comment(&self, _: &PullId, id: u64) -> Result<(), HostError> {
         self.enter(format!("delete {id}")).await?;
@@ -158,7 +171,7 @@ impl Bench {
 #[tokio::test]
 async fn comments_are_posted_once_and_in_order_over_lost_answers() {
     let bench = Bench::new(Fake::default());
-    bench.host.fail([Fate::DoneButLost, Fate::Fails(unavailable()), Fate::Fails(unavailable())]);
+    bench.host.fail([Fate::Done, Fate::DoneButLost, Fate::Fails(unavailable()), Fate::Fails(unavailable())]);
     let outbox = bench.start().await;
     bench.record(1, vec![comment("a"), comment("b"), comment("c")]).await;
     outbox.wake(&pull(1));
@@ -168,7 +181,7 @@ async fn comments_are_posted_once_and_in_order_over_lost_answers() {
 }
 
 #[tokio::test]
-async fn a_first_try_does_not_look_for_itself() {
+async fn every_try_of_a_comment_looks_for_an_earlier_one() {
     let bench = Bench::new(Fake::default());
     let outbox = bench.start().await;
     bench.record(1, vec![comment("a"), Effect::React { comment_id: 5, reaction: "eyes".into() }]).await;
@@ -176,7 +189,7 @@ async fn a_first_try_does_not_look_for_itself() {
     assert!(outbox.drain(LIMIT).await);
     let mut log = bench.host.log();
     log.sort();
-    assert_eq!(log, ["comment", "react eyes"]);
+    assert_eq!(log, ["comment", "list", "react eyes"]);
 }
 
 #[tokio::test]
@@ -185,7 +198,7 @@ async fn what_an_earlier_process_left_is_looked_for_and_duplicates_go() {
     bench.record(1, vec![comment("a"), comment("b")]).await;
     let Effect::Comment { body, .. } = comment("a") else { unreachable!() };
     for id in [1, 2] {
-        lock(&bench.host.comments).push(OwnComment { id, body: body.clone() });
+        lock(&bench.host.comments).push(said(id, &body));
     }
     let outbox = bench.start().await;
     assert!(outbox.drain(LIMIT).await);
@@ -197,7 +210,9 @@ async fn what_an_earlier_process_left_is_looked_for_and_duplicates_go() {
 async fn what_cannot_succeed_is_given_up_and_the_next_goes_on() {
     let bench = Bench::new(Fake::default());
     bench.host.fail([
+        Fate::Done,
         Fate::Fails(HostError::Denied { what: "POST".into(), message: "locked".into() }),
+        Fate::Done,
         Fate::Fails(HostError::Rejected { what: "POST".into(), status: 422, message: "body is invalid".into() }),
     ]);
     let outbox = bench.start().await;
@@ -234,7 +249,7 @@ async fn an_unknown_host_is_given_up() {
 async fn a_comment_that_is_too_long_for_the_host_is_cut() {
     let bench = Bench::new(Fake::default());
     let message = "Validation Failed; body is too long (maximum is 65536 characters)".to_owned();
-    bench.host.fail([Fate::Fails(HostError::Rejected { what: "POST".into(), status: 422, message })]);
+    bench.host.fail([Fate::Done, Fate::Fails(HostError::Rejected { what: "POST".into(), status: 422, message })]);
     let outbox = bench.start().await;
     let Effect::Comment { run, part, body } = comment("a") else { unreachable!() };
     bench.record(1, vec![Effect::Comment { run, part, body: format!("{}{body}", "line\n".repeat(1000)) }]).await;
@@ -297,7 +312,7 @@ async fn many_pull_requests_go_at_once_but_not_all() {
         tokio::task::yield_now().await;
     }
     assert!(bench.host.said().is_empty());
-    bench.host.gate.as_ref().unwrap().add_permits(20);
+    bench.host.gate.as_ref().unwrap().add_permits(40);
     assert!(outbox.drain(LIMIT).await);
     assert_eq!((bench.host.said().len(), bench.left().await), (20, 0));
 }

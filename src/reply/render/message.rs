@@ -35,9 +35,17 @@ pub(super) fn template(
         Message::NotAllowlisted => ("not_allowlisted.md", context! {}),
         Message::NotPermitted { because } => ("not_permitted.md", context! { because }),
         Message::ClosedPull => ("closed_pull.md", context! {}),
-        Message::Cleanup { locks } => {
+        Message::LateEnd { project, because, output } => {
+            let output = match output.trim().is_empty() {
+                true => String::new(),
+                false => markdown::output(&cut(output, budget, None), "", "Output", !options.disable_folding),
+            };
+            let output = Value::from_safe_string(output);
+            ("late_end.md", context! { project => Serde(project), because, output, plan => plan(Some(project)) })
+        }
+        Message::Cleanup { locks, remarks } => {
             let locks: Vec<_> = locks.iter().map(|(dir, workspaces)| context! { dir, workspaces }).collect();
-            ("cleanup.md", context! { locks })
+            ("cleanup.md", context! { locks, remarks })
         }
         Message::Discarded { project, user } => {
             ("discarded.md", context! { project => Serde(project), user, plan => plan(Some(project)) })

@@ -37,6 +37,7 @@ templates![
     "hook_failed.md",
     "interrupted.md",
     "state_locks.md",
+    "late_end.md",
     "shutting_down.md",
     "no_projects.md",
     "superseded.md",

@@ -165,6 +165,12 @@ pub(super) static SETTINGS: &[Setting] = &[
         "",
         "Variables of our environment that steps and Terraform do not get, masked in all output",
     ),
+    ours(
+        "reconcile-interval",
+        Duration,
+        "5m",
+        "Between two looks at the host for closed pull requests, pushes and comments whose deliveries never came",
+    ),
     ours("run-as-user", Text, "", "UID[:GID] that steps, Terraform and hooks run as, where we may change to it"),
     ours("sparse-checkout", Switch, "false", "Check out only what the planned projects need"),
     ours(

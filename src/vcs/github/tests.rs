@@ -240,26 +240,29 @@ async fn mergeability_waits_until_the_host_knows() {
 }
 
 #[tokio::test]
-async fn comments_of_our_own_account_are_listed_and_deleted() {
+async fn comments_are_listed_since_a_moment_and_deleted() {
     let fake = fake(|_, request| match request {
         r if r.starts_with("GET") => says(
             200,
-            json!([{"id": 9, "user": {"login": "tidelock"}, "body": "b"}, {"id": 3, "user": {"login": "TIDELOCK"}, "body": "a"},
-                   {"id": 4, "user": {"login": "ann"}, "body": "x"}, {"id": 5, "user": null}]),
+            json!([{"id": 9, "user": {"login": "tidelock"}, "body": "b", "created_at": "2026-01-01T00:00:09Z"},
+                   {"id": 3, "user": {"login": "TIDELOCK"}, "body": "a", "created_at": "2026-01-01T00:00:03Z"},
+                   {"id": 5, "user": null, "created_at": "2026-01-01T00:00:05Z"}]),
         ),
         r if r.starts_with("DELETE") => says(404, json!({})),
         _ => says(201, json!({"id": 11})),
     })
     .await;
-    let ids: Vec<_> = fake.github.own_comments(&id()).await.unwrap().into_iter().map(|c| (c.id, c.body)).collect();
-    assert_eq!(ids, [(3, "a".to_owned()), (9, "b".to_owned())]);
+    let listed = fake.github.comments(&id(), Some("2026-01-01T00:00:01.5Z".parse().unwrap())).await.unwrap();
+    let seen: Vec<_> =
+        listed.list.iter().map(|c| (c.id, c.author.as_str(), c.body.as_str(), c.created.as_second() % 60)).collect();
+    assert_eq!(seen, [(3, "TIDELOCK", "a", 3), (5, "", "", 5), (9, "tidelock", "b", 9)]);
     fake.github.delete_comment(&id(), 3).await.unwrap();
     assert_eq!(fake.github.create_comment(&id(), "text").await.unwrap(), 11);
     fake.github.react(&id(), 5, "eyes").await.unwrap();
     assert_eq!(
         fake.requests(),
         [
-            "GET /repos/acme/infra/issues/7/comments?per_page=50&page=1",
+            "GET /repos/acme/infra/issues/7/comments?since=2026-01-01T00:00:01Z&per_page=50&page=1",
             "DELETE /repos/acme/infra/issues/comments/3",
             "POST /repos/acme/infra/issues/7/comments",
             "POST /repos/acme/infra/issues/comments/5/reactions",

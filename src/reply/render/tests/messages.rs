@@ -119,7 +119,10 @@ fn unlocking_lists_the_projects() {
 fn cleaning_up_lists_directories_and_workspaces() {
     let locks =
         vec![("infra/network".into(), vec!["prod".into(), "staging".into()]), (".".into(), vec!["default".into()])];
-    let reply = Reply { command: None, ..reply(CommandName::Plan, ReplyBody::Message(Message::Cleanup { locks })) };
+    let reply = Reply {
+        command: None,
+        ..reply(CommandName::Plan, ReplyBody::Message(Message::Cleanup { locks, remarks: vec![] }))
+    };
     assert_snapshot!(read(&reply, &options()), @r"
     ### Cleaned up: locks and plans of 2 directories deleted
 

@@ -1,0 +1,90 @@
+//! How a job ended on a server that had been deposed meanwhile: recorded, and told as a late end. The one that leads had told it as
+//! interrupted.
+
+use super::Inner;
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{JobOutcome, Outcome};
+use crate::domain::reply::Message;
+use crate::domain::state::{Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus};
+use crate::execute::left::{errored_words, keep_errored};
+use crate::reply::statuses::one_line;
+use crate::vault::inbox::End;
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use jiff::Timestamp;
+
+/// Records it; again, or of a job that nobody knows any more: nothing to do. An error: it cannot be understood.
+pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
+    let what = || format!("the end of job {}", end.job);
+    let outcome: JobOutcome = serde_json::from_value(end.outcome.clone()).with_context(what)?;
+    let id = end.job.clone();
+    let Some(job) = inner.ctx.store.read(move |view| view.job(&id)).await? else {
+        tracing::warn!(job = end.job, "a job that is not known has ended after all");
+        return Ok(());
+    };
+    if !matches!(job.state, JobState::Interrupted | JobState::Running) {
+        return Ok(());
+    }
+    let kept = match &end.errored_state {
+        Some(text) => {
+            let bytes = base64::engine::general_purpose::STANDARD.decode(text).with_context(what)?;
+            keep_errored(&inner.ctx, &job.id, bytes).await?
+        }
+        None => None,
+    };
+    let effects = inner.said(&job.pull, message(inner, &job, &outcome, kept.is_some()));
+    let (pull, statuses) = (job.pull.clone(), inner.ctx.statuses.clone());
+    let recorded = inner.ctx.store.write(move |tx| {
+        let Some(now) = tx.job(&job.id)?.filter(|now| matches!(now.state, JobState::Interrupted | JobState::Running))
+        else {
+            return Ok(());
+        };
+        let success = outcome.outcome.is_success();
+        let of_project = tx.project_statuses(&job.pull)?.into_iter().find(|one| one.project == outcome.project);
+        // What a later command has brought about counts more.
+        if outcome.command == CommandName::Apply
+            && let Some(last) = of_project.filter(|last| last.job.as_deref() == Some(&job.id))
+        {
+            let state = if success { ProjectState::Applied } else { ProjectState::ApplyErrored };
+            tx.put_project_status(&job.pull, &ProjectStatus { state, updated: Timestamp::now(), ..last })?;
+            let all = statuses.apply(&tx.project_statuses(&job.pull)?, true);
+            for status in [Some(statuses.project(&outcome)), all].into_iter().flatten() {
+                let effect = Effect::Status { commit: job.head.clone(), status };
+                tx.enqueue(&NewEffect { pull: job.pull.clone(), effect })?;
+            }
+        }
+        let mut ended = Job {
+            state: if success { JobState::Succeeded } else { JobState::Failed },
+            finished: Some(Timestamp::now()),
+            summary: one_line(&outcome),
+            outcome: Some(outcome),
+            ..now
+        };
+        // It ended by itself, and freed what it held.
+        (ended.state_lock.untold, ended.state_lock.left) = (false, None);
+        tx.put_job(&ended)?;
+        kept.iter().try_for_each(|file| tx.keep_file(file))?;
+        effects.into_iter().try_for_each(|effect| tx.enqueue(&NewEffect { pull: ended.pull.clone(), effect }).map(drop))
+    });
+    recorded.await?;
+    inner.ctx.outbox.wake(&pull);
+    Ok(())
+}
+
+fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Message {
+    let output = match &outcome.outcome {
+        Outcome::Applied(applied) => applied.output.clone(),
+        Outcome::Ran { output } => output.clone(),
+        Outcome::Errored(fault) => fault.output.clone(),
+        Outcome::Planned(_) | Outcome::Failed(_) => String::new(),
+    };
+    let mut because = format!(
+        "The `{}` that was reported as interrupted has ended after all, on a server that could not say so itself: {}.",
+        outcome.command.spoken(),
+        one_line(outcome)
+    );
+    if errored {
+        because = format!("{because} {}.", errored_words(&job.id));
+    }
+    Message::LateEnd { project: outcome.project.clone(), because, output: inner.ctx.redactor.redact(&output) }
+}

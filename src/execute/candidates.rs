@@ -1,0 +1,97 @@
+//! What of a pull request could be applied, and why there is nothing.
+
+use super::{Answer, Context, StatusUpdate, Work};
+use crate::config::ProjectConfig;
+use crate::domain::ProjectId;
+use crate::domain::outcome::{Failure, Fault, Reason};
+use crate::domain::reply::Message;
+use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
+use anyhow::Result;
+
+/// What could be applied.
+pub(super) struct Candidates {
+    plans: Vec<PlanRecord>,
+    statuses: Vec<ProjectStatus>,
+}
+
+impl Candidates {
+    pub(super) async fn load(ctx: &Context, work: &Work) -> Result<Candidates> {
+        let pull = work.pull.id.clone();
+        let loaded = ctx
+            .store
+            .read(move |view| Ok(Candidates { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? }));
+        loaded.await
+    }
+
+    pub(super) fn projects(&self) -> Vec<ProjectId> {
+        self.plans.iter().map(|plan| plan.project.clone()).collect()
+    }
+
+    pub(super) fn plan(&self, id: &ProjectId) -> Option<&PlanRecord> {
+        self.plans.iter().find(|plan| plan.project == *id)
+    }
+
+    /// An apply of everything is refused as a whole where there is nothing to apply, or where a project is in no state for it.
+    pub(super) fn refusal(&self, work: &Work) -> Option<Answer> {
+        if !work.command.target.is_all() {
+            return None;
+        }
+        let head = &work.pull.head.commit;
+        let failed: Vec<String> = (self.statuses.iter())
+            .filter(|status| status.head == *head && status.state == ProjectState::PlanErrored)
+            .map(|status| format!("`{}`", status.project.label()))
+            .collect();
+        let fault =
+            |because: String| Answer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() });
+        if !failed.is_empty() && !self.plans.is_empty() {
+            return Some(fault(format!(
+                "Nothing was applied: the plan of {} failed. Mend it and plan again, or apply the others one by one",
+                failed.join(", ")
+            )));
+        }
+        if !self.plans.is_empty() {
+            return None;
+        }
+        if self.statuses.is_empty() || !failed.is_empty() {
+            return Some(fault("There is no plan to apply".into()));
+        }
+        let done = self.statuses.iter().all(|status| {
+            matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges) && status.head == *head
+        });
+        let because = if done {
+            "Everything that was planned is applied already."
+        } else {
+            "No project has a plan that could be applied."
+        };
+        let mut answer = Answer::message(Message::NoProjects { because: because.into() });
+        answer.statuses =
+            if done { StatusUpdate::AfterApply { failed: None } } else { StatusUpdate::Failed(because.into()) };
+        Some(answer)
+    }
+
+    /// Labels of `depends_on` that are planned here and not applied.
+    pub(super) fn missing(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Vec<String> {
+        let named = |name: &String| self.statuses.iter().find(|s| s.project.name.as_deref() == Some(name));
+        let waits = config.depends_on.iter().filter_map(named).filter(|status| {
+            !matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges)
+                && !applied.contains(&status.project)
+        });
+        waits.map(|status| status.project.label()).collect()
+    }
+
+    /// Why there is nothing to apply for this project.
+    pub(super) fn no_plan(&self, id: &ProjectId, head: &str) -> Failure {
+        let status = self.statuses.iter().find(|status| status.project == *id);
+        let because = match status {
+            Some(status) if status.head != head => "It was planned for an earlier commit.",
+            Some(ProjectStatus { state: ProjectState::Applied, .. }) => "Its plan is applied already.",
+            Some(ProjectStatus { state: ProjectState::PlanErrored, .. }) => "Its plan failed.",
+            Some(ProjectStatus { state: ProjectState::PlanDiscarded, .. }) => "Its plan was discarded.",
+            Some(ProjectStatus { state: ProjectState::ApplyErrored, .. }) => {
+                "Its plan was used by an apply that failed."
+            }
+            _ => "It has not been planned in this pull request.",
+        };
+        Failure::NoPlan { because: because.into() }
+    }
+}

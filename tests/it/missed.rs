@@ -1,0 +1,113 @@
+//! Deliveries that never came: what was missed is seen on the host, and acted on as if they had.
+
+use crate::support::*;
+use jiff::SignedDuration;
+
+/// The server is away while this happens, and its deliveries are lost.
+async fn missed(ctx: &Ctx, what: impl AsyncFnOnce()) {
+    ctx.quiet().await;
+    ctx.server.stop().await;
+    // Nobody listens there: each try fails, as on GitHub, which tries once.
+    what().await;
+    ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+    ctx.server.start().await;
+}
+
+#[test]
+fn a_missed_closing_frees_the_locks() {
+    run_test(Setup::one_project().steps(&[PLANNED], &[]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        missed(ctx, async || pull.close().unwrap()).await;
+        ctx.next(&pull).await.is_message("cleanup");
+        let other = ctx.open_input("other", "3").await;
+        ctx.next(&other).await.is("plan", "success");
+    });
+}
+
+#[test]
+fn a_missed_push_is_planned_once() {
+    run_test(Setup::one_project().steps(&[PLANNED], &[]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        missed(ctx, async || {
+            ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        })
+        .await;
+        let head = pull.head_commit().unwrap();
+        let plan = ctx.next(&pull).await;
+        plan.is("plan", "success");
+        assert_eq!(plan.marker["head"], head.as_str());
+        ctx.nothing_pending(&pull, &[]).await;
+        // The delivery comes after all.
+        let late =
+            ctx.forge.deliveries().into_iter().rfind(|one| one.action.as_deref() == Some("synchronize")).unwrap();
+        assert!(!late.succeeded());
+        ctx.forge.redeliver(late.id).unwrap();
+        ctx.quiet().await;
+    });
+}
+
+#[test]
+fn missed_comments_are_taken_up_in_order_and_once() {
+    let setup = Setup::one_project().steps(&[PLANNED], &["echo applied >> {tmp}/applied"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        // Written before the server went, and heard then: not again.
+        ctx.say(&pull, "atlantis help").await.is_message("help");
+        missed(ctx, async || {
+            pull.comment("alice", "atlantis apply").unwrap();
+            pull.comment("bob", "just talking").unwrap();
+            pull.comment("alice", "atlantis plan").unwrap();
+        })
+        .await;
+        ctx.next(&pull).await.is("apply", "success");
+        ctx.next(&pull).await.is("plan", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+        let late: Vec<_> = ctx.forge.deliveries().into_iter().filter(|one| !one.succeeded()).collect();
+        for delivery in late {
+            ctx.forge.redeliver(delivery.id).unwrap();
+        }
+        ctx.quiet().await;
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
+fn what_was_said_before_a_pull_request_was_known_is_never_run() {
+    run_test(Setup::one_project().steps(&[PLANNED], &[]).flags(&["--disable-autoplan"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        missed(ctx, async || {
+            let old = pull.comment("alice", "atlantis plan -d nowhere").unwrap();
+            pull.age_comment(old, SignedDuration::from_mins(30)).unwrap();
+        })
+        .await;
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.until("the second round is over", async || {
+            let lists = |one: &tidelock::sandbox::Request| one.path.contains("/pulls") && one.method == "GET";
+            ctx.forge.requests().iter().filter(|one| lists(one)).count() >= 3
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_missed_apply_that_is_old_is_answered_with_the_command_to_repeat() {
+    let setup = Setup::one_project().steps(&[PLANNED], &["echo applied >> {tmp}/applied"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        missed(ctx, async || {
+            pull.comment("alice", "atlantis apply -d .").unwrap();
+            pull.comment("alice", "atlantis unlock").unwrap();
+            pull.comment("alice", "atlantis plan").unwrap();
+            ctx.forge.set_clock_ahead(SignedDuration::from_mins(11));
+        })
+        .await;
+        ctx.next(&pull).await.is_message("interrupted").has("`atlantis apply -d .`").has("11 minutes ago");
+        ctx.next(&pull).await.is_message("interrupted").has("`atlantis unlock`");
+        ctx.next(&pull).await.is("plan", "success");
+        assert_eq!((ctx.lines("applied"), ctx.locks().await.len()), (0, 1));
+    });
+}
