@@ -39,3 +39,7 @@ bench-ack:
 # The group commit against one commit each.
 bench-store:
     cargo bench --bench store
+
+# Terraform module, image, manifests and deploy scripts, as far as that goes without a cloud.
+check-deploy:
+    scripts/check-deploy

@@ -208,25 +208,15 @@ resource "google_monitoring_alert_policy" "commit_lag" {
   }
 }
 
-resource "google_monitoring_alert_policy" "instance" {
+resource "google_monitoring_alert_policy" "memory" {
   count = local.watched ? 1 : 0
 
   project               = var.project_id
-  display_name          = "Tidelock (${var.name}): the instance is in trouble"
+  display_name          = "Tidelock (${var.name}): memory is nearly full"
   combiner              = "OR"
   severity              = "ERROR"
   notification_channels = local.channels
   user_labels           = local.labels
-
-  # A rollout starts one instance, a move by Google another.
-  conditions {
-    display_name = "More than four starts in half an hour"
-    condition_prometheus_query_language {
-      query               = "sum(increase(run_googleapis_com:container_startup_latencies_count{monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\"}[30m])) > 4"
-      duration            = "0s"
-      evaluation_interval = "60s"
-    }
-  }
 
   # An instance whose memory is full is killed without a signal, and scratch space may be memory.
   conditions {
@@ -246,8 +236,39 @@ resource "google_monitoring_alert_policy" "instance" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Look at the log of Cloud Run's service ${var.name} for `Memory limit` or an exit code. More memory (memory_gib), less scratch space or scratch.medium = \"DISK\" mend the first."
+    content   = "More memory (memory_gib), less scratch space or scratch.medium = \"DISK\" mend it; fewer plans at the same time (TIDELOCK_PARALLEL_POOL_SIZE) help meanwhile."
   }
+
+  depends_on = [google_project_service.this]
+}
+
+# A policy of its own: one with PromQL takes no other condition.
+resource "google_monitoring_alert_policy" "restarts" {
+  count = local.watched ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "Tidelock (${var.name}): the instance keeps starting"
+  combiner              = "OR"
+  severity              = "ERROR"
+  notification_channels = local.channels
+  user_labels           = local.labels
+
+  # A rollout starts one instance, a move by Google another.
+  conditions {
+    display_name = "More than four starts in half an hour"
+    condition_prometheus_query_language {
+      query               = "sum(increase(run_googleapis_com:container_startup_latencies_count{monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\"}[30m])) > 4"
+      duration            = "0s"
+      evaluation_interval = "60s"
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Look at the log of Cloud Run's service ${var.name} for the last line before each start: an exit code, `Memory limit`, or a refused setting."
+  }
+
+  depends_on = [google_project_service.this]
 }
 
 # A delivery that is answered with an error is not sent again by itself.

@@ -164,7 +164,7 @@ run "alerts_can_be_left_out" {
     monitoring = { enabled = false, emails = ["a@example.com"] }
   }
   assert {
-    condition     = length(google_monitoring_alert_policy.heartbeat) + length(google_monitoring_uptime_check_config.way_in) + length(google_monitoring_notification_channel.email) == 0
+    condition     = length(google_monitoring_alert_policy.heartbeat) + length(google_monitoring_alert_policy.memory) + length(google_monitoring_alert_policy.restarts) + length(google_monitoring_uptime_check_config.way_in) + length(google_monitoring_notification_channel.email) == 0
     error_message = "Something is watched."
   }
 }
