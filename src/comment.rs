@@ -213,6 +213,10 @@ fn read_positional(spec: &CommandSpec, typed: &[String]) -> Result<Vec<String>, 
             Err(Mistake { what, type_this: format!("{} -d {}", spec.form, quote(dir)) })
         }
         (Positional::None, _) => Err(mistake(format!("unknown arguments {}", listed()))),
+        (Positional::LockId, [id]) if is_lock_id(id) => Ok(typed.to_vec()),
+        (Positional::LockId, []) => Err(mistake("the ID of the state lock is missing".to_owned())),
+        (Positional::LockId, [_]) => Err(mistake(format!("{} is no ID of a state lock", listed()))),
+        (Positional::LockId, _) => Err(mistake(format!("it takes one ID, not {}", listed()))),
         (Positional::AddressAndId, [_, _]) => Ok(typed.to_vec()),
         (Positional::AddressAndId, []) => Err(mistake("ADDRESS and ID are missing".to_owned())),
         (Positional::AddressAndId, _) => Err(mistake(format!("it takes ADDRESS and ID, not {}", listed()))),
@@ -223,6 +227,12 @@ fn read_positional(spec: &CommandSpec, typed: &[String]) -> Result<Vec<String>, 
             Err(mistake(format!("unknown sub-command {}; there is rm only", clip(other, QUOTED))))
         }
     }
+}
+
+/// What backends use: UUIDs, numbers, names of objects. Never a flag.
+fn is_lock_id(id: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_./:+=".contains(c);
+    id.len() <= QUOTED && id.chars().all(fits) && id.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
 /// The command that plans a project again: `atlantis plan -p name`, with `extra` after ` -- `.

@@ -7,6 +7,7 @@
 mod actor;
 mod allowlist;
 mod aside;
+mod doubts;
 mod recover;
 
 pub use allowlist::Allowlist;

@@ -13,6 +13,7 @@ mod plan;
 mod prepare;
 mod requirements;
 mod stage;
+pub mod state_locks;
 mod steps;
 mod varfiles;
 
@@ -69,6 +70,8 @@ pub struct Context {
     pub admission: Admission,
     /// One job at a time in one directory of one tree.
     pub directories: DirectoryLocks,
+    /// Killed jobs that nobody was told of yet.
+    pub doubts: state_locks::Doubts,
 }
 
 /// Asks a command to stop, and says why.

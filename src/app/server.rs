@@ -233,6 +233,7 @@ fn context(
         statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
         admission: Admission::new(pool),
         directories: DirectoryLocks::default(),
+        doubts: crate::execute::state_locks::Doubts::default(),
         settings,
         global,
         store,

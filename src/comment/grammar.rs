@@ -34,6 +34,8 @@ pub(super) enum Positional {
     AddressAndId,
     /// `rm ADDRESS...`
     RmAddresses,
+    /// `LOCK_ID`
+    LockId,
 }
 
 /// One command as people type it.
@@ -116,7 +118,7 @@ const INTERRUPT_APPLY: FlagSpec = FlagSpec {
 const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &VERBOSE];
 
 /// All commands, in the order in which they are listed.
-pub(super) static COMMANDS: [CommandSpec; 8] = [
+pub(super) static COMMANDS: [CommandSpec; 9] = [
     CommandSpec {
         name: CommandName::Version,
         word: "version",
@@ -177,6 +179,17 @@ pub(super) static COMMANDS: [CommandSpec; 8] = [
         flags: &[],
         passes_extra_args: false,
         example: "unlock",
+        examples: &[],
+    },
+    CommandSpec {
+        name: CommandName::ForceUnlock,
+        word: "force-unlock",
+        positional: Positional::LockId,
+        form: "force-unlock ID",
+        summary: "Frees Terraform's state lock that a dead run left.",
+        flags: TARGET,
+        passes_extra_args: false,
+        example: "force-unlock -d child/dir LOCK_ID",
         examples: &[],
     },
     CommandSpec {

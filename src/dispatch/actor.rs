@@ -1,6 +1,6 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
-use super::{Inner, aside};
+use super::{Inner, aside, doubts};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
@@ -125,6 +125,28 @@ impl Actors {
         cancelled
     }
 
+    /// What the actor of a pull request does next; at its end the queue is gone. `doubts`: there is something to settle first.
+    fn next(&self, pull: &PullId, doubts: bool) -> Next {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(pull) else { return Next::End };
+        match queue.waiting.pop_front().filter(|_| !self.draining()) {
+            Some(item) => {
+                let (name, head) = (item.task.command().unwrap_or(CommandName::Help), String::new());
+                queue.running = Some(Running { name, head, cancel: Cancel::default() });
+                Next::Item(item)
+            }
+            None if doubts && !self.draining() => {
+                queue.running =
+                    Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
+                Next::Settle
+            }
+            None => {
+                queues.remove(pull);
+                Next::End
+            }
+        }
+    }
+
     /// No new work begins, running work is told to stop.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
@@ -143,6 +165,15 @@ impl Actors {
             notified.await;
         }
     }
+}
+
+/// What an actor does next.
+#[expect(clippy::large_enum_variant, reason = "one at a time")]
+enum Next {
+    Item(Item),
+    /// Nothing waits, but something is to be told.
+    Settle,
+    End,
 }
 
 /// What `cancel` did.
@@ -189,6 +220,14 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
         Task::Command { .. } => {}
     }
     queue.waiting.push_back(item);
+    drop(queues);
+    wake(inner, pull);
+}
+
+/// Starts the actor of a pull request, unless it runs.
+pub(super) fn wake(inner: &Arc<Inner>, pull: PullId) {
+    let mut queues = inner.actors.queues();
+    let queue = queues.entry(pull.clone()).or_default();
     if queue.running.is_none() && !inner.actors.draining() {
         // Set here, under the lock, so that only one actor is ever started.
         queue.running = Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
@@ -200,20 +239,13 @@ pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
 /// The actor: one item after the other until none is left.
 async fn work_off(inner: Arc<Inner>, pull: PullId) {
     loop {
-        let item = {
-            let mut queues = inner.actors.queues();
-            let Some(queue) = queues.get_mut(&pull) else { break };
-            match queue.waiting.pop_front().filter(|_| !inner.actors.draining()) {
-                Some(item) => {
-                    let (name, head) = (item.task.command().unwrap_or(CommandName::Help), String::new());
-                    queue.running = Some(Running { name, head, cancel: Cancel::default() });
-                    item
-                }
-                None => {
-                    queues.remove(&pull);
-                    break;
-                }
+        let item = match inner.actors.next(&pull, inner.ctx.doubts.any(&pull)) {
+            Next::Item(item) => item,
+            Next::Settle => {
+                doubts::settle(&inner, &pull).await;
+                continue;
             }
+            Next::End => break,
         };
         let delivery = item.delivery.clone();
         let handling = tokio::spawn({

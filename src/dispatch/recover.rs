@@ -1,7 +1,7 @@
 //! At the start: what an earlier process left unfinished. A plan is run again; an apply that had begun is told as interrupted.
 
 use super::Inner;
-use super::actor::{Item, Task, enqueue};
+use super::actor::{Item, Task, enqueue, wake};
 use super::aside::is_once_only;
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
@@ -12,6 +12,7 @@ use crate::domain::state::{
 };
 use crate::domain::{Event, ProjectId, PullAction};
 use crate::execute::comment_effects;
+use crate::execute::state_locks::{Left, after_kill, look};
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -45,11 +46,17 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
             None => inner.answer_delivery(&pull, &delivery.identity, None, None).await?,
         }
     }
+    for job in inner.ctx.store.read(|view| view.untold_jobs()).await? {
+        inner.ctx.doubts.note(&job);
+    }
     for (pull, item) in items {
         match &item.task {
             Task::Command { command, .. } if command.name == CommandName::Cancel => inner.take(pull, item).await,
             _ => enqueue(inner, pull, item),
         }
+    }
+    for pull in inner.ctx.doubts.pulls() {
+        wake(inner, pull);
     }
     Ok(())
 }
@@ -79,7 +86,11 @@ async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery) -> Result
         end_run(inner, run).await?;
         return Ok(false);
     }
-    let outcomes: Vec<JobOutcome> = begun.iter().map(|job| outcome_of(inner, run, job)).collect();
+    let mut begun = begun;
+    let mut outcomes = Vec::with_capacity(begun.len());
+    for job in &mut begun {
+        outcomes.push(outcome_of(inner, run, job).await);
+    }
     let effects = interrupted_reply(inner, run, delivery, outcomes.clone()).await?;
     let (ended, identity, statuses) = (run.clone(), delivery.identity.clone(), inner.ctx.statuses.clone());
     inner
@@ -144,7 +155,7 @@ impl CommandStatus<'_> {
 }
 
 /// What a job came to: its recorded outcome, or that it was interrupted and what is known about it.
-fn outcome_of(inner: &Inner, run: &Run, job: &Job) -> JobOutcome {
+async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job) -> JobOutcome {
     if let Some(outcome) = &job.outcome {
         return outcome.clone();
     }
@@ -157,10 +168,13 @@ fn outcome_of(inner: &Inner, run: &Run, job: &Job) -> JobOutcome {
         ""
     };
     let verb = run.command.spoken();
+    let left = look(&inner.ctx, job).await;
+    let lock = after_kill(&inner.ctx, &project, &left);
+    if let Left::Local(found) = left {
+        job.state_lock.left = Some(found);
+    }
     let message = format!(
-        "The server ended while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. \
-         Terraform may have left its state lock behind: if the next plan says so and nothing else runs, free it with \
-         `terraform force-unlock`.{errored}"
+        "The server ended while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. {lock}{errored}"
     );
     let millis = Timestamp::now().duration_since(job.started).as_millis();
     JobOutcome {
@@ -215,6 +229,7 @@ async fn end_run(inner: &Inner, run: &Run) -> Result<()> {
                     job.state = JobState::Interrupted;
                     job.finished = Some(Timestamp::now());
                     job.summary = "interrupted by the end of the server".into();
+                    job.state_lock.untold = job.project.is_some() && job.kind != CommandName::Version.as_str();
                     tx.put_job(&job)?;
                 }
             }

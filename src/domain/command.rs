@@ -15,6 +15,7 @@ pub enum CommandName {
     StateRm,
     Version,
     Unlock,
+    ForceUnlock,
     Cancel,
     Help,
 }
@@ -31,6 +32,7 @@ impl CommandName {
             CommandName::StateRm => "state_rm",
             CommandName::Version => "version",
             CommandName::Unlock => "unlock",
+            CommandName::ForceUnlock => "force_unlock",
             CommandName::Cancel => "cancel",
             CommandName::Help => "help",
         }
@@ -40,6 +42,7 @@ impl CommandName {
     pub fn spoken(self) -> &'static str {
         match self {
             CommandName::StateRm => "state rm",
+            CommandName::ForceUnlock => "force-unlock",
             other => other.as_str(),
         }
     }

@@ -124,6 +124,11 @@ pub enum Message {
         /// What, and what to do next.
         because: String,
     },
+    /// Terraform was killed and not run again: it may have left its lock on a state.
+    StateLocks {
+        /// Where.
+        left: Vec<LeftLock>,
+    },
     /// The server is stopping.
     ShuttingDown,
     /// Nothing matches.
@@ -136,6 +141,19 @@ pub enum Message {
         /// The newer head.
         head: String,
     },
+}
+
+/// Where a killed Terraform may have left its lock on the state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftLock {
+    /// The project.
+    pub project: ProjectId,
+    /// What ran there: `plan`.
+    pub kind: String,
+    /// Its job.
+    pub job: String,
+    /// What is known, and what to do, in sentences.
+    pub because: String,
 }
 
 impl Reply {

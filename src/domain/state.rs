@@ -207,6 +207,35 @@ pub struct Job {
     pub started: Timestamp,
     /// When it ended.
     pub finished: Option<Timestamp>,
+    /// What is known of Terraform's lock on its state.
+    #[serde(default)]
+    pub state_lock: StateLockTrace,
+}
+
+/// What a job has to do with Terraform's own lock on the state, which is no project lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateLockTrace {
+    /// Host name of the machine that it ran on, as Terraform writes it into a lock.
+    pub machine: Option<String>,
+    /// Terraform of it was killed, so that its lock may be left; no later run has shown what became of it, and nobody was told.
+    pub untold: bool,
+    /// The lock that it left behind, as far as it could be seen.
+    pub left: Option<StateLock>,
+    /// The lock of somebody else that it met.
+    pub met: Option<StateLock>,
+}
+
+/// A lock on a Terraform state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateLock {
+    /// What `terraform force-unlock` takes.
+    pub id: String,
+    /// Terraform's word for what takes it, such as `OperationTypePlan`.
+    pub operation: String,
+    /// `user@host`.
+    pub who: String,
+    /// Since when, by that machine's clock.
+    pub created: Option<Timestamp>,
 }
 
 /// Where a job stands.

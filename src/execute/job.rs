@@ -1,13 +1,14 @@
 //! One job: its record, its log, the tree and tool it needs, and the locks on directories that jobs share.
 
 use super::prepare::{Prepared, Stop, credentials};
+use super::state_locks::machine;
 use super::{Context, Work, random_id};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect};
+use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, StateLockTrace};
 use crate::store::Tx;
 use crate::store::logs::LogWriter;
 use crate::terraform::install::{Tool, Wanted};
@@ -15,6 +16,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
@@ -64,6 +66,8 @@ pub(super) struct Job<'a> {
     pub(super) work: &'a Work,
     pub(super) record: JobRecord,
     pub(super) log: LogWriter,
+    /// A process of it ended by SIGKILL, or was left running.
+    pub(super) killed: AtomicBool,
     began: Instant,
     tool: Option<String>,
     silenced: bool,
@@ -99,7 +103,16 @@ impl<'a> Job<'a> {
         ctx.outbox.wake(&work.pull.id);
         let log = ctx.logs.create(&record.id)?;
         let silenced = config.silence_pr_comments.contains(&work.command.name);
-        Ok(Ok(Job { ctx, work, record, log, began: Instant::now(), tool: None, silenced }))
+        Ok(Ok(Job {
+            ctx,
+            work,
+            record,
+            log,
+            killed: AtomicBool::new(false),
+            began: Instant::now(),
+            tool: None,
+            silenced,
+        }))
     }
 
     /// The binary for this project.
@@ -150,6 +163,9 @@ impl<'a> Job<'a> {
         record.finished = Some(Timestamp::now());
         record.summary = summary(&outcome, status.as_ref());
         record.outcome = Some(outcome.clone());
+        record.state_lock.met = met(&outcome);
+        record.state_lock.untold = self.killed.load(Ordering::Relaxed) && !tells_of_locks(&outcome);
+        self.ctx.doubts.note(&record);
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         self.ctx
             .store
@@ -167,6 +183,19 @@ impl<'a> Job<'a> {
     }
 }
 
+/// The state lock that it met.
+fn met(outcome: &JobOutcome) -> Option<crate::domain::state::StateLock> {
+    match &outcome.outcome {
+        Outcome::Errored(fault) => crate::terraform::state_lock::met(&fault.output),
+        _ => None,
+    }
+}
+
+/// Whether its comment speaks of the state lock that a killed command may have left: that of an interrupted apply does.
+fn tells_of_locks(outcome: &JobOutcome) -> bool {
+    matches!(&outcome.outcome, Outcome::Errored(fault) if fault.reason == Reason::Interrupted)
+}
+
 /// A record of a job that runs from now on.
 pub(super) fn new_record(work: &Work, kind: &str, project: Option<ProjectId>) -> JobRecord {
     JobRecord {
@@ -182,6 +211,7 @@ pub(super) fn new_record(work: &Work, kind: &str, project: Option<ProjectId>) ->
         outcome: None,
         started: Timestamp::now(),
         finished: None,
+        state_lock: StateLockTrace { machine: Some(machine()), ..StateLockTrace::default() },
     }
 }
 

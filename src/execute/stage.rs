@@ -3,6 +3,7 @@
 use super::environment::{self, Environment};
 use super::job::Job;
 use super::requirements::PullFacts;
+use super::state_locks::{self, Left};
 use super::{Context, Why, Work};
 use crate::config::ProjectConfig;
 use crate::config::workflow::{EnvValue, Step};
@@ -12,6 +13,7 @@ use crate::process::{Finished, Invocation};
 use crate::store::logs::LogWriter;
 use crate::terraform::install::Tool;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes of one step's output that are kept for the comment; the log has more.
@@ -42,6 +44,8 @@ pub(super) struct Stage<'a> {
     pub(super) env: Environment,
     /// Texts for the comment, in order.
     pub(super) shown: Vec<String>,
+    /// Set when a process of it was killed.
+    killed: &'a AtomicBool,
 }
 
 /// Where the steps of a project run, and with what.
@@ -97,6 +101,7 @@ impl<'a> Stage<'a> {
             facts,
             env: environment::for_steps(job.ctx, job.work, config, &place.tool, &files),
             shown: Vec::new(),
+            killed: &job.killed,
         }
     }
 }
@@ -193,14 +198,21 @@ impl Stage<'_> {
         let finished = tokio::select! {
             finished = running => finished.map_err(|error| self.fault(self.reason(), &format!("{what}: {error:#}"), ""))?,
             () = self.shutdown_deadline() => {
+                self.killed.store(true, Ordering::Relaxed);
                 if !self.changes_something() {
                     return Err(Broken::Stopped);
                 }
-                let message = format!("{what}: the server was told to stop; this was interrupted, did not end within {} s and was killed. \
-                    Terraform's state lock may be left behind: see it with a new plan, free it with `terraform force-unlock`", SHUTDOWN_GRACE.as_secs());
+                let message = format!(
+                    "{what}: the server was told to stop; this was interrupted, did not end within {} s and was killed. {}",
+                    SHUTDOWN_GRACE.as_secs(),
+                    state_locks::after_kill(self.ctx, &self.config.id, &Left::Unknown)
+                );
                 return Err(self.fault(Reason::Interrupted, &message, ""));
             }
         };
+        if finished.signal == Some(rustix::process::Signal::KILL.as_raw()) {
+            self.killed.store(true, Ordering::Relaxed);
+        }
         self.judge(what, finished, began)
     }
 
@@ -227,9 +239,13 @@ impl Stage<'_> {
             return Err(Broken::Stopped);
         }
         let by = self.work.cancel.by();
+        let lock = match self.killed.load(Ordering::Relaxed) {
+            true => format!(". {}", state_locks::after_kill(self.ctx, &self.config.id, &Left::Unknown)),
+            false => String::new(),
+        };
         let message = format!(
             "{what}: interrupted by {by} after {} ms ({ended}). What had been changed until then is changed; see what is left with \
-             a new plan",
+             a new plan{lock}",
             began.elapsed().as_millis()
         );
         Err(self.fault(Reason::Interrupted, &message, &output))

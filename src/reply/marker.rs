@@ -183,7 +183,7 @@ fn kind(message: &Message) -> &'static str {
         Message::Cleanup { .. } => "cleanup",
         Message::Discarded { .. } => "discarded",
         Message::HookFailed { .. } => "hook_failed",
-        Message::Interrupted { .. } => "interrupted",
+        Message::Interrupted { .. } | Message::StateLocks { .. } => "interrupted",
         Message::ShuttingDown => "shutting_down",
         Message::NoProjects { .. } => "no_projects",
         Message::Superseded { .. } => "superseded",

@@ -21,12 +21,13 @@ const MAX_POOL: i64 = 1024;
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
-const COMMANDS: [(&str, CommandName); 7] = [
+const COMMANDS: [(&str, CommandName); 8] = [
     ("version", CommandName::Version),
     ("plan", CommandName::Plan),
     ("apply", CommandName::Apply),
     ("cancel", CommandName::Cancel),
     ("unlock", CommandName::Unlock),
+    ("force-unlock", CommandName::ForceUnlock),
     ("import", CommandName::Import),
     ("state", CommandName::StateRm),
 ];

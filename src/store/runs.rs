@@ -1,9 +1,9 @@
 //! Runs and their jobs: what is at work, what came of it.
 
 use super::{Tx, View, json, micros, rows, word};
-use crate::domain::PullId;
 use crate::domain::command::CommandName;
 use crate::domain::state::{Job, Run};
+use crate::domain::{PullId, RepoId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::params;
@@ -43,6 +43,43 @@ impl View<'_> {
         Ok(runs
             .iter()
             .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == head))
+    }
+
+    /// Jobs whose Terraform was killed while it may have held a lock on its state, and of whom nobody was told yet.
+    pub fn untold_jobs(&self) -> Result<Vec<Job>> {
+        self.records(
+            "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND json_extract(record, '$.state_lock.untold')
+             ORDER BY seq",
+            [],
+        )
+    }
+
+    /// Whether Terraform ran to a good end on the same project after this job, on whichever pull request: its state is free.
+    pub fn succeeded_since(&self, job: &Job) -> Result<bool> {
+        let later: Vec<Job> = self.records(
+            "SELECT record FROM jobs WHERE seq > (SELECT seq FROM jobs WHERE id = ?1) AND state = 'succeeded' ORDER BY seq",
+            [&job.id],
+        )?;
+        let locks = |kind: &str| kind != CommandName::Version.as_str();
+        Ok(later.iter().any(|l| l.project == job.project && l.pull.repo == job.pull.repo && locks(&l.kind)))
+    }
+
+    /// The latest ended jobs, but for good ones, that have this text in their record.
+    pub fn ended_jobs_naming(&self, text: &str, limit: usize) -> Result<Vec<Job>> {
+        self.records(
+            "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND instr(record, ?1) > 0
+             ORDER BY seq DESC LIMIT ?2",
+            params![text, rows(limit)],
+        )
+    }
+
+    /// The latest ended jobs, but for good ones, of this repository, that were begun before `until`.
+    pub fn broken_jobs(&self, repo: &RepoId, until: Timestamp, limit: usize) -> Result<Vec<Job>> {
+        self.records(
+            "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND started <= ?1 AND substr(pull, 1, length(?2) + 1) = ?2 || '#'
+             ORDER BY seq DESC LIMIT ?3",
+            params![micros(until), repo.to_string(), rows(limit)],
+        )
     }
 
     /// Jobs, the newest first.

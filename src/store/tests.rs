@@ -119,6 +119,7 @@ fn job(id: &str, state: JobState) -> Job {
         outcome: None,
         started: at(0),
         finished: None,
+        state_lock: Default::default(),
     }
 }
 

@@ -96,6 +96,7 @@ pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
         outcome: None,
         started: ago(i64::from(id)),
         finished: (state != JobState::Running).then(|| ago(i64::from(id)) + SignedDuration::from_secs(72)),
+        state_lock: Default::default(),
     }
 }
 

@@ -7,6 +7,7 @@ mod autoplan;
 mod locking;
 mod pages;
 mod restart;
+mod state_locks;
 mod support;
 mod tidy;
 mod workflows;

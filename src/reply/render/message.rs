@@ -47,6 +47,16 @@ pub(super) fn template(
             ("hook_failed.md", context! { output => Value::from_safe_string(output), again => again(reply, options) })
         }
         Message::Interrupted { because } => ("interrupted.md", context! { because }),
+        Message::StateLocks { left } => {
+            let left: Vec<_> = left
+                .iter()
+                .map(|one| {
+                    let log = format!("{}/jobs/{}", options.url, one.job);
+                    context! { project => Serde(&one.project), kind => &one.kind, log, because => &one.because }
+                })
+                .collect();
+            ("state_locks.md", context! { left })
+        }
         Message::ShuttingDown => ("shutting_down.md", context! { again => again(reply, options) }),
         Message::NoProjects { because } => {
             let told = because.contains(&format!("{} plan", options.executable));

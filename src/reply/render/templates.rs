@@ -36,6 +36,7 @@ templates![
     "discarded.md",
     "hook_failed.md",
     "interrupted.md",
+    "state_locks.md",
     "shutting_down.md",
     "no_projects.md",
     "superseded.md",

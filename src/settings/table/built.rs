@@ -11,9 +11,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     built(
         "allow-commands",
         List,
-        "version,plan,apply,unlock,approve_policies,cancel",
-        "Commands that comments may use, of version, plan, apply, cancel, unlock, approve_policies, import, state; or all. \
-         Without apply nothing can be applied",
+        "version,plan,apply,unlock,force-unlock,approve_policies,cancel",
+        "Commands that comments may use, of version, plan, apply, cancel, unlock, force-unlock, approve_policies, import, state; or \
+         all. Without apply nothing can be applied",
     ),
     built("allow-draft-prs", Switch, "false", "Plan draft pull requests without being asked"),
     built(

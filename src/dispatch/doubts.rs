@@ -1,0 +1,50 @@
+//! Terraform that was killed while it may have held the lock on a state: run again to its end, or told. Nobody has to find out
+//! by the next plan.
+
+use super::Inner;
+use crate::domain::PullId;
+use crate::domain::reply::{LeftLock, Message};
+use crate::domain::state::{Job, NewEffect};
+use crate::execute::state_locks::{Left, after_kill, look};
+use anyhow::Result;
+
+/// When nothing is left to do for a pull request: what a later run has not settled is told, once.
+pub(super) async fn settle(inner: &Inner, pull: &PullId) {
+    let jobs = inner.ctx.doubts.take(pull);
+    if let Err(error) = tell(inner, pull, jobs).await {
+        tracing::error!(%pull, error = format!("{error:#}"), "that a state lock may be left could not be told; the next start does");
+    }
+}
+
+async fn tell(inner: &Inner, pull: &PullId, mut jobs: Vec<Job>) -> Result<()> {
+    let (asked, ids) = (jobs.clone(), jobs.len());
+    let settled =
+        inner.ctx.store.read(move |view| asked.iter().map(|job| view.succeeded_since(job)).collect::<Result<Vec<_>>>());
+    let settled = settled.await?;
+    let mut left: Vec<LeftLock> = Vec::with_capacity(ids);
+    for (job, settled) in jobs.iter_mut().zip(settled) {
+        job.state_lock.untold = false;
+        let Some(project) = job.project.clone().filter(|_| !settled) else { continue };
+        let found = match job.state_lock.left.clone() {
+            Some(lock) => Left::Local(lock),
+            None => look(&inner.ctx, job).await,
+        };
+        if found == Left::Nothing || left.iter().any(|told| told.project == project) {
+            continue;
+        }
+        let because = after_kill(&inner.ctx, &project, &found);
+        left.push(LeftLock { project, kind: job.kind.replace('_', " "), job: job.id.clone(), because });
+    }
+    let effects = if left.is_empty() { Vec::new() } else { inner.said(pull, Message::StateLocks { left }) };
+    let target = pull.clone();
+    let recorded = inner.ctx.store.write(move |tx| {
+        jobs.iter().try_for_each(|job| tx.put_job(job))?;
+        for effect in effects {
+            tx.enqueue(&NewEffect { pull: target.clone(), effect })?;
+        }
+        Ok(())
+    });
+    recorded.await?;
+    inner.ctx.outbox.wake(pull);
+    Ok(())
+}

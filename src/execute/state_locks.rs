@@ -1,0 +1,274 @@
+//! Terraform's own locks on its states, which are no project locks: what a killed run of ours may have left, whose a lock is, and
+//! what to type.
+//!
+//! Backends keep a lock until somebody frees it. The local backend's ends with its process; only a file stays beside the state
+//! that the next run overwrites and removes.
+
+use super::Context;
+use crate::comment::command_for;
+use crate::domain::command::CommandName;
+use crate::domain::state::{Job, StateLock};
+use crate::domain::{ProjectId, PullId};
+use crate::terraform::state_lock;
+use jiff::SignedDuration;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Largest file of the local backend that is read, in bytes.
+const MAX_FILE: u64 = 256 << 10;
+/// A lock's time may differ from its job's times by this much.
+const SLACK: SignedDuration = SignedDuration::from_secs(2);
+
+/// Jobs whose Terraform was killed and of whom nobody was told yet, by pull request.
+#[derive(Default)]
+pub struct Doubts {
+    jobs: Mutex<HashMap<PullId, Vec<Job>>>,
+}
+
+impl Doubts {
+    fn jobs(&self) -> MutexGuard<'_, HashMap<PullId, Vec<Job>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a recorded job that says so of itself.
+    pub fn note(&self, job: &Job) {
+        if job.state_lock.untold {
+            self.jobs().entry(job.pull.clone()).or_default().push(job.clone());
+        }
+    }
+
+    /// Takes those of one pull request.
+    pub fn take(&self, pull: &PullId) -> Vec<Job> {
+        self.jobs().remove(pull).unwrap_or_default()
+    }
+
+    /// Whether there are any of this pull request.
+    pub fn any(&self, pull: &PullId) -> bool {
+        self.jobs().contains_key(pull)
+    }
+
+    /// Pull requests that have any.
+    pub fn pulls(&self) -> Vec<PullId> {
+        self.jobs().keys().cloned().collect()
+    }
+}
+
+/// What the working tree of a killed job says about its lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Left {
+    /// The state is a local file, and none is held or was left.
+    Nothing,
+    /// The state is a local file with the sign of a lock beside it.
+    Local(StateLock),
+    /// It lies elsewhere, or nothing is known.
+    Unknown,
+}
+
+/// Looks at what a killed job left in its project's directory.
+pub async fn look(ctx: &Context, job: &Job) -> Left {
+    let Some(project) = &job.project else { return Left::Unknown };
+    let root = ctx.checkouts.tree_path(&job.pull, &project.workspace);
+    let (dir, workspace) = (project.dir.clone(), project.workspace.clone());
+    let looking = tokio::task::spawn_blocking(move || match crate::checkout::inside(&root, &dir) {
+        Ok(dir) => local_lock(&dir, &workspace),
+        Err(_) => Left::Unknown,
+    });
+    looking.await.unwrap_or(Left::Unknown)
+}
+
+fn local_lock(dir: &Path, workspace: &str) -> Left {
+    if !dir.join(".terraform").is_dir() {
+        return Left::Unknown;
+    }
+    let config = match read(&dir.join(".terraform/terraform.tfstate")) {
+        Some(text) => {
+            let Ok(value) = serde_json::from_str::<Value>(&text) else { return Left::Unknown };
+            if value["backend"]["type"] != "local" {
+                return Left::Unknown;
+            }
+            value["backend"]["config"].clone()
+        }
+        None => Value::Null,
+    };
+    let path = if workspace == "default" {
+        config["path"].as_str().unwrap_or("terraform.tfstate").to_owned()
+    } else {
+        format!("{}/{workspace}/terraform.tfstate", config["workspace_dir"].as_str().unwrap_or("terraform.tfstate.d"))
+    };
+    let state = dir.join(path);
+    let Some(Component::Normal(name)) = state.components().next_back() else { return Left::Unknown };
+    let file = state.with_file_name(format!(".{}.lock.info", name.to_string_lossy()));
+    if !file.exists() {
+        return Left::Nothing;
+    }
+    read(&file).and_then(|text| state_lock::in_file(&text)).map_or(Left::Unknown, Left::Local)
+}
+
+/// A small regular file; steps may have put anything in its place.
+fn read(path: &PathBuf) -> Option<String> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let meta = file.metadata().ok()?;
+    if !meta.is_file() || meta.len() > MAX_FILE {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(MAX_FILE).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// `atlantis force-unlock -d a ID`; without an ID a word in its place.
+pub fn command(ctx: &Context, project: &ProjectId, id: Option<&str>) -> String {
+    let line = command_for(&ctx.rendering.executable, CommandName::ForceUnlock, project, &[]);
+    format!("{line} {}", id.unwrap_or("LOCK_ID"))
+}
+
+/// What to know of the state lock of a killed job, and what to do, in sentences.
+pub fn after_kill(ctx: &Context, project: &ProjectId, left: &Left) -> String {
+    let plan = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);
+    match left {
+        Left::Nothing => "Terraform's state lock is free.".to_owned(),
+        Left::Local(lock) => format!(
+            "Its state is a local file, where the sign of the state lock `{}` ({}) is left. The lock itself ended with the \
+             process: the next `{plan}`, here or on another pull request, takes it over and clears it away.",
+            lock.id, lock.operation
+        ),
+        Left::Unknown => format!(
+            "Terraform may have left its state lock behind. If the next `{plan}`, here or on another pull request, says \
+             \"Error acquiring the state lock\", free it there with the ID that it shows: `{}`.",
+            command(ctx, project, None)
+        ),
+    }
+}
+
+/// Our ended job that held this lock, of `broken` ones of the same repository.
+pub fn holder<'a>(lock: &StateLock, project: &ProjectId, broken: &'a [Job]) -> Option<&'a Job> {
+    let host = lock.who.rsplit_once('@').map_or(lock.who.as_str(), |(_, host)| host);
+    broken.iter().find(|job| {
+        let trace = &job.state_lock;
+        if trace.left.as_ref().is_some_and(|left| left.id == lock.id) {
+            return true;
+        }
+        let same_state = job.project.as_ref().is_some_and(|p| p.dir == project.dir && p.workspace == project.workspace);
+        let met_itself = trace.met.as_ref().is_some_and(|met| met.id == lock.id);
+        let same_machine = trace.machine.as_deref() == Some(host) && !host.is_empty();
+        let while_it_ran = lock.created.zip(job.finished).is_some_and(|(created, finished)| {
+            created.duration_since(job.started) >= -SLACK && finished.duration_since(created) >= -SLACK
+        });
+        same_state && !met_itself && same_machine && while_it_ran && fits(&job.kind, &lock.operation)
+    })
+}
+
+/// Whether a job of this kind takes locks with this word. A `run` step may run anything, so that only clear contradictions count.
+fn fits(kind: &str, operation: &str) -> bool {
+    match operation {
+        "OperationTypePlan" => kind == "plan",
+        "OperationTypeApply" => kind == "apply",
+        _ => true,
+    }
+}
+
+/// Name of this machine as Terraform writes it into locks.
+pub(super) fn machine() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::RepoId;
+    use crate::domain::state::{JobState, StateLockTrace};
+    use jiff::Timestamp;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    fn project(dir: &str) -> ProjectId {
+        ProjectId { dir: dir.into(), workspace: "default".into(), name: None }
+    }
+
+    fn job(kind: &str, dir: &str, machine: &str) -> Job {
+        let repo = RepoId { host: "h".into(), owner: "o".into(), name: "n".into() };
+        Job {
+            id: "1".into(),
+            run: "r".into(),
+            pull: PullId { repo, number: 1 },
+            kind: kind.into(),
+            project: Some(project(dir)),
+            user: "alice".into(),
+            head: String::new(),
+            state: JobState::Interrupted,
+            summary: String::new(),
+            outcome: None,
+            started: at(0),
+            finished: Some(at(60)),
+            state_lock: StateLockTrace { machine: Some(machine.into()), ..StateLockTrace::default() },
+        }
+    }
+
+    fn lock(operation: &str, second: i64) -> StateLock {
+        StateLock { id: "x".into(), operation: operation.into(), who: "root@vm".into(), created: Some(at(second)) }
+    }
+
+    #[test]
+    fn a_lock_is_ours_when_machine_time_operation_and_project_fit() {
+        let (plan, apply) = ("OperationTypePlan", "OperationTypeApply");
+        for (what, lock, job, ours) in [
+            ("all fits", lock(plan, 5), job("plan", "a", "vm"), true),
+            ("at the very start", lock(plan, -1), job("plan", "a", "vm"), true),
+            ("before it", lock(plan, -10), job("plan", "a", "vm"), false),
+            ("after it", lock(plan, 90), job("plan", "a", "vm"), false),
+            ("another machine", lock(plan, 5), job("plan", "a", "laptop"), false),
+            ("another operation", lock(apply, 5), job("plan", "a", "vm"), false),
+            ("another project", lock(plan, 5), job("plan", "b", "vm"), false),
+            ("no time", StateLock { created: None, ..lock(plan, 5) }, job("plan", "a", "vm"), false),
+            ("no machine", StateLock { who: String::new(), ..lock(plan, 5) }, job("plan", "a", ""), false),
+        ] {
+            assert_eq!(holder(&lock, &project("a"), &[job]).is_some(), ours, "{what}");
+        }
+    }
+
+    #[test]
+    fn who_met_a_lock_does_not_hold_it_and_who_left_it_does() {
+        let met = Some(lock("OperationTypePlan", 5));
+        let mut one = job("plan", "a", "vm");
+        one.state_lock.met = met.clone();
+        assert!(holder(&lock("OperationTypePlan", 5), &project("a"), &[one.clone()]).is_none());
+        one.state_lock = StateLockTrace { left: met, ..StateLockTrace::default() };
+        assert!(holder(&lock("OperationTypePlan", 500), &project("a"), &[one]).is_some());
+    }
+
+    #[test]
+    fn the_sign_of_a_local_lock_is_found_wherever_the_state_lies() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let at = dir.path();
+        let write = |path: &str, text: &str| {
+            std::fs::create_dir_all(at.join(path).parent().unwrap()).unwrap();
+            std::fs::write(at.join(path), text).unwrap();
+        };
+        let file = r#"{"ID":"i","Operation":"OperationTypePlan","Who":"root@vm"}"#;
+        assert_eq!(local_lock(at, "default"), Left::Unknown);
+        write(".terraform/modules/x", "");
+        assert_eq!(local_lock(at, "default"), Left::Nothing);
+        write(".terraform.tfstate.lock.info", file);
+        assert!(matches!(local_lock(at, "default"), Left::Local(lock) if lock.id == "i"));
+        assert_eq!(local_lock(at, "staging"), Left::Nothing);
+        let elsewhere = at.join("elsewhere/s.tfstate");
+        let backend = format!(r#"{{"backend":{{"type":"local","config":{{"path":{elsewhere:?}}}}}}}"#);
+        write(".terraform/terraform.tfstate", &backend);
+        assert_eq!(local_lock(at, "default"), Left::Nothing);
+        write("elsewhere/.s.tfstate.lock.info", file);
+        assert!(matches!(local_lock(at, "default"), Left::Local(_)));
+        write(".terraform/terraform.tfstate", r#"{"backend":{"type":"gcs","config":{}}}"#);
+        assert_eq!(local_lock(at, "default"), Left::Unknown);
+        std::fs::remove_file(at.join("elsewhere/.s.tfstate.lock.info")).unwrap();
+        write("elsewhere/.s.tfstate.lock.info", "not json");
+        write(".terraform/terraform.tfstate", &backend);
+        assert_eq!(local_lock(at, "default"), Left::Unknown);
+    }
+}

@@ -1,0 +1,104 @@
+//! What Terraform and OpenTofu say about locks on a state: in the error of who met one, and in the file that the local backend
+//! keeps beside a state. Pure.
+
+use super::summary::strip_ansi;
+use crate::domain::state::StateLock;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// Longest piece of a lock's description that is kept, in characters.
+const MAX_FIELD: usize = 200;
+
+/// The lock in the output of a command that could not take it; absent when the output has no such error.
+pub fn met(output: &str) -> Option<StateLock> {
+    let text = strip_ansi(output);
+    let after = &text[text.find("Error acquiring the state lock")?..];
+    let info = &after[after.find("Lock Info:")?..];
+    let field = |name: &str| {
+        let value = info.lines().find_map(|line| line.trim_start_matches(['│', ' ']).strip_prefix(name))?;
+        Some(value.trim().chars().take(MAX_FIELD).collect::<String>())
+    };
+    Some(StateLock {
+        id: field("ID:").filter(|id| !id.is_empty())?,
+        operation: field("Operation:").unwrap_or_default(),
+        who: field("Who:").unwrap_or_default(),
+        created: field("Created:").and_then(|text| created(&text)),
+    })
+}
+
+/// The lock that a file `.<state>.lock.info` describes; absent when it is no such file.
+pub fn in_file(json: &str) -> Option<StateLock> {
+    let value: Value = serde_json::from_str(json).ok()?;
+    let field = |name: &str| value[name].as_str().map(|text| text.chars().take(MAX_FIELD).collect::<String>());
+    Some(StateLock {
+        id: field("ID").filter(|id| !id.is_empty())?,
+        operation: field("Operation").unwrap_or_default(),
+        who: field("Who").unwrap_or_default(),
+        created: field("Created").and_then(|text| text.parse().ok()),
+    })
+}
+
+/// Whether `force-unlock` has nothing to free because the state is a local file, whose lock ends with its process.
+pub fn is_local(output: &str) -> bool {
+    output.contains("LocalState not locked") || output.contains("Local state cannot be unlocked by another process")
+}
+
+/// Go's way to print a time, such as `2026-11-21 15:10:29.484273086 +0000 UTC`.
+fn created(text: &str) -> Option<Timestamp> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let [date, time, offset, ..] = words.as_slice() else { return None };
+    let zone = if *offset == "+0000" { "Z".to_owned() } else { format!("{}:{}", offset.get(..3)?, offset.get(3..)?) };
+    format!("{date}T{time}{zone}").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ERROR: &str = "\u{1b}[31m╷\u{1b}[0m\n│ \u{1b}[1mError: Error acquiring the state lock\u{1b}[0m\n│ \n\
+        │ Error message: resource temporarily unavailable\n│ Lock Info:\n│   ID:        03c263d5-44a8-ee6d-6b94-f55764557ba4\n\
+        │   Path:      /tmp/a.tfstate\n│   Operation: OperationTypeApply\n│   Who:       root@vm\n│   Version:   1.11.4\n\
+        │   Created:   2026-11-21 15:10:29.484273086 +0000 UTC\n│   Info:      \n╵\n";
+
+    #[test]
+    fn a_lock_is_read_from_the_error_of_who_met_it_and_from_its_file() {
+        let lock = StateLock {
+            id: "03c263d5-44a8-ee6d-6b94-f55764557ba4".into(),
+            operation: "OperationTypeApply".into(),
+            who: "root@vm".into(),
+            created: Some("2026-11-21T15:10:29.484273086Z".parse().unwrap()),
+        };
+        assert_eq!(met(ERROR), Some(lock.clone()));
+        let file = r#"{"ID":"03c263d5-44a8-ee6d-6b94-f55764557ba4","Operation":"OperationTypeApply","Info":"","Who":"root@vm",
+            "Version":"1.11.4","Created":"2026-11-21T15:10:29.484273086Z","Path":"/tmp/a.tfstate"}"#;
+        assert_eq!(in_file(file), Some(lock));
+    }
+
+    #[test]
+    fn what_is_no_lock_is_none() {
+        for text in [
+            "",
+            "Lock Info:\n  ID: x",
+            "Error acquiring the state lock\nLock Info:\n",
+            "Error acquiring the state lock",
+        ] {
+            assert_eq!(met(text), None, "{text}");
+        }
+        for text in ["", "{}", "[]", r#"{"ID":""}"#, r#"{"ID":1}"#] {
+            assert_eq!(in_file(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_in_every_zone() {
+        for (text, want) in [
+            ("2026-11-21 15:10:29 +0000 UTC", "2026-11-21T15:10:29Z"),
+            ("2026-11-21 15:10:29.5 +0130 CEST m=+0.1", "2026-11-21T13:40:29.5Z"),
+            ("2026-11-21 15:10:29 -0800 PST", "2026-11-21T23:10:29Z"),
+        ] {
+            assert_eq!(created(text), Some(want.parse().unwrap()), "{text}");
+        }
+        assert_eq!(created("yesterday"), None);
+        assert_eq!(created("2026-11-21 15:10:29 é"), None);
+    }
+}
