@@ -39,6 +39,8 @@ struct Inner {
     names: Names,
     allowlist: Allowlist,
     actors: Actors,
+    /// What was accepted before it may be old news.
+    started: Timestamp,
 }
 
 /// Answer to a delivery.
@@ -86,7 +88,7 @@ enum Decision {
 impl Handle {
     /// Takes up what an earlier process left, and is ready for events.
     pub async fn start(ctx: Context, names: Names, allowlist: Allowlist) -> Result<Handle> {
-        let inner = Arc::new(Inner { ctx, names, allowlist, actors: Actors::default() });
+        let inner = Arc::new(Inner { ctx, names, allowlist, actors: Actors::default(), started: Timestamp::now() });
         recover::recover(&inner).await?;
         Ok(Handle { inner })
     }

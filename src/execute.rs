@@ -7,6 +7,7 @@ mod apply;
 mod environment;
 mod extra;
 mod files;
+mod force_unlock;
 mod hooks;
 mod job;
 mod plan;
@@ -145,6 +146,7 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
     let result = match work.command.name {
         CommandName::Plan => plan::run(ctx, work).await,
         CommandName::Apply => apply::run(ctx, work).await,
+        CommandName::ForceUnlock => force_unlock::run(ctx, work).await,
         _ => extra::run(ctx, work).await,
     };
     let error = match result {

@@ -200,6 +200,11 @@ fn interruptible(name: CommandName) -> bool {
     !matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
 }
 
+/// What a person has to ask for again when it could not be run in time: the world may have moved on.
+pub(super) fn is_late_by_itself(name: CommandName) -> bool {
+    !interruptible(name) || matches!(name, CommandName::Unlock | CommandName::ForceUnlock)
+}
+
 /// Adds an item to its pull request's queue, and wakes or starts the actor.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
     let mut queues = inner.actors.queues();
@@ -299,7 +304,7 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         let newest = queues.get(&pull.id).map(|queue| queue.updated_at.clone());
         newest.is_some_and(|newest| newest > event.updated_at)
     };
-    if late || Timestamp::now().duration_since(item.received) > FRESH {
+    if late || item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH {
         match fetch_pull(inner, &pull.id).await {
             Ok(now) => pull = now,
             Err(error) => {
@@ -368,7 +373,7 @@ async fn comment_command(
     item: Item,
 ) -> Result<()> {
     let waited = Timestamp::now().duration_since(item.received);
-    if waited > STALE_COMMAND && (!interruptible(command.name) || command.name == CommandName::Unlock) {
+    if waited > STALE_COMMAND && is_late_by_itself(command.name) {
         let because = format!(
             "`{}` was asked for {} minutes ago and could not be run in time, so it was not run at all. Say it again if it is still wanted.",
             command.name.spoken(),

@@ -25,9 +25,10 @@ async fn tell(inner: &Inner, pull: &PullId, mut jobs: Vec<Job>) -> Result<()> {
     for (job, settled) in jobs.iter_mut().zip(settled) {
         job.state_lock.untold = false;
         let Some(project) = job.project.clone().filter(|_| !settled) else { continue };
-        let found = match job.state_lock.left.clone() {
-            Some(lock) => Left::Local(lock),
-            None => look(&inner.ctx, job).await,
+        let found = match (look(&inner.ctx, job).await, job.state_lock.left.clone()) {
+            // Its tree is gone meanwhile.
+            (Left::Unknown, Some(lock)) => Left::Local(lock),
+            (found, _) => found,
         };
         if found == Left::Nothing || left.iter().any(|told| told.project == project) {
             continue;

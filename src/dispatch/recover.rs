@@ -15,6 +15,7 @@ use crate::execute::comment_effects;
 use crate::execute::state_locks::{Left, after_kill, look};
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Takes up all unfinished deliveries, oldest first.
@@ -219,7 +220,13 @@ async fn interrupted_reply(
 
 /// Marks a run, and its jobs that still seem to run, as ended.
 async fn end_run(inner: &Inner, run: &Run) -> Result<()> {
-    let run = run.clone();
+    let (run, id) = (run.clone(), run.id.clone());
+    let mut left = HashMap::new();
+    for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
+        if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
+            left.insert(job.id.clone(), look(&inner.ctx, &job).await);
+        }
+    }
     inner
         .ctx
         .store
@@ -229,7 +236,11 @@ async fn end_run(inner: &Inner, run: &Run) -> Result<()> {
                     job.state = JobState::Interrupted;
                     job.finished = Some(Timestamp::now());
                     job.summary = "interrupted by the end of the server".into();
-                    job.state_lock.untold = job.project.is_some() && job.kind != CommandName::Version.as_str();
+                    let found = left.remove(&job.id);
+                    job.state_lock.untold = found.as_ref().is_some_and(|found| *found != Left::Nothing);
+                    if let Some(Left::Local(lock)) = found {
+                        job.state_lock.left = Some(lock);
+                    }
                     tx.put_job(&job)?;
                 }
             }

@@ -5,7 +5,7 @@ use super::plan::{answer_stop, holder, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Work, hooks};
+use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, state_locks};
 use crate::checkout::Fetched;
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
@@ -394,6 +394,8 @@ impl ApplyRun<'_> {
         let _ = tokio::fs::remove_file(&place.plan_file).await;
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
         let outcome = job.outcome(outcome);
+        let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await?;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let success = outcome.outcome.is_success();
         let status = ProjectStatus {
             project: config.id.clone(),

@@ -5,7 +5,7 @@ use super::plan::{answer_stop, holder, project_dir, var_file_fault};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, varfiles};
+use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, state_locks, varfiles};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
@@ -63,10 +63,13 @@ async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Ans
     }
     let facts = PullFacts::default();
     let mut outcomes = Vec::new();
+    let mut remarks = Vec::new();
     for config in configs {
-        outcomes.push(project(ctx, work, prepared, config, &facts).await?);
+        let outcome = project(ctx, work, prepared, config, &facts).await?;
+        remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await?);
+        outcomes.push(outcome);
     }
-    Ok(Answer::results(work, outcomes, Vec::new(), StatusUpdate::Nothing))
+    Ok(Answer::results(work, outcomes, remarks, StatusUpdate::Nothing))
 }
 
 async fn project(

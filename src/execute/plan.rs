@@ -4,7 +4,7 @@ use super::job::{self, Job};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Why, Work, files, hooks, random_id, stopped, varfiles};
+use super::{Answer, Context, Ended, StatusUpdate, Why, Work, files, hooks, random_id, state_locks, stopped, varfiles};
 use crate::checkout::{Strategy, inside};
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
@@ -259,6 +259,8 @@ impl PlanRun<'_> {
         };
         drop((slot, permit));
         let outcome = job.outcome(outcome);
+        let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await?;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let status = self.status(config, &outcome);
         let pull = self.work.pull.id.clone();
         job.end(outcome, move |tx, record| {

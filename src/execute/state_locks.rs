@@ -7,10 +7,12 @@
 use super::Context;
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
+use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::state::{Job, StateLock};
 use crate::domain::{ProjectId, PullId};
 use crate::terraform::state_lock;
-use jiff::SignedDuration;
+use anyhow::Result;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::Read;
@@ -21,6 +23,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const MAX_FILE: u64 = 256 << 10;
 /// A lock's time may differ from its job's times by this much.
 const SLACK: SignedDuration = SignedDuration::from_secs(2);
+
+/// Ended jobs of a repository that are looked at for whose a lock is.
+pub(super) const LOOKED_AT: usize = 200;
 
 /// Jobs whose Terraform was killed and of whom nobody was told yet, by pull request.
 #[derive(Default)]
@@ -145,6 +150,59 @@ pub fn after_kill(ctx: &Context, project: &ProjectId, left: &Left) -> String {
     }
 }
 
+/// For people whose command met a lock: whose it is, and what to type. Absent when it met none.
+pub(super) async fn remark(ctx: &Context, pull: &PullId, outcome: &JobOutcome) -> Result<Option<String>> {
+    let Outcome::Errored(fault) = &outcome.outcome else { return Ok(None) };
+    let Some(lock) = state_lock::met(&fault.output) else { return Ok(None) };
+    let (repo, own) = (pull.repo.clone(), outcome.job.clone());
+    let (broken, running) = ctx
+        .store
+        .read(move |view| Ok((view.broken_jobs(&repo, Timestamp::now(), LOOKED_AT)?, view.unfinished_jobs()?)))
+        .await?;
+    let (project, id) = (&outcome.project, &lock.id);
+    let label = project.label();
+    let others = running.iter().filter(|job| own.as_ref() != Some(&job.id) && job.pull.repo == pull.repo);
+    let log = |job: &Job| format!("{}/jobs/{}", ctx.settings.atlantis_url, job.id);
+    if let Some(job) = others.into_iter().find(|job| same_state(job, project)) {
+        let (kind, number) = (job.kind.replace('_', " "), job.pull.number);
+        return Ok(Some(format!(
+            "The state lock `{id}` of `{label}` may be held by the {kind} of #{number}, which runs: {} . Wait for its end.",
+            log(job)
+        )));
+    }
+    let command = command(ctx, project, Some(id));
+    Ok(Some(match holder(&lock, project, &broken) {
+        Some(job) => format!(
+            "The state lock `{id}` of `{label}` was left by the {} of #{} that was interrupted: {} . To free it: `{command}`",
+            job.kind.replace('_', " "),
+            job.pull.number,
+            log(job)
+        ),
+        None => format!("The state lock `{id}` of `{label}` {}", foreign(&lock)),
+    }))
+}
+
+/// How the sentence about a lock goes on that no run of ours left, as far as its description tells.
+pub(super) fn foreign(lock: &StateLock) -> String {
+    let by_hand = format!("free it by hand in the project's directory: `terraform force-unlock {}`", lock.id);
+    if lock.who.is_empty() {
+        return format!(
+            "is held by somebody whom the backend does not name, so that nobody can tell whether it is a dead run's. If you know \
+             that nothing runs on this state, {by_hand}"
+        );
+    }
+    let since = lock.created.map_or(String::new(), |at| format!(" since {}", at.strftime("%Y-%m-%d %H:%M:%S UTC")));
+    format!(
+        "is held by `{}`{since} for `{}`; no run of this server left it. Ask them whether it still runs. If it does not, {by_hand}",
+        lock.who, lock.operation
+    )
+}
+
+/// Whether a job has the state of this project. Names do not count: two projects of one directory and workspace share it.
+pub(super) fn same_state(job: &Job, project: &ProjectId) -> bool {
+    job.project.as_ref().is_some_and(|known| known.dir == project.dir && known.workspace == project.workspace)
+}
+
 /// Our ended job that held this lock, of `broken` ones of the same repository.
 pub fn holder<'a>(lock: &StateLock, project: &ProjectId, broken: &'a [Job]) -> Option<&'a Job> {
     let host = lock.who.rsplit_once('@').map_or(lock.who.as_str(), |(_, host)| host);
@@ -153,13 +211,12 @@ pub fn holder<'a>(lock: &StateLock, project: &ProjectId, broken: &'a [Job]) -> O
         if trace.left.as_ref().is_some_and(|left| left.id == lock.id) {
             return true;
         }
-        let same_state = job.project.as_ref().is_some_and(|p| p.dir == project.dir && p.workspace == project.workspace);
         let met_itself = trace.met.as_ref().is_some_and(|met| met.id == lock.id);
         let same_machine = trace.machine.as_deref() == Some(host) && !host.is_empty();
         let while_it_ran = lock.created.zip(job.finished).is_some_and(|(created, finished)| {
             created.duration_since(job.started) >= -SLACK && finished.duration_since(created) >= -SLACK
         });
-        same_state && !met_itself && same_machine && while_it_ran && fits(&job.kind, &lock.operation)
+        same_state(job, project) && !met_itself && same_machine && while_it_ran && fits(&job.kind, &lock.operation)
     })
 }
 
@@ -182,7 +239,6 @@ mod tests {
     use super::*;
     use crate::domain::RepoId;
     use crate::domain::state::{JobState, StateLockTrace};
-    use jiff::Timestamp;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + second).unwrap()

@@ -156,6 +156,15 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// `force-unlock` of this lock, in the project's workspace.
+    pub(super) async fn force_unlock(&mut self, id: &str) -> Result<(), Broken> {
+        self.switch_workspace().await?;
+        let args = ["force-unlock", "-force", id].map(str::to_owned).to_vec();
+        let finished = self.terraform("force-unlock", args).await?;
+        self.shown.push(strip_ansi(&finished.output));
+        Ok(())
+    }
+
     /// `version`.
     pub(super) async fn version(&mut self) -> Result<(), Broken> {
         let finished = self.terraform("version", vec!["version".to_owned()]).await?;

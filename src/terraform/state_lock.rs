@@ -18,8 +18,15 @@ pub fn met(output: &str) -> Option<StateLock> {
         let value = info.lines().find_map(|line| line.trim_start_matches(['│', ' ']).strip_prefix(name))?;
         Some(value.trim().chars().take(MAX_FIELD).collect::<String>())
     };
+    let id = field("ID:").filter(|id| !id.is_empty())?;
+    // The `http` backend tells the description of the lock that it wanted, and of the one that it met the ID only.
+    let other = after.split_once("already locked: ID=").and_then(|(_, rest)| rest.split_whitespace().next());
+    if let Some(other) = other.filter(|other| *other != id) {
+        let id = other.chars().take(MAX_FIELD).collect();
+        return Some(StateLock { id, operation: String::new(), who: String::new(), created: None });
+    }
     Some(StateLock {
-        id: field("ID:").filter(|id| !id.is_empty())?,
+        id,
         operation: field("Operation:").unwrap_or_default(),
         who: field("Who:").unwrap_or_default(),
         created: field("Created:").and_then(|text| created(&text)),
@@ -72,6 +79,13 @@ mod tests {
         let file = r#"{"ID":"03c263d5-44a8-ee6d-6b94-f55764557ba4","Operation":"OperationTypeApply","Info":"","Who":"root@vm",
             "Version":"1.11.4","Created":"2026-11-21T15:10:29.484273086Z","Path":"/tmp/a.tfstate"}"#;
         assert_eq!(in_file(file), Some(lock));
+    }
+
+    #[test]
+    fn of_a_lock_on_an_http_backend_only_the_id_is_known() {
+        let error = ERROR.replace("resource temporarily unavailable", "HTTP remote state already locked: ID=aaaa-1");
+        let nobody = StateLock { id: "aaaa-1".into(), operation: String::new(), who: String::new(), created: None };
+        assert_eq!(met(&error), Some(nobody));
     }
 
     #[test]

@@ -20,9 +20,12 @@ fn a_killed_plan_that_is_not_run_again_is_told_with_its_state_lock() {
         pull.close().unwrap();
         ctx.server.start().await;
         let told = ctx.next(&pull).await;
-        told.is_message("interrupted").has("`11111111-2222-3333-4444-555555555555`").has("state lock").has("`atlantis plan -d .`");
+        told.is_message("interrupted")
+            .has("`11111111-2222-3333-4444-555555555555`")
+            .has("state lock")
+            .has("`atlantis plan -d .`");
         ctx.forge.pause_webhooks(false);
-        ctx.quiet().await;
+        ctx.next(&pull).await.is_message("cleanup");
         // It is told once.
         ctx.server.restart().await;
         ctx.quiet().await;
@@ -69,6 +72,90 @@ fn on_an_empty_disk_a_killed_plan_is_told_with_the_command_to_free_its_lock() {
         ctx.server.start().await;
         ctx.next(&pull).await.is_message("interrupted").has("`atlantis force-unlock -d . LOCK_ID`");
         ctx.forge.pause_webhooks(false);
-        ctx.quiet().await;
+        ctx.next(&pull).await.is_message("cleanup");
+    });
+}
+
+#[test]
+fn a_killed_plan_that_is_cancelled_when_it_runs_again_is_told() {
+    run_test(held_plan(), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.reached("plan", 1).await;
+        ctx.server.kill().await;
+        ctx.server.start().await;
+        ctx.reached("plan", 2).await;
+        pull.close().unwrap();
+        ctx.next(&pull).await.is_message("interrupted").has("`11111111-2222-3333-4444-555555555555`");
+    });
+}
+
+/// A project whose state lies on a server that keeps locks; its plans stop at a gate.
+fn locking(url: &str) -> (Setup, String) {
+    let skipped =
+        ["credentials_validation", "region_validation", "requesting_account_id", "metadata_api_check", "s3_checksum"];
+    let skipped: String = skipped.map(|name| format!("    skip_{name} = true\n")).concat();
+    let main = format!(
+        "terraform {{\n  backend \"s3\" {{\n    bucket = \"b\"\n    key = \"s\"\n    region = \"r\"\n    access_key = \"a\"\n    \
+         secret_key = \"s\"\n    use_lockfile = true\n    use_path_style = true\n{skipped}    endpoints = {{\n      s3 = \"{url}\"\n    \
+         }}\n  }}\n}}\n\nresource \"terraform_data\" \"this\" {{\n  input = \"1\"\n}}\n"
+    );
+    let setup = Setup::repo(&[("main.tf", &main)]).steps(&["init", "plan", &gate("plan")], &["apply"]).own_process();
+    (setup, main.replace("input = \"1\"", "input = \"2\""))
+}
+
+#[test]
+fn a_state_lock_of_a_dead_run_is_freed_by_comment() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (states, url) = runtime.block_on(States::start());
+    let (setup, changed) = locking(&url);
+    run_test(setup, async |ctx| {
+        states.sticky(true);
+        let pull = ctx.open("change", &[("main.tf", &changed)]).await;
+        ctx.reached("plan", 1).await;
+        let id = states.lock().unwrap()["ID"].as_str().unwrap().to_owned();
+        // The command waits behind the plan; another pull request's is refused while that runs.
+        let other = ctx.open("other", &[("other.tf", "# nothing\n")]).await;
+        ctx.next(&other).await.is("plan", "failure").because("locked");
+        let unseen = ctx.say(&other, &format!("atlantis force-unlock -d . {id}")).await;
+        unseen.because("not_permitted").has(&format!("o run of this project has met a state lock `{id}`"));
+        ctx.server.kill().await;
+        ctx.server.start().await;
+        states.sticky(false);
+        let failed = ctx.next(&pull).await;
+        let command = format!("atlantis force-unlock -d . {id}");
+        failed.is("plan", "error").has("was left by the plan of #1 that was interrupted").has(&format!("`{command}`"));
+        // It has not run to a good end, so that nobody knows but by what is told.
+        ctx.next(&pull).await.is_message("interrupted");
+        ctx.say(&pull, &command)
+            .await
+            .is("force_unlock", "success")
+            .has("Freed the state lock of")
+            .has("`atlantis plan -d .`");
+        assert_eq!(states.lock(), None);
+        ctx.open_gate("plan");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn a_state_lock_of_somebody_else_is_left_alone() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (states, url) = runtime.block_on(States::start());
+    let (setup, changed) = locking(&url);
+    run_test(setup, async |ctx| {
+        ctx.open_gate("plan");
+        let lock = serde_json::json!({"ID": "aaaa-1", "Operation": "OperationTypeApply", "Who": "carol@laptop", "Version": "1.11.4",
+            "Created": "2026-01-01T00:00:00Z", "Path": "", "Info": ""});
+        states.hold(&lock);
+        let pull = ctx.open("change", &[("main.tf", &changed)]).await;
+        ctx.next(&pull).await.is("plan", "error").has("`carol@laptop`").has("no run of this server left it");
+        let refused = ctx.say(&pull, "atlantis force-unlock aaaa-1").await;
+        refused
+            .is("force_unlock", "failure")
+            .because("not_permitted")
+            .has("`carol@laptop`")
+            .has("`terraform force-unlock aaaa-1`");
+        assert_eq!(states.lock(), Some(lock));
     });
 }

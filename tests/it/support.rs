@@ -6,10 +6,12 @@
 mod gates;
 mod said;
 mod server;
+mod states;
 
 pub(crate) use gates::{gate, make_executable};
 pub(crate) use said::Said;
 pub(crate) use server::Running;
+pub(crate) use states::States;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -216,6 +216,7 @@ impl Maker<'_> {
                 CommandName::Import | CommandName::StateRm => {
                     vec![self.offer("The state has changed, so plan again", "plan", project, &[])]
                 }
+                CommandName::ForceUnlock => vec![self.offer("To plan again", "plan", project, &[])],
                 _ => Vec::new(),
             },
             Outcome::Failed(failure) => self.after_failure(failure, &job.project),
@@ -385,6 +386,7 @@ fn noun(command: CommandName) -> String {
 fn title(command: CommandName) -> &'static str {
     match command {
         CommandName::Import => "Imported into",
+        CommandName::ForceUnlock => "Freed the state lock of",
         CommandName::StateRm => "Removed from the state of",
         CommandName::Version => "Version for",
         CommandName::PolicyCheck => "Policies checked for",

@@ -1,0 +1,194 @@
+//! `force-unlock ID`: frees Terraform's lock on a state that one of our own dead runs left. Somebody else's lock, and one that a
+//! run of ours may still hold, are left alone.
+
+use super::job::{self, Job};
+use super::plan::{answer_stop, project_dir};
+use super::prepare::{self, Need, Prepared, Stop, Wanted};
+use super::requirements::PullFacts;
+use super::stage::{Place, Stage};
+use super::state_locks::{LOOKED_AT, foreign, holder, same_state};
+use super::{Answer, Context, Ended, StatusUpdate, Work, hooks};
+use crate::comment::command_for;
+use crate::config::ProjectConfig;
+use crate::config::workflow::Step;
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
+use crate::domain::state::{Job as JobRecord, StateLock};
+use crate::domain::{ProjectId, RepoId};
+use crate::store::View;
+use crate::terraform::state_lock;
+use anyhow::Result;
+use jiff::Timestamp;
+
+/// Runs it.
+pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
+    super::begin(ctx, work).await?;
+    let prepared = match prepare::check_out(ctx, work, Need::Files).await {
+        Ok(prepared) => prepared,
+        Err(stop) => return answer_stop(ctx, work, stop).await,
+    };
+    if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
+        answer.record(ctx, work).await?;
+        return Ok(Ended::Answered);
+    }
+    match answer(ctx, work, &prepared).await {
+        Ok(answer) => answer.record(ctx, work).await?,
+        Err(stop) => return answer_stop(ctx, work, stop).await,
+    }
+    hooks::after(ctx, work, &prepared.tree).await?;
+    Ok(Ended::Answered)
+}
+
+async fn answer(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Answer, Stop> {
+    let id = work.command.positional.first().cloned().unwrap_or_default();
+    let named = id.clone();
+    let naming = ctx.store.read(move |view| view.ended_jobs_naming(&named, LOOKED_AT)).await?;
+    let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
+    let mut configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
+    if configs.len() > 1 {
+        let seen = |config: &ProjectConfig| naming.iter().any(|job| seen_at(job, &id, &work.pull.id.repo, &config.id));
+        configs.retain(|config| seen(config));
+    }
+    let [config] = configs.as_slice() else {
+        return Err(Stop::Fault(Fault {
+            reason: Reason::Config,
+            message: format!(
+                "A state lock belongs to one project: choose it with `-d`, `-w` or `-p`, such as `{} force-unlock -d DIR {id}`",
+                ctx.rendering.executable
+            ),
+            output: String::new(),
+        }));
+    };
+    let outcome = project(ctx, work, prepared, config, &id, &naming).await?;
+    Ok(Answer::results(work, vec![outcome], Vec::new(), StatusUpdate::Nothing))
+}
+
+/// Whether this job met or left the lock, at this project.
+fn seen_at(job: &JobRecord, id: &str, repo: &RepoId, project: &ProjectId) -> bool {
+    let trace = &job.state_lock;
+    let known = trace.met.iter().chain(&trace.left).any(|lock| lock.id == id);
+    known && job.pull.repo == *repo && same_state(job, project)
+}
+
+async fn project(
+    ctx: &Context,
+    work: &Work,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+    id: &str,
+    naming: &[JobRecord],
+) -> Result<JobOutcome, Stop> {
+    let repo = work.pull.id.repo.clone();
+    let refused = |failure: Failure| Ok(job::refused(work, config, Outcome::Failed(failure)));
+    let known = naming.iter().filter(|job| seen_at(job, id, &repo, &config.id));
+    let Some(lock) =
+        known.flat_map(|job| job.state_lock.met.iter().chain(&job.state_lock.left)).find(|lock| lock.id == id)
+    else {
+        return refused(unseen(ctx, &config.id, id));
+    };
+    let dead = ctx.store.read(move |view| view.broken_jobs(&repo, Timestamp::now(), LOOKED_AT)).await?;
+    if holder(lock, &config.id, &dead).is_none() {
+        return refused(not_ours(lock));
+    }
+    let _permit = ctx.admission.enter_when_free().await;
+    let (repo, project, url) = (work.pull.id.repo.clone(), config.id.clone(), ctx.settings.atlantis_url.clone());
+    let begun = Job::begin(ctx, work, config, move |tx, _| Ok(alive(tx, &repo, &project, &url)?.map_or(Ok(()), Err)));
+    let mut job = match begun.await? {
+        Ok(job) => job,
+        Err(failure) => return refused(failure),
+    };
+    let outcome = match steps(&mut job, prepared, config, id).await {
+        Ok(output) => Outcome::Ran { output },
+        Err(outcome) => without_local(ctx, config, outcome),
+    };
+    let outcome = job.outcome(outcome);
+    let done = if outcome.outcome.is_success() { "freed" } else { "not freed" };
+    let entry = super::audit_entry(work, format!("state lock {id} of {} {done}", config.id.label()));
+    Ok(job.end(outcome, move |tx, _| tx.audit(&entry)).await?)
+}
+
+fn unseen(ctx: &Context, project: &ProjectId, id: &str) -> Failure {
+    let plan = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);
+    let because = format!(
+        "no run of this project has met a state lock `{id}`, so that nothing is known of who holds it. `{plan}` shows the lock \
+         that there is, if any; take the ID from there"
+    );
+    Failure::Refused { reason: Reason::NotPermitted, because }
+}
+
+fn not_ours(lock: &StateLock) -> Failure {
+    let because = format!("the state lock `{}` {}", lock.id, foreign(lock));
+    Failure::Refused { reason: Reason::NotPermitted, because }
+}
+
+/// The refusal while a run of ours could hold the lock.
+fn alive(view: &View<'_>, repo: &RepoId, project: &ProjectId, url: &str) -> Result<Option<Failure>> {
+    let jobs = view.unfinished_jobs()?;
+    let may_hold = |job: &&JobRecord| {
+        job.pull.repo == *repo && same_state(job, project) && job.kind != CommandName::Version.as_str()
+    };
+    Ok(jobs.iter().find(may_hold).map(|job| Failure::Refused {
+        reason: Reason::NotPermitted,
+        because: format!(
+            "the {} of #{} runs on this project and may hold the state lock: {url}/jobs/{} . Wait for its end, then see whether the \
+             lock is still there",
+            job.kind.replace('_', " "),
+            job.pull.number,
+            job.id
+        ),
+    }))
+}
+
+/// A local file's lock ends with its process: there is nothing to free.
+fn without_local(ctx: &Context, config: &ProjectConfig, outcome: Outcome) -> Outcome {
+    match &outcome {
+        Outcome::Errored(fault) if state_lock::is_local(&fault.output) => {
+            let plan = command_for(&ctx.rendering.executable, CommandName::Plan, &config.id, &[]);
+            let because = format!(
+                "the state is a local file, whose lock ended with the process that held it: the next `{plan}` takes it over"
+            );
+            Outcome::Failed(Failure::Refused { reason: Reason::NotPermitted, because })
+        }
+        _ => outcome,
+    }
+}
+
+/// What comes before Terraform needs its state in the plan stage: environment, generated files, `init`.
+fn preparation(config: &ProjectConfig) -> Vec<Step> {
+    let plan = &config.workflow.plan;
+    let mut steps: Vec<Step> = match plan.iter().position(|step| matches!(step, Step::Plan { .. })) {
+        Some(at) => plan[..at].to_vec(),
+        None => plan
+            .iter()
+            .filter(|step| matches!(step, Step::Init { .. } | Step::Env { .. } | Step::Multienv { .. }))
+            .cloned()
+            .collect(),
+    };
+    if !steps.iter().any(|step| matches!(step, Step::Init { .. } | Step::Run { .. })) {
+        steps.push(Step::Init { extra_args: Vec::new() });
+    }
+    steps
+}
+
+/// What Terraform printed, or how it broke.
+async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
+    let (ctx, work) = (job.ctx, job.work);
+    let internal = |error: anyhow::Error| {
+        Outcome::Errored(Fault { reason: Reason::Internal, message: format!("{error:#}"), output: String::new() })
+    };
+    let tree = match job::tree(ctx, work, prepared, config, &prepared.fetched).await {
+        Ok(tree) => tree,
+        Err(stop) => return Err(job::stop_outcome(work, stop).unwrap_or_else(internal)),
+    };
+    let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
+    let _directory = ctx.directories.lock(&dir).await;
+    let tool = job.tool(config, &tree).await?;
+    let plan_file = dir.join(job::plan_file_name(&config.id));
+    let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+    let facts = PullFacts::default();
+    let mut stage = Stage::new(job, config, &place, &facts);
+    stage.run(&preparation(config)).await.map_err(|broken| broken.outcome(work))?;
+    stage.shown.clear();
+    stage.force_unlock(id).await.map_err(|broken| broken.outcome(work))?;
+    Ok(stage.shown.join("\n"))
+}
