@@ -8,6 +8,7 @@ mod actor;
 mod allowlist;
 mod aside;
 mod doubts;
+mod queues;
 mod recover;
 
 pub use allowlist::Allowlist;
@@ -19,9 +20,9 @@ use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLo
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
 use crate::execute::{Context, comment_effects, random_id};
 use crate::webhook::Verified;
-use actor::{Actors, Item, Task};
 use anyhow::Result;
 use jiff::Timestamp;
+use queues::{Actors, Item, Task};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

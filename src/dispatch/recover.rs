@@ -1,8 +1,9 @@
 //! At the start: what an earlier process left unfinished. A plan is run again; an apply that had begun is told as interrupted.
 
 use super::Inner;
-use super::actor::{Item, Task, enqueue, wake};
+use super::actor::{enqueue, wake};
 use super::aside::is_once_only;
+use super::queues::{Item, Task};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};

@@ -1,0 +1,192 @@
+//! The queues of all pull requests: what waits, what runs, how it is stopped. `actor` works them off.
+
+use crate::domain::command::{Command, CommandName};
+use crate::domain::{CommentEvent, PullEvent, PullId};
+use crate::execute::{Cancel, Why};
+use jiff::Timestamp;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// A recorded delivery that waits for its turn.
+pub(super) struct Item {
+    /// Its identity.
+    pub(super) delivery: String,
+    /// When it was accepted.
+    pub(super) received: Timestamp,
+    /// What is to be done.
+    pub(super) task: Task,
+}
+
+/// Work for an actor.
+pub(super) enum Task {
+    /// Plan what a pull request changes, because it was opened or pushed to.
+    Autoplan(Box<PullEvent>),
+    /// Free what a closed pull request holds.
+    Closed(Box<PullEvent>),
+    /// Do what a comment asks.
+    Command { comment: CommentEvent, command: Box<Command> },
+}
+
+impl Task {
+    pub(super) fn command(&self) -> Option<CommandName> {
+        match self {
+            Task::Autoplan(_) => Some(CommandName::Plan),
+            Task::Closed(_) => None,
+            Task::Command { command, .. } => Some(command.name),
+        }
+    }
+}
+
+/// All actors.
+#[derive(Default)]
+pub(super) struct Actors {
+    queues: Mutex<HashMap<PullId, Queue>>,
+    draining: AtomicBool,
+    pub(super) ended: Notify,
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) waiting: VecDeque<Item>,
+    pub(super) running: Option<Running>,
+    /// Latest `updated_at` of a pull request event seen; older ones come too late.
+    pub(super) updated_at: String,
+}
+
+/// The command that runs.
+pub(super) struct Running {
+    pub(super) name: CommandName,
+    pub(super) head: String,
+    pub(super) cancel: Cancel,
+}
+
+impl Actors {
+    pub(super) fn queues(&self) -> MutexGuard<'_, HashMap<PullId, Queue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.queues().values().map(|queue| queue.waiting.len() + usize::from(queue.running.is_some())).sum()
+    }
+
+    pub(super) fn draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Whether an apply of this pull request runs.
+    pub(super) fn applying(&self, pull: &PullId) -> bool {
+        let queues = self.queues();
+        let running = queues.get(pull).and_then(|queue| queue.running.as_ref());
+        running.is_some_and(|running| !interruptible(running.name))
+    }
+
+    /// Stops a running plan of another head than this one.
+    pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &str) {
+        if let Some(running) = self.queues().get(pull).and_then(|queue| queue.running.as_ref())
+            && running.name == CommandName::Plan
+            && running.head != head
+        {
+            running.cancel.cancel(Why::Push(head.to_owned()));
+        }
+    }
+
+    /// Takes all commands that wait, and stops the one that runs: what was taken, what is stopped, what goes on.
+    pub(super) fn cancel(&self, pull: &PullId, user: &str, apply_too: bool) -> Cancelled {
+        let mut queues = self.queues();
+        let mut cancelled = Cancelled::default();
+        let Some(queue) = queues.get_mut(pull) else { return cancelled };
+        let (closed, waiting) = queue.waiting.drain(..).partition(|item| matches!(item.task, Task::Closed(_)));
+        queue.waiting = closed;
+        cancelled.waiting = waiting;
+        if let Some(running) = &queue.running {
+            if interruptible(running.name) || apply_too {
+                running.cancel.cancel(Why::Person(user.to_owned()));
+                cancelled.stopped = Some(running.name);
+            } else {
+                cancelled.left = Some(running.name);
+            }
+        }
+        cancelled
+    }
+
+    /// What the actor of a pull request does next; at its end the queue is gone. `doubts`: there is something to settle first.
+    pub(super) fn next(&self, pull: &PullId, doubts: bool) -> Next {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(pull) else { return Next::End };
+        match queue.waiting.pop_front().filter(|_| !self.draining()) {
+            Some(item) => {
+                let (name, head) = (item.task.command().unwrap_or(CommandName::Help), String::new());
+                queue.running = Some(Running { name, head, cancel: Cancel::default() });
+                Next::Item(item)
+            }
+            None if doubts && !self.draining() => {
+                queue.running =
+                    Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
+                Next::Settle
+            }
+            None => {
+                queues.remove(pull);
+                Next::End
+            }
+        }
+    }
+
+    /// No new work begins, running work is told to stop.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        for running in self.queues().values().filter_map(|queue| queue.running.as_ref()) {
+            running.cancel.cancel(Why::Shutdown);
+        }
+    }
+
+    /// Waits until no actor runs.
+    pub(super) async fn ended(&self) {
+        loop {
+            let notified = self.ended.notified();
+            if self.queues().values().all(|queue| queue.running.is_none()) {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+/// What an actor does next.
+#[expect(clippy::large_enum_variant, reason = "one at a time")]
+pub(super) enum Next {
+    Item(Item),
+    /// Nothing waits, but something is to be told.
+    Settle,
+    End,
+}
+
+/// What `cancel` did.
+#[derive(Default)]
+pub(super) struct Cancelled {
+    pub(super) waiting: VecDeque<Item>,
+    pub(super) stopped: Option<CommandName>,
+    pub(super) left: Option<CommandName>,
+}
+
+impl Item {
+    /// In words, for the reply to `cancel`.
+    pub(super) fn title(&self) -> String {
+        match &self.task {
+            Task::Autoplan(_) => "the waiting autoplan".into(),
+            Task::Closed(_) => "the clean-up".into(),
+            Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
+        }
+    }
+}
+
+/// Everything but what changes state or infrastructure may be interrupted without being asked for by name.
+pub(super) fn interruptible(name: CommandName) -> bool {
+    !matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
+}
+
+/// What a person has to ask for again when it could not be run in time: the world may have moved on.
+pub(super) fn is_late_by_itself(name: CommandName) -> bool {
+    !interruptible(name) || matches!(name, CommandName::Unlock | CommandName::ForceUnlock)
+}
