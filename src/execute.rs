@@ -146,7 +146,6 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
     let result = match work.command.name {
         CommandName::Plan => plan::run(ctx, work).await,
         CommandName::Apply => apply::run(ctx, work).await,
-        CommandName::ForceUnlock => force_unlock::run(ctx, work).await,
         _ => extra::run(ctx, work).await,
     };
     let error = match result {
