@@ -149,7 +149,6 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
     let result = match work.command.name {
         CommandName::Plan => plan::run(ctx, work).boxed().await,
         CommandName::Apply => apply::run(ctx, work).boxed().await,
-        CommandName::ForceUnlock => force_unlock::run(ctx, work).boxed().await,
         _ => extra::run(ctx, work).boxed().await,
     };
     let error = match result {

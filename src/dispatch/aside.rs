@@ -1,7 +1,7 @@
 //! What needs no checkout: `unlock`, `cancel`, closing, and deleting a lock on the web page.
 
 use super::actor::fetch_pull;
-use super::queues::{Cancelled, Item};
+use super::queues::{Cancelled, Item, Task};
 use super::{Discard, Inner};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
@@ -105,7 +105,7 @@ async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
 
 /// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
-    let super::queues::Task::Command { command, .. } = &item.task else { return };
+    let Task::Command { command, .. } = &item.task else { return };
     let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply);
     if let Err(error) = tell_cancelled(inner, pull, item, command, cancelled).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a cancellation could not be recorded");

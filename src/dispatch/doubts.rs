@@ -17,11 +17,11 @@ pub(super) async fn settle(inner: &Inner, pull: &PullId) {
 }
 
 async fn tell(inner: &Inner, pull: &PullId, mut jobs: Vec<Job>) -> Result<()> {
-    let (asked, ids) = (jobs.clone(), jobs.len());
+    let asked = jobs.clone();
     let settled =
         inner.ctx.store.read(move |view| asked.iter().map(|job| view.succeeded_since(job)).collect::<Result<Vec<_>>>());
     let settled = settled.await?;
-    let mut left: Vec<LeftLock> = Vec::with_capacity(ids);
+    let mut left: Vec<LeftLock> = Vec::new();
     for (job, settled) in jobs.iter_mut().zip(settled) {
         job.state_lock.untold = false;
         let Some(project) = job.project.clone().filter(|_| !settled) else { continue };

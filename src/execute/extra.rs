@@ -1,11 +1,11 @@
-//! `version`, `import` and `state rm`: commands that run Terraform without a plan of their own.
+//! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own.
 
 use super::job::{self, Job};
 use super::plan::{answer_stop, holder, project_dir, var_file_fault};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, state_locks, varfiles};
+use super::{Answer, Context, Ended, StatusUpdate, Work, force_unlock, hooks, state_locks, varfiles};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
@@ -26,7 +26,11 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         answer.record(ctx, work).await?;
         return Ok(Ended::Answered);
     }
-    match projects(ctx, work, &prepared).await {
+    let answered = match work.command.name {
+        CommandName::ForceUnlock => force_unlock::answer(ctx, work, &prepared).await,
+        _ => projects(ctx, work, &prepared).await,
+    };
+    match answered {
         Ok(answer) => answer.record(ctx, work).await?,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     }

@@ -2,12 +2,12 @@
 //! run of ours may still hold, are left alone.
 
 use super::job::{self, Job};
-use super::plan::{answer_stop, project_dir};
-use super::prepare::{self, Need, Prepared, Stop, Wanted};
+use super::plan::project_dir;
+use super::prepare::{self, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
 use super::stage::{Place, Stage};
 use super::state_locks::{LOOKED_AT, foreign, holder, same_state};
-use super::{Answer, Context, Ended, StatusUpdate, Work, hooks};
+use super::{Answer, Context, StatusUpdate, Work};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -20,26 +20,8 @@ use crate::terraform::state_lock;
 use anyhow::Result;
 use jiff::Timestamp;
 
-/// Runs it.
-pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
-    super::begin(ctx, work).await?;
-    let prepared = match prepare::check_out(ctx, work, Need::Files).await {
-        Ok(prepared) => prepared,
-        Err(stop) => return answer_stop(ctx, work, stop).await,
-    };
-    if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
-        answer.record(ctx, work).await?;
-        return Ok(Ended::Answered);
-    }
-    match answer(ctx, work, &prepared).await {
-        Ok(answer) => answer.record(ctx, work).await?,
-        Err(stop) => return answer_stop(ctx, work, stop).await,
-    }
-    hooks::after(ctx, work, &prepared.tree).await?;
-    Ok(Ended::Answered)
-}
-
-async fn answer(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Answer, Stop> {
+/// Frees the lock of the one project that it is of; [`super::extra::run`] calls it between the hooks.
+pub(super) async fn answer(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Answer, Stop> {
     let id = work.command.positional.first().cloned().unwrap_or_default();
     let named = id.clone();
     let naming = ctx.store.read(move |view| view.ended_jobs_naming(&named, LOOKED_AT)).await?;

@@ -10,12 +10,18 @@ fn held_plan() -> Setup {
     Setup::one_project().steps(&["init", &hold, &gate("plan"), freed, PLANNED], &[]).own_process()
 }
 
+/// A pull request whose server is killed while its plan holds the lock.
+async fn killed_while_planning(ctx: &Ctx) -> tidelock::sandbox::Pull {
+    let pull = ctx.open_input("change", "2").await;
+    ctx.reached("plan", 1).await;
+    ctx.server.kill().await;
+    pull
+}
+
 #[test]
 fn a_killed_plan_that_is_not_run_again_is_told_with_its_state_lock() {
     run_test(held_plan(), async |ctx| {
-        let pull = ctx.open_input("change", "2").await;
-        ctx.reached("plan", 1).await;
-        ctx.server.kill().await;
+        let pull = killed_while_planning(ctx).await;
         ctx.forge.pause_webhooks(true);
         pull.close().unwrap();
         ctx.server.start().await;
@@ -35,9 +41,7 @@ fn a_killed_plan_that_is_not_run_again_is_told_with_its_state_lock() {
 #[test]
 fn a_killed_plan_that_runs_again_needs_no_word() {
     run_test(held_plan(), async |ctx| {
-        let pull = ctx.open_input("change", "2").await;
-        ctx.reached("plan", 1).await;
-        ctx.server.kill().await;
+        let pull = killed_while_planning(ctx).await;
         ctx.server.start().await;
         ctx.reached("plan", 2).await;
         ctx.open_gate("plan");
@@ -50,9 +54,7 @@ fn a_killed_plan_that_runs_again_needs_no_word() {
 #[test]
 fn a_killed_plan_whose_lock_is_gone_needs_no_word() {
     run_test(held_plan(), async |ctx| {
-        let pull = ctx.open_input("change", "2").await;
-        ctx.reached("plan", 1).await;
-        ctx.server.kill().await;
+        let pull = killed_while_planning(ctx).await;
         std::fs::remove_file(ctx.tmp.join("state/.root.tfstate.lock.info")).unwrap();
         pull.close().unwrap();
         ctx.server.start().await;
@@ -63,9 +65,7 @@ fn a_killed_plan_whose_lock_is_gone_needs_no_word() {
 #[test]
 fn on_an_empty_disk_a_killed_plan_is_told_with_the_command_to_free_its_lock() {
     run_test(held_plan(), async |ctx| {
-        let pull = ctx.open_input("change", "2").await;
-        ctx.reached("plan", 1).await;
-        ctx.server.kill().await;
+        let pull = killed_while_planning(ctx).await;
         std::fs::remove_dir_all(ctx.server.data("repos")).unwrap();
         ctx.forge.pause_webhooks(true);
         pull.close().unwrap();
@@ -79,9 +79,7 @@ fn on_an_empty_disk_a_killed_plan_is_told_with_the_command_to_free_its_lock() {
 #[test]
 fn a_killed_plan_that_is_cancelled_when_it_runs_again_is_told() {
     run_test(held_plan(), async |ctx| {
-        let pull = ctx.open_input("change", "2").await;
-        ctx.reached("plan", 1).await;
-        ctx.server.kill().await;
+        let pull = killed_while_planning(ctx).await;
         ctx.server.start().await;
         ctx.reached("plan", 2).await;
         pull.close().unwrap();
@@ -103,14 +101,19 @@ fn locking(url: &str) -> (Setup, String) {
     (setup, main.replace("input = \"1\"", "input = \"2\""))
 }
 
-#[test]
-fn a_state_lock_of_a_dead_run_is_freed_by_comment() {
+/// Runs a test beside such a server; the text is that of a `main.tf` that changes something.
+fn with_states(test: impl AsyncFnOnce(&Ctx, &States, &str)) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (states, url) = runtime.block_on(States::start());
     let (setup, changed) = locking(&url);
-    run_test(setup, async |ctx| {
+    run_test(setup, async |ctx| test(ctx, &states, &changed).await);
+}
+
+#[test]
+fn a_state_lock_of_a_dead_run_is_freed_by_comment() {
+    with_states(async |ctx, states, changed| {
         states.sticky(true);
-        let pull = ctx.open("change", &[("main.tf", &changed)]).await;
+        let pull = ctx.open("change", &[("main.tf", changed)]).await;
         ctx.reached("plan", 1).await;
         let id = states.lock().unwrap()["ID"].as_str().unwrap().to_owned();
         // The command waits behind the plan; another pull request's is refused while that runs.
@@ -140,15 +143,12 @@ fn a_state_lock_of_a_dead_run_is_freed_by_comment() {
 
 #[test]
 fn a_state_lock_of_somebody_else_is_left_alone() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (states, url) = runtime.block_on(States::start());
-    let (setup, changed) = locking(&url);
-    run_test(setup, async |ctx| {
+    with_states(async |ctx, states, changed| {
         ctx.open_gate("plan");
         let lock = serde_json::json!({"ID": "aaaa-1", "Operation": "OperationTypeApply", "Who": "carol@laptop", "Version": "1.11.4",
             "Created": "2026-01-01T00:00:00Z", "Path": "", "Info": ""});
         states.hold(&lock);
-        let pull = ctx.open("change", &[("main.tf", &changed)]).await;
+        let pull = ctx.open("change", &[("main.tf", changed)]).await;
         ctx.next(&pull).await.is("plan", "error").has("`carol@laptop`").has("no run of this server left it");
         let refused = ctx.say(&pull, "atlantis force-unlock aaaa-1").await;
         refused
