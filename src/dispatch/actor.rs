@@ -1,24 +1,21 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
-use super::queues::{Item, Next, Task, interruptible, is_late_by_itself};
+use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::{Inner, aside, doubts};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
 use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
-use crate::execute::{self, Cancel, Ended, Why, Work, random_id};
+use crate::execute::{self, Ended, Why, Work, random_id};
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow};
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// An event older than this is held against the host before it is acted on.
 const FRESH: SignedDuration = SignedDuration::from_secs(10);

@@ -91,8 +91,8 @@ pub struct End {
 
 /// Label of the key for hand-over requests, so that the webhook secret proves nothing else.
 const KEY_LABEL: &[u8] = b"tidelock hand-over 1";
-/// Of an object in the inbox; a delivery's body is bounded by the front door.
-const MAX_MAIL: usize = 64 << 20;
+/// Of an object in the inbox; a delivery's body is bounded by the front door. Larger ones are foreign.
+const MAX_MAIL: u64 = 64 << 20;
 /// Objects that are deleted at once.
 const DELETED_AT_ONCE: usize = 16;
 
@@ -163,7 +163,7 @@ fn seal(name: &str, content: &impl Serialize) -> Result<Bytes, VaultError> {
 
 fn open<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Bad> {
     const UNREADABLE: Bad = Bad::Damaged("it is nothing that Tidelock left in its inbox");
-    let end = bytes.iter().take(MAX_MAIL).position(|byte| *byte == b'\n').ok_or(UNREADABLE)?;
+    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(UNREADABLE)?;
     let (envelope, content) = (&bytes[..end], &bytes[end + 1..]);
     let envelope: Envelope = serde_json::from_slice(envelope).map_err(|_| UNREADABLE)?;
     if envelope.format > FORMAT {
@@ -257,7 +257,9 @@ pub(super) async fn list(vault: &Vault, foreign: &mut BTreeSet<String>) -> Resul
 
 fn classify(listed: super::bucket::Listed) -> Mail {
     let name = listed.name;
-    let kind = if name.strip_prefix(DELIVERY).is_some_and(|hash| Hash::parse(hash).is_some()) {
+    let kind = if listed.size > MAX_MAIL {
+        MailKind::Foreign
+    } else if name.strip_prefix(DELIVERY).is_some_and(|hash| Hash::parse(hash).is_some()) {
         MailKind::Delivery
     } else if name.starts_with(HANDOVER) {
         MailKind::HandOver
@@ -271,14 +273,14 @@ fn classify(listed: super::bucket::Listed) -> Mail {
 
 /// Whether a hand-over request is to be followed; says in the log why not. Both kinds are done with: delete them.
 pub(super) async fn judge(vault: &Vault, epoch: u64, mail: &Mail) -> Result<bool, VaultError> {
-    let request: HandOver = match read(vault, mail).await {
-        Ok(Some(request)) => request,
-        Ok(None) => return Ok(false),
-        Err(error @ VaultError::Damaged(_)) => {
-            tracing::warn!(%error, "a hand-over request is refused");
+    // Asked once, as renewals wait for this.
+    let Some(object) = vault.bucket.get(&mail.name).await? else { return Ok(false) };
+    let request: HandOver = match open(&mail.name, &object.bytes) {
+        Ok(request) => request,
+        Err(bad) => {
+            tracing::warn!("a hand-over request is refused: {}", unusable(vault, &mail.name, &bad));
             return Ok(false);
         }
-        Err(error) => return Err(error),
     };
     let from = &request.from;
     // Our own, from before we took the lease.

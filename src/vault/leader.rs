@@ -144,7 +144,7 @@ impl Leader {
                 continue;
             }
             let follow = inbox::judge(vault, self.epoch(), &one).await?;
-            inbox::forget(vault, std::slice::from_ref(&one)).await?;
+            vault.bucket.delete(&one.name, one.generation).await?;
             if follow {
                 mail.push(one);
             }

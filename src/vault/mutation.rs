@@ -22,8 +22,10 @@ pub(super) enum Mutation {
     /// 412 is read as failure, and the next place is tried.
     NextPlaceTaken,
     /// A retry carries other bytes than the first try.
+    #[cfg(test)]
     RetryRegrouped,
     /// As before, and after a 412 an object of the same writer is taken for one's own.
+    #[cfg(test)]
     RetryRegroupedSameWriter,
     /// A commit without an answer counts, and the next one is sent.
     AnswerNotAwaited,

@@ -132,18 +132,9 @@ impl Held {
         }
     }
 
-    /// Looks whether the lease is still ours, without writing.
+    /// Looks whether the lease is still ours. Without the lock, so that renewals go on meanwhile.
     pub(in crate::vault) async fn confirm(&self) -> Result<(), VaultError> {
-        let mut state = self.state.lock().await;
-        let first = state.unanswered;
-        let generation = self.own(patiently(&self.vault).await?)?;
-        if generation != state.generation {
-            (state.generation, state.unanswered) = (generation, None);
-            if let Some(first) = first {
-                self.set_deadline(self.deadline().max(first + held_for(&self.vault.timing)));
-            }
-        }
-        Ok(())
+        self.own(patiently(&self.vault).await?).map(drop)
     }
 
     /// Gives the lease up; an error when it is another's already, or when nobody could tell.
