@@ -51,8 +51,6 @@ pub struct Settings {
     /// Ours: address to listen on, `0.0.0.0` by default.
     pub bind: IpAddr,
     pub blocked_extra_args: Vec<String>,
-    /// Ours: where all state is kept.
-    pub bucket: BucketAddress,
     pub checkout_strategy: Strategy,
     pub data_dir: PathBuf,
     pub default_tf_distribution: Distribution,
@@ -71,16 +69,12 @@ pub struct Settings {
     /// First words that we answer to: `atlantis` and `tidelock` until `--executable-name` says otherwise.
     pub executable_names: Vec<String>,
     pub fail_on_pre_workflow_hook_error: bool,
-    /// Ours: lead although the fingerprint of the last leader differs.
-    pub force_takeover: bool,
     /// Base of the API: from `gh-hostname`; `http://` only for loopback.
     pub github: Option<GithubSettings>,
     pub hide_unchanged_plan_comments: bool,
     pub include_git_untracked_files: bool,
     /// Ours: how long a step may run; 0 means the default of 60 minutes.
     pub job_timeout: Duration,
-    /// Ours: how long a lease is good without renewal.
-    pub lease_ttl: Duration,
     pub log_level: String,
     pub max_comments_per_command: u32,
     pub parallel_apply: bool,
@@ -105,8 +99,6 @@ pub struct Settings {
     pub sparse_checkout: bool,
     /// Ours: between two looks at the host for what was missed.
     pub reconcile_interval: Duration,
-    /// Ours: between two commits of what nobody waits for.
-    pub sync_interval: Duration,
     pub tf_download: bool,
     pub tf_download_url: String,
     /// Ours: same for OpenTofu.
@@ -115,10 +107,7 @@ pub struct Settings {
     pub tf_download_allow_unsigned: bool,
     pub use_tf_plugin_cache: bool,
     pub var_file_allowlist: Vec<PathBuf>,
-    /// Ours: how long every state in the bucket stays restorable.
-    pub vault_keep: Duration,
-    /// Ours: how many of the last states do, whatever their age.
-    pub vault_keep_states: u64,
+    pub vault: VaultSettings,
     pub vcs_status_name: String,
     /// User and password, if `web-basic-auth` is on.
     pub web_basic_auth: Option<(String, SecretString)>,
@@ -129,6 +118,23 @@ pub struct Settings {
     pub secrets: Vec<SecretString>,
     /// For the operator, to be logged at the start: unknown variables, accepted but not yet effective settings, …
     pub warnings: Vec<String>,
+}
+
+/// Settings of the vault; all are ours.
+#[derive(Debug, Clone)]
+pub struct VaultSettings {
+    /// Where all state is kept.
+    pub bucket: BucketAddress,
+    /// Lead although the fingerprint of the last leader differs.
+    pub force_takeover: bool,
+    /// How long every state in the bucket stays restorable.
+    pub keep: Duration,
+    /// How many of the last states do, whatever their age.
+    pub keep_states: u64,
+    /// How long a lease is good without renewal.
+    pub lease_ttl: Duration,
+    /// Between two commits of what nobody waits for.
+    pub sync_interval: Duration,
 }
 
 /// Where the vault lies.

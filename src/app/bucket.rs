@@ -23,13 +23,13 @@ pub(super) async fn vault(settings: &Settings) -> Result<Vault> {
     let github = github(settings)?;
     let secret = github.webhook_secret.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
     Ok(Vault {
-        bucket: open(&settings.bucket).await?,
+        bucket: open(&settings.vault.bucket).await?,
         clock: Arc::new(Boottime),
         identity: identity(settings)?,
-        timing: timing(settings.lease_ttl),
+        timing: timing(settings.vault.lease_ttl),
         retention: Retention {
-            keep_states: settings.vault_keep_states,
-            keep: settings.vault_keep,
+            keep_states: settings.vault.keep_states,
+            keep: settings.vault.keep,
             ..Retention::default()
         },
         handover: HandOverKey::derive(secret),
@@ -66,7 +66,7 @@ fn identity(settings: &Settings) -> Result<Identity> {
             &github.user.to_ascii_lowercase(),
             &settings.repo_allowlist.join(","),
         ),
-        force: settings.force_takeover,
+        force: settings.vault.force_takeover,
     })
 }
 

@@ -40,7 +40,7 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// Why a leader stops leading.
 enum Over {
     Stop,
-    HandOver,
+    Handed,
     Deposed(String),
 }
 
@@ -121,14 +121,14 @@ impl Roles {
         // What came for the inbox while the state was restored is not kept waiting.
         pulse.now.notify_one();
         let mut chores = JoinSet::new();
-        chores.spawn(sync(ready.store.clone(), self.parts.settings.sync_interval));
+        chores.spawn(sync(ready.store.clone(), self.parts.settings.vault.sync_interval));
         chores.spawn(keep_up(ready.store.clone()));
         chores.spawn(prune(ready.store.clone(), ready.logs.clone()));
         let over = tokio::select! {
             biased;
             () = self.stop.cancelled() => Over::Stop,
             reason = leader.deposed() => Over::Deposed(reason),
-            () = mail::take_up(&self.vault, &ready, &self.parts.secrets, pulse.inbox.clone()) => Over::HandOver,
+            () = mail::take_up(&self.vault, &ready, &self.parts.secrets, pulse.inbox.clone()) => Over::Handed,
         };
         // `chores` go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, over).boxed().await;
@@ -137,7 +137,7 @@ impl Roles {
     }
 
     async fn step_down(&self, leader: &Leader, ready: &Ready, mut over: Over) -> Result<Next> {
-        if let Over::HandOver = over {
+        if let Over::Handed = over {
             self.drain_because("another server asked for the lead, and gets it when what runs here has ended", true);
             over = self.wind_down(leader, ready).await;
         }
@@ -151,7 +151,7 @@ impl Roles {
                 });
                 self.abandon(ready).await
             }
-            Over::HandOver => {
+            Over::Handed => {
                 self.drain_because("another server asked for the lead, and gets it now", false);
                 let ended = ready.dispatch.drain(INTERRUPT_LIMIT).await;
                 close(&ready.store).await;
@@ -187,7 +187,7 @@ impl Roles {
             biased;
             () = self.stop.cancelled() => Over::Stop,
             reason = leader.deposed() => Over::Deposed(reason),
-            _ = timeout(APPLIES_LIMIT, ready.dispatch.wind_down()) => Over::HandOver,
+            _ = timeout(APPLIES_LIMIT, ready.dispatch.wind_down()) => Over::Handed,
         }
     }
 

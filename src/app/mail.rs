@@ -69,7 +69,9 @@ struct Taker<'a> {
     complained: HashSet<String>,
 }
 
-/// A delivery that was stored and is authentic, or not.
+/// A delivery that was stored and is authentic, and when it was received.
+type Authentic = (Mail, Verified<Event>, Timestamp);
+/// The same, unless it is not.
 type Opened = std::result::Result<(Verified<Event>, Timestamp), String>;
 
 impl Taker<'_> {
@@ -116,7 +118,7 @@ impl Taker<'_> {
         });
         let mut reads = reads.buffered(READS_AT_ONCE);
         let mut done = Vec::new();
-        let mut by_pull: HashMap<Option<PullId>, Vec<(Mail, Verified<Event>, Timestamp)>> = HashMap::new();
+        let mut by_pull: HashMap<Option<PullId>, Vec<Authentic>> = HashMap::new();
         while let Some((mail, read)) = reads.next().await {
             let Some(stored) = self.found(&mail, read) else { continue };
             match open(stored, self.secrets.clone()).await {
@@ -149,7 +151,7 @@ impl Taker<'_> {
 }
 
 /// Records deliveries of one pull request in their order; those that are recorded now.
-async fn record(ready: &Ready, deliveries: Vec<(Mail, Verified<Event>, Timestamp)>) -> Vec<Mail> {
+async fn record(ready: &Ready, deliveries: Vec<Authentic>) -> Vec<Mail> {
     let mut recorded = Vec::new();
     for (mail, event, received) in deliveries {
         let answer = ready.dispatch.accept_of(event, received).await;

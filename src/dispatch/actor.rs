@@ -112,19 +112,20 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     }
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let skip = if !pull.open {
-        Some("the pull request is closed")
+        Some(("the pull request is closed", None))
     } else if pull.head.commit != event.pull.head.commit {
-        Some("a newer push follows")
+        Some(("a newer push follows", None))
     } else if !rules.branch_allowed {
-        Some("the base branch is not served")
+        Some(("the base branch is not served", None))
     } else if planned_since(inner, &pull, item).await? {
-        Some("this head was planned meanwhile")
+        let head = pull.head.commit.clone();
+        Some(("this head was planned meanwhile", Some(Message::PlannedAlready { head })))
     } else {
         None
     };
-    if let Some(why) = skip {
+    if let Some((why, message)) = skip {
         tracing::info!(pull = %pull.id, "no autoplan: {why}");
-        return inner.answer_delivery(&pull.id, &item.delivery, None, None).await;
+        return inner.answer_delivery(&pull.id, &item.delivery, None, message).await;
     }
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, &event.sender);
     match start(inner, pull.clone(), command, &item.delivery).await {

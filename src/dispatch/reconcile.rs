@@ -177,7 +177,8 @@ impl Round<'_> {
             if comment.created < mark.comments || self.inner.actors.draining() {
                 continue;
             }
-            let asked = Timestamp::now() - comments.now.duration_since(comment.created);
+            let (here, age) = (Timestamp::now(), comments.now.duration_since(comment.created));
+            let asked = here.checked_sub(age).unwrap_or(here);
             let event = CommentEvent {
                 pull: id.clone(),
                 clone_url: now.pull.clone_url.clone(),

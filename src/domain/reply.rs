@@ -153,6 +153,11 @@ pub enum Message {
         /// The newer head.
         head: String,
     },
+    /// A plan that somebody asked for has covered a pushed commit before its autoplan began.
+    PlannedAlready {
+        /// The commit.
+        head: String,
+    },
 }
 
 /// Where a killed Terraform may have left its lock on the state.

@@ -186,7 +186,7 @@ fn kind(message: &Message) -> &'static str {
         Message::Interrupted { .. } | Message::StateLocks { .. } | Message::LateEnd { .. } => "interrupted",
         Message::ShuttingDown => "shutting_down",
         Message::NoProjects { .. } => "no_projects",
-        Message::Superseded { .. } => "superseded",
+        Message::Superseded { .. } | Message::PlannedAlready { .. } => "superseded",
     }
 }
 

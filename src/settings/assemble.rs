@@ -22,8 +22,7 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
     check::language(r);
     let port = u16::try_from(r.number("port", 1, 65_535)).unwrap_or_default();
     let data_dir = r.path("data-dir").unwrap_or_default();
-    let masked_variables = r.list("masked-variables");
-    r.environment.mask(&masked_variables);
+    let masked_variables = check::masked_variables(r);
     Settings {
         allow_commands: check::allow_commands(r),
         allow_draft_prs: r.switch("allow-draft-prs"),
@@ -38,7 +37,6 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         autoplan_modules_from_projects: check::modules(r),
         bind: check::bind(r),
         blocked_extra_args: r.list("blocked-extra-args"),
-        bucket: bucket::address(r, &data_dir),
         checkout_strategy: r.choice("checkout-strategy", &STRATEGIES, Strategy::Branch),
         default_tf_distribution: r.choice("default-tf-distribution", &DISTRIBUTIONS, Distribution::Terraform),
         default_tf_version: check::default_version(r),
@@ -54,12 +52,10 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         enable_regexp_cmd: r.switch("enable-regexp-cmd"),
         executable_names: check::executable_names(r),
         fail_on_pre_workflow_hook_error: r.switch("fail-on-pre-workflow-hook-error"),
-        force_takeover: r.switch("force-takeover"),
         github: check::github(r),
         hide_unchanged_plan_comments: r.switch("hide-unchanged-plan-comments"),
         include_git_untracked_files: r.switch("include-git-untracked-files"),
         job_timeout: r.duration("job-timeout"),
-        lease_ttl: bucket::lease_ttl(r),
         log_level: r.choice("log-level", &LEVELS, "info").to_owned(),
         max_comments_per_command: u32::try_from(r.number("max-comments-per-command", 0, 10_000)).unwrap_or_default(),
         parallel_apply: r.switch("parallel-apply"),
@@ -78,15 +74,13 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         silence_vcs_status_no_plans: r.switch("silence-vcs-status-no-plans"),
         silence_vcs_status_no_projects: r.switch("silence-vcs-status-no-projects"),
         sparse_checkout: r.switch("sparse-checkout"),
-        sync_interval: r.duration("sync-interval"),
         tf_download: r.switch("tf-download"),
         tf_download_url: check::address(r, "tf-download-url"),
         tofu_download_url: check::address(r, "tofu-download-url"),
         tf_download_allow_unsigned: r.switch("tf-download-allow-unsigned"),
         use_tf_plugin_cache: r.switch("use-tf-plugin-cache"),
         var_file_allowlist: check::var_file_allowlist(r, &data_dir),
-        vault_keep: bucket::keep(r),
-        vault_keep_states: bucket::keep_states(r),
+        vault: bucket::settings(r, &data_dir),
         vcs_status_name: r.text("vcs-status-name"),
         web_basic_auth: check::web_basic_auth(r),
         data_dir,

@@ -1,8 +1,8 @@
 //! Settings of the vault: where it lies, how long its leader may be silent, what stays restorable.
 
-use super::BucketAddress;
 use super::check::expand;
 use super::typed::Reader;
+use super::{BucketAddress, VaultSettings};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use url::{Host, Url};
@@ -14,6 +14,18 @@ const LEASE_TTL: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60
 /// Most days and states that may be kept.
 const MAX_DAYS: i64 = 3650;
 const MAX_STATES: i64 = 1_000_000;
+
+/// All of them.
+pub(super) fn settings(r: &mut Reader, data_dir: &Path) -> VaultSettings {
+    VaultSettings {
+        bucket: address(r, data_dir),
+        force_takeover: r.switch("force-takeover"),
+        keep: keep(r),
+        keep_states: keep_states(r),
+        lease_ttl: lease_ttl(r),
+        sync_interval: r.duration("sync-interval"),
+    }
+}
 
 /// `--bucket`.
 pub(super) fn address(r: &mut Reader, data_dir: &Path) -> BucketAddress {
@@ -73,7 +85,7 @@ fn endpoint(text: &str) -> Result<Option<String>, String> {
 }
 
 /// `--lease-ttl`.
-pub(super) fn lease_ttl(r: &mut Reader) -> Duration {
+fn lease_ttl(r: &mut Reader) -> Duration {
     let [least, longest] = LEASE_TTL;
     let ttl = r.duration("lease-ttl");
     if !(least..=longest).contains(&ttl) {
@@ -83,11 +95,11 @@ pub(super) fn lease_ttl(r: &mut Reader) -> Duration {
 }
 
 /// `--vault-keep-days`.
-pub(super) fn keep(r: &mut Reader) -> Duration {
+fn keep(r: &mut Reader) -> Duration {
     Duration::from_secs(r.number("vault-keep-days", 1, MAX_DAYS).unsigned_abs() * 24 * 3600)
 }
 
 /// `--vault-keep-states`.
-pub(super) fn keep_states(r: &mut Reader) -> u64 {
+fn keep_states(r: &mut Reader) -> u64 {
     r.number("vault-keep-states", 1, MAX_STATES).unsigned_abs()
 }

@@ -135,6 +135,13 @@ pub(super) fn executable_names(r: &mut Reader) -> Vec<String> {
     vec![name.to_lowercase()]
 }
 
+/// `--masked-variables`; from here on the environment knows them as secret.
+pub(super) fn masked_variables(r: &mut Reader) -> Vec<String> {
+    let names = r.list("masked-variables");
+    r.environment.mask(&names);
+    names
+}
+
 /// How many jobs of one command at the same time.
 pub(super) fn pool_size(r: &mut Reader) -> usize {
     usize::try_from(r.number("parallel-pool-size", 1, MAX_POOL)).unwrap_or(1)

@@ -231,7 +231,7 @@ fn the_bucket_is_a_directory_or_in_cloud_storage() {
     ];
     for (text, expected) in cases {
         let env = [("TIDELOCK_BUCKET", text)];
-        assert_eq!(loaded(&["--data-dir=/srv/data"], &env).bucket, expected, "{text}");
+        assert_eq!(loaded(&["--data-dir=/srv/data"], &env).vault.bucket, expected, "{text}");
     }
     for text in
         ["s3://bucket", "/srv/bucket", "file://srv", "file:srv", "gs://", "gs://No", "gs://tide/a//b", "gs://tide/../b"]
@@ -259,10 +259,10 @@ fn the_bucket_is_found_without_the_settings_of_a_server() {
 #[test]
 fn the_vault_has_limits_for_its_times() {
     let s = loaded(&["--sync-interval=1m", "--lease-ttl=2s", "--vault-keep-days=7", "--vault-keep-states=5"], &[]);
-    assert_eq!((s.sync_interval.as_secs(), s.lease_ttl.as_secs()), (60, 2));
-    assert_eq!((s.vault_keep.as_secs(), s.vault_keep_states, s.force_takeover), (7 * 24 * 3600, 5, false));
+    assert_eq!((s.vault.sync_interval.as_secs(), s.vault.lease_ttl.as_secs()), (60, 2));
+    assert_eq!((s.vault.keep.as_secs(), s.vault.keep_states, s.vault.force_takeover), (7 * 24 * 3600, 5, false));
     let s = loaded(&[], &[("TIDELOCK_SYNC_INTERVAL", "60")]);
-    assert_eq!((s.sync_interval.as_secs(), s.lease_ttl.as_secs(), s.vault_keep_states), (60, 20, 100));
+    assert_eq!((s.vault.sync_interval.as_secs(), s.vault.lease_ttl.as_secs(), s.vault.keep_states), (60, 20, 100));
     assert_eq!(invalid(&["--lease-ttl=1s"], &[]), "--lease-ttl is not from 2s to 600s");
     assert_eq!(invalid(&["--vault-keep-days=9999"], &[]), "--vault-keep-days is no number from 1 to 3650");
 }

@@ -260,7 +260,7 @@ impl Writer {
             }
         }
         for answer in answers {
-            answer(durable.as_ref().map(|()| ()));
+            answer(durable.as_ref().copied());
         }
     }
 

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn older_stretches_and_the_newest_state_are_all_that_is_kept() {
-        let cases: &[(&[u64], &[(u64, u64)], &[u64])] = &[
+        type Case<'a> = (&'a [u64], &'a [(u64, u64)], &'a [u64]);
+        let cases: &[Case<'_>] = &[
             (&[], &[], &[]),
             (&[], &[(1, 9)], &[]),
             (&[5], &[(1, 9)], &[4]),

@@ -62,7 +62,7 @@ pub(super) struct Problem {
     /// A job to look at.
     job: Option<String>,
     /// Machine and address of the server to look at instead.
-    leader: Option<(String, String)>,
+    leader: Option<Box<(String, String)>>,
     /// Ask the browser for user name and password.
     challenge: bool,
     /// For the log only.
@@ -91,7 +91,7 @@ impl Problem {
             "This Tidelock server does not lead: {}. State is shown by the server that leads; this page looks again by itself.",
             standing.why
         );
-        let leader = standing.leader.as_ref().map(|leader| (leader.machine.clone(), leader.url.clone()));
+        let leader = standing.leader.as_ref().map(|leader| Box::new((leader.machine.clone(), leader.url.clone())));
         Problem { leader, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
@@ -173,7 +173,7 @@ fn word(site: &Site, visit: &Visit, problem: &Problem) -> Response {
         let Problem { status, title, text, next, job, leader, .. } = problem;
         let code = status.as_u16();
         let refresh = starting.then_some(RETRY_SECONDS);
-        let leader = leader.as_ref().map(|(machine, url)| context! { machine, url => web_address(url) });
+        let leader = leader.as_deref().map(|(machine, url)| context! { machine, url => web_address(url) });
         let facts = context! { title => *title, text, next, job, leader, code, refresh, request => &visit.id };
         site.pages.render("problem.html", &visit.root, facts).unwrap_or_else(|_| plain(problem).into_response())
     } else {
@@ -197,7 +197,7 @@ fn plain(problem: &Problem) -> String {
         text.push_str("\n  ");
         text.push_str(next);
     }
-    if let Some((machine, url)) = &problem.leader {
+    if let Some((machine, url)) = problem.leader.as_deref() {
         text.push_str(&format!("\n  {machine} leads: {url}"));
     }
     text

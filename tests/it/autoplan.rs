@@ -94,6 +94,27 @@ fn a_plan_that_was_asked_for_is_run_again_on_the_new_head() {
 }
 
 #[test]
+fn a_push_that_a_whole_plan_has_covered_is_answered_without_another() {
+    run_test(Setup::one_project().steps(&["{tmp}/unready", &gate("plan"), PLANNED], &[]), async |ctx| {
+        let pull = ctx.open_input("first", "2").await;
+        ctx.next(&pull).await.is("plan", "error");
+        std::fs::write(ctx.tmp.join("unready"), "#!/bin/sh\n").unwrap();
+        make_executable(&ctx.tmp.join("unready"));
+        pull.comment("bob", "atlantis plan").unwrap();
+        ctx.reached("plan", 1).await;
+        let head = ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        ctx.reached("plan", 2).await;
+        ctx.open_gate("plan");
+        let asked = ctx.next(&pull).await;
+        assert_eq!((&asked.marker["head"], &asked.marker["trigger"]), (&head.as_str().into(), &"comment".into()));
+        let covered = ctx.next(&pull).await;
+        covered.is_message("superseded").has(&format!("Commit {} is planned already", &head[..7]));
+        ctx.nothing_pending(&pull, &[]).await;
+        assert_eq!(ctx.lines("plan.reached"), 2);
+    });
+}
+
+#[test]
 fn without_autoplan_a_superseded_plan_names_the_next_command() {
     let setup = Setup::one_project().steps(&[&gate("plan"), PLANNED], &[]).flags(&["--disable-autoplan"]);
     run_test(setup, async |ctx| {

@@ -23,7 +23,9 @@ fn exit_codes_say_whether_all_is_well() {
     let (code, out, error) = vault(&["ls", "--bucket=file:///nonexistent/bucket"]);
     assert_eq!((code, out.as_str()), (Some(1), ""), "{error}");
     assert!(error.contains("file:///nonexistent/bucket"), "{error}");
-    for wrong in [vec![], vec!["drop"], vec!["export"], vec!["verify", "--at=0", &bucket], vec!["verify", "--at=x", &bucket]] {
+    for wrong in
+        [vec![], vec!["drop"], vec!["export"], vec!["verify", "--at=0", &bucket], vec!["verify", "--at=x", &bucket]]
+    {
         let (code, out, error) = vault(&wrong);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{wrong:?}: {error}");
         assert!(!error.is_empty(), "{wrong:?}");

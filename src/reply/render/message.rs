@@ -74,6 +74,7 @@ pub(super) fn template(
         Message::Superseded { head } => {
             ("superseded.md", context! { head => wording::short(head), again => again(reply, options) })
         }
+        Message::PlannedAlready { head } => ("planned_already.md", context! { head => wording::short(head) }),
     }
 }
 

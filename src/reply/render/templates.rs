@@ -41,6 +41,7 @@ templates![
     "shutting_down.md",
     "no_projects.md",
     "superseded.md",
+    "planned_already.md",
 ];
 
 static ENVIRONMENT: LazyLock<Result<Environment<'static>, Error>> = LazyLock::new(environment);

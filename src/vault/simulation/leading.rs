@@ -123,9 +123,8 @@ impl<'a> Leading<'a> {
         let (mut new, mut wait) = (Vec::new(), Vec::new());
         for delivery in deliveries {
             let fact = Fact::Delivery(delivery.clone());
-            if self.known(delivery) {
-                self.ack(delivery);
-            } else if new.contains(&fact) && self.flaw(Flaw::DuplicateAnsweredEarly) {
+            let early = new.contains(&fact) && self.flaw(Flaw::DuplicateAnsweredEarly);
+            if self.known(delivery) || early {
                 self.ack(delivery);
             } else {
                 wait.push(delivery);

@@ -401,11 +401,7 @@ impl Run {
                     self.gone.push((self.now, "deposed"));
                 }
             }
-            Note::Released => {
-                if std::mem::take(&mut self.servers[server].leads) {
-                    self.gone.push((self.now, "release"));
-                }
-            }
+            Note::Released if std::mem::take(&mut self.servers[server].leads) => self.gone.push((self.now, "release")),
             _ => {}
         }
     }

@@ -26,7 +26,10 @@ fn the_previous_secret_is_taken_too_and_what_was_kept_verifies_again() {
         let kept = crate::webhook::headers_to_keep(&headers);
         assert_eq!(kept.len(), 4, "{kept:?}");
         let again = receive(&crate::webhook::kept_headers(&kept), &body, &both);
-        assert_eq!(again.map(|event| event.identity().to_owned()), receive(&headers, &body, &both).map(|event| event.identity().to_owned()));
+        assert_eq!(
+            again.map(|event| event.identity().to_owned()),
+            receive(&headers, &body, &both).map(|event| event.identity().to_owned())
+        );
     }
 }
 

@@ -183,6 +183,11 @@ fn what_did_not_run_names_the_command_to_run_it() {
 
     To plan: `atlantis plan`
     ");
+    assert_snapshot!(say(CommandName::Plan, Message::PlannedAlready { head: HEAD.into() }), @r"
+    superseded: ### Commit 3f2c1ab is planned already
+
+    A `plan` that was asked for ran on this commit before its autoplan began, so it was not planned a second time. The result is above.
+    ");
     let mut reply = reply(CommandName::Plan, ReplyBody::Message(Message::Superseded { head: HEAD.into() }));
     if let Some(command) = &mut reply.command {
         command.target = Target { dir: Some("a b".into()), ..Target::default() };
