@@ -77,7 +77,7 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
 /// A server that has just started, and whose bucket does not answer.
 pub(super) fn web_state() -> WebState {
     WebState {
-        secrets: Secrets::default(),
+        secrets: Secrets { github_hostname: "github.example.com".into(), ..Secrets::default() },
         standing: watch::channel(Arc::new(Standing::starting())).1,
         meters: Arc::default(),
         vault: vault(Arc::new(Nowhere)),

@@ -157,7 +157,33 @@ mod tests {
             now: Timestamp::from_second(1_060).unwrap(),
         };
         let samples = |text: String| text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
-        assert_snapshot!(samples(facts.text()), @"");
+        assert_snapshot!(samples(facts.text()), @r##"
+    tidelock_role{role="standby"} 0
+    tidelock_role{role="restoring"} 0
+    tidelock_role{role="leading"} 1
+    tidelock_role{role="draining"} 0
+    tidelock_role_since_seconds 900
+    tidelock_epoch 7
+    tidelock_fingerprint_mismatch 0
+    tidelock_jobs_in_progress 1
+    tidelock_deliveries_total{end="recorded"} 0
+    tidelock_deliveries_total{end="inbox"} 2
+    tidelock_deliveries_total{end="rejected"} 0
+    tidelock_deliveries_total{end="failed"} 0
+    tidelock_inbox_waiting 0
+    tidelock_leads_total 0
+    tidelock_deposed_total 0
+    tidelock_journal_seq 42
+    tidelock_commits_total 3
+    tidelock_commit_bytes_total 4096
+    tidelock_last_commit_duration_seconds 0.05
+    tidelock_last_commit_age_seconds 60
+    tidelock_lease_age_seconds 1.5
+    tidelock_journal_tail_objects 0
+    tidelock_journal_tail_bytes 0
+    tidelock_bases_total 0
+    tidelock_bucket_requests_total{kind="put"} 17
+    "##);
         facts.figures = None;
         let standby = facts.text();
         assert!(standby.contains("\ntidelock_deliveries_total{end=\"inbox\"} 2\n") && !standby.contains("commit"));

@@ -128,7 +128,7 @@ impl Kept {
         let text = text.replace(&self.dir.path().display().to_string(), "/TMP");
         let text =
             regex::Regex::new(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ").unwrap().replace_all(&text, "TIME").into_owned();
-        let text = regex::Regex::new(r" +(\d+\.\d [kM]B|\d+ B)").unwrap().replace_all(&text, " SIZE").into_owned();
+        let text = regex::Regex::new(r" *(\d+\.\d [kM]B|\d+ B)").unwrap().replace_all(&text, " SIZE").into_owned();
         regex::Regex::new("[0-9a-f]{64}").unwrap().replace_all(&text, "HASH").into_owned()
     }
 }
@@ -137,7 +137,24 @@ impl Kept {
 async fn ls_shows_who_leads_and_what_is_kept() {
     let kept = Kept::new().await;
     let report = kept.vault("ls --limit=3").await.unwrap();
-    insta::assert_snapshot!(kept.shown(&report.text), @"");
+    insta::assert_snapshot!(kept.shown(&report.text), @r##"
+    Bucket   file:///TMP/bucket
+    Lease    free; epoch 1 was the last
+    States   1 to 20  (for --at)
+    Inbox    0 waiting
+
+    Bases
+      SEQ  KIND    TIME                        SIZE
+        2  base    TIME SIZE
+        9  base    TIME SIZE
+       15  base    TIME SIZE
+
+    Journal  20 objects, SIZE; the last 3
+      SEQ  KIND    TIME                        SIZE
+       18  commit  TIME SIZE
+       19  commit  TIME SIZE
+       20  commit  TIME SIZE
+    "##);
     let (_store, _leader) = start(&kept.bucket(), &kept.data()).await.unwrap();
     let report = kept.vault("ls --limit=1").await.unwrap();
     assert!(
@@ -157,7 +174,16 @@ async fn a_sound_bucket_verifies_and_every_state_can_be_exported() {
     let before = kept.contents();
     let report = kept.vault("verify").await.unwrap();
     assert!(report.well, "{}", report.text);
-    insta::assert_snapshot!(kept.shown(&report.text), @"");
+    insta::assert_snapshot!(kept.shown(&report.text), @r##"
+    ok  from base 15 to state 20: every hash is right ( SIZE)
+    ok  from base 9 to state 14: every hash is right ( SIZE)
+    ok  from base 2 to state 8: every hash is right ( SIZE)
+    ok  from the beginning to state 1: every hash is right ( SIZE)
+    ok  state 20 was restored
+        journal   HASH
+        database  HASH
+    file:///TMP/bucket: all is well; states 1 to 20 can be restored
+    "##);
     for (seq, expected) in &kept.digests {
         let report = kept.vault(&format!("verify --json --at={seq}")).await.unwrap();
         let json: serde_json::Value = serde_json::from_str(&report.text).unwrap();
@@ -202,7 +228,7 @@ async fn an_older_state_becomes_the_first_of_an_empty_bucket() {
             .contains("no state in")
     );
     let report = kept.vault("import TMP/out --bucket=file://TMP/new").await.unwrap();
-    insta::assert_snapshot!(kept.shown(&report.text), @"");
+    insta::assert_snapshot!(kept.shown(&report.text), @r##"the state of /TMP/out is in file:///TMP/new: start the server with --bucket=file:///TMP/new"##);
     let new = kept.dir.path().join("new");
     let report = kept.vault("verify --json --bucket=file://TMP/new").await.unwrap();
     let json: serde_json::Value = serde_json::from_str(&report.text).unwrap();
@@ -314,7 +340,10 @@ async fn whatever_is_spoilt_is_named_and_nothing_is_written_over() {
             let newest_base = format!("journal/{}", bases.last().unwrap());
             let may_miss = *how == "missing" && (name.starts_with("base/") || *name < newest_base);
             assert_eq!(report.well, may_miss, "{how} {name}: {}", report.text);
-            assert!(may_miss || report.text.contains(name.as_str()), "{how} {name}: {}", report.text);
+            // Of two that were exchanged the first one that is met is named.
+            let named = report.text.contains(name.as_str())
+                || (*how == "exchanged" && report.text.contains("another object's file"));
+            assert!(may_miss || named, "{how} {name}: {}", report.text);
             let all = report.text.contains("states 1 to 20 can be restored\n");
             assert!(!may_miss || all == name.starts_with("base/"), "{how} {name}: {}", report.text);
             started_or_named(&kept, name, how).await;

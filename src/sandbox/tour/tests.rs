@@ -56,8 +56,8 @@ async fn play(spoil: fn(String) -> String) -> (anyhow::Result<()>, String) {
 async fn the_story_is_told_to_its_end() {
     let (ended, text) = play(|comment| comment).await;
     ended.unwrap();
-    assert_snapshot!(text, @"
-    A pull request is planned, blocked, applied, merged and unlocked: on this machine, with real Terraform.
+    assert_snapshot!(text, @r##"
+    A pull request is planned, blocked, applied, merged and unlocked, and a server is lost on the way: on this machine, with real Terraform.
       pull requests  http://127.0.0.1:PORT
       server         http://127.0.0.1:4141
 
@@ -79,37 +79,40 @@ async fn the_story_is_told_to_its_end() {
       │ Plan for `network` waits for #1
       └──────────────────────────────────────────────────────────────────────────────
 
-    3. alice applies
+    3. the server is killed and its disk wiped; another one starts from the bucket
+    ● state restored in 0.0 s
+
+    4. alice applies the plan that was made before
     ● #1  alice: atlantis apply
       the server is at work … 0.0 s
       ┌ #1  tidelock-bot ────────────────────────────────────────────────────────────
       │ Applied `network`
       └──────────────────────────────────────────────────────────────────────────────
 
-    4. alice merges; the lock goes with the pull request
+    5. alice merges; the lock goes with the pull request
     ● #1  alice merged it
       the server is at work … 0.0 s
       ┌ #1  tidelock-bot ────────────────────────────────────────────────────────────
       │ Locks of `network` are free.
       └──────────────────────────────────────────────────────────────────────────────
 
-    5. bob's turn
+    6. bob's turn
     ● #2  bob: atlantis plan
       the server is at work … 0.0 s
       ┌ #2  tidelock-bot ────────────────────────────────────────────────────────────
       │ Plan for `network`
       └──────────────────────────────────────────────────────────────────────────────
 
-    6. bob changes his mind and frees the project
+    7. bob changes his mind and frees the project
     ● #2  bob: atlantis unlock
       the server is at work … 0.0 s
       ┌ #2  tidelock-bot ────────────────────────────────────────────────────────────
       │ Unlocked.
       └──────────────────────────────────────────────────────────────────────────────
 
-    Done: 2 pull requests, 6 comments of the server, 1 apply, 0.0 s.
+    Done: 2 pull requests, 6 comments of the server, 1 apply, 1 server lost, 0.0 s.
     To play yourself, in the browser: tidelock sandbox
-    ");
+    "##);
 }
 
 #[tokio::test]

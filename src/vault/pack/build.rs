@@ -159,6 +159,13 @@ fn sink(draft: &Draft, size: u64) -> Result<Sink, VaultError> {
     Ok(Sink::File { file, path, written: 0 })
 }
 
+/// Compressed with a checksum, which no hash stands for: the object's own hash is known only to the one after it.
+fn checksummed(json: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+    compressor.include_checksum(true)?;
+    compressor.compress(json)
+}
+
 fn assemble(draft: Draft, size: u64) -> Result<Packed, VaultError> {
     let mut sink = sink(&draft, size)?;
     let mut header = draft.header.clone();
@@ -175,7 +182,7 @@ fn assemble(draft: Draft, size: u64) -> Result<Packed, VaultError> {
         }
     }
     let json = serde_json::to_vec(&header).map_err(|error| VaultError::Local(format!("cannot pack: {error}")))?;
-    let stored = zstd::bulk::compress(&json, LEVEL).map_err(|error| unwritable(None, &error))?;
+    let stored = checksummed(&json).map_err(|error| unwritable(None, &error))?;
     if stored.len() > MAX_HEADER_STORED || json.len() as u64 > MAX_HEADER {
         let count = header.blobs.len();
         return Err(VaultError::Local(format!("{count} files are too many for one object of the bucket")));
