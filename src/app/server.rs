@@ -14,10 +14,15 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// For answers that are being written when the port closes.
+const CLOSING_LIMIT: Duration = Duration::from_millis(200);
 
 /// Runs `tidelock server` with the arguments after its name.
 pub(super) fn run(args: Vec<OsString>) -> ExitCode {
@@ -62,6 +67,7 @@ pub struct Server {
     pub address: SocketAddr,
     standing: watch::Receiver<Arc<Standing>>,
     stop: CancellationToken,
+    listener: Listener,
     ended: watch::Receiver<Option<Result<(), String>>>,
 }
 
@@ -81,7 +87,7 @@ impl Server {
         let (telling, standing) = watch::channel(Arc::new(Standing::starting()));
         let stop = CancellationToken::new();
         let web = web_state(&parts, standing.clone(), Arc::clone(&meters), vault.clone());
-        let address = listen(&settings, web, stop.clone()).await?;
+        let (address, listener) = listen(&settings, web, stop.clone()).await?;
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
         let (tell_end, ended) = watch::channel(None);
@@ -90,7 +96,7 @@ impl Server {
             let played = roles.play().await.map_err(|error| format!("{error:#}"));
             tell_end.send_replace(Some(played));
         });
-        Ok(Server { address, standing, stop, ended })
+        Ok(Server { address, standing, stop, listener, ended })
     }
 
     /// Waits until it leads; an error when it ended before.
@@ -116,6 +122,7 @@ impl Server {
     pub async fn stop(&self) -> Result<()> {
         self.stop.cancel();
         self.ended().await?;
+        self.listener.close().await;
         tracing::info!("stopped");
         Ok(())
     }
@@ -124,6 +131,21 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.cancel();
+        self.listener.closing.cancel();
+    }
+}
+
+/// The open port.
+struct Listener {
+    closing: CancellationToken,
+    task: TaskTracker,
+}
+
+impl Listener {
+    /// Nothing is taken any more: no new connections, no further request on open ones. Pages that are being read may go on.
+    async fn close(&self) {
+        self.closing.cancel();
+        let _ = tokio::time::timeout(CLOSING_LIMIT, self.task.wait()).await;
     }
 }
 
@@ -144,23 +166,26 @@ fn web_state(parts: &Parts, standing: watch::Receiver<Arc<Standing>>, meters: Ar
 }
 
 /// The port opens before anything slow happens: a platform that probes it sees a live process at once.
-async fn listen(settings: &Settings, state: WebState, stop: CancellationToken) -> Result<SocketAddr> {
+async fn listen(settings: &Settings, state: WebState, stop: CancellationToken) -> Result<(SocketAddr, Listener)> {
     let wanted = SocketAddr::new(settings.bind, settings.port);
     let listener =
         TcpListener::bind(wanted).await.with_context(|| format!("cannot listen on {wanted} (--bind, --port)"))?;
     let address = listener.local_addr()?;
     let service = web::router(Arc::new(state)).into_make_service_with_connect_info::<SocketAddr>();
-    tokio::spawn(async move {
+    let (closing, task) = (CancellationToken::new(), TaskTracker::new());
+    let closed = closing.clone().cancelled_owned();
+    task.spawn(async move {
         use axum::serve::ListenerExt;
         let listener = listener.tap_io(|stream| {
             // Small answers go out at once.
             let _ = stream.set_nodelay(true);
         });
-        if let Err(error) = axum::serve(listener, service).await {
+        if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(closed).await {
             tracing::error!("the listener ended: {error}");
             // A process that cannot be reached must not keep the lead.
             stop.cancel();
         }
     });
-    Ok(address)
+    task.close();
+    Ok((address, Listener { closing, task }))
 }

@@ -74,11 +74,14 @@ fn leaks(seen: &Seen, needles: &[Vec<u8>]) -> Vec<String> {
 fn files(dir: &Path, into: &mut Seen) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        let meta = path.symlink_metadata().unwrap();
+        // A file that goes away meanwhile was one that the server is writing; what becomes of it is seen.
+        let Ok(meta) = path.symlink_metadata() else { continue };
         if meta.is_dir() {
             files(&path, into);
-        } else if meta.is_file() {
-            into.push((path.display().to_string(), std::fs::read(&path).unwrap()));
+        } else if meta.is_file()
+            && let Ok(content) = std::fs::read(&path)
+        {
+            into.push((path.display().to_string(), content));
         }
     }
 }

@@ -5,10 +5,20 @@ use crate::support::*;
 /// The checkouts are gone, as after a start on an empty disk.
 async fn lose_checkouts(ctx: &Ctx) {
     ctx.server.stop().await;
+    remove_checkouts(ctx);
+    ctx.server.start().await;
+}
+
+fn remove_checkouts(ctx: &Ctx) {
     for folder in ["repos", "mirrors"] {
         std::fs::remove_dir_all(ctx.server.data(folder)).unwrap();
     }
-    ctx.server.start().await;
+}
+
+/// Something else is in the one archive of left files.
+fn spoil_archive(ctx: &Ctx) {
+    let archive = std::fs::read_dir(ctx.server.data("left")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(archive, "something else").unwrap();
 }
 
 fn kept(ctx: &Ctx) -> usize {
@@ -64,12 +74,22 @@ fn an_archive_that_is_not_the_plans_own_is_refused() {
     run_test(Setup::one_project().steps(&["init", "echo x > made", "plan"], &["apply"]), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
-        let archive = std::fs::read_dir(ctx.server.data("left")).unwrap().next().unwrap().unwrap().path();
-        std::fs::write(archive, "something else").unwrap();
-        lose_checkouts(ctx).await;
+        spoil_archive(ctx);
+        remove_checkouts(ctx);
         ctx.say(&pull, "atlantis apply").await.because("stale_plan");
         ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
         assert_eq!(kept(ctx), 0);
+    });
+}
+
+#[test]
+fn an_archive_that_was_changed_on_the_disk_is_made_new_at_the_start() {
+    run_test(Setup::one_project().steps(&["init", "echo x > made", "plan"], &["cat made", "apply"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        spoil_archive(ctx);
+        lose_checkouts(ctx).await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
 }
 

@@ -66,13 +66,19 @@ fn files() -> Vec<(String, String)> {
     paths.sort();
     // A module in another file, or an item up to its closing brace.
     let tests = Regex::new(r"(?s)\n#\[cfg\(test\)\]\n(?:[^\n{]*;|.*?\n\})").unwrap();
-    let read = |path: PathBuf| {
+    let module = Regex::new(r"#\[cfg\(test\)\]\n(?:pub )?mod (\w+);").unwrap();
+    let (mut files, mut for_tests) = (Vec::new(), Vec::new());
+    for path in paths {
         let text = std::fs::read_to_string(&path).unwrap();
-        let code = tests.replace_all(&text, "\n").into_owned();
-        (path.strip_prefix(root).unwrap().to_string_lossy().into_owned(), code)
-    };
-    let is_test = |path: &str| path.contains("/tests") || path.ends_with("_tests.rs");
-    paths.into_iter().map(read).filter(|(path, _)| !is_test(path)).collect()
+        let path = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+        let folder = path.trim_end_matches(".rs").trim_end_matches("/main").trim_end_matches("/lib");
+        for found in module.captures_iter(&text) {
+            for_tests.extend(["/", ".rs"].map(|end| format!("{folder}/{}{end}", &found[1])));
+        }
+        files.push((path, tests.replace_all(&text, "\n").into_owned()));
+    }
+    files.retain(|(path, _)| !for_tests.iter().any(|start| path.starts_with(start)));
+    files
 }
 
 fn without_comments(code: &str) -> String {
