@@ -70,22 +70,32 @@ fn a_push_replaces_the_plan_that_runs() {
     });
 }
 
+/// A push while a plan runs that bob asked for with this comment: that plan on the new head.
+async fn pushed_while_planning(ctx: &Ctx, comment: &str) -> (tidelock::sandbox::Pull, String) {
+    // The first plan fails at once, so that only the one that is asked for waits.
+    let pull = ctx.open_input("first", "2").await;
+    ctx.next(&pull).await.is("plan", "error");
+    std::fs::write(ctx.tmp.join("unready"), "#!/bin/sh\n").unwrap();
+    make_executable(&ctx.tmp.join("unready"));
+    pull.comment("bob", comment).unwrap();
+    ctx.reached("plan", 1).await;
+    let head = ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+    ctx.reached("plan", 2).await;
+    ctx.open_gate("plan");
+    let asked = ctx.next(&pull).await;
+    asked.is("plan", "success");
+    assert_eq!((&asked.marker["head"], &asked.marker["trigger"]), (&head.as_str().into(), &"comment".into()));
+    (pull, head)
+}
+
+fn planned_when_ready() -> Setup {
+    Setup::one_project().steps(&["{tmp}/unready", &gate("plan"), PLANNED], &[])
+}
+
 #[test]
 fn a_plan_that_was_asked_for_is_run_again_on_the_new_head() {
-    run_test(Setup::one_project().steps(&["{tmp}/unready", &gate("plan"), PLANNED], &[]), async |ctx| {
-        // The first plan fails at once, so that only the one that is asked for waits.
-        let pull = ctx.open_input("first", "2").await;
-        ctx.next(&pull).await.is("plan", "error");
-        std::fs::write(ctx.tmp.join("unready"), "#!/bin/sh\n").unwrap();
-        make_executable(&ctx.tmp.join("unready"));
-        pull.comment("bob", "atlantis plan -d . -- -var x=y").unwrap();
-        ctx.reached("plan", 1).await;
-        let head = ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
-        ctx.reached("plan", 2).await;
-        ctx.open_gate("plan");
-        let asked = ctx.next(&pull).await;
-        asked.is("plan", "success");
-        assert_eq!((&asked.marker["head"], &asked.marker["trigger"]), (&head.as_str().into(), &"comment".into()));
+    run_test(planned_when_ready(), async |ctx| {
+        let (pull, head) = pushed_while_planning(ctx, "atlantis plan -d . -- -var x=y").await;
         // The push is planned as well: what was asked for named one project only.
         let pushed = ctx.next(&pull).await;
         assert_eq!((&pushed.marker["head"], &pushed.marker["trigger"]), (&head.as_str().into(), &"autoplan".into()));
@@ -95,18 +105,8 @@ fn a_plan_that_was_asked_for_is_run_again_on_the_new_head() {
 
 #[test]
 fn a_push_that_a_whole_plan_has_covered_is_answered_without_another() {
-    run_test(Setup::one_project().steps(&["{tmp}/unready", &gate("plan"), PLANNED], &[]), async |ctx| {
-        let pull = ctx.open_input("first", "2").await;
-        ctx.next(&pull).await.is("plan", "error");
-        std::fs::write(ctx.tmp.join("unready"), "#!/bin/sh\n").unwrap();
-        make_executable(&ctx.tmp.join("unready"));
-        pull.comment("bob", "atlantis plan").unwrap();
-        ctx.reached("plan", 1).await;
-        let head = ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
-        ctx.reached("plan", 2).await;
-        ctx.open_gate("plan");
-        let asked = ctx.next(&pull).await;
-        assert_eq!((&asked.marker["head"], &asked.marker["trigger"]), (&head.as_str().into(), &"comment".into()));
+    run_test(planned_when_ready(), async |ctx| {
+        let (pull, head) = pushed_while_planning(ctx, "atlantis plan").await;
         let covered = ctx.next(&pull).await;
         covered.is_message("superseded").has(&format!("Commit {} is planned already", &head[..7]));
         ctx.nothing_pending(&pull, &[]).await;
