@@ -60,7 +60,7 @@ impl Roles {
             Err(error) => return self.failed(error.into()),
         };
         let pulse = Pulse::start(leader.clone(), Arc::clone(&self.meters), self.vault.timing.renew);
-        let opened = self.or_stopped(self.open(&leader, &chain).boxed()).await;
+        let opened = self.or_stopped(self.open(&leader, &chain, Arc::clone(&pulse.now)).boxed()).await;
         drop(chain);
         match opened {
             Some(Ok(ready)) => self.serve(leader, Arc::new(ready), pulse).boxed().await,
@@ -96,13 +96,13 @@ impl Roles {
     }
 
     /// The data directory becomes the state in the bucket, and services begin on it.
-    async fn open(&self, leader: &Leader, chain: &Chain) -> Result<Ready> {
+    async fn open(&self, leader: &Leader, chain: &Chain, look: Arc<Notify>) -> Result<Ready> {
         let settings = Arc::clone(&self.parts.settings);
         let data_dir = settings.data_dir.clone();
         tokio::task::spawn_blocking(move || data_dir::prepare(&settings.data_dir, settings.run_as_user)).await??;
         Store::restore(&data_dir, chain).boxed().await?;
         let store = Store::lead(&data_dir, leader.clone()).boxed().await?;
-        match self.parts.start(store.clone(), Some(leader.clone())).boxed().await {
+        match self.parts.start(store.clone(), leader.clone(), look).boxed().await {
             Ok(ready) => Ok(ready),
             Err(error) => {
                 close(&store).await;

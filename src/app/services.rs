@@ -23,6 +23,7 @@ use crate::webhook::Secrets;
 use anyhow::{Result, anyhow};
 use jiff::Timestamp;
 use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// Jobs of all pull requests together: this many times one command's pool, at least [`ADMISSION_MIN`].
 const ADMISSION_POOLS: usize = 4;
@@ -55,13 +56,13 @@ impl Parts {
     }
 
     /// Services on a state that is open; takes up what was unfinished.
-    pub(super) async fn start(&self, store: Store, leader: Option<Leader>) -> Result<Ready> {
+    pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Ready> {
         let logs = Logs::new(&self.settings.data_dir);
         let outbox = Outbox::start(store.clone(), vec![Arc::clone(&self.host)]).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let ctx = self.context(store.clone(), logs.clone(), outbox)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist).await?;
-        Ok(Ready { store, logs, dispatch, leader })
+        Ok(Ready { store, logs, dispatch, leader, look })
     }
 
     fn names(&self) -> Names {

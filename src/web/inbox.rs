@@ -36,6 +36,10 @@ pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes) -> Answ
     let problem = match tokio::time::timeout(STORE_LIMIT, stored).await {
         Ok(Ok(Ok(()))) => {
             site.state.meters.stored.fetch_add(1, Ordering::Relaxed);
+            // This server may have become the one that leads, and have had its first look before the delivery was there.
+            if let Some(ready) = &site.standing().services {
+                ready.look.notify_one();
+            }
             return (StatusCode::ACCEPTED, "Stored; the server that leads takes it from here.");
         }
         Ok(Ok(Err(error))) => error.to_string(),

@@ -18,7 +18,7 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The page.
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Result<Response, Problem> {
     let standing = site.standing();
-    let leader = standing.services.as_ref().and_then(|ready| ready.leader.as_ref());
+    let leader = standing.services.as_ref().map(|ready| &ready.leader);
     let facts = Facts {
         standing: &standing,
         meters: &site.state.meters,

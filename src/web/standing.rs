@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use tokio::sync::Notify;
 
 /// DESIGN §3: `standby → restoring → leading → draining`, and back to `standby`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -85,8 +86,10 @@ pub struct Ready {
     pub logs: Logs,
     /// Commands.
     pub dispatch: Handle,
-    /// The way to the journal, for figures; absent where state is only on this disk.
-    pub leader: Option<Leader>,
+    /// The way to the journal, for figures.
+    pub leader: Leader,
+    /// Asks for a look into the inbox now: something of this server's own is there.
+    pub look: Arc<Notify>,
 }
 
 /// Counters that outlive a role.
