@@ -188,7 +188,9 @@ fn an_apply_waits_for_few_objects() {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let told = commits(double);
             ctx.next(&pull).await.is("apply", "success");
-            println!("{} {}", starting - accepted, told - exited);
+            // The run's beginning with its pending status, which is posted meanwhile; then the apply's own.
+            assert_eq!(starting - accepted, 2, "before Terraform starts");
+            assert_eq!(told - exited, 1, "from Terraform's exit to the comment");
         },
     );
 }
