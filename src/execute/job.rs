@@ -193,12 +193,15 @@ impl<'a> Job<'a> {
     }
 }
 
+/// Part of a commit.
+type Recording = dyn FnOnce(&Tx<'_>) -> Result<()> + Send;
+
 /// The end of a job that is not recorded yet.
 pub(super) struct JobEnd {
     /// What it came to.
     pub(super) outcome: JobOutcome,
     /// Records it.
-    pub(super) record: Box<dyn FnOnce(&Tx<'_>) -> Result<()> + Send>,
+    pub(super) record: Box<Recording>,
     /// Who follows the log sees its end when the record says so too.
     pub(super) log: LogWriter,
 }
