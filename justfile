@@ -32,9 +32,13 @@ perf measures="all":
     cargo build --release
     "$(../shared/conformance/setup.sh)/bin/python" ../shared/perf/run.py {{measures}} --kind tidelock --bin target/release/tidelock --work "${TMPDIR:-/tmp}/tidelock-perf"
 
-# `atlantis plan` deliveries at 1, 16 and 64 connections; the server is killed after the last 2xx and every one is counted again.
+# What the vault costs, against its bounds and its rivals. what: sync, ack, restore, writes, exit
+bench-vault what="all":
+    RCLONE="$(scripts/fetch-rclone)" cargo bench --bench vault -- {{what}}
+
+# `atlantis plan` deliveries; the server is killed after the last 2xx and every one is counted again.
 bench-ack:
-    cargo bench --bench ack
+    cargo bench --bench vault -- ack
 
 # The group commit against one commit each.
 bench-store:

@@ -39,6 +39,7 @@ use crate::vcs::Host;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use job::JobEnd;
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
@@ -214,14 +215,23 @@ impl Answer {
 
     /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox.
     async fn record(self, ctx: &Context, work: &Work) -> Result<()> {
+        self.record_with(ctx, work, None).await
+    }
+
+    /// The same commit has the end of a job.
+    async fn record_with(self, ctx: &Context, work: &Work, end: Option<JobEnd>) -> Result<()> {
         let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
         let mut run = work.run.clone();
         run.finished = Some(Timestamp::now());
         run.answered = true;
         let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
         let (statuses, update) = (ctx.statuses.clone(), self.statuses);
-        ctx.store
+        let (outcome, job, _log) =
+            end.map_or((None, None, None), |end| (Some(end.outcome), Some(end.record), Some(end.log)));
+        let recorded = ctx
+            .store
             .write(move |tx| {
+                job.map_or(Ok(()), |record| record(tx))?;
                 for status in update.resolve(tx, &statuses, &pull, name)? {
                     let effect = Effect::Status { commit: head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
@@ -234,7 +244,11 @@ impl Answer {
                 }
                 tx.put_run(&run)
             })
-            .await?;
+            .await;
+        match outcome {
+            Some(outcome) => job::passed_on(ctx, work, &outcome, recorded).await?,
+            None => recorded?,
+        }
         ctx.outbox.wake(&work.pull.id);
         Ok(())
     }

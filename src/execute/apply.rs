@@ -1,7 +1,7 @@
 //! The `apply` command: only a plan that is bound to what the pull request is now, and each only once.
 
 use super::candidates::Candidates;
-use super::job::{self, Job};
+use super::job::{self, Job, JobEnd};
 use super::plan::{answer_stop, holder, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
@@ -58,15 +58,25 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
     let facts = PullFacts::default();
-    let remarks = Mutex::new(Vec::new());
-    let run = ApplyRun { ctx, work, prepared: &prepared, facts: &facts, candidates: &candidates, remarks: &remarks };
+    let (remarks, end) = (Mutex::new(Vec::new()), Mutex::new(None));
+    let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
+    let run = ApplyRun {
+        ctx,
+        work,
+        prepared: &prepared,
+        facts: &facts,
+        candidates: &candidates,
+        remarks: &remarks,
+        end: alone.then_some(&end),
+    };
     let outcomes = run.groups(schedule).await?;
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
     let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
     let failed = (broken > 0).then_some((broken, outcomes.len()));
-    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record(ctx, work).await?;
+    let end = end.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record_with(ctx, work, end).await?;
     hooks::after(ctx, work, &prepared.tree).await?;
     Ok(Ended::Answered)
 }
@@ -103,6 +113,8 @@ struct ApplyRun<'a> {
     facts: &'a PullFacts,
     candidates: &'a Candidates,
     remarks: &'a Mutex<Vec<String>>,
+    /// Takes the end of the only job, which is committed with the answer: nobody waits for one without the other.
+    end: Option<&'a Mutex<Option<JobEnd>>>,
 }
 
 /// Why the apply of a project did not begin.
@@ -336,13 +348,17 @@ impl ApplyRun<'_> {
         let result = if success { "applied" } else { "failed" };
         let entry = super::audit_entry(work, format!("{} {result}, plan {digest}", config.id.label()));
         let pull = work.pull.id.clone();
-        job.end(outcome, move |tx: &Tx<'_>, _| {
+        let change = move |tx: &Tx<'_>, _: &_| {
             tx.put_project_status(&pull, &status)?;
             tx.discard_plan(&pull, &status.project)?;
             errored.map_or(Ok(()), |file| tx.keep_file(&file))?;
             tx.audit(&entry)
-        })
-        .await
+        };
+        let Some(place) = self.end else { return job.end(outcome, change).await };
+        let end = job.ended(outcome, change);
+        let outcome = end.outcome.clone();
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        Ok(outcome)
     }
 
     /// The apply stage; `first` in a tree that was made again.

@@ -157,6 +157,20 @@ impl<'a> Job<'a> {
         outcome: JobOutcome,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<()> + Send + 'static,
     ) -> Result<JobOutcome> {
+        let (ctx, work) = (self.ctx, self.work);
+        let end = self.ended(outcome, change);
+        let recorded = ctx.store.write(end.record).await;
+        passed_on(ctx, work, &end.outcome, recorded).await?;
+        ctx.outbox.wake(&work.pull.id);
+        Ok(end.outcome)
+    }
+
+    /// The job's end with `change`, for whoever commits it together with more.
+    pub(super) fn ended(
+        self,
+        outcome: JobOutcome,
+        change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<()> + Send + 'static,
+    ) -> JobEnd {
         let status = status_wanted(self.work.command.name).then(|| self.ctx.statuses.project(&outcome));
         let mut record = self.record;
         record.state = super::job_state(&outcome);
@@ -166,8 +180,8 @@ impl<'a> Job<'a> {
         record.state_lock.met = met(&outcome);
         record.state_lock.untold = self.killed.load(Ordering::Relaxed) && !tells_of_locks(&outcome);
         self.ctx.doubts.note(&record);
-        let (pull, head, id) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone(), record.id.clone());
-        let recorded = self.ctx.store.write(move |tx| {
+        let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
+        let record = Box::new(move |tx: &Tx<'_>| {
             tx.put_job(&record)?;
             change(tx, &record)?;
             if let Some(status) = status {
@@ -175,16 +189,32 @@ impl<'a> Job<'a> {
             }
             Ok(())
         });
-        match recorded.await {
-            Err(error) if is_deposed(&error) && changes_something(self.work.command.name) => {
-                super::left::leave_end(self.ctx, &id, &outcome).await;
-                return Err(error);
-            }
-            recorded => recorded?,
-        }
-        self.ctx.outbox.wake(&self.work.pull.id);
-        Ok(outcome)
+        JobEnd { outcome, record, log: self.log }
     }
+}
+
+/// Part of a commit.
+type Recording = dyn FnOnce(&Tx<'_>) -> Result<()> + Send;
+
+/// The end of a job that is not recorded yet.
+pub(super) struct JobEnd {
+    /// What it came to.
+    pub(super) outcome: JobOutcome,
+    /// Records it.
+    pub(super) record: Box<Recording>,
+    /// Who follows the log sees its end when the record says so too.
+    pub(super) log: LogWriter,
+}
+
+/// Passes on whether the end of a job was recorded; where another server leads, what changed something is left to that one.
+pub(super) async fn passed_on(ctx: &Context, work: &Work, outcome: &JobOutcome, recorded: Result<()>) -> Result<()> {
+    if let (Err(error), Some(job)) = (&recorded, &outcome.job)
+        && is_deposed(error)
+        && changes_something(work.command.name)
+    {
+        super::left::leave_end(ctx, job, outcome).await;
+    }
+    recorded
 }
 
 /// The state lock that it met.

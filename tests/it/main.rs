@@ -4,6 +4,7 @@
 
 mod apply;
 mod autoplan;
+mod cloud;
 mod left;
 mod locking;
 mod missed;
@@ -15,3 +16,7 @@ mod support;
 mod tidy;
 mod vault_cli;
 mod workflows;
+
+#[path = "../storage_double/storage_double.rs"]
+#[expect(dead_code, reason = "the bucket's own tests use the rest of it")]
+mod storage_double;

@@ -120,9 +120,9 @@ fn parts_of(call: &Call) -> Result<(Option<String>, Attributes, Bytes), Refusal>
 
 type Parsed = Result<(Option<String>, Attributes, Bytes), Refusal>;
 
-fn without_line_end(bytes: &[u8]) -> usize {
-    let bytes = bytes.strip_suffix(b"\n").map_or(bytes, |b| b.strip_suffix(b"\r").unwrap_or(b));
-    bytes.len()
+/// Length without the line end of this body's kind: content may end with a carriage return of its own.
+fn without_line_end(bytes: &[u8], line_end: &[u8]) -> usize {
+    bytes.strip_suffix(line_end).unwrap_or(bytes).len()
 }
 
 fn split(body: &Bytes, delimiter: &[u8]) -> Option<Parsed> {
@@ -153,7 +153,9 @@ fn split(body: &Bytes, delimiter: &[u8]) -> Option<Parsed> {
         let said = headers.lines().find_map(|line| line.strip_prefix("content-type:"));
         attributes.content_type = said.map_or_else(|| "application/octet-stream".to_owned(), |t| t.trim().to_owned());
     }
-    let media_end = media_at + without_line_end(body.get(media_at..media_end)?);
+    // gsutil ends lines with a line feed alone.
+    let line_end: &[u8] = if body.get(second..)?.starts_with(b"\r\n") { b"\r\n" } else { b"\n" };
+    let media_end = media_at + without_line_end(body.get(media_at..media_end)?, line_end);
     Some(Ok((said, attributes, body.slice(media_at..media_end))))
 }
 

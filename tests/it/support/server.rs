@@ -130,6 +130,15 @@ impl Running {
         assert!(self.now.lock().unwrap().replace(now).is_none(), "it runs already");
     }
 
+    /// Starts it and waits for its end: its exit code, and all that it has logged.
+    pub(crate) async fn fails_to_start(&self) -> (Option<i32>, String) {
+        self.start_as_standby().await;
+        let Some(Now::Process { mut child, .. }) = self.now.lock().unwrap().take() else { panic!("it is no process") };
+        let ended = tokio::task::spawn_blocking(move || child.0.wait().unwrap());
+        let status = tokio::time::timeout(LIMIT, ended).await.expect("it does not end").unwrap();
+        (status.code(), self.log())
+    }
+
     /// Deliveries come here from now on.
     pub(crate) fn take_webhooks(&self) {
         self.forge.set_webhook(&format!("{}/events", self.url()));

@@ -1,52 +1,72 @@
 //! How fast `atlantis plan` deliveries are acknowledged, and whether every acknowledged one is still there after SIGKILL.
 //!
-//! `cargo bench --bench ack`. The real server runs against the sandbox's forge. The forge answers no question about a pull
-//! request while this measures, so that commands wait behind their acknowledgement; what is counted is the durable 2xx alone.
-//! After the last one the server is killed and its state is opened by this process. Exit code 1 when a delivery is missing.
+//! The real server runs against the sandbox's forge. The forge answers no question about a pull request while this measures, so
+//! that commands wait behind their acknowledgement; what is counted is the durable 2xx alone. After the last one the server is
+//! killed, and its bucket is read by this process.
 
+use crate::place;
+use crate::report::Report;
+use crate::server::Server;
 use anyhow::{Context, Result, bail, ensure};
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::ExposeSecret;
 use std::collections::HashSet;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tidelock::domain::Event;
+use tidelock::domain::state::Delivery;
 use tidelock::sandbox::{Fault, Forge, ForgeOptions, OpenOptions, Repo};
-use tidelock::settings::plain_environment;
-use tidelock::store::Store;
+use tidelock::vault::bucket::Bucket;
+use tidelock::vault::directory::Directory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Deliveries for each number of connections.
-const DELIVERIES: usize = 2_000;
 /// Pull requests that the comments are spread over.
 const PULLS: usize = 8;
-/// Longest time for the server to start, and for one answer.
+/// Longest time for one answer.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Numbers of connections, and deliveries over them.
+const LOADS: [(usize, usize); 3] = [(1, 1_000), (16, 4_000), (64, 12_000)];
+/// The same against a service that takes its time for each write.
+const FAR_LOADS: [(usize, usize); 3] = [(1, 50), (16, 800), (64, 3_200)];
+const FAR: Duration = Duration::from_millis(50);
 /// What one server must acknowledge in a second at 64 connections.
 const GOAL: f64 = 5_000.0;
+/// The slowest of a hundred at 64 connections, milliseconds: on a directory, and against the slow service.
+const P99: f64 = 60.0;
+const FAR_P99: f64 = 150.0;
 /// Bytes of text in a comment's delivery that we do not read, so that it is about as large as GitHub's.
 const PADDING: usize = 8_000;
 
-fn main() -> Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    let runtime = tokio::runtime::Runtime::new()?;
-    writeln!(out, "connections   acks/s   p50 ms   p99 ms   acknowledged   missing after SIGKILL")?;
-    let mut missing = 0;
-    let mut rate = 0.0;
-    for connections in [1, 16, 64] {
-        let row = runtime.block_on(measure(connections)).with_context(|| format!("{connections} connections"))?;
-        (rate, missing) = (row.rate, missing + row.missing);
-        let Row { p50, p99, acknowledged, missing, .. } = row;
-        writeln!(out, "{connections:>11} {rate:>8.0} {p50:>8.2} {p99:>8.2} {acknowledged:>14} {missing:>23}")?;
+pub(crate) async fn measure(report: &mut Report) -> Result<()> {
+    let mut row = None;
+    report.line("connections   acks/s   p50 ms   p99 ms   acknowledged   missing after SIGKILL")?;
+    for (connections, count) in LOADS {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("bucket");
+        let flags = [format!("--bucket=file://{}", path.display())];
+        let open = || -> Result<Arc<dyn Bucket>> { Ok(Arc::new(Directory::existing(&path)?)) };
+        row = Some(one(report, dir.path(), &flags, open, (connections, count)).await?);
     }
-    let verdict = if rate >= GOAL { "reached" } else { "MISSED" };
-    writeln!(out, "goal {GOAL:.0} /s at 64 connections: {verdict}")?;
-    Ok(if missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if let Some(Row { rate, p99, .. }) = row {
+        let what = format!(
+            "bucket in a directory, 64 connections: {rate:.0}/s (at least {GOAL:.0}), p99 {p99:.1} ms (below {P99})"
+        );
+        report.bound(rate >= GOAL && p99 < P99, &what)?;
+    }
+    for (connections, count) in FAR_LOADS {
+        let (dir, double) = (tempfile::tempdir()?, place::double().await?);
+        double.delay(Duration::ZERO, FAR);
+        let open = || place::cloud(&double);
+        let Row { rate, p99, .. } = one(report, dir.path(), &place::flags(&double), open, (connections, count)).await?;
+        let what = format!(
+            "service with 50 ms per write, {connections} connections: {rate:.0}/s, p99 {p99:.1} ms (below {FAR_P99})"
+        );
+        report.bound(p99 < FAR_P99, &what)?;
+    }
+    Ok(())
 }
 
 /// One line of the table; times in milliseconds.
@@ -54,23 +74,33 @@ struct Row {
     rate: f64,
     p50: f64,
     p99: f64,
-    acknowledged: usize,
     missing: usize,
 }
 
-/// Kills the server when it goes out of scope, however that comes.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+async fn one(
+    report: &mut Report,
+    dir: &Path,
+    flags: &[String],
+    open: impl Fn() -> Result<Arc<dyn Bucket>>,
+    (connections, count): (usize, usize),
+) -> Result<Row> {
+    let row = run(dir, flags, open, connections, count).await.with_context(|| format!("{connections} connections"))?;
+    let Row { rate, p50, p99, missing } = row;
+    report.line(&format!("{connections:>11} {rate:>8.0} {p50:>8.2} {p99:>8.2} {count:>14} {missing:>23}"))?;
+    if missing > 0 {
+        report.bound(false, &format!("{missing} acknowledged deliveries are missing after SIGKILL (0)"))?;
     }
+    Ok(row)
 }
 
-async fn measure(connections: usize) -> Result<Row> {
-    let dir = tempfile::tempdir()?;
-    let forge = Forge::start(ForgeOptions { dir: dir.path().join("forge"), port: 0 }).await?;
+async fn run(
+    dir: &Path,
+    flags: &[String],
+    open: impl Fn() -> Result<Arc<dyn Bucket>>,
+    connections: usize,
+    count: usize,
+) -> Result<Row> {
+    let forge = Forge::start(ForgeOptions { dir: dir.join("forge"), port: 0 }).await?;
     let repo = forge.create_repo("acme/infra", &[("main.tf", "")]).await?;
     for number in 0..PULLS {
         let change = format!("# {number}\n");
@@ -79,60 +109,25 @@ async fn measure(connections: usize) -> Result<Row> {
     }
     // Nothing but the acknowledgement is done while this runs.
     forge.fail_next("*", "**", Fault::Stall(Duration::from_secs(3600)), usize::MAX)?;
-    let data = dir.path().join("data");
-    let (server, address) = start(&forge, &data).await?;
-    let requests = Arc::new(requests(&forge, &repo, &address)?);
+    let server = Server::start(&forge, &dir.join("data"), flags).await?;
+    let requests = Arc::new(requests(&forge, &repo, &server.address, count)?);
     let next = Arc::new(AtomicUsize::new(0));
     let began = Instant::now();
     let senders: Vec<_> = (0..connections)
-        .map(|_| tokio::spawn(send_all(address.clone(), Arc::clone(&requests), Arc::clone(&next))))
+        .map(|_| tokio::spawn(send_all(server.address.clone(), Arc::clone(&requests), Arc::clone(&next))))
         .collect();
     let mut times = Vec::new();
     for sender in senders {
         times.extend(sender.await??);
     }
     let took = began.elapsed();
-    drop(server); // SIGKILL
+    server.kill();
+    ensure!(times.len() == count, "only {} of {count} were acknowledged", times.len());
     times.sort();
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e3;
-    let (p50, p99, acknowledged) = (at(0.5), at(0.99), times.len());
-    let kept = kept(&data).await?;
-    let missing = (0..DELIVERIES).filter(|number| !kept.contains(&comment_id(*number))).count();
-    ensure!(acknowledged == DELIVERIES, "only {acknowledged} of {DELIVERIES} were acknowledged");
-    Ok(Row { rate: acknowledged as f64 / took.as_secs_f64(), p50, p99, acknowledged, missing })
-}
-
-async fn start(forge: &Forge, data: &Path) -> Result<(Killed, String)> {
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
-    command.arg("server").env_clear().envs(plain_environment()).stdout(Stdio::null()).stderr(Stdio::inherit());
-    command.args([
-        "--bind=127.0.0.1".to_owned(),
-        format!("--port={port}"),
-        format!("--atlantis-url=http://127.0.0.1:{port}"),
-        format!("--data-dir={}", data.display()),
-        format!("--gh-hostname={}", forge.hostname_setting()),
-        format!("--gh-user={}", forge.bot()),
-        "--repo-allowlist=*".to_owned(),
-    ]);
-    command.env("TIDELOCK_GH_TOKEN", forge.token().expose_secret());
-    command.env("TIDELOCK_GH_WEBHOOK_SECRET", forge.webhook_secret().expose_secret());
-    let server = Killed(command.spawn().context("cannot start the server")?);
-    let address = format!("127.0.0.1:{port}");
-    let until = Instant::now() + LIMIT;
-    let ready = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    loop {
-        if let Ok(mut stream) = TcpStream::connect(&address).await {
-            let mut answer = String::new();
-            stream.write_all(ready.as_bytes()).await?;
-            stream.read_to_string(&mut answer).await?;
-            if answer.starts_with("HTTP/1.1 200") {
-                return Ok((server, address));
-            }
-        }
-        ensure!(Instant::now() < until, "the server did not get ready");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let kept = kept(open()?, &dir.join("exported")).await?;
+    let missing = (0..count).filter(|number| !kept.contains(&comment_id(*number))).count();
+    Ok(Row { rate: count as f64 / took.as_secs_f64(), p50: at(0.5), p99: at(0.99), missing })
 }
 
 fn comment_id(number: usize) -> u64 {
@@ -140,10 +135,10 @@ fn comment_id(number: usize) -> u64 {
 }
 
 /// Whole requests, signed, each with a comment of its own.
-fn requests(forge: &Forge, repo: &Repo, address: &str) -> Result<Vec<Vec<u8>>> {
+fn requests(forge: &Forge, repo: &Repo, address: &str, count: usize) -> Result<Vec<Vec<u8>>> {
     let url = format!("{}/{}", forge.url(), repo.full_name());
     let padding = "x".repeat(PADDING);
-    (0..DELIVERIES)
+    (0..count)
         .map(|number| {
             let pull = number % PULLS + 1;
             let payload = serde_json::json!({
@@ -199,11 +194,19 @@ async fn read_answer(stream: &mut TcpStream) -> Result<()> {
     }
 }
 
-/// Comments whose deliveries are recorded as not done, as the next start will find them. None can be done: the forge was silent.
-async fn kept(data: &Path) -> Result<HashSet<u64>> {
-    let store = Store::open(data)?;
-    let deliveries = store.read(|view| view.unfinished_deliveries()).await?;
-    store.close().await?;
-    let comment = |event: Event| if let Event::Comment(comment) = event { Some(comment.comment_id) } else { None };
-    Ok(deliveries.into_iter().filter_map(|(delivery, _)| comment(delivery.event)).collect())
+/// Comments whose deliveries the bucket has as not done, as the next start will find them. None can be done: the forge was silent.
+async fn kept(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<HashSet<u64>> {
+    place::export(bucket, dir).await?;
+    let database = rusqlite::Connection::open(dir.join("tidelock.db"))?;
+    let mut statement =
+        database.prepare("SELECT record FROM deliveries WHERE state = 'queued' OR state = 'running'")?;
+    let mut rows = statement.query([])?;
+    let mut comments = HashSet::new();
+    while let Some(row) = rows.next()? {
+        let delivery: Delivery = serde_json::from_str(row.get_ref(0)?.as_str()?)?;
+        if let Event::Comment(comment) = delivery.event {
+            comments.insert(comment.comment_id);
+        }
+    }
+    Ok(comments)
 }

@@ -1,0 +1,65 @@
+//! From SIGTERM to the exit of a server that knows 200 open pull requests and has nothing to do.
+
+use crate::place;
+use crate::report::Report;
+use crate::server::Server;
+use anyhow::{Result, ensure};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions};
+
+/// Pull requests, each planned.
+const PULLS: usize = 200;
+/// From SIGTERM to the exit, at most.
+const BOUND: Duration = Duration::from_secs(1);
+/// For all plans.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Every pull request changes a project of its own. What is measured is not Terraform: its steps only print what it would.
+const REPOS: &str = "repos:
+  - id: /.*/
+    workflow: told
+workflows:
+  told:
+    plan:
+      steps:
+        - run: \"echo 'Plan: 1 to add, 0 to change, 0 to destroy.'\"
+";
+
+pub(crate) async fn measure(report: &mut Report) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let bucket = format!("--bucket=file://{}", dir.path().join("bucket").display());
+    one(report, dir.path(), "a directory", &[bucket]).await?;
+    let (dir, double) = (tempfile::tempdir()?, place::double().await?);
+    double.delay(Duration::from_millis(20), Duration::from_millis(50));
+    one(report, dir.path(), "Cloud Storage's double, 20 ms per read, 50 ms per write", &place::flags(&double)).await
+}
+
+async fn one(report: &mut Report, dir: &Path, bucket: &str, flags: &[String]) -> Result<()> {
+    let forge = Forge::start(ForgeOptions { dir: dir.join("forge"), port: 0 }).await?;
+    let files: Vec<_> = (0..PULLS).map(|number| format!("live/{number}/main.tf")).collect();
+    let first: Vec<_> = files.iter().map(|path| (path.as_str(), "# one\n")).collect();
+    let repo = forge.create_repo("acme/infra", &first).await?;
+    let repos = dir.join("repos.yaml");
+    std::fs::write(&repos, REPOS)?;
+    let mut flags = flags.to_vec();
+    flags.push(format!("--repo-config={}", repos.display()));
+    let server = Server::start(&forge, &dir.join("data"), &flags).await?;
+    forge.set_webhook(&format!("http://{}/events", server.address));
+    for (number, path) in files.iter().enumerate() {
+        let changes = [(path.as_str(), Some("# two\n"))];
+        repo.open_pull(&format!("b{number}"), "alice", "A change", &changes, OpenOptions::default()).await?;
+    }
+    let until = Instant::now() + LIMIT;
+    for pull in repo.pulls()? {
+        let comment = pull.wait_for_comment(0, until.saturating_duration_since(Instant::now())).await?;
+        ensure!(comment.body.contains("Plan: 1 to add"), "#{} was not planned: {}", pull.number(), comment.body);
+    }
+    while !server.get("/status").await?.contains("\"in_progress_operations\":0") {
+        ensure!(Instant::now() < until, "commands do not end");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let took = server.terminate().await?;
+    report
+        .bound(took < BOUND, &format!("{PULLS} open pull requests in {bucket}: SIGTERM to exit 0 in {took:.3?} (1 s)"))
+}

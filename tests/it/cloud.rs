@@ -1,0 +1,196 @@
+//! A whole server whose state is in Cloud Storage, as its double speaks it: what it asks for, and what it survives.
+
+use crate::storage_double::{Operation, Rule, Seen, Settings, StorageDouble};
+use crate::support::*;
+use std::time::Duration;
+use tidelock::sandbox::Fault;
+
+/// Of the double.
+const BUCKET: &str = "acme-tidelock";
+/// A life of the lease whose renewals are just more than the second apart that the service wants between two writes of an object.
+const SHORT: &str = "--lease-ttl=4s";
+
+fn flags(double: &StorageDouble) -> [String; 2] {
+    [format!("--bucket=gs://{BUCKET}/prod"), format!("--bucket-endpoint={}", double.endpoint())]
+}
+
+/// A test with a server in a process of its own, whose state is in a double of its own.
+fn in_cloud(change: impl FnOnce(Setup) -> Setup, test: impl AsyncFnOnce(&Ctx, &StorageDouble)) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let double = runtime.block_on(StorageDouble::start()).unwrap();
+    double.bucket(BUCKET, Settings::default());
+    let [bucket, endpoint] = flags(&double);
+    let setup = Setup::one_project().flags(&[&bucket, &endpoint]).own_process();
+    run_test(change(setup), async |ctx| test(ctx, &double).await);
+}
+
+/// Objects of the journal so far.
+fn commits(double: &StorageDouble) -> usize {
+    double.seen().iter().filter(|seen| seen.operation.writes() && seen.name.contains("/journal/")).count()
+}
+
+/// Renewals of the lease so far.
+fn renewals(double: &StorageDouble) -> usize {
+    double.seen().iter().filter(|seen| seen.operation == Operation::Insert && is_lease(seen)).count()
+}
+
+fn is_lease(seen: &Seen) -> bool {
+    seen.name.ends_with("lock/leader.json")
+}
+
+#[test]
+fn a_plan_survives_its_server_and_its_disk() {
+    in_cloud(
+        |setup| setup.flags(&[SHORT]),
+        async |ctx, double| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.quiet().await;
+            let plan = std::fs::read_dir(ctx.server.data("plans")).unwrap().next().unwrap().unwrap().file_name();
+            ctx.server.kill().await;
+            std::fs::remove_dir_all(ctx.server.data("")).unwrap();
+            let next = ctx.server.beside(&ctx.tmp.join("data-2"), &[]);
+            next.start_as_standby().await;
+            next.role("leading").await;
+            assert!(next.data("plans").join(&plan).is_file(), "the plan file was not restored");
+            next.take_webhooks();
+            ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+            assert!(std::fs::read_to_string(ctx.tmp.join("state/root.tfstate")).unwrap().contains("\"2\""));
+            next.stop().await;
+            ctx.server.start().await;
+            assert!(double.names(BUCKET).iter().all(|name| name.starts_with("prod/")), "{:?}", double.names(BUCKET));
+        },
+    );
+}
+
+#[test]
+fn a_server_at_rest_asks_for_its_lease_and_its_inbox_alone() {
+    in_cloud(
+        |setup| setup.flags(&["--sync-interval=1s", SHORT]),
+        async |ctx, double| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.quiet().await;
+            ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
+            ctx.until("what was said is recorded as said", async || {
+                let before = commits(double);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                commits(double) == before
+            })
+            .await;
+            double.forget();
+            ctx.until("several intervals have passed", async || renewals(double) >= 4).await;
+            let seen = double.seen();
+            let lists = |seen: &&Seen| seen.operation == Operation::List && seen.name.contains("inbox");
+            let others: Vec<_> = seen.iter().filter(|seen| !is_lease(seen) && !lists(seen)).collect();
+            assert!(others.is_empty(), "{others:?}");
+            let looks = seen.iter().filter(lists).count();
+            assert!(looks.abs_diff(renewals(double)) <= 1, "{looks} looks into the inbox: {seen:?}");
+        },
+    );
+}
+
+#[test]
+fn nothing_is_lost_while_the_bucket_does_not_answer_for_a_moment() {
+    in_cloud(
+        |setup| setup.steps(&["init", "plan"], &["echo begun >> {tmp}/begun", "apply"]),
+        async |ctx, double| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.quiet().await;
+            double.outage(true);
+            pull.comment("alice", "atlantis apply").unwrap();
+            ctx.until("it tries again", async || ctx.server.log().contains("a commit is not known to be there")).await;
+            let answered = ctx.forge.deliveries().iter().filter(|delivery| delivery.succeeded()).count();
+            assert_eq!(answered, 3, "an answer before the delivery is in the bucket: {:?}", ctx.forge.deliveries());
+            assert_eq!(ctx.lines("begun"), 0);
+            double.outage(false);
+            ctx.next(&pull).await.is("apply", "success");
+            assert_eq!(ctx.lines("begun"), 1);
+            assert_eq!(ctx.server.status().await["role"], "leading");
+        },
+    );
+}
+
+#[test]
+fn a_server_whose_bucket_is_gone_for_longer_than_its_lease_leads_again_and_takes_up_what_it_missed() {
+    in_cloud(
+        |setup| setup.flags(&[SHORT, "--reconcile-interval=1s"]),
+        async |ctx, double| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.quiet().await;
+            let first = ctx.server.role("leading").await;
+            double.outage(true);
+            pull.comment("alice", "atlantis apply").unwrap();
+            ctx.server.role("standby").await;
+            double.outage(false);
+            let again = ctx.server.role("leading").await;
+            assert!(again["epoch"].as_u64() > first["epoch"].as_u64(), "{first} {again}");
+            ctx.next(&pull).await.is("apply", "success");
+        },
+    );
+}
+
+#[test]
+fn a_bucket_whose_settings_would_delete_the_state_stops_the_start() {
+    let age = Rule { action: "Delete".into(), age_days: Some(30), ..Rule::default() };
+    let refused = [
+        (Settings { retention: Some(86_400), ..Settings::default() }, "--clear-retention-period"),
+        (Settings { lifecycle: vec![age], ..Settings::default() }, "--clear-lifecycle"),
+    ];
+    in_cloud(
+        |setup| setup,
+        async |ctx, _| {
+            for (settings, cure) in refused {
+                let double = StorageDouble::start().await.unwrap();
+                double.bucket(BUCKET, settings);
+                let [bucket, endpoint] = flags(&double);
+                let server = ctx.server.beside(&ctx.tmp.join("refused"), &[&bucket, &endpoint]);
+                let (code, said) = server.fails_to_start().await;
+                assert_ne!(code, Some(0));
+                assert!(said.contains(cure) && said.contains(&format!("gs://{BUCKET}")), "{cure}: {said}");
+                assert!(double.names(BUCKET).is_empty(), "{:?}", double.names(BUCKET));
+            }
+        },
+    );
+}
+
+#[test]
+fn an_apply_waits_for_few_objects() {
+    let gates = [gate("before"), gate("after")];
+    in_cloud(
+        |setup| setup.steps(&["init", "plan"], &[&gates[0], "apply", &gates[1]]),
+        async |ctx, double| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.quiet().await;
+            ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
+            // What is posted besides comments takes long: what is recorded of it comes after what is counted here.
+            for path in ["**/statuses/*", "**/reactions"] {
+                ctx.forge.fail_next("POST", path, Fault::Stall(Duration::from_secs(8)), 100).unwrap();
+            }
+            // The command itself begins a second after its delivery.
+            ctx.forge.fail_next("GET", "**/pulls/*", Fault::Stall(Duration::from_secs(1)), 1).unwrap();
+            let before = commits(double);
+            pull.comment("alice", "atlantis apply").unwrap();
+            ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+            let accepted = commits(double);
+            assert_eq!(accepted - before, 1, "before the 2xx");
+            ctx.reached("before", 1).await;
+            let starting = commits(double);
+            ctx.open_gate("before");
+            ctx.reached("after", 1).await;
+            let exited = commits(double);
+            assert_eq!(exited, starting, "while Terraform runs");
+            ctx.forge.fail_next("POST", "**/comments", Fault::Stall(Duration::from_secs(2)), 1).unwrap();
+            ctx.open_gate("after");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let told = commits(double);
+            ctx.next(&pull).await.is("apply", "success");
+            // The run's beginning with its pending status, which is posted meanwhile; then the apply's own.
+            assert_eq!(starting - accepted, 2, "before Terraform starts");
+            assert_eq!(told - exited, 1, "from Terraform's exit to the comment");
+        },
+    );
+}
