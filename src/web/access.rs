@@ -1,6 +1,9 @@
 //! Who may reach what. Deliveries and probes are for everyone; pages and the API are for people: basic auth where it is
 //! configured, else those that an operator let in by `--allow-unauthenticated-pages`, else only this machine itself.
 
+pub mod address;
+pub mod iap;
+
 use base64::Engine;
 use http::{HeaderMap, Method, Uri, header};
 use secrecy::{ExposeSecret, SecretString};
