@@ -1,7 +1,7 @@
 //! Values → [`Settings`]: which setting becomes which field.
 
 use super::typed::Reader;
-use super::{Settings, bucket, check};
+use super::{Settings, access, bucket, check};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::domain::Distribution;
@@ -23,7 +23,9 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
     let port = u16::try_from(r.number("port", 1, 65_535)).unwrap_or_default();
     let data_dir = r.path("data-dir").unwrap_or_default();
     let masked_variables = check::masked_variables(r);
+    let github = check::github(r);
     Settings {
+        access: access::settings(r, github.as_ref()),
         allow_commands: check::allow_commands(r),
         allow_draft_prs: r.switch("allow-draft-prs"),
         allow_fork_prs: r.switch("allow-fork-prs"),
@@ -52,7 +54,7 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         enable_regexp_cmd: r.switch("enable-regexp-cmd"),
         executable_names: check::executable_names(r),
         fail_on_pre_workflow_hook_error: r.switch("fail-on-pre-workflow-hook-error"),
-        github: check::github(r),
+        github,
         hide_unchanged_plan_comments: r.switch("hide-unchanged-plan-comments"),
         include_git_untracked_files: r.switch("include-git-untracked-files"),
         job_timeout: r.duration("job-timeout"),

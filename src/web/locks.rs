@@ -140,7 +140,7 @@ pub(super) async fn page(
         ));
     };
     let view = LockPage::new(&lock, status.as_ref(), &site.state.executable_name, Timestamp::now());
-    Ok(site.pages.page("lock.html", &visit.root, &view)?)
+    Ok(site.pages.page("lock.html", &visit, &view)?)
 }
 
 /// Deletes a lock and its plan.

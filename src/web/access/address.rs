@@ -4,6 +4,7 @@ use http::HeaderMap;
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 /// Longest chain that is looked at, in entries.
@@ -14,8 +15,9 @@ const MAX_RANGES: usize = 1000;
 /// GitHub's ranges for webhooks (api.github.com/meta, `hooks`; as of November 2026), in force until they are refreshed.
 const GITHUB: &[&str] =
     &["192.30.252.0/22", "185.199.108.0/22", "140.82.112.0/20", "143.55.64.0/20", "2a0a:a440::/29", "2606:50c0::/32"];
-/// Where GitHub publishes them.
-pub const GITHUB_META: &str = "https://api.github.com/meta";
+/// Between two questions for the published ranges, and after one that failed.
+const REFRESH: Duration = Duration::from_secs(6 * 3600);
+const TRY_AGAIN: Duration = Duration::from_secs(600);
 /// Azure DevOps' ranges for service hooks (learn.microsoft.com, "Allowed IP addresses and domain URLs"; as of November 2026).
 /// Microsoft publishes no list for machines of these alone.
 const AZURE_DEVOPS: &[&str] = &[
@@ -99,13 +101,28 @@ impl Sources {
             || self.github.as_ref().is_some_and(|nets| has(&nets.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Takes the ranges that GitHub publishes now, if any are to be taken; the old ones stay when that fails.
-    ///
-    /// # Errors
-    ///
-    /// What came instead of a list.
-    pub async fn refresh(&self, meta_url: &str) -> anyhow::Result<()> {
-        let Some(github) = &self.github else { return Ok(()) };
+    /// Takes the ranges that GitHub publishes at `meta_url`, now and every few hours, for ever; the old ones stay when that fails.
+    pub async fn keep_fresh(&self, meta_url: &str) {
+        while self.github.is_some() {
+            match self.refresh(meta_url).await {
+                Ok(count) => {
+                    tracing::info!(count, url = meta_url, "GitHub's published ranges for deliveries are in force");
+                    tokio::time::sleep(REFRESH).await;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        url = meta_url,
+                        "GitHub's published ranges could not be read, so those known before stay in force: {error:#}"
+                    );
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// How many there are now.
+    async fn refresh(&self, meta_url: &str) -> anyhow::Result<usize> {
+        let Some(github) = &self.github else { return Ok(0) };
         let client = super::iap::client()?;
         let request = client.get(meta_url).header("user-agent", "tidelock").header("accept", "application/json");
         let body = super::iap::bounded(request.send().await?.error_for_status()?).await?;
@@ -113,13 +130,9 @@ impl Sources {
         let nets: Vec<IpNet> = meta.hooks.iter().take(MAX_RANGES).filter_map(|text| text.parse().ok()).collect();
         // A list of everything, or of nothing, is no list.
         anyhow::ensure!(!nets.is_empty() && nets.iter().all(|net| net.prefix_len() >= 8), "its `hooks` are no ranges");
+        let count = nets.len();
         *github.write().unwrap_or_else(PoisonError::into_inner) = nets;
-        Ok(())
-    }
-
-    /// Whether [`Sources::refresh`] has anything to do.
-    pub fn is_refreshed(&self) -> bool {
-        self.github.is_some()
+        Ok(count)
     }
 }
 
