@@ -54,6 +54,8 @@ pub struct Settings {
     pub bind: IpAddr,
     pub blocked_extra_args: Vec<String>,
     pub checkout_strategy: Strategy,
+    /// Lines of the log are as Cloud Logging reads them, with traces of that project where one is named.
+    pub cloud_logging: Option<Option<String>>,
     pub data_dir: PathBuf,
     pub default_tf_distribution: Distribution,
     pub default_tf_version: Option<String>,

@@ -23,18 +23,19 @@ mod preview_tests;
 #[cfg(test)]
 mod with_store_tests;
 
+use crate::store::audit;
 use crate::vault::Vault;
 use crate::webhook::Secrets;
-use access::throttle::Throttle;
 pub use access::Who;
+use access::throttle::Throttle;
 use access::{Admitted, Refusal};
 use answer::{Problem, Visit};
-use axum::{Extension, Router};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::handler::Handler;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::{Extension, Router};
 use http::{HeaderValue, Method};
 use secrecy::SecretString;
 use standing::{Meters, Ready, Standing};
@@ -43,6 +44,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Semaphore;
 use tracing::Instrument;
+
+/// Longest method and path in the audit log, in characters.
+const MAX_ASKED: usize = 200;
 
 /// What the routes need.
 pub struct WebState {
@@ -236,14 +240,26 @@ async fn gate(
     next: Next,
 ) -> Response {
     let mut visit = Visit::new(request.uri().path(), request.headers(), who, id);
+    let asked: String = format!("{} {}", request.method(), request.uri().path()).chars().take(MAX_ASKED).collect();
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     let response = match admit(&site, who, access::Caller { peer, method, uri, headers, iap: None }).await {
         Ok(admitted) => {
             visit.admit(admitted);
             request.extensions_mut().insert(visit.clone());
-            next.run(request).await
+            let is_call = request.uri().path().starts_with("/api/");
+            let response = next.run(request).await;
+            if who == Who::Api && is_call {
+                audit::log(&visit.entry("api call", &asked, response.status().as_str()));
+            }
+            response
         }
-        Err(refusal) => Problem::refused(refusal).into_response(),
+        Err(refusal) => {
+            if let Refusal::NotAdmin(email) = &refusal {
+                visit.name.clone_from(email);
+                audit::log(&visit.entry("change of state", &asked, "refused: not named by --admins"));
+            }
+            Problem::refused(refusal).into_response()
+        }
     };
     answer::dress(&site, &visit, response)
 }

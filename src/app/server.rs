@@ -31,7 +31,11 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         Err(SettingsError::Help(text)) => return super::say(&text, true),
         Err(SettingsError::Invalid(text)) => return super::say(&format!("tidelock: {text}\n"), false),
     };
-    logging::start(&settings.log_level, logging::To::Stdout);
+    let to = match &settings.cloud_logging {
+        Some(project) => logging::To::Cloud(project.clone()),
+        None => logging::To::Stdout,
+    };
+    logging::start(&settings.log_level, to);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return super::say(&format!("tidelock: no threads: {error}\n"), false),

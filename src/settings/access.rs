@@ -16,12 +16,16 @@ pub(super) fn settings(r: &mut Reader, github: Option<&GithubSettings>) -> Acces
     let admins = admins(r);
     let events_only = r.switch("events-only");
     if !admins.is_empty() && iap_audience.is_empty() && !events_only {
-        r.wrong("admins", "needs iap-audience: without Identity-Aware Proxy nobody has an email. Set it, or leave admins out");
+        r.wrong(
+            "admins",
+            "needs iap-audience: without Identity-Aware Proxy nobody has an email. Set it, or leave admins out",
+        );
     }
     for name in ["web-basic-auth", "allow-unauthenticated-pages"] {
         if !iap_audience.is_empty() && r.switch(name) {
             let place = r.place(name);
-            r.warnings.push(format!("{place} has no effect: with iap-audience people come in through Identity-Aware Proxy"));
+            r.warnings
+                .push(format!("{place} has no effect: with iap-audience people come in through Identity-Aware Proxy"));
         }
     }
     AccessSettings {
@@ -80,3 +84,6 @@ fn published(github: &GithubSettings) -> Option<String> {
     let is_github = github.hostname == "github.com" || github.hostname.ends_with(".ghe.com");
     (is_github && github.api_url.starts_with("https://")).then(|| format!("{}{META}", github.api_url))
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,9 +85,16 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         vault: bucket::settings(r, &data_dir),
         vcs_status_name: r.text("vcs-status-name"),
         web_basic_auth: check::web_basic_auth(r),
+        cloud_logging: cloud_logging(r),
         data_dir,
         child_env: Vec::new(),
         secrets: Vec::new(),
         warnings: Vec::new(),
     }
+}
+
+/// On Cloud Run, which says so in its own variable, or where a project is named.
+fn cloud_logging(r: &Reader) -> Option<Option<String>> {
+    let project = r.optional("log-project");
+    (project.is_some() || r.environment.others.contains_key("K_SERVICE")).then_some(project)
 }

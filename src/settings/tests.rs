@@ -18,11 +18,11 @@ fn load(args: &[&str], env: &[(&str, &str)]) -> Result<Settings, SettingsError> 
     Settings::load(args.iter().map(OsString::from), env.into_iter().map(|(name, value)| (name.into(), value.into())))
 }
 
-fn loaded(args: &[&str], env: &[(&str, &str)]) -> Settings {
+pub(super) fn loaded(args: &[&str], env: &[(&str, &str)]) -> Settings {
     load(args, env).unwrap_or_else(|error| panic!("{args:?} {env:?}: {error}"))
 }
 
-fn invalid(args: &[&str], env: &[(&str, &str)]) -> String {
+pub(super) fn invalid(args: &[&str], env: &[(&str, &str)]) -> String {
     match load(args, env).err() {
         Some(SettingsError::Invalid(text)) => text,
         other => panic!("{args:?} {env:?}: {other:?}"),
@@ -374,7 +374,9 @@ fn children_get_no_secret_and_everything_else() {
     {
         assert_eq!(secrets.iter().filter(|&&known| known == secret).count(), 1, "{secret} in {secrets:?}");
     }
-    assert!(matches!(s.github.unwrap().token, Some(GithubToken::Value(token)) if token.expose_secret() == "ghp_winner"));
+    assert!(
+        matches!(s.github.unwrap().token, Some(GithubToken::Value(token)) if token.expose_secret() == "ghp_winner")
+    );
     assert!(s.warnings.iter().any(|text| text.starts_with("--web-password is a secret that everybody")));
 }
 

@@ -1,12 +1,14 @@
 //! What every answer of a page or the API has in common: security headers, a request id, and one look for all that goes wrong.
 
+use super::Site;
 use super::access::{Admitted, Refusal, Who};
 use super::pages::web_address;
 use super::standing::{Role, Standing};
-use super::Site;
+use crate::domain::state::AuditEntry;
 use axum::body::Body;
 use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
 use minijinja::context;
 use std::sync::Arc;
 
@@ -44,6 +46,19 @@ impl Visit {
         let root = if depth == 0 { "./".into() } else { "../".repeat(depth) };
         let json = who == Who::Api || path.starts_with("/api/");
         Visit { name: String::new(), person: String::new(), browser: accept.contains("text/html"), root, json, id }
+    }
+
+    /// An entry of the audit log about this request.
+    pub(super) fn entry(&self, act: &str, subject: &str, result: &str) -> AuditEntry {
+        AuditEntry {
+            at: Timestamp::now(),
+            who: self.name.clone(),
+            act: act.into(),
+            subject: subject.into(),
+            result: result.into(),
+            request: Some(self.id.clone()),
+            ..AuditEntry::default()
+        }
     }
 
     /// Notes who was let in.
@@ -139,11 +154,16 @@ impl Problem {
             Refusal::NotAdmin(email) => Problem::new(
                 StatusCode::FORBIDDEN,
                 "Not yours to change",
-                format!("{email} may look at everything here, and change nothing: --admins does not name {email} or its domain."),
+                format!(
+                    "{email} may look at everything here, and change nothing: --admins does not name {email} or its domain."
+                ),
             ),
             Refusal::TooMany(seconds) => {
                 let text = format!("Too many wrong logins came from your address. Try again in {seconds} seconds.");
-                Problem { retry: Some(seconds), ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong logins", text) }
+                Problem {
+                    retry: Some(seconds),
+                    ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong logins", text)
+                }
             }
             Refusal::Login => {
                 let text = "User name or password is missing or wrong.";

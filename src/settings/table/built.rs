@@ -182,6 +182,13 @@ pub(super) static SETTINGS: &[Setting] = &[
     ours("job-timeout", Duration, "60m", "How long a step may run"),
     ours("lease-ttl", Duration, "20s", "After so long without a sign of life of the leader, another server takes over"),
     ours(
+        "log-project",
+        Text,
+        "",
+        "Google Cloud project: log lines are as Cloud Logging reads them, and name their request's trace in that project. On Cloud Run \
+         they are so without it, but for the trace",
+    ),
+    ours(
         "masked-variables",
         List,
         "",

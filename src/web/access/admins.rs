@@ -30,7 +30,8 @@ mod tests {
 
     #[test]
     fn emails_are_exact_and_domains_are_the_accounts_own() {
-        let person = |email: &str, domain: Option<&str>| Person { email: email.into(), domain: domain.map(str::to_owned) };
+        let person =
+            |email: &str, domain: Option<&str>| Person { email: email.into(), domain: domain.map(str::to_owned) };
         let admins = Admins::new(["ada@example.com", "@ops.example", "sea.example"].map(str::to_owned).to_vec());
         let vectors = [
             (person("ada@example.com", None), true),
