@@ -14,6 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
+use tracing::Instrument;
 
 /// Longest time that a delivery may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -147,7 +148,7 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
     if let Some(ready) = standing.services.clone().filter(|_| standing.intake) {
         drop(standing);
         // In a task of its own: a host that hangs up must not part what is recorded from what is done about it.
-        let accepting = tokio::spawn(async move { ready.dispatch.accept(event).await });
+        let accepting = tokio::spawn(async move { ready.dispatch.accept(event).await }.in_current_span());
         match tokio::time::timeout(ACCEPT_LIMIT, accepting).await {
             Ok(Ok(answer)) if answer.status != UNRECORDED => {
                 site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);

@@ -316,4 +316,15 @@ async fn what_changes_state_is_for_admins_on_every_route() {
             }
         }
     }
+    let log = std::fs::read_to_string(&site.server.logs[0]).unwrap();
+    let said = |parts: &[&str]| log.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+    let by_ada = [
+        r#""audit":true"#,
+        r#""who":"ada@example.com""#,
+        r#""act":"apply lock""#,
+        r#""result":"done""#,
+        r#""request":""#,
+    ];
+    assert!(said(&by_ada), "{log}");
+    assert!(said(&[r#""audit":true"#, r#""who":"eve@example.com""#, "POST /apply/lock", "refused"]), "{log}");
 }
