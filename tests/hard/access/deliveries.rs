@@ -105,7 +105,7 @@ async fn a_server_for_deliveries_alone_stores_them_and_has_nothing_else() {
         }
     }
     let body = include_str!("../../fixtures/webhooks/github/issue_comment_created.json");
-    let body = &body.replace("https://github.com", site.forge.url().trim_end_matches('/'));
+    let body = &body.replace("https://github.example.com", site.forge.url().trim_end_matches('/'));
     let signature = sign(&site.forge, body.as_bytes());
     let headers = [
         ("content-type", "application/json"),
