@@ -1,7 +1,7 @@
 //! Values → [`Settings`]: which setting becomes which field.
 
 use super::typed::Reader;
-use super::{Settings, access, bucket, check};
+use super::{GithubSettings, Settings, access, bucket, check};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::domain::Distribution;
@@ -20,10 +20,15 @@ const LEVELS: [(&str, &str); 4] = [("debug", "debug"), ("info", "info"), ("warn"
 pub(super) fn settings(r: &mut Reader) -> Settings {
     check::old_distribution(r);
     check::language(r);
-    let port = u16::try_from(r.number("port", 1, 65_535)).unwrap_or_default();
-    let data_dir = r.path("data-dir").unwrap_or_default();
     let masked_variables = check::masked_variables(r);
     let github = check::github(r);
+    Settings { masked_variables, ..fields(r, github) }
+}
+
+/// All but what has to be masked first.
+fn fields(r: &mut Reader, github: Option<GithubSettings>) -> Settings {
+    let port = u16::try_from(r.number("port", 1, 65_535)).unwrap_or_default();
+    let data_dir = r.path("data-dir").unwrap_or_default();
     Settings {
         access: access::settings(r, github.as_ref()),
         allow_commands: check::allow_commands(r),
@@ -63,7 +68,7 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         parallel_apply: r.switch("parallel-apply"),
         parallel_plan: r.switch("parallel-plan"),
         parallel_pool_size: check::pool_size(r),
-        masked_variables,
+        masked_variables: Vec::new(),
         port,
         reconcile_interval: r.duration("reconcile-interval"),
         repo_allowlist: check::repo_allowlist(r),

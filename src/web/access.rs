@@ -81,7 +81,7 @@ pub(super) enum Refusal {
     /// This person may look, but change nothing.
     NotAdmin(String),
     /// Too many wrong logins of this address; look again after so many seconds.
-    TooMany(u64),
+    TooMany(u32),
     /// Basic auth is configured, and absent or wrong.
     Login,
     /// No login is configured, and this does not come from this machine's own browser.

@@ -92,7 +92,7 @@ pub(super) struct Problem {
     /// Machine and address of the server to look at instead.
     leader: Option<Box<(String, String)>>,
     /// Seconds after which to ask again.
-    retry: Option<u64>,
+    retry: Option<u32>,
     /// Ask the browser for user name and password.
     challenge: bool,
     /// For the log only.
@@ -132,7 +132,7 @@ impl Problem {
             standing.why
         );
         let leader = standing.leader.as_ref().map(|leader| Box::new((leader.machine.clone(), leader.url.clone())));
-        let retry = Some(RETRY_SECONDS.into());
+        let retry = Some(RETRY_SECONDS);
         Problem { leader, retry, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 

@@ -130,7 +130,7 @@ fn turn_away(site: &Site, status: StatusCode, text: String) -> Response {
     (status, text).into_response()
 }
 
-fn too_many(site: &Site, seconds: u64) -> Response {
+fn too_many(site: &Site, seconds: u32) -> Response {
     let text = "too many deliveries with a wrong signature came from this address".to_owned();
     let mut response = turn_away(site, StatusCode::TOO_MANY_REQUESTS, text);
     response.headers_mut().insert(header::RETRY_AFTER, seconds.into());

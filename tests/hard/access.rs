@@ -67,33 +67,33 @@ impl Site {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Open {
     /// Everybody, and what the server answers to a request with nothing in it.
-    ToAll(u16),
+    All(u16),
     /// Those who have an assertion.
-    ToPeople,
+    People,
     /// Those, and who has the API's token.
-    ToToken,
+    PeopleAndToken,
 }
 
 /// One decision for each route there is.
 const DECISIONS: [(&str, Open); 18] = [
-    ("POST /events", Open::ToAll(400)),
-    ("GET /healthz", Open::ToAll(200)),
-    ("GET /readyz", Open::ToAll(200)),
-    ("GET /status", Open::ToPeople),
-    ("GET /metrics", Open::ToToken),
-    ("GET /static/{name}", Open::ToPeople),
-    ("GET /", Open::ToPeople),
-    ("GET /index.html", Open::ToPeople),
-    ("GET /lock", Open::ToPeople),
-    ("DELETE /locks", Open::ToPeople),
-    ("POST /locks/delete", Open::ToPeople),
-    ("GET /jobs/{id}", Open::ToPeople),
-    ("GET /jobs/{id}/log", Open::ToPeople),
-    ("GET /jobs/{id}/stream", Open::ToPeople),
-    ("GET /api/locks", Open::ToToken),
-    ("POST /apply/lock", Open::ToPeople),
-    ("DELETE /apply/unlock", Open::ToPeople),
-    ("POST /apply/unlock", Open::ToPeople),
+    ("POST /events", Open::All(400)),
+    ("GET /healthz", Open::All(200)),
+    ("GET /readyz", Open::All(200)),
+    ("GET /status", Open::People),
+    ("GET /metrics", Open::PeopleAndToken),
+    ("GET /static/{name}", Open::People),
+    ("GET /", Open::People),
+    ("GET /index.html", Open::People),
+    ("GET /lock", Open::People),
+    ("DELETE /locks", Open::People),
+    ("POST /locks/delete", Open::People),
+    ("GET /jobs/{id}", Open::People),
+    ("GET /jobs/{id}/log", Open::People),
+    ("GET /jobs/{id}/stream", Open::People),
+    ("GET /api/locks", Open::PeopleAndToken),
+    ("POST /apply/lock", Open::People),
+    ("DELETE /apply/unlock", Open::People),
+    ("POST /apply/unlock", Open::People),
 ];
 
 /// The router's routes with their decisions, as requests.
@@ -189,7 +189,7 @@ async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
             let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
             let (status, answer) = site.ask(&request, &headers, "").await;
             match (open, expected) {
-                (Open::ToAll(usual), _) => assert_eq!(status, usual, "{request} with {name}: {answer}"),
+                (Open::All(usual), _) => assert_eq!(status, usual, "{request} with {name}: {answer}"),
                 (_, Ok(())) => assert!(!matches!(status, 401 | 403 | 405 | 500..), "{request} with {name}: {answer}"),
                 (_, Err(why)) => {
                     assert_eq!(status, 403, "{request} with {name}: {answer}");
@@ -203,12 +203,12 @@ async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
         }
         let (status, answer) = site.ask(&request, &[("x-atlantis-token", "s3cret")], "").await;
         match open {
-            Open::ToAll(usual) => assert_eq!(status, usual),
-            Open::ToPeople => assert_eq!(status, 403, "{request} with the API's token: {answer}"),
-            Open::ToToken => assert_eq!(status, 200, "{request} with the API's token: {answer}"),
+            Open::All(usual) => assert_eq!(status, usual),
+            Open::People => assert_eq!(status, 403, "{request} with the API's token: {answer}"),
+            Open::PeopleAndToken => assert_eq!(status, 200, "{request} with the API's token: {answer}"),
         }
         // What the route does not know is closed as well.
-        if !matches!(open, Open::ToAll(_)) {
+        if !matches!(open, Open::All(_)) {
             let put = request.replacen(method.as_str(), "PUT", 1);
             assert_eq!(site.ask(&put, &[], "").await.0, 403, "{put}");
         }
@@ -302,7 +302,7 @@ async fn what_changes_state_is_for_admins_on_every_route() {
         (key.assert("mallory@ops.example", outside), false),
     ];
     for (method, request, open) in requests() {
-        if matches!(open, Open::ToAll(_)) {
+        if matches!(open, Open::All(_)) {
             continue;
         }
         for (assertion, is_admin) in &people {

@@ -24,7 +24,7 @@ struct Failures {
 
 impl Throttle {
     /// Seconds for which nothing more is looked at from here; absent while it is.
-    pub(crate) fn wait(&self, address: IpAddr) -> Option<u64> {
+    pub(crate) fn wait(&self, address: IpAddr) -> Option<u32> {
         self.wait_at(address, Instant::now())
     }
 
@@ -33,11 +33,11 @@ impl Throttle {
         self.failed_at(address, Instant::now());
     }
 
-    fn wait_at(&self, address: IpAddr, now: Instant) -> Option<u64> {
+    fn wait_at(&self, address: IpAddr, now: Instant) -> Option<u32> {
         let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let failures = rows.get(&network(address))?;
         let left = WINDOW.checked_sub(now.saturating_duration_since(failures.since))?;
-        (failures.count >= FAILURES).then(|| left.as_secs() + 1)
+        (failures.count >= FAILURES).then(|| u32::try_from(left.as_secs()).unwrap_or_default() + 1)
     }
 
     fn failed_at(&self, address: IpAddr, now: Instant) {

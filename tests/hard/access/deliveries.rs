@@ -97,7 +97,7 @@ async fn a_server_for_deliveries_alone_stores_them_and_has_nothing_else() {
     for (_, request, open) in requests() {
         let (status, answer) = site.ask(&request, &[], "").await;
         match open {
-            Open::ToAll(usual) => assert_eq!(status, usual, "{request}: {answer}"),
+            Open::All(usual) => assert_eq!(status, usual, "{request}: {answer}"),
             _ => {
                 assert_eq!(status, 404, "{request}: {answer}");
                 assert!(answer.contains("--events-only"), "{request}: {answer}");
