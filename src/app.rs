@@ -1,5 +1,6 @@
 //! The only place where the parts are joined: settings to a running server, and its orderly end.
 
+mod access;
 mod bucket;
 mod data_dir;
 mod lead;

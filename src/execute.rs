@@ -22,11 +22,11 @@ mod varfiles;
 
 use crate::checkout::Checkouts;
 use crate::config::global::{GlobalConfig, RepoRules};
-use crate::domain::PullRequest;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, Run};
+use crate::domain::{ProjectId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
@@ -353,13 +353,18 @@ async fn stopped(ctx: &Context, work: &Work, why: Why) -> Result<Ended> {
     Ok(Ended::Stopped(why))
 }
 
-fn audit_entry(work: &Work, result: String) -> AuditEntry {
+fn audit_entry(work: &Work, project: &ProjectId, result: String) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
         who: work.command.user.clone(),
         act: work.command.name.spoken().to_owned(),
-        subject: format!("{} at {}", work.pull.id, &work.pull.head.commit),
+        subject: format!("{} of {} at {}", project.label(), work.pull.id, &work.pull.head.commit),
         result,
+        pull: Some(work.pull.id.clone()),
+        project: Some(project.label()),
+        commit: Some(work.pull.head.commit.clone()),
+        plan: None,
+        request: work.run.delivery.clone(),
     }
 }
 

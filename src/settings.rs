@@ -1,6 +1,7 @@
 //! Settings: flags, `ATLANTIS_*` and `TIDELOCK_*` variables and the config file, each declared once.
 //! The only module that reads the environment.
 
+mod access;
 mod assemble;
 mod bucket;
 mod check;
@@ -32,6 +33,7 @@ pub use reference::reference;
 /// All settings of `tidelock server`, typed and checked.
 #[expect(missing_docs, reason = "each field is the setting of that name; the table documents it")]
 pub struct Settings {
+    pub access: AccessSettings,
     pub allow_commands: Vec<CommandName>,
     pub allow_draft_prs: bool,
     pub allow_fork_prs: bool,
@@ -52,6 +54,8 @@ pub struct Settings {
     pub bind: IpAddr,
     pub blocked_extra_args: Vec<String>,
     pub checkout_strategy: Strategy,
+    /// Lines of the log are as Cloud Logging reads them, with traces of that project where one is named.
+    pub cloud_logging: Option<Option<String>>,
     pub data_dir: PathBuf,
     pub default_tf_distribution: Distribution,
     pub default_tf_version: Option<String>,
@@ -120,6 +124,25 @@ pub struct Settings {
     pub warnings: Vec<String>,
 }
 
+/// Settings of who may reach what; all are ours.
+#[derive(Debug, Clone, Default)]
+pub struct AccessSettings {
+    /// Audiences of Identity-Aware Proxy's assertions; empty: it is not used.
+    pub iap_audience: Vec<String>,
+    /// For tests: where the keys of these assertions are.
+    pub iap_keys_url: Option<String>,
+    /// How many proxies add an address to `X-Forwarded-For`.
+    pub trusted_proxy_hops: u8,
+    /// Who may call `/events`: words and ranges; empty: everybody.
+    pub webhook_allowlist: Vec<String>,
+    /// Where the ranges of `github` are published; absent: nowhere.
+    pub github_meta_url: Option<String>,
+    /// Take deliveries for the server that leads, and do nothing else.
+    pub events_only: bool,
+    /// Emails, and domains with or without `@` before them, lower case; empty: everybody who is let in.
+    pub admins: Vec<String>,
+}
+
 /// Settings of the vault; all are ours.
 #[derive(Debug, Clone)]
 pub struct VaultSettings {
@@ -161,7 +184,8 @@ pub struct GithubSettings {
     /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
     pub api_url: String,
     pub user: String,
-    pub token: GithubToken,
+    /// Absent with `events-only` alone: what takes deliveries needs none.
+    pub token: Option<GithubToken>,
     pub webhook_secret: Option<SecretString>,
     /// Ours: the one before, which is still taken.
     pub previous_webhook_secret: Option<SecretString>,

@@ -7,7 +7,7 @@
 //! With a vault (`led`) a group's changed rows (`rows`) and new files (`files`) are a commit in the bucket before SQLite's own, so
 //! that the database here is a cache: `restore` makes it, `base` writes all of it now and then.
 
-mod audit;
+pub mod audit;
 mod base;
 mod deliveries;
 mod effects;
@@ -74,6 +74,7 @@ pub struct View<'a> {
 pub struct Tx<'a> {
     view: View<'a>,
     kept: &'a Kept,
+    unsaid: &'a audit::Unsaid,
 }
 
 impl<'a> std::ops::Deref for Tx<'a> {

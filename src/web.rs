@@ -14,6 +14,7 @@ mod inbox;
 mod locks;
 mod metrics;
 mod pages;
+mod trace;
 
 #[cfg(test)]
 mod front_door_tests;
@@ -22,16 +23,19 @@ mod preview_tests;
 #[cfg(test)]
 mod with_store_tests;
 
+use crate::store::audit;
 use crate::vault::Vault;
 use crate::webhook::Secrets;
-use access::Who;
+pub use access::Who;
+use access::throttle::Throttle;
+use access::{Admitted, Refusal};
 use answer::{Problem, Visit};
-use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::handler::Handler;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::{Extension, Router};
 use http::{HeaderValue, Method};
 use secrecy::SecretString;
 use standing::{Meters, Ready, Standing};
@@ -39,6 +43,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Semaphore;
+use tracing::Instrument;
+
+/// Longest method and path in the audit log, in characters.
+const MAX_ASKED: usize = 200;
 
 /// What the routes need.
 pub struct WebState {
@@ -50,7 +58,9 @@ pub struct WebState {
     pub meters: Arc<Meters>,
     /// For the inbox.
     pub vault: Vault,
-    /// Who may see pages.
+    /// `--events-only`.
+    pub events_only: bool,
+    /// Who may reach what.
     pub access: access::Access,
     /// Base path and address for links; no trailing slash.
     pub url: String,
@@ -73,6 +83,10 @@ struct Site {
     /// One permit per large delivery that is being read.
     large_bodies: Semaphore,
     rejections: events::Rejections,
+    /// Wrong logins and tokens, by address.
+    logins: Throttle,
+    /// Deliveries with wrong signatures, by address.
+    signatures: Throttle,
     /// Requests so far: the second half of a request id.
     requests: AtomicU64,
     /// The first half: another one for each start.
@@ -87,6 +101,8 @@ impl Site {
             streams: Arc::new(Semaphore::new(jobs::MAX_STREAMS)),
             large_bodies: Semaphore::new(events::MAX_LARGE_BODIES),
             rejections: events::Rejections::default(),
+            logins: Throttle::default(),
+            signatures: Throttle::default(),
             requests: AtomicU64::new(0),
             started: jiff::Timestamp::now().as_second() as u32,
         }
@@ -109,7 +125,6 @@ impl Site {
 
 /// One route and the decision who may call it. There is no way to make one without that decision.
 struct Route {
-    #[cfg_attr(not(test), expect(dead_code, reason = "the tests go through the table by it"))]
     method: Method,
     path: &'static str,
     who: Who,
@@ -125,13 +140,19 @@ where
     Route { method, path, who, handler: on(filter, handler) }
 }
 
-/// All routes.
-fn table(state: &WebState) -> Vec<Route> {
+/// Routes for machines that cannot sign in: all that there is with `--events-only`.
+fn unattended() -> Vec<Route> {
+    vec![
+        route(Method::POST, "/events", Who::Host, events::receive),
+        route(Method::GET, "/healthz", Who::Probes, api::healthz),
+        route(Method::GET, "/readyz", Who::Probes, api::readyz),
+    ]
+}
+
+/// All other routes.
+fn attended() -> Vec<Route> {
     use Who::{Api, Everyone, People};
-    let mut routes = vec![
-        route(Method::POST, "/events", Everyone, events::receive),
-        route(Method::GET, "/healthz", Everyone, api::healthz),
-        route(Method::GET, "/readyz", Everyone, api::readyz),
+    vec![
         route(Method::GET, "/status", Everyone, api::status),
         route(Method::GET, "/metrics", Api, metrics::page),
         route(Method::GET, "/static/{name}", Everyone, assets::serve),
@@ -144,15 +165,34 @@ fn table(state: &WebState) -> Vec<Route> {
         route(Method::GET, "/jobs/{id}/log", People, jobs::plain),
         route(Method::GET, "/jobs/{id}/stream", People, jobs::stream),
         route(Method::GET, "/api/locks", Api, api::locks),
-    ];
-    if !state.disable_global_apply_lock {
-        routes.extend([
-            route(Method::POST, "/apply/lock", People, locks::stop_applies),
-            route(Method::DELETE, "/apply/unlock", People, locks::allow_applies),
-            route(Method::POST, "/apply/unlock", People, locks::allow_applies),
-        ]);
+    ]
+}
+
+/// Routes that `--disable-global-apply-lock` takes away.
+fn apply_lock() -> Vec<Route> {
+    vec![
+        route(Method::POST, "/apply/lock", Who::People, locks::stop_applies),
+        route(Method::DELETE, "/apply/unlock", Who::People, locks::allow_applies),
+        route(Method::POST, "/apply/unlock", Who::People, locks::allow_applies),
+    ]
+}
+
+/// The routes of this server.
+fn table(state: &WebState) -> Vec<Route> {
+    let mut routes = unattended();
+    if !state.events_only {
+        routes.extend(attended());
+        if !state.disable_global_apply_lock {
+            routes.extend(apply_lock());
+        }
     }
     routes
+}
+
+/// Every route that there is, and for whom it is.
+pub fn routes() -> Vec<(Method, &'static str, Who)> {
+    let all = unattended().into_iter().chain(attended()).chain(apply_lock());
+    all.map(|route| (route.method, route.path, route.who)).collect()
 }
 
 /// All routes.
@@ -160,42 +200,92 @@ pub fn router(state: Arc<WebState>) -> Router {
     let site = Arc::new(Site::new(state));
     let mut router = Router::new();
     for Route { path, who, handler, .. } in table(&site.state) {
-        // What is open to everyone goes without the gate: `/events` has to be fast, and the rest says nothing secret.
         let handler = match who {
-            Who::Everyone => handler,
-            Who::People | Who::Api => handler.layer(from_fn_with_state((site.clone(), who), gate)),
+            // `/events` looks at what comes itself, and probes know no login.
+            Who::Host | Who::Probes => handler,
+            Who::Everyone | Who::People | Who::Api => handler.layer(from_fn_with_state((site.clone(), who), gate)),
         };
         router = router.route(path, handler);
     }
-    router.fallback(unknown).with_state(site)
+    // What is not there is behind the gate too: whoever is not let in does not learn what there is.
+    router
+        .fallback(unknown.layer(from_fn_with_state((site.clone(), Who::Everyone), gate)))
+        .layer(from_fn_with_state(site.clone(), numbered))
+        .with_state(site)
+}
+
+/// The id of one request, in its answer and in every line of the log about it.
+#[derive(Debug, Clone)]
+struct RequestId(String);
+
+/// Gives the request an id, and its lines in the log the trace that it belongs to.
+async fn numbered(State(site): State<Arc<Site>>, mut request: Request, next: Next) -> Response {
+    let id = site.request_id();
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let span = tracing::info_span!("request", id, trace = tracing::field::Empty);
+    if let Some(trace) = trace::of(request.headers()) {
+        span.record("trace", trace);
+    }
+    let mut response = next.run(request).instrument(span).await;
+    response.headers_mut().insert("x-request-id", header_value(&id));
+    response
 }
 
 /// Lets in who may come in, and puts headers and a page's clothes on whatever the handler answers.
 async fn gate(
     State((site, who)): State<(Arc<Site>, Who)>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Extension(RequestId(id)): Extension<RequestId>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let caller = access::Caller { peer, method: request.method(), uri: request.uri(), headers: request.headers() };
-    let mut visit = Visit::new(request.uri().path(), request.headers(), who, site.request_id());
-    let admitted = site.state.access.admit(who, site.state.api_secret.as_ref(), &site.state.url, &caller);
-    let response = match admitted {
-        Ok(name) => {
-            visit.name = name;
+    let mut visit = Visit::new(request.uri().path(), request.headers(), who, id);
+    let asked: String = format!("{} {}", request.method(), request.uri().path()).chars().take(MAX_ASKED).collect();
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let response = match admit(&site, who, access::Caller { peer, method, uri, headers, iap: None }).await {
+        Ok(admitted) => {
+            visit.admit(admitted);
             request.extensions_mut().insert(visit.clone());
-            next.run(request).await
+            let is_call = request.uri().path().starts_with("/api/");
+            let response = next.run(request).await;
+            if who == Who::Api && is_call {
+                audit::log(&visit.entry("api call", &asked, response.status().as_str()));
+            }
+            response
         }
-        Err(refusal) => Problem::refused(refusal).into_response(),
+        Err(refusal) => {
+            if let Refusal::NotAdmin(email) = &refusal {
+                visit.name.clone_from(email);
+                audit::log(&visit.entry("change of state", &asked, "refused: not named by --admins"));
+            }
+            Problem::refused(refusal).into_response()
+        }
     };
     answer::dress(&site, &visit, response)
 }
 
-async fn unknown(State(site): State<Arc<Site>>, request: Request) -> Response {
-    let path = request.uri().path();
-    let who = if path.starts_with("/api/") { Who::Api } else { Who::Everyone };
-    let visit = Visit::new(path, request.headers(), who, site.request_id());
-    answer::dress(&site, &visit, Problem::not_found("There is no such page here.").into_response())
+/// Who asks, or why they may not; wrong logins are counted.
+async fn admit(site: &Site, who: Who, mut caller: access::Caller<'_>) -> Result<Admitted, Refusal> {
+    let access = &site.state.access;
+    let guessing = access.may_guess(caller.headers).then(|| access.address(caller.peer, caller.headers));
+    if let Some(seconds) = guessing.and_then(|address| site.logins.wait(address)) {
+        return Err(Refusal::TooMany(seconds));
+    }
+    caller.iap = access.ask_iap(caller.headers).await;
+    let admitted = access.admit(who, site.state.api_secret.as_ref(), &site.state.url, &caller);
+    if let (Some(address), Err(Refusal::Login | Refusal::WrongToken)) = (guessing, &admitted) {
+        site.logins.failed(address);
+    }
+    admitted
+}
+
+async fn unknown(State(site): State<Arc<Site>>) -> Problem {
+    Problem::not_found(if site.state.events_only {
+        "This server only takes deliveries (--events-only): there is nothing here but /events and probes. Pages and API are on \
+         the server that leads."
+    } else {
+        "There is no such page here."
+    })
 }
 
 /// A header value made of text that may be untrusted; empty where it has characters that headers cannot have.

@@ -91,6 +91,14 @@ pub fn receive(
 /// Headers that verification and decoding look at, beside those that tell hosts apart.
 const LOOKED_AT: [&str; 4] = ["content-type", "x-github-delivery", "x-hub-signature", "x-hub-signature-256"];
 
+/// Headers of which a genuine delivery has at least one.
+const SIGNATURES: [&str; 2] = ["x-hub-signature-256", "x-hub-signature"];
+
+/// Whether a delivery claims to be signed, whatever its signature is worth.
+pub fn is_signed(headers: &http::HeaderMap) -> bool {
+    SIGNATURES.iter().any(|name| headers.contains_key(*name))
+}
+
 /// Whether a header, in lower case, says which event of which host a delivery is.
 pub fn names_event(header: &str) -> bool {
     HOSTS.iter().any(|(name, _)| *name == header)

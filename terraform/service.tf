@@ -8,6 +8,7 @@ locals {
     TIDELOCK_BUCKET             = "gs://${local.bucket_ref}/${var.bucket.prefix}"
     TIDELOCK_GH_HOSTNAME        = var.github.hostname
     TIDELOCK_GH_USER            = var.github.user
+    TIDELOCK_LOG_PROJECT        = var.project_id
     TIDELOCK_REPO_ALLOWLIST     = join(",", var.repo_allowlist)
     TIDELOCK_TRUSTED_PROXY_HOPS = local.with_balancer ? "2" : "1" # Cloud Run adds one address, a load balancer before it two
     TIDELOCK_WEBHOOK_ALLOWLIST  = join(",", local.server_allowlist)

@@ -1,24 +1,32 @@
 //! Logs of the server itself: one line an event, JSON unless a person looks at it.
 
+mod cloud;
+
+use crate::store::audit;
+use cloud::CloudLines;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::JsonFields;
 
 /// Where the lines go.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum To {
     Stdout,
     Stderr,
+    /// To standard output, which Cloud Logging reads; the project that traces belong to, if it is known.
+    Cloud(Option<String>),
 }
 
 /// Starts logging at this level (`debug`, `info`, `warn`, `error`). A second call changes nothing.
 pub(super) fn start(level: &str, to: To) {
     // Other crates' debug lines are of no use to an operator, and hyper's come by the thousand.
-    let filter = EnvFilter::try_new(format!("warn,tidelock={level}")).unwrap_or_else(|_| EnvFilter::new("info"));
+    let directives = format!("warn,tidelock={level},{}=info", audit::TARGET);
+    let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     let started = match to {
         To::Stderr => builder.with_writer(std::io::stderr).try_init(),
         To::Stdout if std::io::stdout().is_terminal() => builder.try_init(),
-        To::Stdout => builder.json().flatten_event(true).try_init(),
+        To::Stdout => builder.json().flatten_event(true).with_span_list(false).try_init(),
+        To::Cloud(project) => builder.fmt_fields(JsonFields::new()).event_format(CloudLines { project }).try_init(),
     };
     drop(started);
 }

@@ -1,8 +1,8 @@
 //! `tidelock server`: listen first, then play the roles (`roles`) until told to end, or until state cannot be used.
 
 use super::roles::Roles;
-use super::services::Parts;
-use super::{bucket, data_dir, logging};
+use super::services::{self, Parts};
+use super::{access, bucket, data_dir, logging};
 use crate::domain::command::CommandName;
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
@@ -31,7 +31,11 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         Err(SettingsError::Help(text)) => return super::say(&text, true),
         Err(SettingsError::Invalid(text)) => return super::say(&format!("tidelock: {text}\n"), false),
     };
-    logging::start(&settings.log_level, logging::To::Stdout);
+    let to = match &settings.cloud_logging {
+        Some(project) => logging::To::Cloud(project.clone()),
+        None => logging::To::Stdout,
+    };
+    logging::start(&settings.log_level, to);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return super::say(&format!("tidelock: no threads: {error}\n"), false),
@@ -78,23 +82,33 @@ impl Server {
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
-        let parts = Parts::new(settings)?;
-        let settings = Arc::clone(&parts.settings);
+        let settings = Arc::new(settings);
+        let parts = if settings.access.events_only { None } else { Some(Parts::new(Arc::clone(&settings))?) };
         let prepared = Arc::clone(&settings);
         tokio::task::spawn_blocking(move || data_dir::prepare(&prepared.data_dir, prepared.run_as_user)).await??;
         let vault = bucket::vault(&settings).await?;
         let meters = Arc::new(Meters::default());
         let (telling, standing) = watch::channel(Arc::new(Standing::starting()));
         let stop = CancellationToken::new();
-        let web = web_state(&parts, standing.clone(), Arc::clone(&meters), vault.clone());
+        let rules = access::rules(&settings)?;
+        access::keep_fresh(&settings, &rules, stop.clone());
+        let web = web_state(&settings, rules, standing.clone(), Arc::clone(&meters), vault.clone())?;
         let (address, listener) = listen(&settings, web, stop.clone()).await?;
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
         let (tell_end, ended) = watch::channel(None);
-        let roles = Roles { parts, vault, meters, standing: telling, stop: stop.clone() };
+        let told = stop.clone();
         tokio::spawn(async move {
-            let played = roles.play().await.map_err(|error| format!("{error:#}"));
-            tell_end.send_replace(Some(played));
+            let played = match parts {
+                Some(parts) => Roles { parts, vault, meters, standing: telling, stop: told }.play().await,
+                // It takes deliveries, and never looks at the lead; the standing stays what it was at the start.
+                None => {
+                    told.cancelled().await;
+                    drop(telling);
+                    Ok(())
+                }
+            };
+            tell_end.send_replace(Some(played.map_err(|error| format!("{error:#}"))));
         });
         Ok(Server { address, standing, stop, listener, ended })
     }
@@ -149,20 +163,26 @@ impl Listener {
     }
 }
 
-fn web_state(parts: &Parts, standing: watch::Receiver<Arc<Standing>>, meters: Arc<Meters>, vault: Vault) -> WebState {
-    let settings = &parts.settings;
-    WebState {
-        secrets: parts.secrets.clone(),
+fn web_state(
+    settings: &Settings,
+    access: Access,
+    standing: watch::Receiver<Arc<Standing>>,
+    meters: Arc<Meters>,
+    vault: Vault,
+) -> Result<WebState> {
+    Ok(WebState {
+        secrets: services::secrets(settings)?,
         standing,
         meters,
         vault,
-        access: Access { basic_auth: settings.web_basic_auth.clone(), open: settings.allow_unauthenticated_pages },
+        events_only: settings.access.events_only,
+        access,
         url: settings.atlantis_url.clone(),
         api_secret: settings.api_secret.clone(),
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
-    }
+    })
 }
 
 /// The port opens before anything slow happens: a platform that probes it sees a live process at once.

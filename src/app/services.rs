@@ -20,7 +20,7 @@ use crate::vcs::github::{Github, GithubOptions};
 use crate::vcs::{Host, TokenSource};
 use crate::web::standing::Ready;
 use crate::webhook::Secrets;
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -32,7 +32,7 @@ const ADMISSION_MIN: usize = 16;
 /// What outlives a role.
 pub(super) struct Parts {
     pub(super) settings: Arc<Settings>,
-    /// What deliveries are verified with.
+    /// What deliveries from the inbox are verified with.
     pub(super) secrets: Secrets,
     global: GlobalConfig,
     host: Arc<dyn Host>,
@@ -40,19 +40,13 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Reads what settings name; an error stops the start.
-    pub(super) fn new(settings: Settings) -> Result<Parts> {
+    pub(super) fn new(settings: Arc<Settings>) -> Result<Parts> {
         let global = match &settings.repo_config {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
             None => GlobalConfig::without_file(),
         };
-        let github = github(&settings)?;
-        let host: Arc<dyn Host> = Arc::new(github_host(github));
-        let secrets = Secrets {
-            github: github.webhook_secret.clone(),
-            github_previous: github.previous_webhook_secret.clone(),
-            github_hostname: github.hostname.clone(),
-        };
-        Ok(Parts { settings: Arc::new(settings), secrets, global, host })
+        let host: Arc<dyn Host> = Arc::new(github_host(github(&settings)?)?);
+        Ok(Parts { secrets: secrets(&settings)?, settings, global, host })
     }
 
     /// Services on a state that is open; takes up what was unfinished.
@@ -113,8 +107,18 @@ pub(super) fn github(settings: &Settings) -> Result<&GithubSettings> {
     settings.github.as_ref().ok_or_else(|| anyhow!("no VCS host is configured: set --gh-user and --gh-token"))
 }
 
-fn github_host(github: &GithubSettings) -> Github {
-    let token = match &github.token {
+/// What deliveries are verified with.
+pub(super) fn secrets(settings: &Settings) -> Result<Secrets> {
+    let github = github(settings)?;
+    Ok(Secrets {
+        github: github.webhook_secret.clone(),
+        github_previous: github.previous_webhook_secret.clone(),
+        github_hostname: github.hostname.clone(),
+    })
+}
+
+fn github_host(github: &GithubSettings) -> Result<Github> {
+    let token = match github.token.as_ref().context("there is no token: set --gh-token or --gh-token-file")? {
         GithubToken::Value(token) => TokenSource::Value(token.clone()),
         GithubToken::File(path) => TokenSource::File(path.clone()),
     };
@@ -124,7 +128,7 @@ fn github_host(github: &GithubSettings) -> Github {
         user: github.user.clone(),
         token,
     };
-    Github::new(options)
+    Ok(Github::new(options))
 }
 
 fn installer(settings: &Settings, redactor: Redactor) -> Installer {

@@ -43,7 +43,7 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         for effect in effects {
             tx.enqueue(&NewEffect { pull: id.clone(), effect })?;
         }
-        tx.audit(&entry(&user, "unlock", id.to_string(), "unlocked"))?;
+        tx.audit(&entry(&user, "unlock", &id, &delivery, "unlocked"))?;
         tx.set_delivery_state(&delivery, DeliveryState::Done, "unlocked")?;
         Ok(dropped)
     });
@@ -72,8 +72,17 @@ fn discarded(project: &ProjectId, head: &str) -> ProjectStatus {
     }
 }
 
-fn entry(who: &str, act: &str, subject: String, result: &str) -> AuditEntry {
-    AuditEntry { at: Timestamp::now(), who: who.into(), act: act.into(), subject, result: result.into() }
+fn entry(who: &str, act: &str, pull: &PullId, delivery: &str, result: &str) -> AuditEntry {
+    AuditEntry {
+        at: Timestamp::now(),
+        who: who.into(),
+        act: act.into(),
+        subject: pull.to_string(),
+        result: result.into(),
+        pull: Some(pull.clone()),
+        request: Some(delivery.to_owned()),
+        ..AuditEntry::default()
+    }
 }
 
 /// `unlock` while an apply of this pull request runs: refused at once, with the apply's link.
@@ -141,7 +150,7 @@ async fn tell_cancelled(
             for effect in effects {
                 tx.enqueue(&NewEffect { pull: id.clone(), effect })?;
             }
-            tx.audit(&entry(&user, "cancel", id.to_string(), "cancelled"))?;
+            tx.audit(&entry(&user, "cancel", &id, &delivery, "cancelled"))?;
             tx.set_delivery_state(&delivery, DeliveryState::Done, "cancelled")
         })
         .await?;

@@ -360,8 +360,8 @@ pub enum StatusState {
     Failure,
 }
 
-/// Who did what, for later questions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Who did what, for later questions. Nothing secret is in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
     /// When.
     pub at: Timestamp,
@@ -373,4 +373,19 @@ pub struct AuditEntry {
     pub subject: String,
     /// How it ended, in words.
     pub result: String,
+    /// The pull request, where it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull: Option<PullId>,
+    /// The project, as it is called in comments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// The head commit that it was done at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// SHA-256 of the plan file that was applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// The request, or the delivery, that asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
 }

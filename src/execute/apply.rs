@@ -13,7 +13,7 @@ use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{ApplyLock, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
+use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
 use crate::schedule::Schedule;
 use crate::store::{LockAttempt, Tx, is_deposed};
 use crate::terraform::summary::apply_counts;
@@ -293,6 +293,8 @@ impl ApplyRun<'_> {
         let lock =
             ProjectLock { repo: self.work.pull.id.repo.clone(), project: config.id.clone(), holder: holder(self.work) };
         let plan_id = plan.id.clone();
+        // Whatever becomes of this server, that it began is known.
+        let entry = self.audit_entry(config, plan, "begun");
         let begun = Job::begin(self.ctx, self.work, config, move |tx, job| {
             if let Some(lock) = tx.apply_lock()? {
                 let because = apply_lock_text(&lock);
@@ -304,9 +306,15 @@ impl ApplyRun<'_> {
             if !tx.consume_plan(&plan_id, &job.id)? {
                 return Ok(Err(Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() }));
             }
+            tx.audit(&entry)?;
             Ok(Ok(()))
         });
         begun.await?.map_err(Refused::from)
+    }
+
+    fn audit_entry(&self, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {
+        let entry = super::audit_entry(self.work, &config.id, result.into());
+        AuditEntry { plan: plan.sha256.clone(), ..entry }
     }
 
     async fn run(
@@ -344,9 +352,8 @@ impl ApplyRun<'_> {
             job: Some(job.record.id.clone()),
             updated: Timestamp::now(),
         };
-        let digest = plan.sha256.clone().unwrap_or_default();
         let result = if success { "applied" } else { "failed" };
-        let entry = super::audit_entry(work, format!("{} {result}, plan {digest}", config.id.label()));
+        let entry = self.audit_entry(config, plan, result);
         let pull = work.pull.id.clone();
         let change = move |tx: &Tx<'_>, _: &_| {
             tx.put_project_status(&pull, &status)?;

@@ -111,7 +111,7 @@ async fn project(
     let outcome = job.outcome(outcome);
     let success = outcome.outcome.is_success();
     let pull = work.pull.id.clone();
-    let entry = super::audit_entry(work, format!("{} {}", config.id.label(), if success { "done" } else { "failed" }));
+    let entry = super::audit_entry(work, &config.id, if success { "done" } else { "failed" }.into());
     let project = config.id.clone();
     let ended = job.end(outcome, move |tx, record| {
         if !changes_state {

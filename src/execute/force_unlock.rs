@@ -85,7 +85,7 @@ async fn project(
     };
     let outcome = job.outcome(outcome);
     let done = if outcome.outcome.is_success() { "freed" } else { "not freed" };
-    let entry = super::audit_entry(work, format!("state lock {id} of {} {done}", config.id.label()));
+    let entry = super::audit_entry(work, &config.id, format!("state lock {id} {done}"));
     Ok(job.end(outcome, move |tx, _| tx.audit(&entry)).await?)
 }
 

@@ -1,7 +1,7 @@
 //! Values → [`Settings`]: which setting becomes which field.
 
 use super::typed::Reader;
-use super::{Settings, bucket, check};
+use super::{GithubSettings, Settings, access, bucket, check};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::domain::Distribution;
@@ -20,10 +20,17 @@ const LEVELS: [(&str, &str); 4] = [("debug", "debug"), ("info", "info"), ("warn"
 pub(super) fn settings(r: &mut Reader) -> Settings {
     check::old_distribution(r);
     check::language(r);
+    let masked_variables = check::masked_variables(r);
+    let github = check::github(r);
+    Settings { masked_variables, ..fields(r, github) }
+}
+
+/// All but what has to be masked first.
+fn fields(r: &mut Reader, github: Option<GithubSettings>) -> Settings {
     let port = u16::try_from(r.number("port", 1, 65_535)).unwrap_or_default();
     let data_dir = r.path("data-dir").unwrap_or_default();
-    let masked_variables = check::masked_variables(r);
     Settings {
+        access: access::settings(r, github.as_ref()),
         allow_commands: check::allow_commands(r),
         allow_draft_prs: r.switch("allow-draft-prs"),
         allow_fork_prs: r.switch("allow-fork-prs"),
@@ -52,7 +59,7 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         enable_regexp_cmd: r.switch("enable-regexp-cmd"),
         executable_names: check::executable_names(r),
         fail_on_pre_workflow_hook_error: r.switch("fail-on-pre-workflow-hook-error"),
-        github: check::github(r),
+        github,
         hide_unchanged_plan_comments: r.switch("hide-unchanged-plan-comments"),
         include_git_untracked_files: r.switch("include-git-untracked-files"),
         job_timeout: r.duration("job-timeout"),
@@ -61,7 +68,7 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         parallel_apply: r.switch("parallel-apply"),
         parallel_plan: r.switch("parallel-plan"),
         parallel_pool_size: check::pool_size(r),
-        masked_variables,
+        masked_variables: Vec::new(),
         port,
         reconcile_interval: r.duration("reconcile-interval"),
         repo_allowlist: check::repo_allowlist(r),
@@ -83,9 +90,16 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
         vault: bucket::settings(r, &data_dir),
         vcs_status_name: r.text("vcs-status-name"),
         web_basic_auth: check::web_basic_auth(r),
+        cloud_logging: cloud_logging(r),
         data_dir,
         child_env: Vec::new(),
         secrets: Vec::new(),
         warnings: Vec::new(),
     }
+}
+
+/// On Cloud Run, which says so in its own variable, or where a project is named.
+fn cloud_logging(r: &Reader) -> Option<Option<String>> {
+    let project = r.optional("log-project");
+    (project.is_some() || r.environment.others.contains_key("K_SERVICE")).then_some(project)
 }

@@ -1,11 +1,12 @@
 //! Settings of the vault: where it lies, how long its leader may be silent, what stays restorable.
 
 use super::check::expand;
+use super::hosts::is_loopback;
 use super::typed::Reader;
 use super::{BucketAddress, VaultSettings};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use url::{Host, Url};
+use url::Url;
 
 /// Folder of the data directory that is the bucket unless another one is named.
 const FOLDER: &str = "vault";
@@ -72,12 +73,6 @@ fn endpoint(text: &str) -> Result<Option<String>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    let is_loopback = |url: &Url| match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
-    };
     match Url::parse(text) {
         Ok(url) if url.scheme() == "http" && is_loopback(&url) => Ok(Some(text.trim_end_matches('/').to_owned())),
         _ => Err("has a bucket-endpoint that is not http://LOOPBACK:PORT".into()),

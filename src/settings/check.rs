@@ -17,7 +17,6 @@ const DEFAULT_PASSWORD: &str = "atlantis";
 const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 /// Most projects at the same time that one may ask for.
 const MAX_POOL: i64 = 1024;
-/// Least projects at the same time by default.
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
@@ -240,7 +239,7 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         hostname: host.hostname,
         api_url: host.api_url,
         user,
-        token: token?,
+        token: if r.switch("events-only") { token } else { Some(token?) },
         webhook_secret,
         previous_webhook_secret,
     })
@@ -250,6 +249,7 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
 fn github_token(r: &mut Reader) -> Option<GithubToken> {
     match (r.secret("gh-token"), r.path("gh-token-file")) {
         (Some(_), Some(_)) => r.wrong("gh-token-file", "and gh-token are both given: leave one out"),
+        (None, None) if r.switch("events-only") => {}
         (None, None) => r.wrong("gh-token", "is missing, and so is gh-token-file"),
         (Some(token), None) => {
             let trimmed = token.expose_secret().trim();

@@ -32,7 +32,8 @@ pub(super) fn github(text: &str) -> Result<GithubHost, &'static str> {
     Ok(GithubHost { hostname, api_url })
 }
 
-fn is_loopback(url: &Url) -> bool {
+/// Whether its host is this machine by its form.
+pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),

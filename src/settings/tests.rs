@@ -18,11 +18,11 @@ fn load(args: &[&str], env: &[(&str, &str)]) -> Result<Settings, SettingsError> 
     Settings::load(args.iter().map(OsString::from), env.into_iter().map(|(name, value)| (name.into(), value.into())))
 }
 
-fn loaded(args: &[&str], env: &[(&str, &str)]) -> Settings {
+pub(super) fn loaded(args: &[&str], env: &[(&str, &str)]) -> Settings {
     load(args, env).unwrap_or_else(|error| panic!("{args:?} {env:?}: {error}"))
 }
 
-fn invalid(args: &[&str], env: &[(&str, &str)]) -> String {
+pub(super) fn invalid(args: &[&str], env: &[(&str, &str)]) -> String {
     match load(args, env).err() {
         Some(SettingsError::Invalid(text)) => text,
         other => panic!("{args:?} {env:?}: {other:?}"),
@@ -374,7 +374,9 @@ fn children_get_no_secret_and_everything_else() {
     {
         assert_eq!(secrets.iter().filter(|&&known| known == secret).count(), 1, "{secret} in {secrets:?}");
     }
-    assert!(matches!(s.github.unwrap().token, GithubToken::Value(token) if token.expose_secret() == "ghp_winner"));
+    assert!(
+        matches!(s.github.unwrap().token, Some(GithubToken::Value(token)) if token.expose_secret() == "ghp_winner")
+    );
     assert!(s.warnings.iter().any(|text| text.starts_with("--web-password is a secret that everybody")));
 }
 
@@ -385,7 +387,7 @@ fn a_token_file_is_read_for_masking_and_kept_as_a_file() {
     let path = file.path().display().to_string();
     let s = loaded(&["--gh-token-file", &path], &[("ATLANTIS_GH_TOKEN", "")]);
     assert!(s.secrets.iter().any(|secret| secret.expose_secret() == "ghp_of_file"));
-    assert!(matches!(s.github.unwrap().token, GithubToken::File(kept) if kept == file.path()));
+    assert!(matches!(s.github.unwrap().token, Some(GithubToken::File(kept)) if kept == file.path()));
     std::fs::write(file.path(), " \n").unwrap();
     assert!(invalid(&["--gh-token-file", &path], &[("ATLANTIS_GH_TOKEN", "")]).ends_with("names an empty file"));
 }

@@ -1,9 +1,58 @@
-//! The audit log: who did what, for later questions.
+//! The audit log: who did what, for later questions. Each entry is a row, and a line in the log once the row is durable.
 
 use super::{Tx, View, json, micros, rows};
 use crate::domain::state::AuditEntry;
 use anyhow::Result;
 use rusqlite::params;
+use std::cell::RefCell;
+
+/// Where these lines come from: `app` lets them through whatever the log's level is.
+pub const TARGET: &str = "tidelock::audit";
+
+/// One line in the log, found by its field `audit`.
+pub fn log(entry: &AuditEntry) {
+    let AuditEntry { who, act, subject, result, project, commit, plan, request, .. } = entry;
+    let (repository, pull) = entry.pull.as_ref().map(|id| (id.repo.to_string(), id.number)).unzip();
+    tracing::info!(
+        target: TARGET,
+        audit = true,
+        who,
+        act,
+        subject,
+        result,
+        repository,
+        pull,
+        project,
+        commit,
+        plan,
+        request,
+        "audit: {act} by {who}"
+    );
+}
+
+/// Entries of changes that are not durable yet.
+#[derive(Default)]
+pub(super) struct Unsaid(RefCell<Vec<AuditEntry>>);
+
+impl Unsaid {
+    pub(super) fn clear(&self) {
+        self.rewind(0);
+    }
+
+    pub(super) fn mark(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// Forgets what came after a mark: it was undone.
+    pub(super) fn rewind(&self, mark: usize) {
+        self.0.borrow_mut().truncate(mark);
+    }
+
+    /// They are durable now.
+    pub(super) fn say(&self) {
+        self.0.borrow_mut().drain(..).for_each(|entry| log(&entry));
+    }
+}
 
 impl View<'_> {
     /// Entries, the newest first.
@@ -16,6 +65,7 @@ impl Tx<'_> {
     /// Adds an entry.
     pub fn audit(&self, entry: &AuditEntry) -> Result<()> {
         self.execute("INSERT INTO audit (at, record) VALUES (?1, ?2)", params![micros(entry.at), json(entry)?])?;
+        self.unsaid.0.borrow_mut().push(entry.clone());
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! A store on top of the vault: every change is a commit in the bucket before it counts.
 
+use super::audit::Unsaid;
 use super::base::{Pinned, Scratch};
 use super::files::{FOLDERS, Kept, KeptFile, log_path};
 use super::logs::LOG_LIMIT;
@@ -212,7 +213,8 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
     let transaction = connection.transaction()?;
     {
         let kept = Kept::new(data_dir, false);
-        let tx = Tx { view: View { connection: &transaction }, kept: &kept };
+        let unsaid = Unsaid::default();
+        let tx = Tx { view: View { connection: &transaction }, kept: &kept, unsaid: &unsaid };
         // A try that was broken off may have named what has gone since.
         tx.execute("DELETE FROM kept_files WHERE seq IS NOT NULL", [])?;
         let plans: Vec<crate::domain::state::PlanRecord> =

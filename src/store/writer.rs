@@ -1,5 +1,6 @@
 //! The one thread that changes state: takes queued changes, commits those that wait together as one group, then answers.
 
+use super::audit::Unsaid;
 use super::base::Pin;
 use super::files::Kept;
 use super::rows::Notes;
@@ -139,7 +140,15 @@ pub(super) fn start(mut work: Work) -> Result<Queue> {
     let (report, ended) = watch::channel(None);
     let notes = work.journal.as_ref().map(|_| Notes::attach(&mut work.connection)).transpose()?;
     let Work { connection, guard, kept, journal } = work;
-    let writer = Writer { connection, queue, kept, journal, notes: notes.unwrap_or_default(), aside: None };
+    let writer = Writer {
+        connection,
+        queue,
+        kept,
+        journal,
+        unsaid: Unsaid::default(),
+        notes: notes.unwrap_or_default(),
+        aside: None,
+    };
     std::thread::Builder::new()
         .name("store".into())
         .spawn(move || writer.run(guard, &report))
@@ -154,6 +163,8 @@ struct Writer {
     journal: Option<Journal>,
     /// What changed in the group so far; empty without a journal.
     notes: Notes,
+    /// What the group adds to the audit log.
+    unsaid: Unsaid,
     /// Came while a group was put together, and has to wait for its end.
     aside: Option<Pin>,
 }
@@ -211,6 +222,7 @@ impl Writer {
         }
         self.notes.clear();
         self.kept.clear();
+        self.unsaid.clear();
         let mut answers = Vec::new();
         let mut next = Some(first);
         let mut intact = Ok(());
@@ -225,10 +237,13 @@ impl Writer {
 
     /// Runs one change so that it can be undone alone; an error here is the whole group's.
     fn step(&self, change: Change, answers: &mut Vec<Answer>) -> rusqlite::Result<()> {
-        let marks = (self.notes.mark(), self.kept.mark());
+        let marks = (self.notes.mark(), self.kept.mark(), self.unsaid.mark());
         let begun = self.statement("SAVEPOINT change");
         let ran = match &begun {
-            Ok(()) => change(Ok(&Tx { view: View { connection: &self.connection }, kept: &self.kept })),
+            Ok(()) => {
+                let view = View { connection: &self.connection };
+                change(Ok(&Tx { view, kept: &self.kept, unsaid: &self.unsaid }))
+            }
             Err(error) => change(Err(&Undone::Failed(error.to_string()))),
         };
         answers.push(ran.answer);
@@ -238,6 +253,7 @@ impl Writer {
             self.statement("ROLLBACK TO change")?;
             self.notes.rewind(marks.0);
             self.kept.rewind(marks.1);
+            self.unsaid.rewind(marks.2);
         }
         self.statement("RELEASE change")
     }
@@ -258,6 +274,9 @@ impl Writer {
             if !self.connection.is_autocommit() {
                 let _ = self.connection.execute_batch("ROLLBACK");
             }
+        }
+        if durable.is_ok() {
+            self.unsaid.say();
         }
         for answer in answers {
             answer(durable.as_ref().copied());

@@ -1,19 +1,38 @@
-//! Who may reach what. Deliveries and probes are for everyone; pages and the API are for people: basic auth where it is
-//! configured, else those that an operator let in by `--allow-unauthenticated-pages`, else only this machine itself.
+//! Who may reach what. Deliveries and probes are for everyone; pages and the API are for people: those whom Identity-Aware Proxy
+//! vouches for where it is configured, else basic auth where that is, else those that an operator let in by
+//! `--allow-unauthenticated-pages`, else only this machine itself.
 
+pub mod address;
+pub mod admins;
+pub mod iap;
+pub(super) mod throttle;
+
+use address::Sources;
+use admins::Admins;
 use base64::Engine;
 use http::{HeaderMap, Method, Uri, header};
+use iap::{Iap, NotBelieved, Person};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use subtle::ConstantTimeEq;
 use url::Url;
 
 #[cfg(test)]
 mod tests;
 
-/// Rules for pages and API.
+/// Rules for all routes.
+#[derive(Default)]
 pub struct Access {
+    /// `--iap-audience`: whoever comes has to be a person whom it let in; the two below do not count then.
+    pub iap: Option<Iap>,
+    /// `--admins`.
+    pub admins: Admins,
+    /// `--trusted-proxy-hops`.
+    pub hops: u8,
+    /// `--webhook-allowlist`; absent: deliveries may come from anywhere.
+    pub sources: Option<Arc<Sources>>,
     /// `web-basic-auth`.
     pub basic_auth: Option<(String, SecretString)>,
     /// `--allow-unauthenticated-pages`.
@@ -22,8 +41,12 @@ pub struct Access {
 
 /// For whom a route is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
-    /// Anybody: the route checks signatures itself or says nothing secret.
+pub enum Who {
+    /// The VCS host: the route checks address and signature itself, and is fast.
+    Host,
+    /// Probes, which have no way to sign in: nothing but whether this server works.
+    Probes,
+    /// Anybody who gets here, as it says nothing secret; people, where Identity-Aware Proxy stands before us.
     Everyone,
     /// People: pages and what changes state.
     People,
@@ -37,11 +60,28 @@ pub(super) struct Caller<'a> {
     pub(super) method: &'a Method,
     pub(super) uri: &'a Uri,
     pub(super) headers: &'a HeaderMap,
+    /// What Identity-Aware Proxy says, where it is configured.
+    pub(super) iap: Option<Result<Person, NotBelieved>>,
+}
+
+/// Who was let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Admitted {
+    /// For the audit log.
+    pub(super) name: String,
+    /// Somebody who signed in, and may see as whom.
+    pub(super) signed_in: bool,
 }
 
 /// Why a request is not let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
+    /// Identity-Aware Proxy is configured, and does not vouch for this request.
+    NotThroughIap(NotBelieved),
+    /// This person may look, but change nothing.
+    NotAdmin(String),
+    /// Too many wrong logins of this address; look again after so many seconds.
+    TooMany(u32),
     /// Basic auth is configured, and absent or wrong.
     Login,
     /// No login is configured, and this does not come from this machine's own browser.
@@ -60,30 +100,56 @@ const FORWARDED: [&str; 6] =
 const TOKEN_HEADER: &str = "x-atlantis-token";
 
 impl Access {
-    /// The name that the audit log shows for who asked, or why they may not. `url` is our own address as configured.
+    /// Who asked, or why they may not. `url` is our own address as configured.
     pub(super) fn admit(
         &self,
         who: Who,
         api_secret: Option<&SecretString>,
         url: &str,
         caller: &Caller<'_>,
-    ) -> Result<String, Refusal> {
-        if who == Who::Everyone {
-            return Ok("anyone".into());
+    ) -> Result<Admitted, Refusal> {
+        let is_open = matches!(who, Who::Host | Who::Probes) || (who == Who::Everyone && caller.iap.is_none());
+        if is_open {
+            return Ok(Admitted { name: "anyone".into(), signed_in: false });
         }
-        let name = match self.person(caller) {
-            Ok(name) => name,
-            Err(refusal) if who == Who::Api => token(api_secret, caller.headers, refusal)?,
-            Err(refusal) => return Err(refusal),
-        };
         let changes = !matches!(*caller.method, Method::GET | Method::HEAD);
         if changes && !same_origin(caller, url) {
             return Err(Refusal::OtherOrigin);
         }
-        Ok(name)
+        match &caller.iap {
+            Some(Ok(person)) if changes && !self.admins.allow(person) => Err(Refusal::NotAdmin(person.email.clone())),
+            Some(Ok(person)) => Ok(Admitted { name: person.email.clone(), signed_in: true }),
+            Some(Err(why)) if who == Who::Api => token(api_secret, caller.headers, Refusal::NotThroughIap(*why)),
+            Some(Err(why)) => Err(Refusal::NotThroughIap(*why)),
+            None => match self.without_iap(caller) {
+                Ok(name) => Ok(Admitted { name, signed_in: self.basic_auth.is_some() }),
+                Err(refusal) if who == Who::Api => token(api_secret, caller.headers, refusal),
+                Err(refusal) => Err(refusal),
+            },
+        }
     }
 
-    fn person(&self, caller: &Caller<'_>) -> Result<String, Refusal> {
+    /// What Identity-Aware Proxy says of a request, where it is configured. Nothing else that is called after it is looked at:
+    /// `X-Goog-Authenticated-User-Email` can be sent by anybody who gets here without passing it.
+    pub(super) async fn ask_iap(&self, headers: &HeaderMap) -> Option<Result<Person, NotBelieved>> {
+        match &self.iap {
+            Some(iap) => Some(iap.verify(headers).await),
+            None => None,
+        }
+    }
+
+    /// The client's address, as far as it can be known: for counting.
+    pub(super) fn address(&self, peer: SocketAddr, headers: &HeaderMap) -> IpAddr {
+        address::client(peer, headers, self.hops).unwrap_or_else(|| peer.ip().to_canonical())
+    }
+
+    /// Whether a request brings a secret that could be a guess.
+    pub(super) fn may_guess(&self, headers: &HeaderMap) -> bool {
+        let logs_in = self.iap.is_none() && self.basic_auth.is_some() && headers.contains_key(header::AUTHORIZATION);
+        logs_in || headers.contains_key(TOKEN_HEADER)
+    }
+
+    fn without_iap(&self, caller: &Caller<'_>) -> Result<String, Refusal> {
         if let Some((user, password)) = &self.basic_auth {
             let (given_user, given_password) = basic_credentials(caller.headers).ok_or(Refusal::Login)?;
             // Both are compared, always: the time tells nothing about which one is wrong.
@@ -97,9 +163,11 @@ impl Access {
     }
 }
 
-fn token(secret: Option<&SecretString>, headers: &HeaderMap, otherwise: Refusal) -> Result<String, Refusal> {
+fn token(secret: Option<&SecretString>, headers: &HeaderMap, otherwise: Refusal) -> Result<Admitted, Refusal> {
     match (headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok()), secret) {
-        (Some(given), Some(secret)) if equal(secret.expose_secret(), given) => Ok("api".into()),
+        (Some(given), Some(secret)) if equal(secret.expose_secret(), given) => {
+            Ok(Admitted { name: "api".into(), signed_in: false })
+        }
         (Some(_), Some(_)) => Err(Refusal::WrongToken),
         _ => Err(otherwise),
     }

@@ -1,12 +1,14 @@
 //! What every answer of a page or the API has in common: security headers, a request id, and one look for all that goes wrong.
 
-use super::access::{Refusal, Who};
+use super::Site;
+use super::access::{Admitted, Refusal, Who};
 use super::pages::web_address;
 use super::standing::{Role, Standing};
-use super::{Site, header_value};
+use crate::domain::state::AuditEntry;
 use axum::body::Body;
 use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
 use minijinja::context;
 use std::sync::Arc;
 
@@ -25,12 +27,16 @@ const MAX_DEPTH: usize = 16;
 pub(super) struct Visit {
     /// Who asks, for the audit log.
     pub(super) name: String,
+    /// Whom pages greet: somebody who signed in, else nobody.
+    pub(super) person: String,
     /// A browser that shows what we answer, as opposed to a script.
     pub(super) browser: bool,
     /// Way back to `/` from here, relative, so that pages work under any path a proxy puts them.
     pub(super) root: String,
-    who: Who,
-    id: String,
+    /// Problems are told as JSON.
+    json: bool,
+    /// Of the request.
+    pub(super) id: String,
 }
 
 impl Visit {
@@ -38,7 +44,29 @@ impl Visit {
         let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let depth = path.matches('/').count().saturating_sub(1).min(MAX_DEPTH);
         let root = if depth == 0 { "./".into() } else { "../".repeat(depth) };
-        Visit { name: String::new(), browser: accept.contains("text/html"), root, who, id }
+        let json = who == Who::Api || path.starts_with("/api/");
+        Visit { name: String::new(), person: String::new(), browser: accept.contains("text/html"), root, json, id }
+    }
+
+    /// An entry of the audit log about this request.
+    pub(super) fn entry(&self, act: &str, subject: &str, result: &str) -> AuditEntry {
+        AuditEntry {
+            at: Timestamp::now(),
+            who: self.name.clone(),
+            act: act.into(),
+            subject: subject.into(),
+            result: result.into(),
+            request: Some(self.id.clone()),
+            ..AuditEntry::default()
+        }
+    }
+
+    /// Notes who was let in.
+    pub(super) fn admit(&mut self, admitted: Admitted) {
+        if admitted.signed_in {
+            self.person.clone_from(&admitted.name);
+        }
+        self.name = admitted.name;
     }
 
     /// The answer to a change that was made: text for scripts; browsers go back to the dashboard, which shows `notice`.
@@ -63,6 +91,8 @@ pub(super) struct Problem {
     job: Option<String>,
     /// Machine and address of the server to look at instead.
     leader: Option<Box<(String, String)>>,
+    /// Seconds after which to ask again.
+    retry: Option<u32>,
     /// Ask the browser for user name and password.
     challenge: bool,
     /// For the log only.
@@ -72,7 +102,17 @@ pub(super) struct Problem {
 impl Problem {
     pub(super) fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Problem {
         let text = text.into();
-        Problem { status, title, text, next: Vec::new(), job: None, leader: None, challenge: false, cause: None }
+        Problem {
+            status,
+            title,
+            text,
+            next: Vec::new(),
+            job: None,
+            leader: None,
+            retry: None,
+            challenge: false,
+            cause: None,
+        }
     }
 
     pub(super) fn not_found(text: impl Into<String>) -> Problem {
@@ -92,7 +132,8 @@ impl Problem {
             standing.why
         );
         let leader = standing.leader.as_ref().map(|leader| Box::new((leader.machine.clone(), leader.url.clone())));
-        Problem { leader, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
+        let retry = Some(RETRY_SECONDS);
+        Problem { leader, retry, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
     pub(super) fn with_job(mut self, job: String) -> Problem {
@@ -102,6 +143,28 @@ impl Problem {
 
     pub(super) fn refused(refusal: Refusal) -> Problem {
         match refusal {
+            Refusal::NotThroughIap(why) => Problem::new(
+                StatusCode::FORBIDDEN,
+                "Not signed in",
+                format!(
+                    "Pages and API are for people who come through Google's Identity-Aware Proxy (--iap-audience), and {why}. Use \
+                     the server's public address."
+                ),
+            ),
+            Refusal::NotAdmin(email) => Problem::new(
+                StatusCode::FORBIDDEN,
+                "Not yours to change",
+                format!(
+                    "{email} may look at everything here, and change nothing: --admins does not name {email} or its domain."
+                ),
+            ),
+            Refusal::TooMany(seconds) => {
+                let text = format!("Too many wrong logins came from your address. Try again in {seconds} seconds.");
+                Problem {
+                    retry: Some(seconds),
+                    ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong logins", text)
+                }
+            }
             Refusal::Login => {
                 let text = "User name or password is missing or wrong.";
                 Problem { challenge: true, ..Problem::new(StatusCode::UNAUTHORIZED, "Login needed", text) }
@@ -158,7 +221,6 @@ pub(super) fn dress(site: &Site, visit: &Visit, mut response: Response) -> Respo
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-    headers.insert("x-request-id", header_value(&visit.id));
     if !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
@@ -166,22 +228,21 @@ pub(super) fn dress(site: &Site, visit: &Visit, mut response: Response) -> Respo
 }
 
 fn word(site: &Site, visit: &Visit, problem: &Problem) -> Response {
-    let starting = problem.status == StatusCode::SERVICE_UNAVAILABLE;
-    let mut response = if visit.who == Who::Api {
+    let mut response = if visit.json {
         axum::Json(serde_json::json!({ "error": plain(problem) })).into_response()
     } else if visit.browser {
         let Problem { status, title, text, next, job, leader, .. } = problem;
         let code = status.as_u16();
-        let refresh = starting.then_some(RETRY_SECONDS);
+        let refresh = problem.retry;
         let leader = leader.as_deref().map(|(machine, url)| context! { machine, url => web_address(url) });
         let facts = context! { title => *title, text, next, job, leader, code, refresh, request => &visit.id };
-        site.pages.render("problem.html", &visit.root, facts).unwrap_or_else(|_| plain(problem).into_response())
+        site.pages.render("problem.html", visit, facts).unwrap_or_else(|_| plain(problem).into_response())
     } else {
         plain(problem).into_response()
     };
     *response.status_mut() = problem.status;
-    if starting {
-        response.headers_mut().insert(header::RETRY_AFTER, RETRY_SECONDS.into());
+    if let Some(seconds) = problem.retry {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     if problem.challenge {
         let challenge = HeaderValue::from_static("Basic realm=\"restricted\", charset=\"UTF-8\"");

@@ -19,8 +19,12 @@ pub(super) async fn healthz() -> Response {
     typed("application/json", r#"{"status":"ok"}"#)
 }
 
-/// This server leads, and its state answers.
+/// This server leads, and its state answers; or it only takes deliveries.
 pub(super) async fn readyz(State(site): State<Arc<Site>>) -> Response {
+    if site.state.events_only {
+        // It never leads; it takes deliveries from the beginning.
+        return typed("application/json", r#"{"status":"ok"}"#);
+    }
     let standing = site.standing();
     let Some(ready) = standing.services.as_ref().filter(|_| standing.role == Role::Leading) else {
         return unready(format!("{}: {}", standing.role.name(), standing.why));

@@ -295,5 +295,5 @@ pub(super) async fn page(
     let ready = site.ready()?;
     let facts = Facts::load(&ready.store).await?;
     let view = Dashboard::new(&facts, &Server::of(&site, &ready), notice.words(), Timestamp::now());
-    Ok(site.pages.page("dashboard.html", &visit.root, &view)?)
+    Ok(site.pages.page("dashboard.html", &visit, &view)?)
 }

@@ -1,17 +1,20 @@
 //! `POST /events`: deliveries of VCS hosts. This path carries load, so nothing stands before it but the bounded read of its body.
 
+use super::access::address;
 use super::answer::RETRY_SECONDS;
 use super::{Site, inbox};
 use crate::domain::Event;
 use crate::webhook::{self, Verified};
 use axum::body::to_bytes;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
+use tracing::Instrument;
 
 /// Longest time that a delivery may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -57,8 +60,21 @@ impl Rejections {
 }
 
 /// Verifies a delivery, hands it to dispatch and answers what dispatch says.
-pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> Response {
+pub(super) async fn receive(
+    State(site): State<Arc<Site>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
     let (parts, body) = request.into_parts();
+    let address = match may_deliver(&site, peer, &parts.headers) {
+        Ok(address) => address,
+        Err(text) => return turn_away(&site, StatusCode::FORBIDDEN, text),
+    };
+    // What is signed is always looked at: hosts deliver for strangers as well, from the same addresses as for us.
+    let wait = site.signatures.wait(address);
+    if let Some(seconds) = wait.filter(|_| !webhook::is_signed(&parts.headers)) {
+        return too_many(&site, seconds);
+    }
     let announced = content_length(&parts.headers);
     if announced.is_some_and(|length| length > webhook::MAX_BODY) {
         return too_large();
@@ -77,15 +93,48 @@ pub(super) async fn receive(State(site): State<Arc<Site>>, request: Request) -> 
     };
     match webhook::receive(&parts.headers, &body, &site.state.secrets) {
         Ok(event) => take(&site, event, &parts.headers, body).await,
-        Err(rejection) => {
-            site.state.meters.rejected.fetch_add(1, Ordering::Relaxed);
-            if let Some(unsaid) = site.rejections.say() {
-                let (status, message) = (rejection.status, &rejection.message);
-                tracing::warn!(status, unsaid, "delivery turned away: {message}");
+        Err(rejection) if rejection.status == StatusCode::UNAUTHORIZED => {
+            site.signatures.failed(address);
+            match wait {
+                Some(seconds) => too_many(&site, seconds),
+                None => turn_away(&site, StatusCode::UNAUTHORIZED, rejection.message),
             }
-            (status(rejection.status), rejection.message).into_response()
         }
+        Err(rejection) => turn_away(&site, status(rejection.status), rejection.message),
     }
+}
+
+/// The client's address, or why nothing is taken from it.
+fn may_deliver(site: &Site, peer: SocketAddr, headers: &HeaderMap) -> Result<IpAddr, String> {
+    let access = &site.state.access;
+    let Some(address) = address::client(peer, headers, access.hops) else {
+        let hops = access.hops;
+        return Err(format!(
+            "nobody knows where this comes from: X-Forwarded-For has not the addresses that --trusted-proxy-hops={hops} proxies add"
+        ));
+    };
+    match &access.sources {
+        Some(sources) if !sources.allow(address) => {
+            Err(format!("deliveries from {address} are not taken: --webhook-allowlist does not name that address"))
+        }
+        _ => Ok(address),
+    }
+}
+
+/// Counts a delivery that is not taken, and says so in the log now and then.
+fn turn_away(site: &Site, status: StatusCode, text: String) -> Response {
+    site.state.meters.rejected.fetch_add(1, Ordering::Relaxed);
+    if let Some(unsaid) = site.rejections.say() {
+        tracing::warn!(status = status.as_u16(), unsaid, "delivery turned away: {text}");
+    }
+    (status, text).into_response()
+}
+
+fn too_many(site: &Site, seconds: u32) -> Response {
+    let text = "too many deliveries with a wrong signature came from this address".to_owned();
+    let mut response = turn_away(site, StatusCode::TOO_MANY_REQUESTS, text);
+    response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    response
 }
 
 /// Makes an authentic delivery durable, then answers: in the state while this server leads, else in the inbox. So too when it
@@ -99,7 +148,7 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
     if let Some(ready) = standing.services.clone().filter(|_| standing.intake) {
         drop(standing);
         // In a task of its own: a host that hangs up must not part what is recorded from what is done about it.
-        let accepting = tokio::spawn(async move { ready.dispatch.accept(event).await });
+        let accepting = tokio::spawn(async move { ready.dispatch.accept(event).await }.in_current_span());
         match tokio::time::timeout(ACCEPT_LIMIT, accepting).await {
             Ok(Ok(answer)) if answer.status != UNRECORDED => {
                 site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);

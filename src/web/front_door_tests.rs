@@ -81,7 +81,8 @@ pub(super) fn web_state() -> WebState {
         standing: watch::channel(Arc::new(Standing::starting())).1,
         meters: Arc::default(),
         vault: vault(Arc::new(Nowhere)),
-        access: access::Access { basic_auth: None, open: false },
+        events_only: false,
+        access: access::Access::default(),
         url: "http://localhost:4141".into(),
         api_secret: Some("s3cret".to_owned().into()),
         disable_global_apply_lock: false,
@@ -130,9 +131,9 @@ fn every_route_has_its_decision_in_one_table() {
     let text: String =
         rows.iter().map(|r| format!("{:8} {:6} {}\n", format!("{:?}", r.who), r.method, r.path)).collect();
     assert_snapshot!(text, @r##"
-    Everyone POST /events
-    Everyone GET /healthz
-    Everyone GET /readyz
+    Host     POST /events
+    Probes   GET /healthz
+    Probes   GET /readyz
     Everyone GET /status
     Api      GET /metrics
     Everyone GET /static/{name}
@@ -156,7 +157,7 @@ async fn what_is_for_people_is_closed_to_far_peers_on_every_route() {
     let address = serve(web_state(), FAR).await;
     for Route { method, path, who, .. } in table(&web_state()) {
         let (status, answer) = ask(address, &format!("{method} {}", example(path)), &[], "").await;
-        if who == Who::Everyone {
+        if matches!(who, Who::Host | Who::Probes | Who::Everyone) {
             assert!(!matches!(status, 401 | 403), "{method} {path}: {status}");
             continue;
         }
@@ -169,7 +170,7 @@ async fn what_is_for_people_is_closed_to_far_peers_on_every_route() {
 async fn changes_need_our_own_origin_on_every_route() {
     let address = serve(web_state(), NEAR).await;
     for Route { method, path, who, .. } in table(&web_state()) {
-        if who == Who::Everyone || method == Method::GET {
+        if matches!(who, Who::Host | Who::Everyone) || method == Method::GET {
             continue;
         }
         for header in ["sec-fetch-site: cross-site", "origin: https://evil.example"] {
@@ -307,7 +308,8 @@ async fn the_apply_lock_can_be_taken_out() {
 
 #[tokio::test]
 async fn a_login_is_asked_for_where_one_is_configured() {
-    let access = access::Access { basic_auth: Some(("tide".into(), "pw".to_owned().into())), open: false };
+    let basic_auth = Some(("tide".into(), "pw".to_owned().into()));
+    let access = access::Access { basic_auth, ..access::Access::default() };
     let address = serve(WebState { access, ..web_state() }, NEAR).await;
     let (status, answer) = ask(address, "GET /", &[BROWSER], "").await;
     assert_eq!(status, 401);

@@ -104,7 +104,7 @@ pub(super) async fn page(
     let text = log.map(|log| log.so_far);
     let rendered = tokio::task::spawn_blocking(move || {
         let view = JobPage::new(&job, pull.as_ref(), text.as_deref(), live, Timestamp::now());
-        site.pages.page("job.html", &visit.root, &view)
+        site.pages.page("job.html", &visit, &view)
     });
     Ok(rendered.await.map_err(anyhow::Error::from)??)
 }

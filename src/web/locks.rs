@@ -140,7 +140,7 @@ pub(super) async fn page(
         ));
     };
     let view = LockPage::new(&lock, status.as_ref(), &site.state.executable_name, Timestamp::now());
-    Ok(site.pages.page("lock.html", &visit.root, &view)?)
+    Ok(site.pages.page("lock.html", &visit, &view)?)
 }
 
 /// Deletes a lock and its plan.
@@ -155,11 +155,13 @@ pub(super) async fn delete(
         match ready.dispatch.discard_lock(&key, &visit.name).await? {
             Discard::Absent => {}
             Discard::Deleted(lock) => {
-                audit(&ready, &visit, "unlock", &key, &format!("deleted; {} had it", lock.holder.pull)).await?;
+                let result = format!("deleted; {} had it", lock.holder.pull);
+                let (pull, project) = (Some(lock.holder.pull.clone()), Some(lock.project.label()));
+                audit(&ready, AuditEntry { pull, project, ..visit.entry("unlock", &key, &result) }).await?;
                 return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}")));
             }
             Discard::Applying { job } => {
-                audit(&ready, &visit, "unlock", &key, &format!("refused: job {job} applies")).await?;
+                audit(&ready, visit.entry("unlock", &key, &format!("refused: job {job} applies"))).await?;
                 let url = &site.state.url;
                 let text = format!(
                     "An apply of this project runs, so its lock stays until that has ended: {url}/jobs/{job}. \
@@ -185,7 +187,7 @@ pub(super) async fn stop_applies(
     let reason: String = printable.take(MAX_REASON).collect();
     let lock = ApplyLock { user: visit.name.clone(), reason: reason.trim().to_owned(), since: Timestamp::now() };
     let text = format!("Apply Lock is acquired on {}", lock.since);
-    set_apply_lock(&ready.store, visit.name.clone(), Some(lock)).await?;
+    set_apply_lock(&ready.store, visit.entry("apply lock", &lock.reason, "done"), Some(lock)).await?;
     Ok(visit.done("applies-stopped", text))
 }
 
@@ -194,26 +196,20 @@ pub(super) async fn allow_applies(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
 ) -> Result<Response, Problem> {
-    set_apply_lock(&site.ready()?.store, visit.name.clone(), None).await?;
+    set_apply_lock(&site.ready()?.store, visit.entry("apply unlock", "", "done"), None).await?;
     Ok(visit.done("applies-allowed", "Deleted apply lock".into()))
 }
 
 /// Sets or lifts the apply lock and says so in the audit log, both or neither.
-pub(super) async fn set_apply_lock(store: &Store, who: String, lock: Option<ApplyLock>) -> anyhow::Result<()> {
+pub(super) async fn set_apply_lock(store: &Store, entry: AuditEntry, lock: Option<ApplyLock>) -> anyhow::Result<()> {
     store
         .write(move |tx| {
-            let (act, subject) = match &lock {
-                Some(lock) => ("apply lock", lock.reason.clone()),
-                None => ("apply unlock", String::new()),
-            };
             tx.set_apply_lock(lock.as_ref())?;
-            tx.audit(&AuditEntry { at: Timestamp::now(), who, act: act.into(), subject, result: "done".into() })
+            tx.audit(&entry)
         })
         .await
 }
 
-async fn audit(ready: &Ready, visit: &Visit, act: &str, subject: &str, result: &str) -> anyhow::Result<()> {
-    let (who, act, subject, result) = (visit.name.clone(), act.into(), subject.into(), result.into());
-    let entry = AuditEntry { at: Timestamp::now(), who, act, subject, result };
+async fn audit(ready: &Ready, entry: AuditEntry) -> anyhow::Result<()> {
     ready.store.write(move |tx| tx.audit(&entry)).await
 }

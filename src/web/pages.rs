@@ -1,6 +1,6 @@
 //! Templates, and the words that all pages share: ages, durations, totals, links to pull requests.
 
-use super::answer::typed;
+use super::answer::{Visit, typed};
 use super::assets::Assets;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::{JobState, ProjectState, ProjectStatus};
@@ -38,23 +38,23 @@ impl Pages {
         Pages { environment, assets: Assets::new() }
     }
 
-    /// The page as text. `root` is the way back to `/` from where the page is shown.
-    pub(super) fn html(&self, template: &str, root: &str, facts: Value) -> anyhow::Result<String> {
+    /// The page as text. `root` is the way back to `/` from where the page is shown, `person` who looks at it, if that is known.
+    pub(super) fn html(&self, template: &str, root: &str, person: &str, facts: Value) -> anyhow::Result<String> {
         let Assets { style, script, icon } = &self.assets;
         let ours = |text: &str| Value::from_safe_string(text.to_owned());
         let (root, style, script, icon) = (ours(root), ours(&style.name), ours(&script.name), ours(&icon.name));
-        let site = context! { root, style, script, icon, version => VERSION };
+        let site = context! { root, style, script, icon, person, version => VERSION };
         Ok(self.environment.get_template(template)?.render(context! { site, ..facts })?)
     }
 
     /// The page as an answer; templates know `view` as `page`.
-    pub(super) fn page(&self, template: &str, root: &str, view: &impl Serialize) -> anyhow::Result<Response> {
-        self.render(template, root, context! { page => Value::from(Serde(view)) })
+    pub(super) fn page(&self, template: &str, visit: &Visit, view: &impl Serialize) -> anyhow::Result<Response> {
+        self.render(template, visit, context! { page => Value::from(Serde(view)) })
     }
 
     /// The page of these facts as an answer.
-    pub(super) fn render(&self, template: &str, root: &str, facts: Value) -> anyhow::Result<Response> {
-        Ok(typed("text/html; charset=utf-8", self.html(template, root, facts)?))
+    pub(super) fn render(&self, template: &str, visit: &Visit, facts: Value) -> anyhow::Result<Response> {
+        Ok(typed("text/html; charset=utf-8", self.html(template, &visit.root, &visit.person, facts)?))
     }
 }
 

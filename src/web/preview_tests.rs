@@ -151,7 +151,7 @@ fn dashboard(facts: &Facts, server: &Server) -> String {
 }
 
 fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
-    Pages::new().html(template, root, context! { page => Value::from(Serde(view)) }).unwrap()
+    Pages::new().html(template, root, "ada@example.com", context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
 /// Writes a page where the build was told to.
@@ -334,7 +334,7 @@ fn a_problem_names_the_next_step() {
     let next = ["--web-basic-auth", "--allow-unauthenticated-pages"].map(str::to_owned).to_vec();
     let facts =
         context! { title => "Pages are closed", text => "No login is configured.", next, code => 403, request => "00" };
-    let page = Pages::new().html("problem.html", "./", facts).unwrap();
+    let page = Pages::new().html("problem.html", "./", "", facts).unwrap();
     preview("closed.html", &page);
     assert_eq!(
         words(&page),

@@ -1,9 +1,10 @@
 //! What pages read from and write to a real store and real logs.
 
+use super::answer::Visit;
 use super::dashboard::{Dashboard, Facts, Server};
 use super::jobs::{self, log_events};
-use super::locks;
 use super::preview_tests::{job, lock, pull, status};
+use super::{Who, locks};
 use crate::domain::state::*;
 use crate::store::Store;
 use crate::store::logs::Logs;
@@ -81,9 +82,15 @@ async fn a_lock_is_found_by_its_key_escaped_once_or_twice() {
 async fn the_apply_lock_is_set_lifted_and_audited() {
     let (_folder, store) = store();
     let lock = ApplyLock { user: "bob".into(), reason: "freeze".into(), since: Timestamp::now() };
-    locks::set_apply_lock(&store, "bob".into(), Some(lock)).await.unwrap();
+    let visit = |name: &str| {
+        let mut visit = Visit::new("/apply/lock", &http::HeaderMap::new(), Who::People, "r1".into());
+        visit.name = name.into();
+        visit
+    };
+    let entry = visit("bob").entry("apply lock", "freeze", "done");
+    locks::set_apply_lock(&store, entry, Some(lock)).await.unwrap();
     assert_eq!(store.read(|view| view.apply_lock()).await.unwrap().unwrap().reason, "freeze");
-    locks::set_apply_lock(&store, "loopback".into(), None).await.unwrap();
+    locks::set_apply_lock(&store, visit("loopback").entry("apply unlock", "", "done"), None).await.unwrap();
     assert!(store.read(|view| view.apply_lock()).await.unwrap().is_none());
     let entries = store.read(|view| view.audit_log(10)).await.unwrap();
     let mut acts: Vec<_> =

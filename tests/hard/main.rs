@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests are outside of test functions")]
 
+mod access;
 mod bad_input;
 mod place;
 mod secrets;

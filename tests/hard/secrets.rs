@@ -204,6 +204,23 @@ impl Story {
         assert!(self.children.iter().any(|(name, _)| name.contains("terraform")), "no Terraform was seen");
         assert!(self.seen.iter().any(|(name, _)| name.ends_with("tidelock.db")));
         assert!(self.seen.iter().any(|(name, bytes)| name.ends_with("/log") && !bytes.is_empty()), "no log was seen");
+        let log =
+            self.seen.iter().find(|(name, _)| name.ends_with("/log")).map(|(_, bytes)| String::from_utf8_lossy(bytes));
+        let plan = regex::Regex::new(r#""plan":"[0-9a-f]{64}""#).unwrap();
+        for result in [r#""result":"begun""#, r#""result":"applied""#] {
+            let audited = log.iter().flat_map(|log| log.lines()).any(|line| {
+                let parts = [
+                    r#""audit":true"#,
+                    r#""who":"alice""#,
+                    r#""act":"apply""#,
+                    r#""project":"#,
+                    r#""commit":"#,
+                    result,
+                ];
+                parts.iter().all(|part| line.contains(part)) && plan.is_match(line)
+            });
+            assert!(audited, "no line of the audit log says {result}");
+        }
         assert_eq!(leaks(&self.seen, &needles), Vec::<String>::new());
         assert_eq!(leaks(&self.children, &needles), Vec::<String>::new());
         let own = self.by_step.iter().filter(|(name, _)| name.contains("/own-"));

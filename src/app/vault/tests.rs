@@ -50,7 +50,8 @@ async fn start(bucket: &Path, data_dir: &Path) -> Result<(Store, Leader)> {
 async fn note(store: &Store, text: &str) -> Result<()> {
     let at = "2026-01-02T03:04:05Z".parse()?;
     let text = text.to_owned();
-    let entry = AuditEntry { at, who: "ada".into(), act: "apply".into(), subject: text.clone(), result: "done".into() };
+    let (who, act, subject, result) = ("ada".into(), "apply".into(), text.clone(), "done".into());
+    let entry = AuditEntry { at, who, act, subject, result, ..AuditEntry::default() };
     store.write(move |tx| tx.audit(&entry)).await
 }
 

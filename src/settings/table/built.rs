@@ -124,6 +124,13 @@ pub(super) static SETTINGS: &[Setting] = &[
     built("web-password", Secret, "atlantis", "Password for web-basic-auth; the default is refused"),
     built("web-username", Text, "atlantis", "User for web-basic-auth"),
     ours(
+        "admins",
+        List,
+        "",
+        "Emails, and domains of Google Workspace such as @example.com, that may unlock, stop applies and change anything else on the \
+         pages; by default everybody who is let in. Needs iap-audience",
+    ),
+    ours(
         "allow-unauthenticated-pages",
         Switch,
         "false",
@@ -146,6 +153,12 @@ pub(super) static SETTINGS: &[Setting] = &[
     ),
     ours("bucket-endpoint", Text, "", "For tests: http://LOOPBACK:PORT of what stands in for Cloud Storage"),
     ours(
+        "events-only",
+        Switch,
+        "false",
+        "Serve only /events and probes: take deliveries into the bucket for the server that leads, and never lead. Needs no token",
+    ),
+    ours(
         "force-takeover",
         Switch,
         "false",
@@ -157,8 +170,24 @@ pub(super) static SETTINGS: &[Setting] = &[
         "",
         "The webhook secret before the present one, still taken: for a change of secrets without a lost delivery",
     ),
+    ours("github-meta-url", Text, "", "For tests: where the addresses are that github in webhook-allowlist stands for"),
+    ours(
+        "iap-audience",
+        List,
+        "",
+        "Let people in through Google's Identity-Aware Proxy alone, with assertions made out to one of these audiences, such as \
+         /projects/NUMBER/global/backendServices/ID",
+    ),
+    ours("iap-keys-url", Text, "", "For tests: where the keys of these assertions are"),
     ours("job-timeout", Duration, "60m", "How long a step may run"),
     ours("lease-ttl", Duration, "20s", "After so long without a sign of life of the leader, another server takes over"),
+    ours(
+        "log-project",
+        Text,
+        "",
+        "Google Cloud project: log lines are as Cloud Logging reads them, and name their request's trace in that project. On Cloud Run \
+         they are so without it, but for the trace",
+    ),
     ours(
         "masked-variables",
         List,
@@ -191,8 +220,22 @@ pub(super) static SETTINGS: &[Setting] = &[
         "https://github.com/opentofu/opentofu/releases/download",
         "Where OpenTofu is downloaded from",
     ),
+    ours(
+        "trusted-proxy-hops",
+        Number,
+        "0",
+        "How many proxies before this server add an address to X-Forwarded-For, 0 to 2: 0 takes the address of the connection, 1 the \
+         last entry, 2 the one before it. Cloud Run adds one, with a load balancer before it two",
+    ),
     ours("vault-keep-days", Number, "1", "Days for which every state in the bucket stays restorable"),
     ours("vault-keep-states", Number, "100", "So many of the last states stay restorable, however old they are"),
+    ours(
+        "webhook-allowlist",
+        List,
+        "",
+        "Addresses that may call /events: github and azuredevops (their published ranges), addresses, ranges such as 192.0.2.0/24; \
+         by default all. Deliveries are signed all the same",
+    ),
     accepted("checkout-depth", Number, "0", "Depth of clones", "our mirrors need none"),
     accepted(
         "pending-apply-status",

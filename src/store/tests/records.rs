@@ -274,6 +274,7 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
                 act: act.into(),
                 subject: "x".into(),
                 result: "done".into(),
+                ..AuditEntry::default()
             };
             tx.audit(&entry("unlock"))?;
             tx.audit(&entry("apply"))?;

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 const URL: &str = "https://tide.example.com/base";
 
 fn access(basic: bool, open: bool) -> Access {
-    Access { basic_auth: basic.then(|| ("harbour".into(), "pass:word".to_owned().into())), open }
+    let basic_auth = basic.then(|| ("harbour".into(), "pass:word".to_owned().into()));
+    Access { basic_auth, open, ..Access::default() }
 }
 
 fn ask(access: &Access, who: Who, method: &Method, peer: &str, headers: &[(&str, &str)]) -> Result<String, Refusal> {
@@ -15,8 +16,8 @@ fn ask(access: &Access, who: Who, method: &Method, peer: &str, headers: &[(&str,
     }
     let uri = Uri::from_static("/");
     let secret = SecretString::from("s3cret".to_owned());
-    let caller = Caller { peer: peer.parse().unwrap(), method, uri: &uri, headers: &map };
-    access.admit(who, Some(&secret), URL, &caller)
+    let caller = Caller { peer: peer.parse().unwrap(), method, uri: &uri, headers: &map, iap: None };
+    access.admit(who, Some(&secret), URL, &caller).map(|admitted| admitted.name)
 }
 
 fn basic(credentials: &str) -> String {
@@ -91,7 +92,8 @@ fn basic_auth_where_configured_is_needed_from_everywhere() {
 
 #[test]
 fn an_empty_password_is_no_password() {
-    let access = Access { basic_auth: Some(("harbour".into(), String::new().into())), open: false };
+    let basic_auth = Some(("harbour".into(), String::new().into()));
+    let access = Access { basic_auth, ..Access::default() };
     let answer = ask(&access, Who::People, &Method::GET, "127.0.0.1:5", &[("authorization", &basic("harbour:"))]);
     assert_eq!(answer, Err(Refusal::Login));
 }
@@ -110,6 +112,7 @@ fn the_token_opens_the_api_and_nothing_else() {
         method: &Method::GET,
         uri: &Uri::from_static("/"),
         headers: &HeaderMap::from_iter([(HeaderName::from_static(TOKEN_HEADER), HeaderValue::from_static(""))]),
+        iap: None,
     };
     let unset = access(false, false).admit(Who::Api, None, URL, &caller);
     assert_eq!(unset, Err(Refusal::NotLoopback));
