@@ -268,6 +268,8 @@ def destroy_can_be_looked_at_first():
 
 def main():
     wanted = sys.argv[1:]
+    # In the background of a script SIGINT is ignored, and what we start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tests = [f for n, f in globals().items() if callable(f) and getattr(f, "__module__", "") == "__main__" and n not in ("main", "Place", "fake_tools")]
     def one(test):
         try:
