@@ -4,6 +4,8 @@
 mod assemble;
 mod bucket;
 mod check;
+#[cfg(test)]
+mod deployment_tests;
 mod environment;
 mod hosts;
 mod read;
