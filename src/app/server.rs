@@ -2,7 +2,7 @@
 
 use super::roles::Roles;
 use super::services::Parts;
-use super::{bucket, data_dir, logging};
+use super::{bucket, data_dir, heartbeat, logging};
 use crate::domain::command::CommandName;
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
@@ -91,6 +91,7 @@ impl Server {
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
         let (tell_end, ended) = watch::channel(None);
+        tokio::spawn(heartbeat::beat(standing.clone(), Arc::clone(&meters), heartbeat::INTERVAL));
         let roles = Roles { parts, vault, meters, standing: telling, stop: stop.clone() };
         tokio::spawn(async move {
             let played = roles.play().await.map_err(|error| format!("{error:#}"));

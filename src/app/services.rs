@@ -112,7 +112,8 @@ pub(super) fn github(settings: &Settings) -> Result<&GithubSettings> {
     settings.github.as_ref().ok_or_else(|| anyhow!("no VCS host is configured: set --gh-user and --gh-token"))
 }
 
-fn github_host(github: &GithubSettings) -> Github {
+/// A client of it.
+pub(super) fn github_host(github: &GithubSettings) -> Github {
     let token = match &github.token {
         GithubToken::Value(token) => TokenSource::Value(token.clone()),
         GithubToken::File(path) => TokenSource::File(path.clone()),
@@ -127,8 +128,17 @@ fn github_host(github: &GithubSettings) -> Github {
 }
 
 fn installer(settings: &Settings, redactor: Redactor) -> Installer {
+    Installer::new(install_settings(settings, redactor))
+}
+
+/// How binaries are found by a server that may not download any.
+pub(super) fn without_downloads(settings: &Settings, redactor: Redactor) -> InstallSettings {
+    InstallSettings { download: false, ..install_settings(settings, redactor) }
+}
+
+fn install_settings(settings: &Settings, redactor: Redactor) -> InstallSettings {
     let path = settings.child_env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-    Installer::new(InstallSettings {
+    InstallSettings {
         data_dir: settings.data_dir.clone(),
         download: settings.tf_download,
         terraform_url: settings.tf_download_url.clone(),
@@ -139,7 +149,7 @@ fn installer(settings: &Settings, redactor: Redactor) -> Installer {
         path: path.unwrap_or_default(),
         redactor,
         keys: None,
-    })
+    }
 }
 
 fn rendering(settings: &Settings, host: &dyn Host) -> RenderOptions {

@@ -58,7 +58,8 @@ fn variables_that_deployments_set_are_settings() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // What a server cannot do without: that something was looked at.
-    for name in ["bucket", "data-dir", "gh-user", "gh-token", "gh-webhook-secret", "repo-allowlist", "repo-config-json"] {
+    for name in ["bucket", "data-dir", "gh-user", "gh-token", "gh-webhook-secret", "repo-allowlist", "repo-config-json"]
+    {
         assert!(seen.contains(name), "no file sets {name}");
     }
 }
