@@ -88,8 +88,10 @@ async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findi
         Ok(settings) => settings,
         Err(error) => {
             let mend = "`tidelock server --help` and docs/settings.md say what each one takes";
-            for line in error.to_string().lines() {
-                findings.fault("settings", line, mend);
+            let text = error.to_string();
+            let last = text.lines().count().saturating_sub(1);
+            for (place, line) in text.lines().enumerate() {
+                findings.fault("settings", line, if place == last { mend } else { "" });
             }
             return findings;
         }

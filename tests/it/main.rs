@@ -4,13 +4,18 @@
 
 mod apply;
 mod autoplan;
+mod doctor;
 mod left;
 mod locking;
 mod missed;
 mod pages;
 mod restart;
 mod roles;
+mod rollout;
 mod state_locks;
+#[path = "../storage_double/storage_double.rs"]
+#[expect(dead_code, unused_imports, reason = "the library's tests use the rest of it")]
+mod storage_double;
 mod support;
 mod tidy;
 mod vault_cli;

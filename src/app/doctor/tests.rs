@@ -51,13 +51,36 @@ async fn web(pages: bool, events: bool, expect_iap: bool) -> String {
 
 #[tokio::test]
 async fn behind_identity_aware_proxy_only_deliveries_come_through() {
-    assert_snapshot!(web(true, false, true).await, @"");
-    assert_snapshot!(web(false, true, true).await, @"");
+    assert_snapshot!(web(true, false, true).await, @"
+    ?        web        URL/healthz is behind Identity-Aware Proxy, as it should be
+    ok       web        URL/events refuses a delivery without a signature (401)
+    ok       web        URL/ leads to Google's sign-in (Identity-Aware Proxy)
+
+    0 faults, 0 warnings, 1 not known
+    ");
+    assert_snapshot!(web(false, true, true).await, @"
+    ok       web        URL/healthz answers
+    FAULT    web        URL/events asks the host to sign in
+                        mend: give /events a backend without Identity-Aware Proxy: terraform/load_balancer.tf
+    FAULT    web        URL/ answers 200 and not with the redirect of Identity-Aware Proxy
+                        mend: switch Identity-Aware Proxy on for the backend (or service) of the pages: terraform/iap.tf
+
+    2 faults, 0 warnings, 0 not known
+    ");
 }
 
 #[tokio::test]
 async fn settings_that_a_server_would_refuse_are_faults() {
-    let looked = look(Settings::load(["--port=x".into()], []), &Asked::default()).await;
+    let looked = look(Settings::load(["--port=x".into(), "--data-dir=/d".into()], []), &Asked::default()).await;
     assert!(!looked.well());
-    assert_snapshot!(looked.text(), @"");
+    assert_snapshot!(looked.text(), @"
+    FAULT    settings   --port is no number from 1 to 65535
+    FAULT    settings   --gh-token is missing, and so is gh-token-file
+    FAULT    settings   --gh-user is missing: no VCS host can be reached without a user and its token
+    FAULT    settings   --gh-webhook-secret is missing: without it everybody who reaches the port can run commands here. Set it here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe
+    FAULT    settings   --repo-allowlist is missing: name the repositories to serve, such as github.com/acme/*
+                        mend: `tidelock server --help` and docs/settings.md say what each one takes
+
+    5 faults, 0 warnings, 0 not known
+    ");
 }
