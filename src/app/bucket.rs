@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Between two looks of a standby at the lease, at most.
-const POLL: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_secs(1);
 
 /// The vault of these settings; nothing is asked of a remote bucket yet.
 pub(super) async fn vault(settings: &Settings) -> Result<Vault> {

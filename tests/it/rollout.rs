@@ -59,7 +59,17 @@ fn a_rollout_loses_nothing_and_hands_over_within_three_seconds() {
         ctx.open_gate("plan");
         ctx.next(&to_old).await.is("plan", "success");
         ctx.next(&to_new).await.is("plan", "success");
-        assert!(ctx.forge.deliveries().iter().all(|delivery| delivery.succeeded()));
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        for delivery in ctx.forge.deliveries() {
+            assert!(
+                delivery.succeeded(),
+                "{} {:?}: {:?} {}",
+                delivery.event,
+                delivery.action,
+                delivery.status,
+                delivery.answer
+            );
+        }
         ctx.say(&to_old, "atlantis apply").await.is("apply", "success");
         assert_eq!(ctx.lines("applied"), 1);
         let beats: Vec<_> =

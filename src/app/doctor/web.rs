@@ -1,6 +1,7 @@
 //! Our own address as others see it: health, deliveries, pages.
 
 use super::report::Findings;
+use crate::execute::random_id;
 use crate::settings::Settings;
 use reqwest::{Client, Method, Response, StatusCode, redirect};
 use std::time::Duration;
@@ -66,7 +67,8 @@ const UNREACHABLE: &str =
     "check --atlantis-url, its DNS record, certificate and load balancer, and that the server runs";
 
 async fn deliveries(client: &Client, events: &str, findings: &mut Findings) {
-    let request = client.request(Method::POST, events).header("content-type", "application/json").body("{}");
+    let request = client.request(Method::POST, events).header("content-type", "application/json");
+    let request = request.header("x-github-event", "ping").header("x-github-delivery", random_id()).body("{}");
     let status = match request.send().await {
         Ok(answer) if is_sign_in(&answer) => {
             let mend = "give /events a backend without Identity-Aware Proxy: terraform/load_balancer.tf";
