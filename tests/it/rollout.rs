@@ -84,7 +84,7 @@ fn a_rollout_loses_nothing_and_hands_over_within_three_seconds() {
         ctx.server.take_webhooks();
         let took = hand_over(&new, &ctx.server).await;
         println!("rollout: {took:?} from SIGTERM to the new leader, without work");
-        assert!(took < HAND_OVER, "{took:?}");
+        assert!(took < HAND_OVER, "{took:?}\nold:\n{}\nnew:\n{}", new.log(), ctx.server.log());
         ctx.say(&to_new, "atlantis apply").await.is("apply", "success");
     });
     drop((double, storage));
