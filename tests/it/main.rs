@@ -14,7 +14,7 @@ mod roles;
 mod rollout;
 mod state_locks;
 #[path = "../storage_double/storage_double.rs"]
-#[expect(dead_code, unused_imports, reason = "the library's tests use the rest of it")]
+#[expect(dead_code, reason = "the library's tests use the rest of it")]
 mod storage_double;
 mod support;
 mod tidy;

@@ -23,7 +23,7 @@ pub(super) async fn check(settings: &Settings, events: &str, expect_iap: bool) -
             return findings;
         }
     };
-    health(&client, url, &mut findings).await;
+    health(&client, url, expect_iap, &mut findings).await;
     deliveries(&client, events, &mut findings).await;
     pages(&client, settings, expect_iap, &mut findings).await;
     findings
@@ -45,11 +45,15 @@ fn is_loopback(url: &str) -> bool {
     }
 }
 
-async fn health(client: &Client, url: &str, findings: &mut Findings) {
+async fn health(client: &Client, url: &str, expect_iap: bool, findings: &mut Findings) {
     match client.get(format!("{url}/healthz")).send().await {
         Ok(answer) if answer.status() == StatusCode::OK => findings.fine(WEB, format!("{url}/healthz answers")),
         Ok(answer) if is_sign_in(&answer) => {
             findings.unknown(WEB, format!("{url}/healthz is behind Identity-Aware Proxy, as it should be"), "");
+        }
+        // Google answers this path of a service's own address itself.
+        Ok(answer) if expect_iap && answer.status() == StatusCode::NOT_FOUND => {
+            findings.unknown(WEB, format!("{url}/healthz is not to be seen from outside"), "");
         }
         Ok(answer) => {
             let text = format!("{url}/healthz answers {}, not 200", answer.status().as_u16());
