@@ -3,6 +3,8 @@
 mod access;
 mod bucket;
 mod data_dir;
+mod doctor;
+mod heartbeat;
 mod lead;
 mod logging;
 mod mail;
@@ -22,6 +24,7 @@ const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTof
     Commands:\n  \
     server   run the server; `tidelock server --help` lists its flags\n  \
     sandbox  try it with no account anywhere: a forge, a repository and a server on this machine\n  \
+    doctor   check everything that the server needs: settings, bucket, host, webhook, pages\n  \
     vault    look at the state in the bucket, verify it, go back to an older one\n  \
     version  print the version\n  \
     help     print this\n";
@@ -33,6 +36,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     match command.as_str() {
         "server" => server::run(rest),
         "sandbox" => sandbox::run(rest),
+        "doctor" => doctor::run(rest),
         "vault" => vault::run(rest),
         "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION")), true),
         "help" | "--help" | "-h" => say(USAGE, true),

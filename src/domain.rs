@@ -205,6 +205,14 @@ pub enum Distribution {
 }
 
 impl Distribution {
+    /// The one that this is not.
+    pub fn other(self) -> Distribution {
+        match self {
+            Distribution::Terraform => Distribution::OpenTofu,
+            Distribution::OpenTofu => Distribution::Terraform,
+        }
+    }
+
     /// Name of the executable.
     pub fn binary(self) -> &'static str {
         match self {

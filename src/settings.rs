@@ -5,6 +5,8 @@ mod access;
 mod assemble;
 mod bucket;
 mod check;
+#[cfg(test)]
+mod deployment_tests;
 mod environment;
 mod hosts;
 mod read;

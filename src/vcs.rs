@@ -143,6 +143,40 @@ impl Budget {
     }
 }
 
+/// A repository that our token sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepoAccess {
+    /// Which.
+    pub repo: RepoId,
+    /// Its owner is an organization, which may have webhooks.
+    pub of_organization: bool,
+    /// Nothing can be changed in it.
+    pub archived: bool,
+    /// Commit statuses can be set.
+    pub can_write: bool,
+}
+
+/// A webhook as the host has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Webhook {
+    /// Where it delivers to.
+    pub url: String,
+    /// It is switched on.
+    pub active: bool,
+    /// Its content type is JSON.
+    pub json: bool,
+    /// The host checks our certificate.
+    pub verifies_tls: bool,
+    /// Names of events, or `*`.
+    pub events: Vec<String>,
+    /// It has delivered something.
+    pub was_used: bool,
+    /// Status of the answer to the last delivery; absent when there was none.
+    pub last_status: Option<u16>,
+    /// What the host says about that delivery.
+    pub last_message: String,
+}
+
 /// Where a token comes from.
 #[derive(Clone)]
 pub enum TokenSource {

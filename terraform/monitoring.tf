@@ -86,14 +86,15 @@ resource "google_monitoring_alert_policy" "way_in" {
   }
 }
 
-# The leader writes one line a minute: message "heartbeat", with role, epoch and the age of what is not saved yet.
+# The leader writes one line a minute, others one when their role changes: message "heartbeat", with role, epoch and how long a change
+# waits to be in the bucket (src/app/heartbeat.rs; a test holds both together).
 resource "google_logging_metric" "heartbeat" {
   count = local.watched ? 1 : 0
 
   project     = var.project_id
   name        = "${var.name}-heartbeat"
   description = "A line a minute from the leader"
-  filter      = "${local.logs_of} AND jsonPayload.message=\"heartbeat\""
+  filter      = "${local.logs_of} AND jsonPayload.message=\"heartbeat\" AND jsonPayload.role=\"leading\""
 
   metric_descriptor {
     metric_kind = "DELTA"
@@ -150,13 +151,14 @@ resource "google_monitoring_alert_policy" "heartbeat" {
   }
 }
 
-# How long something has waited to be in the bucket. What is not there yet is not shown either, so this is what people wait for.
+# How long the last change took to be in the bucket, or the present one waits already. What is not there is not shown either, so this is
+# what people wait for; without changes it is 0.
 resource "google_logging_metric" "commit_lag" {
   count = local.watched ? 1 : 0
 
   project         = var.project_id
   name            = "${var.name}-commit-lag"
-  description     = "Age of the oldest change that is not in the bucket, in milliseconds, from the heartbeat"
+  description     = "How long a change waits to be in the bucket, in milliseconds, from the heartbeat"
   filter          = "${local.logs_of} AND jsonPayload.message=\"heartbeat\" AND jsonPayload.commit_lag_ms>=0"
   value_extractor = "EXTRACT(jsonPayload.commit_lag_ms)"
 

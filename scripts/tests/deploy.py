@@ -27,7 +27,7 @@ def fake_tools():
     where = TEMP / "bin"
     where.mkdir()
     text = (HERE / "fake" / "tool").read_text().split("\n", 1)[1]
-    for name in ("gcloud", "terraform", "curl"):
+    for name in ("gcloud", "terraform", "curl", "tidelock"):
         (where / name).write_text(f"#!{sys.executable} -IS\n{text}")
         (where / name).chmod(0o755)
     return where
@@ -46,7 +46,7 @@ class Place:
 
     def env(self, broken=""):
         path = f"{FAKES}:{os.environ['PATH']}"
-        return {**os.environ, "PATH": path, "FAKE_DIR": str(self.dir), "FAKE_BREAK": broken, "POLL_SECONDS": "0",
+        return {**os.environ, "PATH": path, "FAKE_DIR": str(self.dir), "FAKE_BREAK": broken, "POLL_SECONDS": "0", "TIDELOCK_BIN": str(FAKES / "tidelock"),
                 "TIDELOCK_DEPLOY_DIR": str(self.dir / "kept")}
 
     def run(self, *flags, broken="", script="deploy", code=0, token=True):
@@ -97,6 +97,10 @@ def a_full_run_makes_everything_in_order():
            "Done: https://tidelock.example.com")
     assert p.cloud()["secrets"]["tidelock-gh-token"] == [TOKEN]
     assert re.fullmatch("[0-9a-f]{64}", p.cloud()["secrets"]["tidelock-gh-webhook-secret"][0])
+    doctor = [c["argv"] for c in p.calls if c["tool"] == "tidelock" and "--help" not in c["argv"]]
+    assert doctor == [["doctor", "--from-outside", "--expect-iap", "--bucket=gs://acme-infra-tidelock-state/tidelock",
+                       "--atlantis-url=https://tidelock.example.com", "--events-url=https://tidelock.example.com/events",
+                       "--gh-user=acme-bot", "--gh-hostname=github.com", "--repo-allowlist=github.com/acme/*"]], doctor
     adds = [c for c in p.calls if "versions" in c["argv"] and "add" in c["argv"]]
     assert all(c["stdin"] for c in adds)
 
@@ -217,6 +221,9 @@ def each_fault_is_named_with_its_mend():
         list(pool.map(one, cases.items()))
     Place().run(*FLAGS, "--wait", "0", broken="certificate", code=1).says("the certificate is not there yet (PROVISIONING)", "run this again: it only waits")
     Place().run(*FLAGS, "--register-webhook", "acme", broken="hook-rights", code=1).says("webhooks of acme cannot be listed", "admin:org_hook")
+    Place().run(*FLAGS, "--register-webhook", "acme", broken="doctor", code=1).says("FAULT    webhook", "the doctor found something", "run this again")
+    # Without that, the webhook is added by hand afterwards.
+    Place().run(*FLAGS, broken="doctor").says("FAULT    webhook", "When the webhook is there", "Done:")
     Place().run(*FLAGS, "--dns-zone", "other-org", code=1).says("is not in zone other-org", "another --dns-zone")
     Place().run(*FLAGS, "--dns-zone", "nowhere", code=1).says("there is no zone nowhere", "gcloud dns managed-zones list")
     Place().run(*FLAGS, token=False, code=1).says("there is no token in Secret Manager", "--gh-token-file")
@@ -268,6 +275,8 @@ def destroy_can_be_looked_at_first():
 
 def main():
     wanted = sys.argv[1:]
+    # In the background of a script SIGINT is ignored, and what we start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tests = [f for n, f in globals().items() if callable(f) and getattr(f, "__module__", "") == "__main__" and n not in ("main", "Place", "fake_tools")]
     def one(test):
         try:

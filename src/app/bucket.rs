@@ -16,14 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Between two looks of a standby at the lease, at most.
-const POLL: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_secs(1);
 
 /// The vault of these settings; nothing is asked of a remote bucket yet.
 pub(super) async fn vault(settings: &Settings) -> Result<Vault> {
+    vault_on(settings, open(&settings.vault.bucket).await?)
+}
+
+/// The same on a bucket that is open.
+pub(super) fn vault_on(settings: &Settings, bucket: Arc<dyn Bucket>) -> Result<Vault> {
     let github = github(settings)?;
     let secret = github.webhook_secret.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
     Ok(Vault {
-        bucket: open(&settings.vault.bucket).await?,
+        bucket,
         clock: Arc::new(Boottime),
         identity: identity(settings)?,
         timing: timing(settings.vault.lease_ttl),

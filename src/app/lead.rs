@@ -19,15 +19,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
-/// After SIGTERM, for commands to end and for the last to be said. This, [`CLOSE_LIMIT`] and [`RELEASE_LIMIT`] together stay below
-/// the ten seconds after which Cloud Run kills.
+/// After SIGTERM, for everything: Cloud Run kills after ten seconds.
+const STOP_LIMIT: Duration = Duration::from_millis(9500);
+/// Of that, for commands to end and for the last to be said.
 const DRAIN_LIMIT: Duration = Duration::from_secs(8);
 /// For the last commit.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
-/// For giving the lease up; whoever comes next waits for its end otherwise.
-const RELEASE_LIMIT: Duration = Duration::from_millis(500);
+/// For giving the lease up; whoever comes next waits for its end otherwise. When the lease was just renewed, the bucket takes the next
+/// write of it only a second later.
+const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// When asked to hand over, applies that run may take so long to end by themselves; plans go back into the queue at once.
 const APPLIES_LIMIT: Duration = Duration::from_secs(300);
 /// Then they are interrupted, and have this long: SIGINT, SIGKILL ten seconds later, the last comment.
@@ -164,10 +166,11 @@ impl Roles {
                 Ok(Next::StandBack)
             }
             Over::Stop => {
+                let end = Instant::now() + STOP_LIMIT;
                 self.drain_because("it was told to end", false);
                 ready.dispatch.drain(DRAIN_LIMIT).await;
                 close(&ready.store).await;
-                release(leader).await;
+                release_until(leader, end.min(Instant::now() + RELEASE_LIMIT)).await;
                 Ok(Next::End)
             }
         }
@@ -220,10 +223,14 @@ async fn close(store: &Store) {
 }
 
 async fn release(leader: &Leader) {
-    match timeout(RELEASE_LIMIT, leader.release()).await {
+    release_until(leader, Instant::now() + RELEASE_LIMIT).await;
+}
+
+async fn release_until(leader: &Leader, end: Instant) {
+    match timeout_at(end, leader.release()).await {
         Ok(Ok(()) | Err(VaultError::Deposed(_))) => {}
         Ok(Err(error)) => tracing::warn!("the lease was not given up, the next server waits for its end: {error}"),
-        Err(_) => tracing::warn!("giving the lease up took longer than {RELEASE_LIMIT:?}"),
+        Err(_) => tracing::warn!("giving the lease up took too long, the next server waits for its end"),
     }
 }
 

@@ -30,3 +30,12 @@ pub(super) fn start(level: &str, to: To) {
     };
     drop(started);
 }
+
+/// The same lines as on standard output, elsewhere.
+#[cfg(test)]
+pub(super) fn json_lines<W>(writer: W) -> impl tracing::Subscriber + Send + Sync
+where
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt().with_target(false).json().flatten_event(true).with_writer(writer).finish()
+}

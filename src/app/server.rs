@@ -2,7 +2,7 @@
 
 use super::roles::Roles;
 use super::services::{self, Parts};
-use super::{access, bucket, data_dir, logging};
+use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::domain::command::CommandName;
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
@@ -97,6 +97,7 @@ impl Server {
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
         let (tell_end, ended) = watch::channel(None);
+        tokio::spawn(heartbeat::beat(standing.clone(), Arc::clone(&meters), heartbeat::INTERVAL));
         let told = stop.clone();
         tokio::spawn(async move {
             let played = match parts {

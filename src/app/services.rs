@@ -117,7 +117,8 @@ pub(super) fn secrets(settings: &Settings) -> Result<Secrets> {
     })
 }
 
-fn github_host(github: &GithubSettings) -> Result<Github> {
+/// A client of it.
+pub(super) fn github_host(github: &GithubSettings) -> Result<Github> {
     let token = match github.token.as_ref().context("there is no token: set --gh-token or --gh-token-file")? {
         GithubToken::Value(token) => TokenSource::Value(token.clone()),
         GithubToken::File(path) => TokenSource::File(path.clone()),
@@ -132,8 +133,17 @@ fn github_host(github: &GithubSettings) -> Result<Github> {
 }
 
 fn installer(settings: &Settings, redactor: Redactor) -> Installer {
+    Installer::new(install_settings(settings, redactor))
+}
+
+/// How binaries are found by a server that may not download any.
+pub(super) fn without_downloads(settings: &Settings, redactor: Redactor) -> InstallSettings {
+    InstallSettings { download: false, ..install_settings(settings, redactor) }
+}
+
+fn install_settings(settings: &Settings, redactor: Redactor) -> InstallSettings {
     let path = settings.child_env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-    Installer::new(InstallSettings {
+    InstallSettings {
         data_dir: settings.data_dir.clone(),
         download: settings.tf_download,
         terraform_url: settings.tf_download_url.clone(),
@@ -144,7 +154,7 @@ fn installer(settings: &Settings, redactor: Redactor) -> Installer {
         path: path.unwrap_or_default(),
         redactor,
         keys: None,
-    })
+    }
 }
 
 fn rendering(settings: &Settings, host: &dyn Host) -> RenderOptions {

@@ -82,6 +82,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             (found.full_name(), rest)
         }
         ["user"] => return ok(shapes::user(&shared.url, &shared.look(), &login)),
+        ["user", "repos"] => return ok(shapes::repos_of(&shared.url, &shared.look(), &login)),
         _ => return Err(NOT_FOUND()),
     };
     let body = match body.is_empty() {
@@ -93,6 +94,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
     call.check_access(parts.method != Method::GET && rest.first() != Some(&"issues"))?;
     match (parts.method.as_str(), rest) {
         ("GET", []) => call.repo(),
+        ("GET", ["hooks"]) => call.webhooks(),
         ("GET", ["pulls"]) => call.open_pulls(),
         ("GET", ["pulls", number]) => call.pull(number),
         ("GET", ["pulls", number, "reviews"]) => call.reviews(number),
@@ -134,6 +136,16 @@ impl Call<'_> {
         let state = self.shared.look();
         let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
         ok(shapes::repo(&self.shared.url, &state, repo))
+    }
+
+    /// Each repository shows the one webhook, to its admins.
+    fn webhooks(&self) -> Result {
+        let state = self.shared.look();
+        let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
+        if repo.permission(&self.login) != "admin" {
+            return Err(NOT_FOUND());
+        }
+        ok(Value::Array(shapes::webhook(&self.shared.url, &state, repo).into_iter().collect()))
     }
 
     fn pull(&self, number: &str) -> Result {

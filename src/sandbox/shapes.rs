@@ -78,6 +78,39 @@ pub(super) fn repo(url: &str, state: &State, repo: &RepoState) -> Value {
     merged(merged(body, settings), Value::Object(links))
 }
 
+/// Repositories that the account sees, with what it may do there.
+pub(super) fn repos_of(url: &str, state: &State, login: &str) -> Value {
+    let seen = state.repos.values().filter(|found| found.permission(login) != "none");
+    let row = |found: &RepoState| {
+        let level = found.permission(login);
+        let permissions = json!({"permissions": {"admin": level == "admin", "maintain": level == "admin",
+            "push": found.can_write(login), "triage": found.can_write(login), "pull": true}});
+        merged(repo(url, state, found), permissions)
+    };
+    Value::Array(seen.map(row).collect())
+}
+
+/// The forge's webhook as a repository's own, with what became of its last delivery.
+pub(super) fn webhook(url: &str, state: &State, repo: &RepoState) -> Option<Value> {
+    let target = state.webhook.as_ref()?;
+    let last = match state.deliveries.iter().rev().find(|delivery| delivery.done) {
+        None => json!({"code": null, "status": "unused", "message": null}),
+        Some(delivery) => match delivery.status {
+            Some(code) if delivery.succeeded() => json!({"code": code, "status": "active", "message": "OK"}),
+            Some(code) => {
+                json!({"code": code, "status": "misconfigured", "message": format!("Invalid HTTP Response: {code}")})
+            }
+            None => json!({"code": 0, "status": "misconfigured", "message": "failed to connect to host"}),
+        },
+    };
+    let api = format!("{url}/api/v3/repos/{}/hooks/1", repo.full_name());
+    Some(json!({"type": "Repository", "id": 1, "name": "web", "active": true,
+        "events": ["issue_comment", "pull_request", "pull_request_review", "push"],
+        "config": {"content_type": "json", "insecure_ssl": "0", "url": target, "secret": "********"},
+        "updated_at": repo.created_at, "created_at": repo.created_at, "url": api, "test_url": format!("{api}/test"),
+        "ping_url": format!("{api}/pings"), "deliveries_url": format!("{api}/deliveries"), "last_response": last}))
+}
+
 fn association(repo: &RepoState, login: &str) -> &'static str {
     if repo.permission(login) == "none" { "NONE" } else { "COLLABORATOR" }
 }

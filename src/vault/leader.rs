@@ -50,6 +50,8 @@ struct Known {
     /// Number of the newest base, its size, and the bytes of the journal up to it.
     base: (u64, u64, u64),
     figures: Figures,
+    /// When the commit that is being written was begun, on our clock.
+    begun: Option<Duration>,
 }
 
 /// Figures for metrics and `/status`.
@@ -63,6 +65,8 @@ pub struct Figures {
     pub bases: u64,
     /// How long the last commit took, from its first try to its answer.
     pub last_commit: Duration,
+    /// How long the commit that is being written has taken so far.
+    pub ongoing: Option<Duration>,
     /// Journal objects after the newest base.
     pub tail_objects: u64,
     /// Bytes of them.
@@ -85,8 +89,10 @@ impl Leader {
         let packed = build::build(Draft { header, rows, database: None, blobs }).await?;
         // A caller that goes away leaves a write whose outcome nobody will know: a restore must tell.
         let abandoned = Abandoned(Some(&self.shared));
+        self.shared.known().begun = Some(started);
         let created = self.shared.create(position.seq + 1, packed).await;
         abandoned.disarm();
+        self.shared.known().begun = None;
         let packed = self.shared.deposing(created)?;
         let position = Position { seq: position.seq + 1, hash: packed.hash };
         let took = self.shared.vault.clock.now().saturating_sub(started);
@@ -206,7 +212,8 @@ impl Leader {
     pub fn figures(&self) -> Figures {
         let known = self.shared.known();
         let (tail_objects, tail_bytes) = known.tail();
-        Figures { tail_objects, tail_bytes, lease_age: self.shared.held.age(), ..known.figures.clone() }
+        let ongoing = known.begun.map(|begun| self.shared.vault.clock.now().saturating_sub(begun));
+        Figures { tail_objects, tail_bytes, ongoing, lease_age: self.shared.held.age(), ..known.figures.clone() }
     }
 }
 
@@ -306,6 +313,7 @@ impl Known {
             verified: None,
             base: (chain.base, chain.base_bytes(), 0),
             figures: Figures::default(),
+            begun: None,
         }
     }
 

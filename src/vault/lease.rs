@@ -46,7 +46,7 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Timing {
-        Timing { ttl: Duration::from_secs(20), renew: Duration::from_secs(6), poll: Duration::from_secs(2) }
+        Timing { ttl: Duration::from_secs(20), renew: Duration::from_secs(6), poll: Duration::from_secs(1) }
     }
 }
 

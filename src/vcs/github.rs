@@ -4,6 +4,7 @@ mod answers;
 mod lists;
 mod merge;
 mod reviews;
+mod setup;
 
 use super::http::{Http, odd, segment};
 use super::{Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Review, TokenSource};

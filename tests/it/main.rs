@@ -5,18 +5,19 @@
 mod apply;
 mod autoplan;
 mod cloud;
+mod doctor;
 mod left;
 mod locking;
 mod missed;
 mod pages;
 mod restart;
 mod roles;
+mod rollout;
 mod state_locks;
+#[path = "../storage_double/storage_double.rs"]
+#[expect(dead_code, reason = "the library's tests use the rest of it")]
+mod storage_double;
 mod support;
 mod tidy;
 mod vault_cli;
 mod workflows;
-
-#[path = "../storage_double/storage_double.rs"]
-#[expect(dead_code, reason = "the bucket's own tests use the rest of it")]
-mod storage_double;

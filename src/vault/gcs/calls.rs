@@ -14,8 +14,9 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
 
-/// One object may be changed once in this time; sooner is answered with 429.
-const ONE_CHANGE: Duration = Duration::from_secs(1);
+/// One object may be changed once a second; sooner is answered with 429. Three of these waits are longer than that, and a server that
+/// takes the lead or gives it up does not wait for more than is left of the second.
+const TOO_FAST_WAIT: Duration = Duration::from_millis(400);
 
 /// What requests are counted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +103,7 @@ impl Calls {
                 // The connection may be dead without a word, and all calls share it: the next one takes another.
                 self.control.lock().await.take();
             }
-            let pause = if matches!(answer, Answer::TooFast(_)) { wait.max(ONE_CHANGE) } else { jittered(wait) };
+            let pause = if matches!(answer, Answer::TooFast(_)) { wait.max(TOO_FAST_WAIT) } else { jittered(wait) };
             if tried >= limits.attempts || Instant::now() + pause >= last {
                 return Err(answer);
             }

@@ -13,8 +13,8 @@ use google_cloud_wkt::FieldMask;
 /// What the vault does with objects.
 const PERMISSIONS: [&str; 4] =
     ["storage.objects.create", "storage.objects.get", "storage.objects.delete", "storage.objects.list"];
-/// What lies directly below the prefix.
-const OURS: [&str; 4] = ["lock/", "journal/", "base/", "inbox/"];
+/// What lies directly below the prefix; the last is what `tidelock doctor` tries and removes.
+const OURS: [&str; 5] = ["lock/", "journal/", "base/", "inbox/", "doctor/"];
 /// Foreign names that a message shows.
 const SHOWN: usize = 5;
 /// Of what is looked at.

@@ -211,6 +211,15 @@ impl Running {
         }
     }
 
+    /// Runs another command of the binary with this server's flags and variables; exit code and standard output.
+    pub(crate) async fn command(&self, name: &str, extra: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
+        command.arg(name).args(&*self.flags.lock().unwrap()).args(extra);
+        command.env_clear().envs(self.environment.clone()).stdin(Stdio::null()).stderr(Stdio::inherit());
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (done.status.code(), String::from_utf8(done.stdout).unwrap())
+    }
+
     /// What a process of its own has logged so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()

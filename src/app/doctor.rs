@@ -1,0 +1,124 @@
+//! `tidelock doctor`: whether everything that a server with these settings needs is there, from settings to webhook. It looks with
+//! the server's own code and changes nothing: one object of its own in the bucket and one file in the data directory come and go.
+
+mod github;
+mod machine;
+mod report;
+mod state;
+#[cfg(test)]
+mod tests;
+mod web;
+
+use super::services::Parts;
+use super::{logging, say};
+use crate::settings::{Settings, SettingsError};
+use anyhow::Context as _;
+use report::Findings;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+const USAGE: &str = "Looks at everything that a server with these settings needs, and says how to mend what is wrong\n\n\
+    Usage: tidelock doctor [flags of `tidelock server`] [--json] [--from-outside] [--expect-iap] [--events-url URL]\n\n\
+    Run it where the server runs, with the same flags, variables and config file.\n\n  \
+    --json            print JSON\n  \
+    --from-outside    this is not the server's machine: leave its tools and data directory out, and take no right that you lack\n                    \
+    on the bucket for a fault\n  \
+    --expect-iap      pages have to answer with the redirect of Google's Identity-Aware Proxy\n  \
+    --events-url URL  where the host sends deliveries, if that is not --atlantis-url and /events\n\n\
+    Exit code 1 when there is a fault.\n";
+
+/// What is asked of the doctor, besides the server's settings.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    json: bool,
+    from_outside: bool,
+    expect_iap: bool,
+    events_url: Option<String>,
+    help: bool,
+}
+
+impl Asked {
+    /// Takes the doctor's own flags out; the rest is the server's.
+    fn take(args: Vec<OsString>) -> (Asked, Vec<OsString>) {
+        let (mut asked, mut rest) = (Asked::default(), Vec::new());
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            match arg.to_str() {
+                Some("--json") => asked.json = true,
+                Some("--from-outside") => asked.from_outside = true,
+                Some("--expect-iap") => asked.expect_iap = true,
+                Some("--help" | "-h") => asked.help = true,
+                Some("--events-url") => asked.events_url = args.next().and_then(|url| url.into_string().ok()),
+                Some(text) if text.starts_with("--events-url=") => {
+                    asked.events_url = text.split_once('=').map(|(_, url)| url.to_owned());
+                }
+                _ => rest.push(arg),
+            }
+        }
+        (asked, rest)
+    }
+}
+
+/// Runs `tidelock doctor` with the arguments after its name.
+pub(super) fn run(args: Vec<OsString>) -> ExitCode {
+    let (asked, rest) = Asked::take(args);
+    if asked.help {
+        return say(USAGE, true);
+    }
+    logging::start("error", logging::To::Stderr);
+    let looked = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("no threads")
+        .map(|runtime| runtime.block_on(look(Settings::from_process(rest), &asked)));
+    match looked {
+        Ok(findings) => {
+            let text = if asked.json { findings.json() } else { findings.text() };
+            let printed = say(&text, true);
+            if findings.well() { printed } else { ExitCode::FAILURE }
+        }
+        Err(error) => say(&format!("tidelock doctor: {error:#}\n"), false),
+    }
+}
+
+/// All checks; those that wait for different things, at the same time.
+async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findings {
+    let mut findings = Findings::default();
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(error) => {
+            let mend = "`tidelock server --help` and docs/settings.md say what each one takes";
+            let text = error.to_string();
+            let last = text.lines().count().saturating_sub(1);
+            for (place, line) in text.lines().enumerate() {
+                findings.fault("settings", line, if place == last { mend } else { "" });
+            }
+            return findings;
+        }
+    };
+    for warning in &settings.warnings {
+        findings.warn("settings", warning, "");
+    }
+    let settings = Arc::new(settings);
+    // A server that only takes deliveries has no parts of a leader.
+    if !settings.access.events_only
+        && let Err(error) = Parts::new(Arc::clone(&settings))
+    {
+        findings.fault("settings", format!("{error:#}"), "correct it: the server does not start like this");
+        return findings;
+    }
+    let settings = &*settings;
+    let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));
+    findings.fine("settings", format!("the server is {}, deliveries come to {events}", settings.atlantis_url));
+    let (state, github, web, machine) = tokio::join!(
+        state::check(settings, asked.from_outside),
+        github::check(settings, &events),
+        web::check(settings, &events, asked.expect_iap),
+        async { if asked.from_outside { Findings::default() } else { machine::check(settings).await } },
+    );
+    for part in [machine, state, github, web] {
+        findings.extend(part);
+    }
+    findings
+}

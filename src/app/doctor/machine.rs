@@ -1,0 +1,119 @@
+//! This machine: programs that are called, and the data directory.
+
+use super::report::Findings;
+use crate::app::services;
+use crate::execute::random_id;
+use crate::process::{Invocation, Redactor, find_on_path, run};
+use crate::settings::Settings;
+use crate::terraform::install::{Installer, Wanted};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const TOOLS: &str = "tools";
+const DATA_DIR: &str = "data-dir";
+/// For a program to say its version.
+const VERSION_LIMIT: Duration = Duration::from_secs(20);
+/// Below this, checkouts and providers of one project may not fit.
+const LITTLE_SPACE: u64 = 2 << 30;
+/// Below this nothing can be expected to work.
+const NO_SPACE: u64 = 256 << 20;
+
+pub(super) async fn check(settings: &Settings) -> Findings {
+    let mut findings = Findings::default();
+    let path = settings.child_env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
+    let path = path.unwrap_or_default();
+    match git(settings).await {
+        Ok(version) => findings.fine(TOOLS, version),
+        Err(error) => findings.fault(TOOLS, format!("{error:#}"), "install git on the server's PATH"),
+    }
+    // Nothing is downloaded by looking.
+    let redactor = Redactor::new(settings.secrets.clone());
+    let installer = Installer::new(services::without_downloads(settings, redactor));
+    let default = settings.default_tf_distribution;
+    for which in [default, default.other()] {
+        let wanted = Wanted { distribution: Some(which), ..Wanted::default() };
+        let found = installer.resolve(&wanted).await;
+        let is_there = find_on_path(&path, Path::new(which.binary())).is_some();
+        match found {
+            Ok(tool) => findings.fine(TOOLS, format!("{} {} ({})", which.title(), tool.version, tool.path.display())),
+            Err(_) if which != default && !is_there => {}
+            Err(error) if which == default && !(settings.tf_download && settings.default_tf_version.is_some()) => {
+                let mend = format!("install {} on the server's PATH, or set --default-tf-version", which.binary());
+                findings.fault(TOOLS, format!("{error:#}"), &mend);
+            }
+            Err(_) if which == default => {
+                let version = settings.default_tf_version.as_deref().unwrap_or_default();
+                findings.unknown(TOOLS, format!("{} {version} is downloaded when it is needed", which.title()), "");
+            }
+            Err(error) => findings.warn(TOOLS, format!("{error:#}"), ""),
+        }
+    }
+    let data_dir = settings.data_dir.clone();
+    let looked = tokio::task::spawn_blocking(move || {
+        let mut findings = Findings::default();
+        directory(&data_dir, &mut findings);
+        findings
+    });
+    match looked.await {
+        Ok(found) => findings.extend(found),
+        Err(error) => findings.fault(DATA_DIR, format!("could not be looked at: {error}"), ""),
+    }
+    findings
+}
+
+async fn git(settings: &Settings) -> Result<String> {
+    let invocation = Invocation::new("git", ["--version"], "/").env(settings.child_env.clone()).timeout(VERSION_LIMIT);
+    let redactor = Redactor::new(settings.secrets.clone());
+    let finished = run(invocation, &redactor, &CancellationToken::new(), None).await?;
+    if !finished.success() {
+        bail!("git --version: {}: {}", finished.ending(), finished.output.trim());
+    }
+    Ok(finished.stdout.trim().to_owned())
+}
+
+fn directory(data_dir: &Path, findings: &mut Findings) {
+    let shown = data_dir.display();
+    // It is made at the start, below the nearest folder that is there.
+    let Some(there) = data_dir.ancestors().find(|dir| dir.is_dir()) else {
+        findings.fault(DATA_DIR, format!("{shown} cannot be made"), "correct --data-dir");
+        return;
+    };
+    if let Err(error) = try_to_write(there) {
+        let mend = "give it to the user that the server runs as, or correct --data-dir";
+        findings.fault(DATA_DIR, format!("{error:#}"), mend);
+        return;
+    }
+    let made = if there == data_dir { "" } else { "is made at the start; " };
+    match free(there) {
+        Ok((free, all)) => {
+            let gigabytes =
+                |bytes: u64| format!("{}.{} GB", bytes / 1_000_000_000, bytes % 1_000_000_000 / 100_000_000);
+            let text = format!("{shown}: {made}{} of {} free", gigabytes(free), gigabytes(all));
+            let mend = "make room, or give it a larger disk";
+            match free {
+                0..NO_SPACE => findings.fault(DATA_DIR, text, mend),
+                NO_SPACE..LITTLE_SPACE => findings.warn(DATA_DIR, text, mend),
+                _ => findings.fine(DATA_DIR, text),
+            }
+        }
+        Err(error) => findings.unknown(DATA_DIR, format!("{shown}: its free space is not known: {error}"), ""),
+    }
+}
+
+fn try_to_write(dir: &Path) -> Result<()> {
+    let probe: PathBuf = dir.join(format!(".doctor-{}", random_id()));
+    let written =
+        std::fs::write(&probe, b"tidelock doctor").with_context(|| format!("cannot write to {}", dir.display()));
+    // Also what a full disk left of it.
+    let removed = std::fs::remove_file(&probe);
+    written?;
+    removed.with_context(|| format!("cannot remove {}", probe.display()))
+}
+
+/// Bytes that we may still write, and all.
+fn free(dir: &Path) -> std::io::Result<(u64, u64)> {
+    let stat = rustix::fs::statvfs(dir)?;
+    Ok((stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize)))
+}

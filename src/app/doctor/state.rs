@@ -1,0 +1,153 @@
+//! The bucket: is it there, may we do what the server does, does it lose data; and who leads.
+
+use super::report::Findings;
+use crate::app::bucket;
+use crate::execute::random_id;
+use crate::settings::{BucketAddress, Settings};
+use crate::vault::Vault;
+use crate::vault::bucket::{Body, Bucket, BucketError, Written};
+use crate::vault::directory::Directory;
+use crate::vault::lease::{self, Record};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const BUCKET: &str = "bucket";
+const LEASE: &str = "lease";
+/// What the probe holds.
+const PROBE: &[u8] = b"tidelock doctor";
+/// A write that takes longer makes people wait: each command commits several times.
+const SLOW: Duration = Duration::from_secs(1);
+
+pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
+    let mut findings = Findings::default();
+    let bucket = match open(&settings.vault.bucket).await {
+        Ok(Some(bucket)) => bucket,
+        Ok(None) => {
+            findings.unknown(BUCKET, "there is none yet; the server makes it in its data directory", "");
+            return findings;
+        }
+        Err(error) => {
+            findings.fault(BUCKET, format!("{error:#}"), "correct --bucket, or --data-dir for its folder vault");
+            return findings;
+        }
+    };
+    // Whose rights are missing is another question when it is not the server that asks.
+    let refused = |findings: &mut Findings, error: &BucketError| match (from_outside, error) {
+        (true, error) => {
+            let mend = "the server may have the rights that you lack: run the doctor where it runs";
+            findings.unknown(BUCKET, error.to_string(), mend);
+        }
+        (false, BucketError::Unavailable { .. }) => {
+            findings.fault(BUCKET, error.to_string(), "check the network, credentials and the bucket's address");
+        }
+        // The text says what to do.
+        (false, BucketError::Refused { .. }) => findings.fault(BUCKET, error.to_string(), ""),
+    };
+    match bucket.check().await {
+        Ok(warnings) => warnings.into_iter().for_each(|warning| findings.warn(BUCKET, warning, "")),
+        Err(error) => {
+            refused(&mut findings, &error);
+            return findings;
+        }
+    }
+    match probe(&*bucket).await {
+        Ok(write) if write > SLOW => {
+            let mend = "take a bucket in the server's region";
+            findings.warn(BUCKET, format!("{}: a write took {write:.1?}", bucket.location()), mend);
+        }
+        Ok(write) => {
+            let text = format!("{}: create, read, list and delete work; a write took {write:.1?}", bucket.location());
+            findings.fine(BUCKET, text);
+        }
+        Err(error) => refused(&mut findings, &error),
+    }
+    match bucket::vault_on(settings, bucket) {
+        Ok(vault) => look_at_lease(&vault, &mut findings).await,
+        Err(error) => findings.fault(LEASE, format!("{error:#}"), ""),
+    }
+    findings
+}
+
+/// Nothing is made; absent where the server would make its own.
+async fn open(address: &BucketAddress) -> anyhow::Result<Option<Arc<dyn Bucket>>> {
+    let BucketAddress::Directory(path) = address else { return bucket::open(address).await.map(Some) };
+    let path = path.clone();
+    tokio::task::spawn_blocking(move || match path.try_exists() {
+        Ok(false) => Ok(None),
+        _ => Ok(Some(Arc::new(Directory::existing(&path)?) as Arc<dyn Bucket>)),
+    })
+    .await?
+}
+
+/// Does once what the server does all the time, with a name that no server takes for state. How long the write took.
+async fn probe(bucket: &dyn Bucket) -> Result<Duration, BucketError> {
+    let name = format!("doctor/{}", random_id());
+    let wrong = |what: &str| BucketError::Refused {
+        location: bucket.location().to_owned(),
+        doing: format!("trying {name}"),
+        reason: format!("{what}: this is no bucket that keeps what it was given"),
+    };
+    let began = Instant::now();
+    let written = bucket.put(&name, 0, Body::Bytes(Bytes::from_static(PROBE)), "probe").await?;
+    let took = began.elapsed();
+    let Written::Stored(generation) = written else { return Err(wrong("a new name was said to be taken")) };
+    let read = bucket.get(&name).await;
+    let listed = bucket.list("doctor/", "").await;
+    let deleted = bucket.delete(&name, generation).await;
+    if read?.is_none_or(|object| object.bytes != PROBE) {
+        return Err(wrong("what was written cannot be read"));
+    }
+    if !listed?.iter().any(|object| object.name == name) {
+        return Err(wrong("what was written is not listed"));
+    }
+    if deleted? { Ok(took) } else { Err(wrong("what was written could not be deleted")) }
+}
+
+async fn look_at_lease(vault: &Vault, findings: &mut Findings) {
+    let record = match lease::look(vault).await {
+        Ok(Some(record)) => record,
+        Ok(None) => {
+            findings.unknown(LEASE, "nobody has led on this bucket yet", "start a server");
+            return;
+        }
+        Err(error) => {
+            findings.fault(LEASE, error.to_string(), "");
+            return;
+        }
+    };
+    if let Some(why) = lease::refusal(&record, &vault.identity) {
+        findings.fault(LEASE, why, "");
+    }
+    let Record { epoch, holder, .. } = record;
+    let Some(holder) = holder else {
+        let text = format!("nobody leads; epoch {epoch} was the last");
+        findings.warn(LEASE, text, "start a server on this bucket");
+        return;
+    };
+    let who = format!("{} (version {}) leads with epoch {epoch}", holder.machine, holder.version);
+    let patience = vault.timing.ttl;
+    if is_renewed(vault, patience).await {
+        findings.fine(LEASE, format!("{who} and renews its lease"));
+    } else {
+        let text =
+            format!("{who}, but has not renewed its lease for {patience:?}: it is gone, or cannot reach the bucket");
+        findings.fault(LEASE, text, "look at its log; when it is gone, start a server: it takes over by itself");
+    }
+}
+
+/// Whether the lease changes, or was given to another, within this time.
+async fn is_renewed(vault: &Vault, patience: Duration) -> bool {
+    let looking = async {
+        let mut first = None;
+        loop {
+            if let Ok(Some(object)) = vault.bucket.get(lease::NAME).await
+                && *first.get_or_insert(object.generation) != object.generation
+            {
+                return;
+            }
+            vault.clock.sleep(vault.timing.poll).await;
+        }
+    };
+    tokio::time::timeout(patience, looking).await.is_ok()
+}

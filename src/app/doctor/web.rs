@@ -1,0 +1,151 @@
+//! Our own address as others see it: health, deliveries, pages.
+
+use super::report::Findings;
+use crate::execute::random_id;
+use crate::settings::Settings;
+use reqwest::{Client, Method, Response, StatusCode, redirect};
+use std::time::Duration;
+use url::{Host, Url};
+
+const WEB: &str = "web";
+/// For one answer.
+const LIMIT: Duration = Duration::from_secs(15);
+/// Where Identity-Aware Proxy sends people who are not signed in.
+const SIGN_IN: &str = "https://accounts.google.com/";
+
+pub(super) async fn check(settings: &Settings, events: &str, expect_iap: bool) -> Findings {
+    let mut findings = Findings::default();
+    let url = &settings.atlantis_url;
+    let client = match client(url) {
+        Ok(client) => client,
+        Err(error) => {
+            findings.fault(WEB, format!("no TLS: {error}"), "install ca-certificates");
+            return findings;
+        }
+    };
+    health(&client, url, expect_iap, &mut findings).await;
+    deliveries(&client, events, &mut findings).await;
+    pages(&client, settings, expect_iap, &mut findings).await;
+    findings
+}
+
+fn client(url: &str) -> reqwest::Result<Client> {
+    // An error means that a provider is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = Client::builder().timeout(LIMIT).redirect(redirect::Policy::none());
+    if is_loopback(url) { builder.no_proxy().build() } else { builder.build() }
+}
+
+fn is_loopback(url: &str) -> bool {
+    match Url::parse(url).ok().as_ref().and_then(Url::host) {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+async fn health(client: &Client, url: &str, expect_iap: bool, findings: &mut Findings) {
+    match client.get(format!("{url}/healthz")).send().await {
+        Ok(answer) if answer.status() == StatusCode::OK => findings.fine(WEB, format!("{url}/healthz answers")),
+        Ok(answer) if is_sign_in(&answer) => {
+            findings.unknown(WEB, format!("{url}/healthz is behind Identity-Aware Proxy, as it should be"), "");
+        }
+        // Google answers this path of a service's own address itself.
+        Ok(answer) if expect_iap && answer.status() == StatusCode::NOT_FOUND => {
+            findings.unknown(WEB, format!("{url}/healthz is not to be seen from outside"), "");
+        }
+        Ok(answer) => {
+            let text = format!("{url}/healthz answers {}, not 200", answer.status().as_u16());
+            findings.fault(
+                WEB,
+                text,
+                "check that --atlantis-url leads to this server, with its path; then the server's log",
+            );
+        }
+        Err(error) => findings.fault(WEB, format!("{url}/healthz: {}", explain(error)), UNREACHABLE),
+    }
+}
+
+const UNREACHABLE: &str =
+    "check --atlantis-url, its DNS record, certificate and load balancer, and that the server runs";
+
+async fn deliveries(client: &Client, events: &str, findings: &mut Findings) {
+    let request = client.request(Method::POST, events).header("content-type", "application/json");
+    let request = request.header("x-github-event", "ping").header("x-github-delivery", random_id()).body("{}");
+    let status = match request.send().await {
+        Ok(answer) if is_sign_in(&answer) => {
+            let mend = "give /events a backend without Identity-Aware Proxy: terraform/load_balancer.tf";
+            findings.fault(WEB, format!("{events} asks the host to sign in"), mend);
+            return;
+        }
+        Ok(answer) => answer.status().as_u16(),
+        Err(error) => return findings.fault(WEB, format!("{events}: {}", explain(error)), UNREACHABLE),
+    };
+    match status {
+        400 | 401 => findings.fine(WEB, format!("{events} refuses a delivery without a signature ({status})")),
+        403 => {
+            findings.fine(WEB, format!("{events} refuses this machine's address (403): only the host's may deliver"))
+        }
+        200..=299 => {
+            let mend = "set --gh-webhook-secret: anybody who reaches this address can run commands, and code";
+            findings.fault(WEB, format!("{events} takes a delivery without a signature"), mend);
+        }
+        404 | 405 | 301..=308 => {
+            let mend = "the host has to deliver to the server's address and /events, without a redirect";
+            findings.fault(WEB, format!("{events} answers {status}"), mend);
+        }
+        _ => {
+            findings.fault(WEB, format!("{events} answers {status}"), "see the server's log, then the load balancer's")
+        }
+    }
+}
+
+async fn pages(client: &Client, settings: &Settings, expect_iap: bool, findings: &mut Findings) {
+    let url = format!("{}/", settings.atlantis_url);
+    let answer = match client.get(&url).send().await {
+        Ok(answer) => answer,
+        // Said by the first one.
+        Err(_) => return,
+    };
+    let status = answer.status().as_u16();
+    match (is_sign_in(&answer), status) {
+        (true, _) => findings.fine(WEB, format!("{url} leads to Google's sign-in (Identity-Aware Proxy)")),
+        (false, _) if expect_iap => {
+            let mend = "switch Identity-Aware Proxy on for the backend (or service) of the pages: terraform/iap.tf";
+            findings.fault(
+                WEB,
+                format!("{url} answers {status} and not with the redirect of Identity-Aware Proxy"),
+                mend,
+            );
+        }
+        (false, 401 | 403) => findings.fine(WEB, format!("{url} asks who you are ({status})")),
+        (false, 200) if is_loopback(&url) => findings.fine(WEB, format!("{url} answers this machine")),
+        (false, 200) if settings.allow_unauthenticated_pages => {
+            let mend = "leave --allow-unauthenticated-pages out, unless a proxy before it asks who people are";
+            findings.warn(WEB, format!("{url} is open to everybody who reaches it"), mend);
+        }
+        (false, 200) => {
+            let mend = "set --web-basic-auth, or put a proxy that asks who people are before it";
+            findings.fault(WEB, format!("{url} is open to everybody who reaches it"), mend);
+        }
+        (false, _) => findings.warn(WEB, format!("{url} answers {status}"), "see the server's log"),
+    }
+}
+
+fn is_sign_in(answer: &Response) -> bool {
+    let location = answer.headers().get("location").and_then(|location| location.to_str().ok());
+    answer.status().is_redirection() && location.is_some_and(|location| location.starts_with(SIGN_IN))
+}
+
+/// The error's causes in one line, without the address.
+fn explain(error: reqwest::Error) -> String {
+    let mut text = if error.is_timeout() { "timed out".to_owned() } else { "no answer".to_owned() };
+    let error = error.without_url();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(one) = cause {
+        text = format!("{text}: {one}");
+        cause = one.source();
+    }
+    text
+}

@@ -1,0 +1,78 @@
+//! The leader's sign of life in the log: one line a minute, and one at each change of role. `terraform/monitoring.tf` makes metrics
+//! and alerts of it.
+
+use crate::vault::leader::Figures;
+use crate::web::standing::{Meters, Role, Standing};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Between two lines of a leader.
+pub(super) const INTERVAL: Duration = Duration::from_secs(60);
+/// What the line's message is; the metrics look for it.
+const MESSAGE: &str = "heartbeat";
+
+/// Writes lines until whoever says the role is gone.
+pub(super) async fn beat(mut standing: watch::Receiver<Arc<Standing>>, meters: Arc<Meters>, every: Duration) {
+    let (mut last, mut commits) = (None, 0);
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let turned = tokio::select! {
+            changed = standing.changed() => match changed {
+                Ok(()) => true,
+                Err(_) => return,
+            },
+            _ = ticks.tick() => false,
+        };
+        let now = Arc::clone(&standing.borrow_and_update());
+        let (new, leads) = (last != Some(now.role), matches!(now.role, Role::Leading | Role::Draining));
+        // A standing changes for more than its role.
+        if if turned { new } else { leads } {
+            line(&now, &meters, &mut commits);
+            last = Some(now.role);
+        }
+        if turned && new {
+            ticks.reset();
+        }
+    }
+}
+
+fn line(now: &Standing, meters: &Meters, commits: &mut u64) {
+    let services = now.services.as_ref();
+    let figures = services.map(|ready| ready.leader.figures());
+    let in_progress = services.map_or(0, |ready| ready.dispatch.in_progress());
+    let waiting = meters.waiting.load(Ordering::Relaxed);
+    write(now.role, now.epoch, figures.as_ref(), waiting, in_progress, commits);
+}
+
+/// `commits`: how many there were at the line before.
+fn write(
+    role: Role,
+    epoch: Option<u64>,
+    figures: Option<&Figures>,
+    inbox_waiting: u64,
+    in_progress: usize,
+    commits: &mut u64,
+) {
+    let commit_lag_ms = figures.map(|figures| millis(lag(figures, *commits)));
+    let lease_age_ms = figures.map(|figures| millis(figures.lease_age));
+    *commits = figures.map_or(0, |figures| figures.commits);
+    let role = role.name();
+    tracing::info!(role, epoch, commit_lag_ms, lease_age_ms, inbox_waiting, in_progress, "{MESSAGE}");
+}
+
+/// How long somebody waits, or has just waited, for the bucket. A server without work waits for nothing.
+fn lag(figures: &Figures, commits_before: u64) -> Duration {
+    let last = if figures.commits == commits_before { Duration::ZERO } else { figures.last_commit };
+    figures.ongoing.unwrap_or_default().max(last)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

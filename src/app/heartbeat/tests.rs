@@ -1,0 +1,130 @@
+use super::*;
+use crate::app::logging;
+use regex::Regex;
+use serde_json::Value;
+use std::io::Write;
+use std::sync::Mutex;
+
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the log has, written as the server writes it.
+fn logged(act: impl FnOnce()) -> Vec<Value> {
+    let kept = Kept::default();
+    let writer = kept.clone();
+    tracing::subscriber::with_default(logging::json_lines(move || writer.clone()), act);
+    let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn leading(figures: &Figures, commits: &mut u64) -> Value {
+    logged(|| write(Role::Leading, Some(7), Some(figures), 2, 1, commits)).remove(0)
+}
+
+#[test]
+fn the_modules_metrics_count_a_leaders_line_and_no_other() {
+    let terraform = include_str!("../../../terraform/monitoring.tf");
+    let metric = Regex::new(r#"(?s)resource "google_logging_metric" "(\w+)" \{.*?\n\}"#).unwrap();
+    let equal = Regex::new(r#"jsonPayload\.(\w+)=\\"(\w+)\\""#).unwrap();
+    let least = Regex::new(r"jsonPayload\.(\w+)>=(\d+)").unwrap();
+    let extracted = Regex::new(r"EXTRACT\(jsonPayload\.(\w+)\)").unwrap();
+    let counts = |text: &str, line: &Value| {
+        equal.captures_iter(text).all(|found| line[&found[1]] == found[2])
+            && least.captures_iter(text).all(|found| line[&found[1]].as_u64() >= found[2].parse().ok())
+            && extracted.captures_iter(text).all(|found| line[&found[1]].is_u64())
+    };
+    let ours = leading(&Figures::default(), &mut 0);
+    let others = logged(|| {
+        write(Role::Standby, Some(7), None, 0, 0, &mut 0);
+        tracing::info!(role = "leading", epoch = 7, "ready");
+    });
+    let metrics: Vec<_> = metric.captures_iter(terraform).collect();
+    assert_eq!(metrics.len(), 2);
+    for found in &metrics {
+        let text = &found[0];
+        assert!(equal.is_match(text), "{text}");
+        assert!(counts(text, &ours), "{} does not count {ours}", &found[1]);
+        for other in &others {
+            assert!(!counts(text, other), "{} counts {other}", &found[1]);
+        }
+    }
+    // Everything that the module reads is read above.
+    assert_eq!(
+        terraform.matches("jsonPayload.").count(),
+        [&equal, &least, &extracted].map(|kind| kind.find_iter(terraform).count()).iter().sum::<usize>()
+    );
+}
+
+#[test]
+fn a_line_has_what_an_operator_looks_for() {
+    let figures = Figures {
+        commits: 3,
+        last_commit: Duration::from_millis(50),
+        lease_age: Duration::from_millis(1500),
+        ..Figures::default()
+    };
+    let mut line = leading(&figures, &mut 2);
+    line.as_object_mut().unwrap().remove("timestamp");
+    insta::assert_snapshot!(line, @r#"{"commit_lag_ms":50,"epoch":7,"in_progress":1,"inbox_waiting":2,"lease_age_ms":1500,"level":"INFO","message":"heartbeat","role":"leading"}"#);
+}
+
+#[test]
+fn the_lag_is_what_people_wait_for_and_not_the_time_since_the_last_commit() {
+    let mut commits = 0;
+    let lag = |commits: &mut u64, done: u64, last: u64, ongoing: Option<u64>| {
+        let figures = Figures {
+            commits: done,
+            last_commit: Duration::from_millis(last),
+            ongoing: ongoing.map(Duration::from_millis),
+            ..Figures::default()
+        };
+        leading(&figures, commits)["commit_lag_ms"].as_u64().unwrap()
+    };
+    assert_eq!(lag(&mut commits, 0, 0, None), 0);
+    assert_eq!(lag(&mut commits, 5, 80, None), 80);
+    // Nothing was committed since: nobody waits.
+    assert_eq!(lag(&mut commits, 5, 80, None), 0);
+    // One hangs.
+    assert_eq!(lag(&mut commits, 5, 80, Some(61_000)), 61_000);
+    assert_eq!(lag(&mut commits, 6, 70_000, Some(3)), 70_000);
+}
+
+#[tokio::test]
+async fn a_leader_beats_again_and_again_and_others_only_when_they_change() {
+    let kept = Kept::default();
+    let writer = kept.clone();
+    let _guard = tracing::subscriber::set_default(logging::json_lines(move || writer.clone()));
+    let every = Duration::from_millis(5);
+    let (tell, standing) = watch::channel(Arc::new(Standing::starting()));
+    let task = tokio::spawn(beat(standing, Arc::default(), every));
+    let until = async |role: Role, lines: usize| {
+        tell.send(Arc::new(Standing { role, epoch: Some(1), ..Standing::starting() })).unwrap();
+        loop {
+            let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+            let said = text.lines().filter(|line| line.contains(&format!("\"role\":\"{}\"", role.name()))).count();
+            if said >= lines {
+                return said;
+            }
+            tokio::time::sleep(every).await;
+        }
+    };
+    until(Role::Standby, 1).await;
+    // What does not come cannot be awaited.
+    tokio::time::sleep(10 * every).await;
+    assert_eq!(until(Role::Standby, 1).await, 1);
+    until(Role::Leading, 3).await;
+    until(Role::Draining, 2).await;
+    until(Role::Standby, 2).await;
+    drop(tell);
+    task.await.unwrap();
+}

@@ -1,0 +1,73 @@
+//! What `tidelock doctor` asks GitHub: who we are, what we may write to, which webhooks there are.
+
+use super::super::http::segment;
+use super::super::{HostError, RepoAccess, Webhook};
+use super::{Github, repo_path};
+use crate::domain::RepoId;
+use serde_json::Value;
+
+/// Rows asked for at once: GitHub's most.
+const PER_PAGE: u32 = 100;
+/// Most pages of repositories that are read.
+const REPO_PAGES: u32 = 20;
+/// Most pages of webhooks: GitHub allows twenty webhooks for each event.
+const HOOK_PAGES: u32 = 5;
+
+impl Github {
+    /// Login of the account whose token we have.
+    pub async fn login(&self) -> Result<String, HostError> {
+        let answer = self.http.get("/user").await?;
+        Ok(answer.body["login"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// All repositories that the token sees by name, with what it may do there. Public ones of others are not among them.
+    pub async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
+        self.http.pages("/user/repos", PER_PAGE, REPO_PAGES, |row| self.repository(&row)).await
+    }
+
+    fn repository(&self, row: &Value) -> Option<RepoAccess> {
+        Some(RepoAccess {
+            repo: RepoId {
+                host: self.hostname.clone(),
+                owner: row["owner"]["login"].as_str()?.to_owned(),
+                name: row["name"].as_str()?.to_owned(),
+            },
+            of_organization: row["owner"]["type"] == "Organization",
+            archived: row["archived"] == true,
+            can_write: row["permissions"]["push"] == true,
+        })
+    }
+
+    /// Webhooks of a repository.
+    pub async fn repository_webhooks(&self, repo: &RepoId) -> Result<Vec<Webhook>, HostError> {
+        self.webhooks(&format!("{}/hooks", repo_path(repo)?)).await
+    }
+
+    /// Webhooks of an organization.
+    pub async fn organization_webhooks(&self, name: &str) -> Result<Vec<Webhook>, HostError> {
+        self.webhooks(&format!("/orgs/{}/hooks", segment(name))).await
+    }
+
+    async fn webhooks(&self, path: &str) -> Result<Vec<Webhook>, HostError> {
+        self.http.pages(path, PER_PAGE, HOOK_PAGES, |row| Some(webhook(&row))).await
+    }
+}
+
+fn webhook(row: &Value) -> Webhook {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let config = &row["config"];
+    let events = row["events"].as_array().into_iter().flatten().map(text).collect();
+    let last = &row["last_response"];
+    Webhook {
+        url: text(&config["url"]),
+        active: row["active"] == true,
+        json: config["content_type"] == "json",
+        // "0", and 0 of older servers.
+        verifies_tls: matches!(&config["insecure_ssl"], Value::Null)
+            || [Value::from("0"), Value::from(0)].contains(&config["insecure_ssl"]),
+        events,
+        last_status: last["code"].as_u64().and_then(|code| u16::try_from(code).ok()),
+        last_message: text(&last["message"]),
+        was_used: last["status"].as_str().is_some_and(|status| status != "unused"),
+    }
+}

@@ -1,0 +1,115 @@
+//! `tidelock doctor` beside a real server and the sandbox's forge: what it says when all is well, and of each fault.
+
+use crate::support::*;
+use tidelock::sandbox::Fault;
+
+/// What the doctor says of this server, with the parts that differ from run to run replaced.
+async fn doctor(ctx: &Ctx, extra: &[&str]) -> (Option<i32>, String) {
+    let url = format!("--atlantis-url={}", ctx.server.url());
+    let (code, text) = ctx.server.command("doctor", &[&[url.as_str()], extra].concat()).await;
+    let text = text.replace(&ctx.server.url(), "URL").replace(ctx.forge.url(), "FORGE");
+    (code, text.replace(ctx.tmp.to_str().unwrap(), "TMP"))
+}
+
+fn well() -> Setup {
+    Setup::one_project().flags(&["--lease-ttl=5s", "--bucket=file://{tmp}/bucket"]).own_process()
+}
+
+#[test]
+fn a_server_that_is_well_has_no_fault() {
+    run_test(well(), async |ctx| {
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        let (code, text) = doctor(ctx, &[]).await;
+        assert_eq!(code, Some(0), "{text}");
+        for wanted in [
+            "ok       settings   the server is URL, deliveries come to URL/events",
+            "ok       tools      git version ",
+            "ok       tools      Terraform ",
+            "TMP/data: ",
+            "ok       bucket     file://TMP/bucket: create, read, list and delete work; a write took ",
+            " leads with epoch 1 and renews its lease",
+            "ok       github     may write to acme/infra",
+            "ok       webhook    acme/infra: comes to URL/events, its last delivery was taken",
+            "ok       web        URL/healthz answers",
+            "ok       web        URL/events refuses a delivery without a signature (401)",
+            "ok       web        URL/ answers this machine",
+            "\n0 faults, ",
+        ] {
+            assert!(text.contains(wanted), "{wanted}\n{text}");
+        }
+        // It leaves nothing behind.
+        assert!(std::fs::read_dir(ctx.tmp.join("bucket/doctor")).is_ok_and(|left| left.count() == 0));
+        let (code, json) = doctor(ctx, &["--json"]).await;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((code, &json["well"]), (Some(0), &serde_json::json!(true)), "{json:#}");
+        assert!(json["findings"].as_array().unwrap().iter().all(|finding| finding["verdict"] != "fault"));
+        // From elsewhere, this machine is of no interest.
+        let (code, text) = doctor(ctx, &["--from-outside"]).await;
+        assert!(code == Some(0) && !text.contains(" tools ") && !text.contains(" data-dir "), "{text}");
+    });
+}
+
+#[test]
+fn each_fault_is_said_with_its_mend() {
+    run_test(well(), async |ctx| {
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        let cases: [(&[&str], &str, &str); 7] = [
+            (
+                &["--gh-user=somebody"],
+                "the token is tidelock-bot's, and --gh-user is somebody",
+                "--gh-user=tidelock-bot",
+            ),
+            (&["--repo-allowlist=github.com/other/*"], "the token sees no repository", "write access"),
+            (&["--expect-iap"], "not with the redirect of Identity-Aware Proxy", "terraform/iap.tf"),
+            (&["--events-url=http://127.0.0.1:9/events"], "http://127.0.0.1:9/events: no answer", "--atlantis-url"),
+            (&["--data-dir=/proc/tidelock"], "cannot write to /proc", "--data-dir"),
+            (&["--default-tf-version=0.0.1"], "0.0.1 is not installed", "--default-tf-version"),
+            (&["--port=0x"], "port", "docs/settings.md"),
+        ];
+        for (flags, fault, mend) in cases {
+            let (code, text) = doctor(ctx, flags).await;
+            assert_eq!(code, Some(1), "{flags:?}: {text}");
+            let mut lines = text.lines().skip_while(|line| !(line.starts_with("FAULT") && line.contains(fault)));
+            assert!(lines.next().is_some(), "{flags:?} lacks `{fault}`:\n{text}");
+            assert!(lines.next().is_some_and(|line| line.contains(mend)), "{flags:?} lacks `{mend}`:\n{text}");
+        }
+        // The webhook goes elsewhere.
+        ctx.forge.set_webhook(&format!("{}/event", ctx.server.url()));
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        let (code, text) = doctor(ctx, &[]).await;
+        assert!(code == Some(1) && text.contains("one comes to URL/event and not to URL/events"), "{text}");
+        assert!(text.contains("mend: correct its payload URL at FORGE/acme/infra/settings/hooks"), "{text}");
+        ctx.server.take_webhooks();
+        // A token without the right to read webhooks is no fault.
+        ctx.forge.fail_next("GET", "/api/v3/repos/*/hooks", Fault::Status(404, "{}".into(), vec![]), 1).unwrap();
+        let (code, text) = doctor(ctx, &[]).await;
+        assert!(code == Some(0) && text.contains("the token may not read those of acme/infra"), "{text}");
+        // A token that is not taken.
+        let denied = Fault::Status(401, r#"{"message":"Bad credentials"}"#.into(), vec![]);
+        ctx.forge.fail_next("GET", "/api/v3/user", denied, 1).unwrap();
+        let (code, text) = doctor(ctx, &[]).await;
+        assert!(code == Some(1) && text.contains("the token is not taken: GET /user"), "{text}");
+        assert!(text.contains("mend: make a new token for tidelock-bot"), "{text}");
+    });
+}
+
+#[test]
+fn a_leader_that_is_gone_and_a_server_with_other_settings_are_found() {
+    run_test(well(), async |ctx| {
+        let (code, text) = doctor(ctx, &["--repo-allowlist=*,!*/secret"]).await;
+        assert!(
+            code == Some(1) && text.contains("the repository allowlist") && text.contains("--force-takeover"),
+            "{text}"
+        );
+        let url = format!("--atlantis-url={}", ctx.server.url());
+        ctx.server.kill().await;
+        let (code, text) = ctx.server.command("doctor", &[&url]).await;
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("has not renewed its lease for 5s") && text.contains("/healthz: no answer"), "{text}");
+        ctx.server.start().await;
+        ctx.server.stop().await;
+        let (_, text) = ctx.server.command("doctor", &[&url]).await;
+        assert!(text.contains("nobody leads; epoch 2 was the last"), "{text}");
+        ctx.server.start().await;
+    });
+}
