@@ -228,9 +228,11 @@ impl Answer {
         let (statuses, update) = (ctx.statuses.clone(), self.statuses);
         let (outcome, job, _log) =
             end.map_or((None, None, None), |end| (Some(end.outcome), Some(end.record), Some(end.log)));
+        let begun = beginning(ctx, work);
         let recorded = ctx
             .store
             .write(move |tx| {
+                begun(tx)?;
                 job.map_or(Ok(()), |record| record(tx))?;
                 for status in update.resolve(tx, &statuses, &pull, name)? {
                     let effect = Effect::Status { commit: head.clone(), status };
@@ -322,27 +324,32 @@ fn tells_pending(ctx: &Context, work: &Work) -> bool {
     !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
 }
 
-/// Records the run's beginning, and its pending status.
+/// Records the run's beginning by itself, so that people see it while Terraform does not run yet.
 async fn begin(ctx: &Context, work: &Work) -> Result<()> {
-    let run = work.run.clone();
-    let pull = work.pull.clone();
-    let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
-    ctx.store
-        .write(move |tx| {
-            tx.put_run(&run)?;
-            tx.put_pull(&pull)?;
-            if let Some(delivery) = &run.delivery {
-                tx.set_delivery_state(delivery, DeliveryState::Running, &run.id)?;
-            }
-            if let Some(status) = pending {
-                let effect = Effect::Status { commit: pull.head.commit.clone(), status };
-                tx.enqueue(&NewEffect { pull: pull.id.clone(), effect })?;
-            }
-            Ok(())
-        })
-        .await?;
+    ctx.store.write(beginning(ctx, work)).await?;
     ctx.outbox.wake(&work.pull.id);
     Ok(())
+}
+
+/// The run's beginning and its pending status, unless they are recorded already.
+fn beginning(ctx: &Context, work: &Work) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+    let (run, pull) = (work.run.clone(), work.pull.clone());
+    let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
+    move |tx| {
+        if tx.run(&run.id)?.is_some() {
+            return Ok(());
+        }
+        tx.put_run(&run)?;
+        tx.put_pull(&pull)?;
+        if let Some(delivery) = &run.delivery {
+            tx.set_delivery_state(delivery, DeliveryState::Running, &run.id)?;
+        }
+        if let Some(status) = pending {
+            let effect = Effect::Status { commit: pull.head.commit.clone(), status };
+            tx.enqueue(&NewEffect { pull: pull.id.clone(), effect })?;
+        }
+        Ok(())
+    }
 }
 
 /// The answer of a command that was stopped before it had one: none, where dispatch goes on with its delivery.

@@ -58,7 +58,6 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     let counts = [accepted - began, starting - accepted, exited - starting, told - exited];
     let [received, beginning, running, ending] = counts;
     report.bound(received == 1, &format!("commits before the 2xx: {received} (1)"))?;
-    // The run with its pending status, which is posted meanwhile; then the plan's use, which Terraform waits for.
     report.bound(beginning == 1, &format!("from there to Terraform's start: {beginning} (1)"))?;
     report.bound(running == 0, &format!("while it runs: {running} (0)"))?;
     report.bound(ending == 1, &format!("from its exit to the comment: {ending} (1)"))?;

@@ -26,7 +26,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
-    super::begin(ctx, work).await?;
+    // Else it begins with its first job: one commit that Terraform waits for.
+    if hooks::any(work) {
+        super::begin(ctx, work).await?;
+    }
     if let Some(answer) = disabled(ctx, work).await? {
         // Hooks run for a refused apply as well, as in Atlantis; a tree that cannot be made does not change the refusal.
         if hooks::any(work)

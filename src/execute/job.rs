@@ -87,7 +87,9 @@ impl<'a> Job<'a> {
             .then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
         let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
         let stored = record.clone();
+        let begun = super::beginning(ctx, work);
         let allowed = ctx.store.write(move |tx| {
+            begun(tx)?;
             if let Err(refused) = change(tx, &stored)? {
                 return Ok(Err(refused));
             }
