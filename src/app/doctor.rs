@@ -114,7 +114,7 @@ async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findi
     let (state, github, web, machine) = tokio::join!(
         state::check(settings, asked.from_outside),
         github::check(settings, &events),
-        web::check(settings, &events, asked.expect_iap),
+        web::check(settings, &events, asked.expect_iap || !settings.access.iap_audience.is_empty()),
         async { if asked.from_outside { Findings::default() } else { machine::check(settings).await } },
     );
     for part in [machine, state, github, web] {

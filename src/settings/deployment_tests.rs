@@ -5,9 +5,6 @@ use regex::Regex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Settings that are being built beside this; a name of the table may stay here.
-const COMING: [&str; 6] =
-    ["trusted-proxy-hops", "webhook-allowlist", "iap-audience", "iap-keys-url", "events-only", "admins"];
 /// Variables of our scripts, which never reach the server.
 const OF_SCRIPTS: [&str; 6] = ["PROVIDER_SCHEMA", "DEPLOY_DIR", "TOOLS", "SHARED", "BIN", "PERF"];
 const ENDINGS: [&str; 6] = ["tf", "hcl", "yaml", "md", "tfvars", "Dockerfile"];
@@ -36,7 +33,7 @@ fn files() -> Vec<PathBuf> {
 }
 
 fn is_known(name: &str) -> bool {
-    COMING.contains(&name) || table::find(name).is_some()
+    table::find(name).is_some()
 }
 
 #[test]
