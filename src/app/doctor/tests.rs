@@ -74,10 +74,10 @@ async fn settings_that_a_server_would_refuse_are_faults() {
     let looked = look(Settings::load(["--port=x".into(), "--data-dir=/d".into()], []), &Asked::default()).await;
     assert!(!looked.well());
     assert_snapshot!(looked.text(), @"
-    FAULT    settings   --port is no number from 1 to 65535
     FAULT    settings   --gh-token is missing, and so is gh-token-file
     FAULT    settings   --gh-user is missing: no VCS host can be reached without a user and its token
     FAULT    settings   --gh-webhook-secret is missing: without it everybody who reaches the port can run commands here. Set it here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe
+    FAULT    settings   --port is no number from 1 to 65535
     FAULT    settings   --repo-allowlist is missing: name the repositories to serve, such as github.com/acme/*
                         mend: `tidelock server --help` and docs/settings.md say what each one takes
 
