@@ -1,7 +1,7 @@
 //! The embedded bucket: a directory of this machine with the same generation semantics as Cloud Storage, fsync'ed, safe
 //! between processes.
 //!
-//! An object `journal/17` is the file `journal/17`: a [`header`] of 128 bytes (generation, time, label, checksum), then the
+//! An object `journal/17` is the file `journal/17`: a `header` of 128 bytes (generation, time, label, checksum), then the
 //! content. All that is ours alone lies in `.tidelock/`, a name that no object can have: `lock`, `tmp/`, `alive/`.
 //!
 //! Why it is safe between processes, and at any moment of a crash:
