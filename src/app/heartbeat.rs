@@ -30,7 +30,8 @@ pub(super) async fn beat(mut standing: watch::Receiver<Arc<Standing>>, meters: A
         let now = Arc::clone(&standing.borrow_and_update());
         let (new, leads) = (last != Some(now.role), matches!(now.role, Role::Leading | Role::Draining));
         // A standing changes for more than its role.
-        if if turned { new } else { leads } {
+        let is_due = if turned { new } else { leads };
+        if is_due {
             line(&now, &meters, &mut commits);
             last = Some(now.role);
         }
