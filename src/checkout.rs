@@ -2,9 +2,12 @@
 
 pub mod disk;
 mod git;
+mod idle;
 mod left;
 mod mirror;
 mod owner;
+mod pristine;
+pub mod space;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -13,6 +16,8 @@ use crate::domain::{PullId, PullRequest, RepoId};
 use crate::process::{Redactor, RunAs};
 use anyhow::Context;
 use git::Git;
+use idle::Uses;
+pub use idle::{Idle, Using};
 pub use left::Kept;
 use mirror::{Mirror, MirrorLocks};
 use secrecy::SecretString;
@@ -58,6 +63,8 @@ pub struct Checkouts {
     /// Whom trees belong to, if steps run as another user.
     pub owner: Option<RunAs>,
     locks: MirrorLocks,
+    /// Whose trees and mirrors must stay.
+    uses: Uses,
 }
 
 /// What a fetch found.
@@ -110,8 +117,8 @@ impl Checkouts {
         env: Vec<(String, String)>,
     ) -> anyhow::Result<Checkouts> {
         let data_dir = std::path::absolute(data_dir).context("cannot make the data directory's path absolute")?;
-        let (sparse, owner, locks) = (false, None, MirrorLocks::default());
-        Ok(Checkouts { data_dir, strategy, sparse, redactor, env, owner, locks })
+        let (sparse, owner, locks, uses) = (false, None, MirrorLocks::default(), Uses::default());
+        Ok(Checkouts { data_dir, strategy, sparse, redactor, env, owner, locks, uses })
     }
 
     /// Brings head commit and base branch of the pull request into the repository's mirror. One fetch, none if both are there
@@ -224,6 +231,7 @@ impl Checkouts {
         let (trees, mirror) = (self.pull_path(pull), self.mirror_path(&pull.repo));
         let _no_fetch_meanwhile = self.locks.lock(&mirror).await;
         let number = pull.number;
+        self.uses.forget(&trees);
         tree::blocking(move || {
             // Our own records first: without them a tree that is left over is not trusted.
             let ours = format!("{number}-");

@@ -12,9 +12,11 @@ mod force_unlock;
 mod hooks;
 mod job;
 pub mod left;
+mod memory;
 mod plan;
 mod prepare;
 mod requirements;
+mod room;
 mod stage;
 pub mod state_locks;
 mod steps;
@@ -46,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 pub use admission::Admission;
 pub use job::DirectoryLocks;
 pub use plan::remove_plan_files;
+pub use room::Room;
 
 /// The services that commands need; made once by `app`.
 pub struct Context {
@@ -73,6 +76,8 @@ pub struct Context {
     pub redactor: Redactor,
     /// Bounds the jobs of all pull requests together.
     pub admission: Admission,
+    /// Bounds what they take of disk and memory.
+    pub room: Room,
     /// One job at a time in one directory of one tree.
     pub directories: DirectoryLocks,
     /// Killed jobs that nobody was told of yet.
@@ -147,12 +152,7 @@ pub enum Ended {
 
 /// Runs a command to its answer.
 pub async fn run(ctx: &Context, work: &Work) -> Ended {
-    let result = match work.command.name {
-        CommandName::Plan => plan::run(ctx, work).boxed().await,
-        CommandName::Apply => apply::run(ctx, work).boxed().await,
-        _ => extra::run(ctx, work).boxed().await,
-    };
-    let error = match result {
+    let error = match with_room(ctx, work).await {
         Ok(ended) => return ended,
         Err(error) => error,
     };
@@ -172,6 +172,21 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
             tracing::error!(pull = %work.pull.id, error = format!("{error:#}"), "the answer could not be recorded");
             Ended::Stopped(Why::Shutdown)
         }
+    }
+}
+
+/// Runs it, if there is room for it; what it uses is not removed meanwhile to make room for others.
+async fn with_room(ctx: &Context, work: &Work) -> Result<Ended> {
+    let _checkouts = ctx.checkouts.using(&work.pull.id).await;
+    if let Some(fault) = room::on_disk(ctx, work).await {
+        Answer::error(fault).record(ctx, work).await?;
+        return Ok(Ended::Answered);
+    }
+    let _binaries = ctx.installer.using().await;
+    match work.command.name {
+        CommandName::Plan => plan::run(ctx, work).boxed().await,
+        CommandName::Apply => apply::run(ctx, work).boxed().await,
+        _ => extra::run(ctx, work).boxed().await,
     }
 }
 

@@ -83,6 +83,8 @@ pub struct Settings {
     pub job_timeout: Duration,
     pub log_level: String,
     pub max_comments_per_command: u32,
+    /// Ours: what work may take of the machine.
+    pub limits: Limits,
     pub parallel_apply: bool,
     pub parallel_plan: bool,
     /// Most jobs of one command at the same time; the machine's load decides how many of them really run.
@@ -143,6 +145,15 @@ pub struct AccessSettings {
     pub events_only: bool,
     /// Emails, and domains with or without `@` before them, lower case; empty: everybody who is let in.
     pub admins: Vec<String>,
+}
+
+/// What work may take of the machine; all are ours.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// No plan begins while more than this part of the container's memory is in use, in percent; 0: never mind.
+    pub max_memory_percent: u64,
+    /// Most mebibytes in the data directory; 0: what its file system has.
+    pub scratch_quota_mib: u64,
 }
 
 /// Settings of the vault; all are ours.

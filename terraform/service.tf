@@ -17,9 +17,10 @@ locals {
   leader_settings = merge(
     local.settings,
     {
-      TIDELOCK_DATA_DIR      = local.scratch_path
-      TIDELOCK_IAP_AUDIENCE  = local.iap_audience
-      TIDELOCK_SYNC_INTERVAL = var.sync_interval
+      TIDELOCK_DATA_DIR          = local.scratch_path
+      TIDELOCK_IAP_AUDIENCE      = local.iap_audience
+      TIDELOCK_SCRATCH_QUOTA_MIB = floor(var.scratch.size_gib * 1024)
+      TIDELOCK_SYNC_INTERVAL     = var.sync_interval
     },
     length(var.admins) == 0 ? {} : { TIDELOCK_ADMINS = join(",", var.admins) },
     var.repo_config == null ? {} : { TIDELOCK_REPO_CONFIG_JSON = jsonencode(yamldecode(var.repo_config)) },

@@ -12,6 +12,8 @@ use tidelock::sandbox::{Forge, ForgeOptions, OpenOptions};
 const PULLS: usize = 200;
 /// From SIGTERM to the exit, at most.
 const BOUND: Duration = Duration::from_secs(1);
+/// Cloud Storage takes one write of an object a second: just after a renewal, the lease is given up only when that is over.
+const BETWEEN_WRITES: Duration = Duration::from_secs(1);
 /// For all plans.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -29,13 +31,14 @@ workflows:
 pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let bucket = format!("--bucket=file://{}", dir.path().join("bucket").display());
-    one(report, dir.path(), "a directory", &[bucket]).await?;
+    one(report, dir.path(), "a directory", &[bucket], BOUND).await?;
     let (dir, double) = (tempfile::tempdir()?, place::double().await?);
     double.delay(Duration::from_millis(20), Duration::from_millis(50));
-    one(report, dir.path(), "Cloud Storage's double, 20 ms per read, 50 ms per write", &place::flags(&double)).await
+    let bucket = "Cloud Storage's double, 20 ms per read, 50 ms per write";
+    one(report, dir.path(), bucket, &place::flags(&double), BOUND + BETWEEN_WRITES).await
 }
 
-async fn one(report: &mut Report, dir: &Path, bucket: &str, flags: &[String]) -> Result<()> {
+async fn one(report: &mut Report, dir: &Path, bucket: &str, flags: &[String], bound: Duration) -> Result<()> {
     let forge = Forge::start(ForgeOptions { dir: dir.join("forge"), port: 0 }).await?;
     let files: Vec<_> = (0..PULLS).map(|number| format!("live/{number}/main.tf")).collect();
     let first: Vec<_> = files.iter().map(|path| (path.as_str(), "# one\n")).collect();
@@ -60,6 +63,6 @@ async fn one(report: &mut Report, dir: &Path, bucket: &str, flags: &[String]) ->
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let took = server.terminate().await?;
-    report
-        .bound(took < BOUND, &format!("{PULLS} open pull requests in {bucket}: SIGTERM to exit 0 in {took:.3?} (1 s)"))
+    let what = format!("{PULLS} open pull requests in {bucket}: SIGTERM to exit 0 in {took:.3?} ({bound:?})");
+    report.bound(took < bound, &what)
 }

@@ -18,14 +18,13 @@ def of(docs, kind, name):
 
 
 def same_pod(deployment, stateful_set):
-    """The overlays' pods without what has to differ: the bucket's address and the data volume."""
+    """The overlays' pods without what has to differ: the bucket's address, the data volume and its quota."""
     out = []
     for workload in (deployment, stateful_set):
         spec = yaml.safe_load(yaml.safe_dump(workload["spec"]["template"]["spec"]))
         spec["volumes"] = [v for v in spec["volumes"] if v["name"] != "data"]
-        for env in spec["containers"][0]["env"]:
-            if env["name"] == "TIDELOCK_BUCKET":
-                env["value"] = "-"
+        differ = ("TIDELOCK_BUCKET", "TIDELOCK_SCRATCH_QUOTA_MIB")
+        spec["containers"][0]["env"] = [e for e in spec["containers"][0]["env"] if e["name"] not in differ]
         out.append(spec)
     return out[0] == out[1]
 
@@ -58,6 +57,10 @@ def main():
         check(f"{name}: the metadata server is open only where the bucket needs it", metadata_server == (name == "bucket"))
     check("the rollout surges, so that a standby is there first",
           of(built["bucket"], "Deployment", "tidelock")["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0})
+    data = next(v for v in of(built["bucket"], "Deployment", "tidelock")["spec"]["template"]["spec"]["volumes"] if v["name"] == "data")
+    env = of(built["bucket"], "Deployment", "tidelock")["spec"]["template"]["spec"]["containers"][0]["env"]
+    quota = next(e["value"] for e in env if e["name"] == "TIDELOCK_SCRATCH_QUOTA_MIB")
+    check("the quota is the volume's limit", data["emptyDir"]["sizeLimit"] == f"{int(quota) // 1024}Gi", quota)
     check("both overlays run the same pod", same_pod(of(built["bucket"], "Deployment", "tidelock"), of(built["volume"], "StatefulSet", "tidelock")))
     print(f"kubernetes: {len(PASSED)} passed, {len(FAILED)} failed")
     sys.exit(1 if FAILED else 0)

@@ -148,7 +148,7 @@ impl Roles {
                 self.meters.deposed.fetch_add(1, Ordering::Relaxed);
                 self.turn(|now| {
                     now.role = Role::Draining;
-                    now.why = format!("another server took the lead ({reason})");
+                    now.why = format!("it does not lead any more ({reason})");
                     (now.services, now.intake, now.leader) = (None, false, None);
                 });
                 self.abandon(ready).await

@@ -6,7 +6,7 @@ use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::command::CommandName;
 use crate::execute::state_locks::Doubts;
-use crate::execute::{Admission, Context, DirectoryLocks};
+use crate::execute::{Admission, Context, DirectoryLocks, Room};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
@@ -87,6 +87,7 @@ impl Parts {
             checkouts,
             statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
             admission: Admission::new(pool),
+            room: Room::new(&settings.data_dir, &settings.limits),
             directories: DirectoryLocks::default(),
             doubts: Doubts::default(),
             installer: installer(&settings, redactor.clone()),

@@ -178,12 +178,3 @@ fn progress(text: &str) {
     // Nobody may be listening.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
-
-/// Bytes for people.
-fn size(bytes: u64) -> String {
-    const UNITS: [(&str, u64); 3] = [("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000)];
-    match UNITS.into_iter().find(|(_, unit)| bytes >= *unit) {
-        Some((name, unit)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
-        None => format!("{bytes} B"),
-    }
-}

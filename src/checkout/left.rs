@@ -5,7 +5,7 @@
 //! way to a file nor at its end.
 
 use super::git::Git;
-use super::{CheckoutError, Checkouts, WorkingTree, tree, unquoted};
+use super::{CheckoutError, Checkouts, WorkingTree, pristine, tree, unquoted};
 use crate::process::RunAs;
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, fchown, fstat, mkdirat, openat, readlinkat, symlinkat, unlinkat};
@@ -44,6 +44,18 @@ pub enum Kept {
 impl Checkouts {
     /// Writes what steps left in the tree, but for these directories, to a new archive (tar, zstd). No file where there is nothing.
     pub async fn keep_left(&self, tree: &WorkingTree, except: &[String], to: PathBuf) -> Result<Kept, CheckoutError> {
+        let kept = self.pack_left(tree, except, to).await?;
+        if let Kept::TooMuch(_) = kept {
+            self.is_not_kept(tree).context("noting that files are not kept")?;
+        }
+        Ok(kept)
+    }
+
+    async fn pack_left(&self, tree: &WorkingTree, except: &[String], to: PathBuf) -> Result<Kept, CheckoutError> {
+        let (root, admin, dirs) = (tree.root.clone(), tree.git_dir.clone(), except.to_vec());
+        if tree::blocking(move || Ok(pristine::is_untouched(&root, &admin, &dirs))).await? {
+            return Ok(Kept::Nothing);
+        }
         let excluded: Vec<String> = except.iter().map(|dir| format!(":(exclude,top,literal){dir}")).collect();
         let mut args = vec!["ls-files", "--others", "--modified", "--", "."];
         args.extend(excluded.iter().map(String::as_str));
@@ -55,7 +67,7 @@ impl Checkouts {
         if names.len() > MAX_LIST {
             return Ok(Kept::TooMuch("more files than can be listed".into()));
         }
-        let mut names: Vec<String> = names.lines().map(unquoted).filter(|name| is_kept(name)).collect();
+        let mut names: Vec<String> = names.lines().map(unquoted).filter(|name| is_kept_file(name)).collect();
         names.sort_unstable();
         names.dedup();
         if names.is_empty() {
@@ -85,7 +97,7 @@ impl Checkouts {
     }
 }
 
-fn is_kept(name: &str) -> bool {
+pub(super) fn is_kept_file(name: &str) -> bool {
     let path = Path::new(name);
     let skipped = |part: Component<'_>| SKIPPED_FOLDERS.iter().any(|folder| part.as_os_str() == *folder);
     !name.is_empty()
@@ -185,7 +197,7 @@ fn unpack(root: &Path, archive: &Path, owner: Option<RunAs>) -> anyhow::Result<(
         files += 1;
         bytes += entry.size();
         ensure!(files <= MAX_FILES && bytes <= MAX_BYTES, "the archive is larger than any that is made");
-        ensure!(path.to_str().is_some_and(is_kept), "{} is nothing that is kept", path.display());
+        ensure!(path.to_str().is_some_and(is_kept_file), "{} is nothing that is kept", path.display());
         let (folder, name) = folder_of(&top, &path, Some(owner)).with_context(named)?;
         match unlinkat(&folder, name, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
@@ -309,7 +321,7 @@ mod tests {
             ("nested/", false),
             ("", false),
         ] {
-            assert_eq!(is_kept(name), kept, "{name}");
+            assert_eq!(is_kept_file(name), kept, "{name}");
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Real git against real repositories; what a pull request can do to its tree, and what it cannot.
 
 mod http;
+mod idle;
 mod paths;
+mod pristine;
 
 use super::*;
 use crate::domain::{Base, Head};

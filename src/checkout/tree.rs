@@ -6,7 +6,7 @@
 
 use super::git::{Git, failure};
 use super::mirror::{Mirror, is_commit, quoted};
-use super::{CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, named, write_whole};
+use super::{CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, named, pristine, write_whole};
 use crate::domain::PullRequest;
 use anyhow::Context;
 use std::fs;
@@ -94,6 +94,7 @@ impl<'a> Place<'a> {
             patterns,
             marker: wanted.text(),
             owner: self.checkouts.owner,
+            is_new: again.is_none(),
         };
         blocking(move || own.write()).await?;
         Ok(tree(fetched.base_tip.clone()))
@@ -112,6 +113,7 @@ impl<'a> Place<'a> {
         blocking(move || {
             if keep {
                 fs::remove_file(admin.join(MARKER))?;
+                pristine::forget(&admin)?;
                 remove_plan_files(&root)?;
             } else {
                 remove_dir(&root)?;
@@ -218,6 +220,8 @@ struct OwnGit {
     patterns: Option<String>,
     marker: String,
     owner: Option<crate::process::RunAs>,
+    /// Made from nothing.
+    is_new: bool,
 }
 
 impl OwnGit {
@@ -253,6 +257,9 @@ impl OwnGit {
         fs::write(self.admin.join("HEAD"), format!("{}\n", self.commit))?;
         if let Some(owner) = self.owner {
             super::owner::give(&self.root, owner)?;
+        }
+        if self.is_new {
+            pristine::note(&self.root, &self.admin)?;
         }
         write_whole(&self.admin.join(MARKER), &self.marker)
     }

@@ -6,8 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Between two looks at the machine, while a job waits to begin.
-const LOOK_EVERY: Duration = Duration::from_millis(60);
+/// Between two looks at the machine, while a job waits to begin. Longer than a plan that only computes: the moment between two of them
+/// is no idle time.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// One more job may begin when at least this part of one processor was idle since the last look.
 const IDLE_SHARE_OF_ONE: f64 = 0.6;
 
@@ -60,6 +61,11 @@ impl Admission {
         }
         *running += 1;
         Some(Permit { gate: self })
+    }
+
+    /// No job runs now.
+    pub(super) fn is_idle(&self) -> bool {
+        *self.running() == 0
     }
 
     /// Waits for leave to run.

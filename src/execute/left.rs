@@ -75,7 +75,7 @@ pub(super) fn remark(ctx: &Context, plan: &PlanRecord) -> Option<String> {
     let command = command_for(&ctx.rendering.executable, CommandName::Plan, &plan.project, &[]);
     Some(format!(
         "Steps of `{}` left {what}. They are not kept with the plan: if the server is started again on an empty disk before the apply, \
-         that will need a new plan (`{command}`).",
+         or runs out of room, that will need a new plan (`{command}`).",
         plan.project.label()
     ))
 }
@@ -90,14 +90,14 @@ pub(super) async fn put_back(ctx: &Context, plan: &PlanRecord, tree: &WorkingTre
     let stale = |because: &str| Ok(Err(Failure::StalePlan { because: because.to_owned() }));
     if let Some(what) = &plan.left.too_much {
         return stale(&format!(
-            "its checkout is gone since the server was started again, and its steps had left {what} there"
+            "its checkout is gone since the server was started again or had to make room, and its steps had left {what} there"
         ));
     }
     let Some(sha256) = &plan.left.archive else { return Ok(Ok(())) };
     let path = archive_path(&plan.id);
     if file(ctx, path.clone()).await?.is_none_or(|file| file.sha256 != *sha256) {
         return stale(
-            "its checkout is gone since the server was started again, and the files that its steps had left there are too",
+            "its checkout is gone since the server was started again or had to make room, and the files that its steps had left there are too",
         );
     }
     ctx.checkouts.put_back(tree, ctx.settings.data_dir.join(path)).await?;

@@ -5,7 +5,8 @@ use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
 use super::{
-    Answer, Context, Ended, StatusUpdate, Why, Work, files, hooks, left, random_id, state_locks, stopped, varfiles,
+    Answer, Context, Ended, StatusUpdate, Why, Work, files, hooks, left, random_id, room, state_locks, stopped,
+    varfiles,
 };
 use crate::checkout::{Strategy, inside};
 use crate::config::workflow::Step;
@@ -262,7 +263,12 @@ impl PlanRun<'_> {
             let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
             return self.record_failure(outcome).await;
         }
-        let permit = self.ctx.admission.enter_when_free().await;
+        let permit = match room::enter_for_plan(self.ctx, self.work, &config.id).await {
+            Ok(permit) => permit,
+            Err(fault) => {
+                return self.record_failure(job::refused(self.work, config, Outcome::Errored(fault))).await;
+            }
+        };
         let begun = Job::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
         let Ok(mut job) = begun else { anyhow::bail!("a plan was not allowed to begin") };
         let made = match self.make(&mut job, config).await {

@@ -65,6 +65,7 @@ fn fields(r: &mut Reader, github: Option<GithubSettings>) -> Settings {
         job_timeout: r.duration("job-timeout"),
         log_level: r.choice("log-level", &LEVELS, "info").to_owned(),
         max_comments_per_command: u32::try_from(r.number("max-comments-per-command", 0, 10_000)).unwrap_or_default(),
+        limits: check::limits(r),
         parallel_apply: r.switch("parallel-apply"),
         parallel_plan: r.switch("parallel-plan"),
         parallel_pool_size: check::pool_size(r),

@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::typed::Reader;
-use super::{GithubSettings, GithubToken, hosts};
+use super::{GithubSettings, GithubToken, Limits, hosts};
 use crate::domain::command::CommandName;
 use crate::process::RunAs;
 use secrecy::{ExposeSecret, SecretString};
@@ -17,6 +17,8 @@ const DEFAULT_PASSWORD: &str = "atlantis";
 const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 /// Most projects at the same time that one may ask for.
 const MAX_POOL: i64 = 1024;
+/// A pebibyte.
+const MAX_QUOTA_MIB: i64 = 1 << 30;
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
@@ -144,6 +146,14 @@ pub(super) fn masked_variables(r: &mut Reader) -> Vec<String> {
 /// How many jobs of one command at the same time.
 pub(super) fn pool_size(r: &mut Reader) -> usize {
     usize::try_from(r.number("parallel-pool-size", 1, MAX_POOL)).unwrap_or(1)
+}
+
+pub(super) fn limits(r: &mut Reader) -> Limits {
+    let mut number = |name, most| u64::try_from(r.number(name, 0, most)).unwrap_or_default();
+    Limits {
+        max_memory_percent: number("max-memory-percent", 100),
+        scratch_quota_mib: number("scratch-quota-mib", MAX_QUOTA_MIB),
+    }
 }
 
 pub(super) fn repo_allowlist(r: &mut Reader) -> Vec<String> {

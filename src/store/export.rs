@@ -57,6 +57,10 @@ impl Exported {
         );
         let (format, newest) = (schema::format_of(&connection)?, schema::newest() as usize);
         ensure!(
+            format > 0,
+            "the state in {shown} is empty, nothing was ever recorded in it: start the server on an empty prefix or directory instead"
+        );
+        ensure!(
             format <= newest,
             "the state in {shown} is of format {format}, this version knows formats up to {newest}"
         );

@@ -2,6 +2,7 @@
 
 mod constraint;
 mod download;
+mod idle;
 mod signature;
 #[cfg(test)]
 mod tests;
@@ -98,6 +99,8 @@ pub struct Installer {
     lists: Mutex<HashMap<Distribution, List>>,
     /// One look at a binary, list or download at a time; those who wait then find what the first one got.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Read by those whose binaries must stay.
+    in_use: Arc<tokio::sync::RwLock<()>>,
 }
 
 /// Versions that a release server has, and when it said so.
@@ -114,7 +117,7 @@ impl Installer {
     /// Nothing is looked up yet.
     pub fn new(settings: InstallSettings) -> Installer {
         let (answers, lists, turns) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Installer { settings, downloads: Downloads::default(), answers, lists, turns }
+        Installer { settings, downloads: Downloads::default(), answers, lists, turns, in_use: Arc::default() }
     }
 
     /// The binary for a project: its own version, else what its `required_version` allows, else `--default-tf-version`, else the

@@ -71,6 +71,8 @@ pub(super) struct Admitted {
     pub(super) name: String,
     /// Somebody who signed in, and may see as whom.
     pub(super) signed_in: bool,
+    /// May change what pages show, not only look.
+    pub(super) may_change: bool,
 }
 
 /// Why a request is not let in.
@@ -110,7 +112,7 @@ impl Access {
     ) -> Result<Admitted, Refusal> {
         let is_open = matches!(who, Who::Host | Who::Probes) || (who == Who::Everyone && caller.iap.is_none());
         if is_open {
-            return Ok(Admitted { name: "anyone".into(), signed_in: false });
+            return Ok(Admitted { name: "anyone".into(), signed_in: false, may_change: false });
         }
         let changes = !matches!(*caller.method, Method::GET | Method::HEAD);
         if changes && !same_origin(caller, url) {
@@ -118,11 +120,14 @@ impl Access {
         }
         match &caller.iap {
             Some(Ok(person)) if changes && !self.admins.allow(person) => Err(Refusal::NotAdmin(person.email.clone())),
-            Some(Ok(person)) => Ok(Admitted { name: person.email.clone(), signed_in: true }),
+            Some(Ok(person)) => {
+                let may_change = self.admins.allow(person);
+                Ok(Admitted { name: person.email.clone(), signed_in: true, may_change })
+            }
             Some(Err(why)) if who == Who::Api => token(api_secret, caller.headers, Refusal::NotThroughIap(*why)),
             Some(Err(why)) => Err(Refusal::NotThroughIap(*why)),
             None => match self.without_iap(caller) {
-                Ok(name) => Ok(Admitted { name, signed_in: self.basic_auth.is_some() }),
+                Ok(name) => Ok(Admitted { name, signed_in: self.basic_auth.is_some(), may_change: true }),
                 Err(refusal) if who == Who::Api => token(api_secret, caller.headers, refusal),
                 Err(refusal) => Err(refusal),
             },
@@ -166,7 +171,7 @@ impl Access {
 fn token(secret: Option<&SecretString>, headers: &HeaderMap, otherwise: Refusal) -> Result<Admitted, Refusal> {
     match (headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok()), secret) {
         (Some(given), Some(secret)) if equal(secret.expose_secret(), given) => {
-            Ok(Admitted { name: "api".into(), signed_in: false })
+            Ok(Admitted { name: "api".into(), signed_in: false, may_change: true })
         }
         (Some(_), Some(_)) => Err(Refusal::WrongToken),
         _ => Err(otherwise),

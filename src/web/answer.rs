@@ -29,6 +29,8 @@ pub(super) struct Visit {
     pub(super) name: String,
     /// Whom pages greet: somebody who signed in, else nobody.
     pub(super) person: String,
+    /// Pages offer what changes anything.
+    pub(super) may_change: bool,
     /// A browser that shows what we answer, as opposed to a script.
     pub(super) browser: bool,
     /// Way back to `/` from here, relative, so that pages work under any path a proxy puts them.
@@ -45,7 +47,8 @@ impl Visit {
         let depth = path.matches('/').count().saturating_sub(1).min(MAX_DEPTH);
         let root = if depth == 0 { "./".into() } else { "../".repeat(depth) };
         let json = who == Who::Api || path.starts_with("/api/");
-        Visit { name: String::new(), person: String::new(), browser: accept.contains("text/html"), root, json, id }
+        let browser = accept.contains("text/html");
+        Visit { name: String::new(), person: String::new(), may_change: false, browser, root, json, id }
     }
 
     /// An entry of the audit log about this request.
@@ -66,6 +69,7 @@ impl Visit {
         if admitted.signed_in {
             self.person.clone_from(&admitted.name);
         }
+        self.may_change = admitted.may_change;
         self.name = admitted.name;
     }
 

@@ -39,6 +39,8 @@ pub(super) struct LockPage {
     head: Option<String>,
     /// Plans the project again and takes the lock again.
     plan_again: String,
+    /// Gives all locks of the pull request up.
+    unlock: String,
 }
 
 impl LockPage {
@@ -63,6 +65,7 @@ impl LockPage {
             head: status.map(|status| status.head.chars().take(7).collect()),
             status: status.map(StatusView::from),
             plan_again: format!("{executable} plan {target}"),
+            unlock: format!("{executable} unlock"),
         }
     }
 }

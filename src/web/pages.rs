@@ -38,12 +38,13 @@ impl Pages {
         Pages { environment, assets: Assets::new() }
     }
 
-    /// The page as text. `root` is the way back to `/` from where the page is shown, `person` who looks at it, if that is known.
-    pub(super) fn html(&self, template: &str, root: &str, person: &str, facts: Value) -> anyhow::Result<String> {
+    /// The page as text.
+    pub(super) fn html(&self, template: &str, viewer: &Viewer<'_>, facts: Value) -> anyhow::Result<String> {
+        let Viewer { root, person, may_change } = *viewer;
         let Assets { style, script, icon } = &self.assets;
         let ours = |text: &str| Value::from_safe_string(text.to_owned());
         let (root, style, script, icon) = (ours(root), ours(&style.name), ours(&script.name), ours(&icon.name));
-        let site = context! { root, style, script, icon, person, version => VERSION };
+        let site = context! { root, style, script, icon, person, may_change, version => VERSION };
         Ok(self.environment.get_template(template)?.render(context! { site, ..facts })?)
     }
 
@@ -54,8 +55,19 @@ impl Pages {
 
     /// The page of these facts as an answer.
     pub(super) fn render(&self, template: &str, visit: &Visit, facts: Value) -> anyhow::Result<Response> {
-        Ok(typed("text/html; charset=utf-8", self.html(template, &visit.root, &visit.person, facts)?))
+        let viewer = Viewer { root: &visit.root, person: &visit.person, may_change: visit.may_change };
+        Ok(typed("text/html; charset=utf-8", self.html(template, &viewer, facts)?))
     }
+}
+
+/// Who looks at a page, and from where.
+pub(super) struct Viewer<'a> {
+    /// The way back to `/` from where the page is shown.
+    pub(super) root: &'a str,
+    /// Whom it greets; empty: nobody is known.
+    pub(super) person: &'a str,
+    /// It offers what changes anything.
+    pub(super) may_change: bool,
 }
 
 /// A moment: how long ago for people, the exact time for machines and tooltips.

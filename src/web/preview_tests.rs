@@ -4,7 +4,7 @@
 use super::dashboard::{Dashboard, Facts, MAX_ROWS, Server};
 use super::jobs::JobPage;
 use super::locks::LockPage;
-use super::pages::Pages;
+use super::pages::{Pages, Viewer};
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
 use crate::domain::*;
@@ -151,7 +151,8 @@ fn dashboard(facts: &Facts, server: &Server) -> String {
 }
 
 fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
-    Pages::new().html(template, root, "ada@example.com", context! { page => Value::from(Serde(view)) }).unwrap()
+    let viewer = Viewer { root, person: "ada@example.com", may_change: true };
+    Pages::new().html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
 /// Writes a page where the build was told to.
@@ -334,7 +335,7 @@ fn a_problem_names_the_next_step() {
     let next = ["--web-basic-auth", "--allow-unauthenticated-pages"].map(str::to_owned).to_vec();
     let facts =
         context! { title => "Pages are closed", text => "No login is configured.", next, code => 403, request => "00" };
-    let page = Pages::new().html("problem.html", "./", "", facts).unwrap();
+    let page = Pages::new().html("problem.html", &Viewer { root: "./", person: "", may_change: false }, facts).unwrap();
     preview("closed.html", &page);
     assert_eq!(
         words(&page),

@@ -98,6 +98,11 @@ pub(crate) fn flags(forge: &Forge, data_dir: &Path, port: u16) -> Vec<String> {
     ]
 }
 
+/// The binary of this build, or the one that is to be released (`.ci/run` tries both).
+fn binary() -> OsString {
+    std::env::var_os("TIDELOCK_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidelock").into())
+}
+
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
@@ -199,7 +204,7 @@ impl Binary {
         let port = free_port();
         let logs = [dir.join("log"), dir.join("err")];
         let [log, err] = logs.each_ref().map(|path| std::fs::File::create(path).unwrap());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
+        let mut command = Command::new(binary());
         command.arg("server").args(flags(forge, &dir.join("data"), port)).args(more_flags);
         command.env_clear().envs(environment(first_on_path)).stdout(log).stderr(err);
         command.env("ATLANTIS_GH_TOKEN", forge.token().expose_secret());

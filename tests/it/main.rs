@@ -13,6 +13,7 @@ mod pages;
 mod restart;
 mod roles;
 mod rollout;
+mod room;
 mod state_locks;
 #[path = "../storage_double/storage_double.rs"]
 #[expect(dead_code, reason = "the library's tests use the rest of it")]

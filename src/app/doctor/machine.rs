@@ -2,6 +2,8 @@
 
 use super::report::Findings;
 use crate::app::services;
+use crate::checkout::space::Space;
+use crate::domain::size;
 use crate::execute::random_id;
 use crate::process::{Invocation, Redactor, find_on_path, run};
 use crate::settings::Settings;
@@ -86,11 +88,9 @@ fn directory(data_dir: &Path, findings: &mut Findings) {
         return;
     }
     let made = if there == data_dir { "" } else { "is made at the start; " };
-    match free(there) {
-        Ok((free, all)) => {
-            let gigabytes =
-                |bytes: u64| format!("{}.{} GB", bytes / 1_000_000_000, bytes % 1_000_000_000 / 100_000_000);
-            let text = format!("{shown}: {made}{} of {} free", gigabytes(free), gigabytes(all));
+    match Space::of(there) {
+        Ok(Space { free, total }) => {
+            let text = format!("{shown}: {made}{} of {} free", size(free), size(total));
             let mend = "make room, or give it a larger disk";
             match free {
                 0..NO_SPACE => findings.fault(DATA_DIR, text, mend),
@@ -110,10 +110,4 @@ fn try_to_write(dir: &Path) -> Result<()> {
     let removed = std::fs::remove_file(&probe);
     written?;
     removed.with_context(|| format!("cannot remove {}", probe.display()))
-}
-
-/// Bytes that we may still write, and all.
-fn free(dir: &Path) -> std::io::Result<(u64, u64)> {
-    let stat = rustix::fs::statvfs(dir)?;
-    Ok((stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize)))
 }

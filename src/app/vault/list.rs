@@ -1,6 +1,7 @@
 //! `tidelock vault ls`.
 
-use super::{Report, size};
+use super::Report;
+use crate::domain::size;
 use crate::vault::Vault;
 use crate::vault::inventory::{Entry, Inventory};
 use anyhow::Result;
@@ -61,7 +62,7 @@ fn table(text: &mut String, entries: &[Entry]) -> std::fmt::Result {
     writeln!(text, "  {:>width$}  {:<8}{:<22}{:>10}", "SEQ", "KIND", "TIME", "SIZE")?;
     for Entry { seq, kind, created, size } in entries {
         let time = created.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
-        writeln!(text, "  {seq:>width$}  {kind:<8}{time:<22}{:>10}", super::size(*size))?;
+        writeln!(text, "  {seq:>width$}  {kind:<8}{time:<22}{:>10}", crate::domain::size(*size))?;
     }
     Ok(())
 }

@@ -263,6 +263,18 @@ async fn an_import_that_was_broken_off_can_be_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_state_in_which_nothing_was_recorded_is_not_imported() {
+    let kept = Kept::new().await;
+    let only_sealed = vault(&kept.dir.path().join("sealed"));
+    let lease = only_sealed.acquire(false).await.unwrap();
+    let (leader, _) = only_sealed.lead(lease).await.unwrap().unwrap();
+    leader.release().await.unwrap();
+    kept.vault("export TMP/out --bucket=file://TMP/sealed").await.unwrap();
+    let error = kept.vault("import TMP/out --bucket=file://TMP/new").await.unwrap_err();
+    insta::assert_snapshot!(kept.shown(&format!("{error:#}")), @"the state in /TMP/out is empty, nothing was ever recorded in it: start the server on an empty prefix or directory instead");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nothing_to_verify_is_not_well() {
     let kept = Kept::new().await;
     std::fs::create_dir(kept.dir.path().join("empty")).unwrap();

@@ -1,6 +1,7 @@
 //! `tidelock vault verify`: reads all that is kept, checks every hash, restores into a temporary directory.
 
-use super::{Report, progress, size};
+use super::{Report, progress};
+use crate::domain::size;
 use crate::store::Store;
 use crate::vault::chain::Chain;
 use crate::vault::{Vault, VaultError};

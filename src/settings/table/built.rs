@@ -195,12 +195,26 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Variables of our environment that steps and Terraform do not get, masked in all output",
     ),
     ours(
+        "max-memory-percent",
+        Number,
+        "85",
+        "No plan begins while more than this part of the container's memory is in use; 0: never mind. A container without a limit has no \
+         such part",
+    ),
+    ours(
         "reconcile-interval",
         Duration,
         "5m",
         "Between two looks at the host for closed pull requests, pushes and comments whose deliveries never came",
     ),
     ours("run-as-user", Text, "", "UID[:GID] that steps, Terraform and hooks run as, where we may change to it"),
+    ours(
+        "scratch-quota-mib",
+        Number,
+        "0",
+        "Most mebibytes that the data directory may take, where its file system does not say it (a Kubernetes emptyDir with a \
+         sizeLimit); 0: all that the file system has. Idle checkouts, binaries and mirrors go before it is reached",
+    ),
     ours("sparse-checkout", Switch, "false", "Check out only what the planned projects need"),
     ours(
         "sync-interval",

@@ -365,3 +365,25 @@ async fn a_binary_is_asked_once_until_it_changes() {
     put(&binary, &script("OpenTofu", "1.12.0-beta1"));
     assert_eq!(installer.default_tool().await.unwrap().version.to_string(), "1.12.0-beta1");
 }
+
+#[tokio::test]
+async fn the_longest_unused_binary_goes_first_none_while_any_is_in_use_and_it_comes_again() {
+    let world = World::new().await;
+    let installer = world.installer();
+    for (at, number) in [(3, "1.6.0"), (1, "1.6.1"), (2, "1.6.2")] {
+        world.server.release(Distribution::Terraform, number, number);
+        let tool = installer.resolve(&version(number)).await.unwrap();
+        let used = fs::FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH + Duration::from_secs(at));
+        fs::File::open(&tool.path).unwrap().set_times(used).unwrap();
+    }
+    let using = installer.using().await;
+    assert_eq!(installer.remove_idle().await.unwrap(), None);
+    drop(using);
+    let (oldest, bytes) = installer.remove_idle().await.unwrap().unwrap();
+    assert!(oldest.ends_with("data/bin/terraform1.6.1") && bytes > 0, "{oldest} {bytes}");
+    assert!(installer.remove_idle().await.unwrap().unwrap().0.ends_with("1.6.2"));
+    assert_eq!(installer.resolve(&version("1.6.1")).await.unwrap().to_string(), "terraform 1.6.1");
+    assert!(installer.remove_idle().await.unwrap().unwrap().0.ends_with("1.6.0"));
+    assert!(installer.remove_idle().await.unwrap().unwrap().0.ends_with("1.6.1"));
+    assert_eq!(installer.remove_idle().await.unwrap(), None);
+}

@@ -68,13 +68,13 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What has to be on the disk before the change.
-fn prepare(server: &Server, step: &Step, number: usize) -> Option<PlanRecord> {
+/// What has to be on the disk before the change. A log grows with what is recorded of it: nobody writes to one after its job's end.
+fn prepare(server: &Server, step: &Step, number: usize, failing: bool) -> Option<PlanRecord> {
     match step {
         Step::Plan { pull, dir, content } => {
             Some(plan_with_file(server, &format!("{number}"), *pull, &dir.to_string(), content))
         }
-        Step::Log { job, lines, .. } => {
+        Step::Log { job, lines, .. } if !failing => {
             let path = server.dir.path().join(files::log_path(&job_id(*job)));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
@@ -128,7 +128,7 @@ fn change(tx: &Tx<'_>, step: &Step, plan: Option<&PlanRecord>) -> Result<()> {
 
 async fn write(server: &Server, number: usize, steps: Vec<(Step, bool)>) {
     let writes = steps.into_iter().enumerate().map(|(place, (step, failing))| {
-        let plan = prepare(server, &step, number * 10 + place);
+        let plan = prepare(server, &step, number * 10 + place, failing);
         server.store.write(move |tx| {
             change(tx, &step, plan.as_ref())?;
             if failing { bail!("no, after all") } else { Ok(()) }

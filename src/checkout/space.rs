@@ -1,0 +1,90 @@
+//! How much room a disk has, and how much a folder takes.
+
+use super::tree::blocking;
+use anyhow::Context;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// stat(2): the unit of a file's blocks, in bytes.
+const BLOCK: u64 = 512;
+/// Linux' `TMPFS_MAGIC` (statfs(2)).
+#[cfg(target_os = "linux")]
+const TMPFS: u64 = 0x0102_1994;
+
+/// Room on the file system of a folder, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// What we may still write.
+    pub free: u64,
+    /// All of it.
+    pub total: u64,
+}
+
+impl Space {
+    /// Of the file system that `dir` lies on.
+    pub fn of(dir: &Path) -> std::io::Result<Space> {
+        let stat = rustix::fs::statvfs(dir)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        Ok(Space { free: bytes(stat.f_bavail), total: bytes(stat.f_blocks) })
+    }
+}
+
+/// Whether files below `dir` take memory and no disk.
+#[cfg(target_os = "linux")]
+pub fn is_in_memory(dir: &Path) -> bool {
+    rustix::fs::statfs(dir).is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| kind == TMPFS))
+}
+
+/// Not known here.
+#[cfg(not(target_os = "linux"))]
+pub fn is_in_memory(_dir: &Path) -> bool {
+    false
+}
+
+/// Bytes that a folder takes on disk. What cannot be read, or goes meanwhile, counts nothing; links are not followed.
+pub async fn taken_by(dir: PathBuf) -> anyhow::Result<u64> {
+    blocking(move || Ok(walk(&dir, &mut |_| {}))).await.context("measuring a folder")
+}
+
+/// The same, off the async threads already; `seen` is shown each file.
+pub(super) fn walk(dir: &Path, seen: &mut dyn FnMut(&Path)) -> u64 {
+    let mut bytes = 0;
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            bytes += meta.blocks() * BLOCK;
+            if meta.is_dir() {
+                dirs.push(entry.path());
+            } else {
+                seen(&entry.path());
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_folder_takes_what_its_files_take_and_links_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let empty = taken_by(dir.path().to_owned()).await.unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        fs::write(dir.path().join("a/b/large"), vec![1; 1 << 20]).unwrap();
+        std::os::unix::fs::symlink("/usr", dir.path().join("a/link")).unwrap();
+        let full = taken_by(dir.path().to_owned()).await.unwrap();
+        assert!((1 << 20..1 << 21).contains(&(full - empty)), "{empty} {full}");
+        assert_eq!(taken_by(dir.path().join("absent")).await.unwrap(), 0);
+    }
+
+    #[test]
+    fn a_file_system_has_no_more_room_than_it_is_large() {
+        let space = Space::of(Path::new("/")).unwrap();
+        assert!(space.total > 0 && space.free <= space.total, "{space:?}");
+        assert!(Space::of(Path::new("/no/such/folder")).is_err());
+    }
+}

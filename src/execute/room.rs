@@ -1,0 +1,257 @@
+//! Room for one more command: on the disk that holds checkouts, and in the container's memory. What can be made again goes first; a
+//! command for which there is still no room is refused before it begins, because a full disk breaks what runs, and a container that
+//! fills its memory is killed without a signal.
+
+use super::admission::Permit;
+use super::memory::Memory;
+use super::{Context, Work};
+use crate::checkout::Idle;
+use crate::checkout::space::{self, Space};
+use crate::comment::command_for;
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Fault, Reason};
+use crate::domain::{ProjectId, size};
+use crate::settings::Limits;
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// Room is made when less than this part of the disk is free, ...
+const LITTLE_PART: u64 = 5;
+/// ... but not while this much is: a large disk needs no large rest.
+const LITTLE_MOST: u64 = 2 << 30;
+/// With less than this part, or ...
+const FULL_PART: u64 = 20;
+/// ... this much, nothing begins any more.
+const FULL_MOST: u64 = 256 << 20;
+/// Measuring against `--scratch-quota-mib` walks over all files: it may take one part in so many of the time.
+const WALK_PART: u32 = 20;
+/// While a plan waits for memory, it looks again after this long.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How much may be used.
+pub struct Room {
+    data_dir: PathBuf,
+    /// Most bytes in the data directory; absent: what the file system has.
+    quota: Option<u64>,
+    /// No plan begins while more than so much of the container's memory is in use; 0: never mind.
+    memory_percent: u64,
+    /// What the data directory took when it was last measured. Whoever makes room has it.
+    measured: Mutex<Option<Measured>>,
+    /// The plan that is next to look at the memory: one begins, and is seen there, before the next one looks.
+    next: Mutex<()>,
+}
+
+struct Measured {
+    taken: u64,
+    again: Instant,
+}
+
+impl Room {
+    /// For this data directory; nothing is looked at yet.
+    pub fn new(data_dir: &Path, limits: &Limits) -> Room {
+        Room {
+            data_dir: data_dir.to_owned(),
+            quota: (limits.scratch_quota_mib > 0).then_some(limits.scratch_quota_mib << 20),
+            memory_percent: limits.max_memory_percent,
+            measured: Mutex::default(),
+            next: Mutex::default(),
+        }
+    }
+
+    /// What is free for us, of what we may have.
+    async fn space(&self, measured: &mut Option<Measured>) -> Result<Space> {
+        let disk = Space::of(&self.data_dir)?;
+        let Some(quota) = self.quota else { return Ok(disk) };
+        let taken = match measured.as_ref().filter(|last| Instant::now() < last.again) {
+            Some(last) => last.taken,
+            None => {
+                let began = Instant::now();
+                let taken = space::taken_by(self.data_dir.clone()).await?;
+                let again = Instant::now() + began.elapsed() * (WALK_PART - 1);
+                *measured = Some(Measured { taken, again });
+                taken
+            }
+        };
+        Ok(Space { free: disk.free.min(quota.saturating_sub(taken)), total: disk.total.min(quota) })
+    }
+}
+
+fn is_little(space: Space) -> bool {
+    space.free < (space.total / LITTLE_PART).min(LITTLE_MOST)
+}
+
+fn is_full(space: Space) -> bool {
+    space.free < (space.total / FULL_PART).min(FULL_MOST)
+}
+
+/// Makes room on the disk, if there is little. The fault: there is none, so that this command must not begin.
+pub(super) async fn on_disk(ctx: &Context, work: &Work) -> Option<Fault> {
+    let space = match not_little(ctx).await {
+        Ok(space) => space,
+        Err(error) => {
+            tracing::warn!(error = format!("{error:#}"), "room on the disk could not be looked after");
+            return None;
+        }
+    };
+    if !is_full(space) {
+        return None;
+    }
+    tracing::error!(pull = %work.pull.id, free = space.free, total = space.total, "the disk is nearly full: a command was refused");
+    let (free, total, command) = (size(space.free), size(space.total), work.command.name.spoken());
+    let message = format!(
+        "The server's disk is nearly full: {free} of {total} are free for checkouts, and nothing more can be removed. `{command}` did \
+         not begin, and changed nothing. Close pull requests that are done, or ask whoever runs the server for a larger disk \
+         (`--data-dir`, `--scratch-quota-mib`); then comment `{} {command}` again",
+        ctx.rendering.executable,
+    );
+    Some(Fault { reason: Reason::Internal, message, output: String::new() })
+}
+
+/// What is free after room was made where there was little.
+async fn not_little(ctx: &Context) -> Result<Space> {
+    let mut measured = ctx.room.measured.lock().await;
+    let space = make_room(ctx, &mut measured, |space| !is_little(space)).await?;
+    if !is_full(space) {
+        return Ok(space);
+    }
+    // Nothing is refused for what was measured a while ago.
+    *measured = None;
+    make_room(ctx, &mut measured, |space| !is_little(space)).await
+}
+
+/// Removes what is idle until there is `enough`: checkouts first, then binaries, mirrors, and checkouts with files that are kept
+/// nowhere else. Says what is free then.
+async fn make_room(ctx: &Context, measured: &mut Option<Measured>, enough: impl Fn(Space) -> bool) -> Result<Space> {
+    let space = ctx.room.space(measured).await?;
+    if enough(space) {
+        return Ok(space);
+    }
+    let (unkept, trees) = ctx.checkouts.idle_trees().await?.into_iter().partition(|idle: &Idle| idle.has_unkept_files);
+    let mut space = remove(ctx, measured, trees, &enough).await?;
+    while !enough(space)
+        && let Some((binary, bytes)) = ctx.installer.remove_idle().await?
+    {
+        removed(measured, &binary, bytes);
+        space = ctx.room.space(measured).await?;
+    }
+    if !enough(space) {
+        space = remove(ctx, measured, ctx.checkouts.idle_mirrors().await?, &enough).await?;
+    }
+    if !enough(space) {
+        space = remove(ctx, measured, unkept, &enough).await?;
+    }
+    Ok(space)
+}
+
+async fn remove(
+    ctx: &Context,
+    measured: &mut Option<Measured>,
+    idle: Vec<Idle>,
+    enough: &impl Fn(Space) -> bool,
+) -> Result<Space> {
+    let mut space = ctx.room.space(measured).await?;
+    for idle in idle {
+        if enough(space) {
+            break;
+        }
+        let (what, bytes) = (idle.to_string(), idle.bytes);
+        if ctx.checkouts.remove_idle(idle).await? {
+            removed(measured, &what, bytes);
+            space = ctx.room.space(measured).await?;
+        }
+    }
+    Ok(space)
+}
+
+fn removed(measured: &mut Option<Measured>, what: &str, bytes: u64) {
+    tracing::info!(bytes, "removed {what} to make room: nobody uses it now, and it can be made again");
+    if let Some(measured) = measured {
+        measured.taken = measured.taken.saturating_sub(bytes);
+    }
+}
+
+/// Leave to run for a plan: as for any job, and not while memory is short and jobs run that give some back when they end.
+pub(super) async fn enter_for_plan<'a>(
+    ctx: &'a Context,
+    work: &Work,
+    project: &ProjectId,
+) -> Result<Permit<'a>, Fault> {
+    let _next = ctx.room.next.lock().await;
+    let mut told = false;
+    while let Some(memory) = ctx.room.short_memory().await {
+        if ctx.admission.is_idle() {
+            return match ctx.room.memory_after_making_room(ctx).await {
+                None => Ok(ctx.admission.enter_when_free().await),
+                Some(memory) => Err(no_memory(ctx, project, memory)),
+            };
+        }
+        if !told {
+            tracing::info!(pull = %work.pull.id, used = memory.used, limit = memory.limit, "a plan waits for memory");
+            told = true;
+        }
+        let looks_again = tokio::time::timeout(LOOK_EVERY, work.cancel.token.cancelled());
+        if looks_again.await.is_ok() {
+            break;
+        }
+    }
+    Ok(ctx.admission.enter_when_free().await)
+}
+
+impl Room {
+    /// The memory, where more of it is in use than may be for a plan to begin.
+    async fn short_memory(&self) -> Option<Memory> {
+        if self.memory_percent == 0 {
+            return None;
+        }
+        Memory::now().await.filter(|memory| memory.is_short(self.memory_percent))
+    }
+
+    /// The same after all that is idle was removed, where files take memory.
+    async fn memory_after_making_room(&self, ctx: &Context) -> Option<Memory> {
+        if space::is_in_memory(&self.data_dir) {
+            let mut measured = self.measured.lock().await;
+            if let Err(error) = make_room(ctx, &mut measured, |_| false).await {
+                tracing::warn!(error = format!("{error:#}"), "room in memory could not be made");
+            }
+        }
+        self.short_memory().await
+    }
+}
+
+fn no_memory(ctx: &Context, project: &ProjectId, memory: Memory) -> Fault {
+    tracing::error!(used = memory.used, limit = memory.limit, "memory is short while nothing runs: a plan was refused");
+    let message = format!(
+        "{} of the server's {} of memory are in use while nothing runs, and a container that fills its memory is killed. Nothing was \
+         planned. Ask whoever runs the server for more memory, or for a data directory on disk (`--max-memory-percent` is the bound, \
+         now {}); then comment `{}`",
+        size(memory.used),
+        size(memory.limit),
+        ctx.room.memory_percent,
+        command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]),
+    );
+    Fault { reason: Reason::Internal, message, output: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_disk_keeps_a_part_free_and_a_large_one_so_much() {
+        const MIB: u64 = 1 << 20;
+        for (free, total, little, full) in [
+            (100 * MIB, 1000 * MIB, true, false),
+            (49 * MIB, 1000 * MIB, true, true),
+            (201 * MIB, 1000 * MIB, false, false),
+            (2100 * MIB, 1 << 40, false, false),
+            (2000 * MIB, 1 << 40, true, false),
+            (255 * MIB, 1 << 40, true, true),
+            (0, 0, false, false),
+        ] {
+            let space = Space { free, total };
+            assert_eq!((is_little(space), is_full(space)), (little, full), "{space:?}");
+        }
+    }
+}
