@@ -29,13 +29,12 @@ pub(super) async fn beat(mut standing: watch::Receiver<Arc<Standing>>, meters: A
         };
         let now = Arc::clone(&standing.borrow_and_update());
         let (new, leads) = (last != Some(now.role), matches!(now.role, Role::Leading | Role::Draining));
-        // A standing changes for more than its role.
-        let is_due = if turned { new } else { leads };
-        if is_due {
+        // A standing changes for more than its role; and where both are ready, the tick may be taken first and finds what changed.
+        if new || (leads && !turned) {
             line(&now, &meters, &mut commits);
             last = Some(now.role);
         }
-        if turned && new {
+        if new {
             ticks.reset();
         }
     }

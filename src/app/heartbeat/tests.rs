@@ -99,32 +99,62 @@ fn the_lag_is_what_people_wait_for_and_not_the_time_since_the_last_commit() {
     assert_eq!(lag(&mut commits, 6, 70_000, Some(3)), 70_000);
 }
 
+/// A server whose lines are read.
+struct Beating {
+    kept: Kept,
+    tell: watch::Sender<Arc<Standing>>,
+    _logging: tracing::subscriber::DefaultGuard,
+}
+
+/// Between two lines of a leader.
+const EVERY: Duration = Duration::from_millis(5);
+
+impl Beating {
+    fn start() -> Beating {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let logging = tracing::subscriber::set_default(logging::json_lines(move || writer.clone()));
+        let (tell, standing) = watch::channel(Arc::new(Standing::starting()));
+        tokio::spawn(beat(standing, Arc::default(), EVERY));
+        Beating { kept, tell, _logging: logging }
+    }
+
+    /// Changes to this role and waits until so many lines of it are there; how many are.
+    async fn until(&self, role: Role, lines: usize) -> usize {
+        self.tell.send(Arc::new(Standing { role, epoch: Some(1), ..Standing::starting() })).unwrap();
+        let all_said = async {
+            loop {
+                let text = String::from_utf8(self.kept.0.lock().unwrap().clone()).unwrap();
+                let said = text.lines().filter(|line| line.contains(&format!("\"role\":\"{}\"", role.name()))).count();
+                if said >= lines {
+                    return said;
+                }
+                tokio::time::sleep(EVERY).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), all_said).await.expect("a line was not written")
+    }
+}
+
 #[tokio::test]
 async fn a_leader_beats_again_and_again_and_others_only_when_they_change() {
-    let kept = Kept::default();
-    let writer = kept.clone();
-    let _guard = tracing::subscriber::set_default(logging::json_lines(move || writer.clone()));
-    let every = Duration::from_millis(5);
-    let (tell, standing) = watch::channel(Arc::new(Standing::starting()));
-    let task = tokio::spawn(beat(standing, Arc::default(), every));
-    let until = async |role: Role, lines: usize| {
-        tell.send(Arc::new(Standing { role, epoch: Some(1), ..Standing::starting() })).unwrap();
-        loop {
-            let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
-            let said = text.lines().filter(|line| line.contains(&format!("\"role\":\"{}\"", role.name()))).count();
-            if said >= lines {
-                return said;
-            }
-            tokio::time::sleep(every).await;
-        }
-    };
-    until(Role::Standby, 1).await;
+    let server = Beating::start();
+    server.until(Role::Standby, 1).await;
     // What does not come cannot be awaited.
-    tokio::time::sleep(10 * every).await;
-    assert_eq!(until(Role::Standby, 1).await, 1);
-    until(Role::Leading, 3).await;
-    until(Role::Draining, 2).await;
-    until(Role::Standby, 2).await;
-    drop(tell);
-    task.await.unwrap();
+    tokio::time::sleep(10 * EVERY).await;
+    assert_eq!(server.until(Role::Standby, 1).await, 1);
+    server.until(Role::Leading, 3).await;
+    server.until(Role::Draining, 2).await;
+    server.until(Role::Standby, 2).await;
+}
+
+#[tokio::test]
+async fn a_change_in_the_moment_of_a_beat_is_written_too() {
+    let server = Beating::start();
+    for round in 1..30 {
+        server.until(Role::Leading, round).await;
+        // The beat is due and the change is there before anybody looks.
+        std::thread::sleep(2 * EVERY);
+        assert_eq!(server.until(Role::Standby, round).await, round);
+    }
 }
