@@ -29,16 +29,16 @@ pub(super) fn keep_plan(from: &Path, to: &Path, user: Option<RunAs>) -> Result<O
     Ok(Some(hex::encode(Sha256::digest(&bytes))))
 }
 
-/// Plans hold secrets in plain text: nobody else may read them.
-pub(super) fn write_private(to: &Path, bytes: &[u8]) -> Result<()> {
+/// Plans hold secrets in plain text: nobody else may read them. Not waited for is the disk, where what counts is in the bucket.
+pub(super) fn write_private(to: &Path, bytes: &[u8]) -> Result<std::fs::File> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     if let Some(dir) = to.parent() {
         std::fs::create_dir_all(dir)?;
     }
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
-    file.write_all(bytes)?;
-    file.sync_data().with_context(|| format!("writing {}", to.display()))
+    file.write_all(bytes).with_context(|| format!("writing {}", to.display()))?;
+    Ok(file)
 }
 
 /// Writes what steps will read: a new file, so that no link in its place is followed, given to their user.

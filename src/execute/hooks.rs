@@ -94,7 +94,7 @@ async fn run(
             Ok(())
         })
         .await?;
-    ctx.outbox.wake(&work.pull.id);
+    ctx.outbox.wake_marks(&work.pull.id);
     let log = ctx.logs.create(&record.id)?;
     let mut args = hook.command.shell_args.clone();
     args.push(hook.command.command.clone());
@@ -129,7 +129,7 @@ async fn run(
             Ok(())
         })
         .await?;
-    ctx.outbox.wake(&work.pull.id);
+    ctx.outbox.wake_marks(&work.pull.id);
     Ok(result)
 }
 

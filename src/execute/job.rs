@@ -102,7 +102,7 @@ impl<'a> Job<'a> {
         if let Err(refused) = allowed.await? {
             return Ok(Err(refused));
         }
-        ctx.outbox.wake(&work.pull.id);
+        ctx.outbox.wake_marks(&work.pull.id);
         let log = ctx.logs.create(&record.id)?;
         let silenced = config.silence_pr_comments.contains(&work.command.name);
         Ok(Ok(Job {
@@ -163,7 +163,7 @@ impl<'a> Job<'a> {
         let end = self.ended(outcome, change);
         let recorded = ctx.store.write(end.record).await;
         passed_on(ctx, work, &end.outcome, recorded).await?;
-        ctx.outbox.wake(&work.pull.id);
+        ctx.outbox.wake_marks(&work.pull.id);
         Ok(end.outcome)
     }
 

@@ -164,7 +164,8 @@ pub(super) fn with_errored(mut outcome: Outcome, kept: Option<&KeptFile>, job: &
 pub async fn keep_errored(ctx: &Context, job: &str, bytes: Vec<u8>) -> Result<Option<KeptFile>> {
     let path = format!("errored/{job}.tfstate");
     let to = ctx.settings.data_dir.join(&path);
-    tokio::task::spawn_blocking(move || files::write_private(&to, &bytes)).await??;
+    let write = move || -> Result<()> { Ok(files::write_private(&to, &bytes)?.sync_data()?) };
+    tokio::task::spawn_blocking(write).await??;
     file(ctx, path).await
 }
 

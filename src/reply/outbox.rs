@@ -1,8 +1,8 @@
 //! The outbox: does recorded effects on the host, at least once, and at rest exactly once.
 //!
 //! Each pull request has two lanes: comments go one after the other in the order they were recorded; marks (statuses and
-//! reactions) go a few at a time, and a status that a later one replaces is not sent at all. Before every try of a comment our
-//! own comments since it was recorded are searched for its marker: an earlier process, a try whose answer was lost, or a server
+//! reactions) go a few at a time, are recorded as done together, and a status that a later one replaces is not sent at all. Before
+//! every try of a comment our own comments since it was recorded are searched for its marker: an earlier process, a try whose answer was lost, or a server
 //! that leads meanwhile may have posted it. Right before each effect the store is asked whether this server may still act.
 
 mod deliver;
@@ -29,6 +29,8 @@ const AT_ONCE: usize = 8;
 const MARKS_AT_ONCE: usize = 4;
 /// A pending status waits this long for its successor: of a quick job only the result is sent, half the requests.
 const LINGER: Duration = Duration::from_millis(400);
+/// Why a status was not sent.
+const SUPERSEDED: &str = "superseded by a later status";
 /// Effects of one pull request that are looked at together.
 const BATCH: usize = 200;
 /// Effects that are loaded together at the start.
@@ -38,14 +40,20 @@ const MAX_TRIES: u32 = 20;
 /// How often the state is asked again before a lane gives up until the next wake.
 const STORE_TRIES: u32 = 5;
 
-/// Pauses between tries.
+/// Pauses.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
+    /// After the first failed try, ...
     first: Duration,
+    /// ... and the longest one.
     longest: Duration,
+    /// Between two looks at the marks of one pull request: what comes meanwhile is read, done and recorded together. Sending one
+    /// twice changes nothing, so that a server that dies in between does no harm.
+    marks: Duration,
 }
 
-const PACE: Pace = Pace { first: Duration::from_secs(1), longest: Duration::from_secs(300) };
+const PACE: Pace =
+    Pace { first: Duration::from_secs(1), longest: Duration::from_secs(300), marks: Duration::from_millis(100) };
 
 impl Pace {
     /// The pause after so many tries: doubling, with a quarter of chance so that lanes do not knock together.
@@ -118,30 +126,37 @@ impl Outbox {
 
     /// Effects of this pull request were committed: do them.
     pub fn wake(&self, pull: &PullId) {
-        for lane in [Lane::Comments, Lane::Marks] {
-            let key = (pull.clone(), lane);
-            match lock(&self.shared.lanes).entry(key) {
-                Entry::Occupied(mut working) => {
-                    working.get_mut().more = true;
-                    working.get().wake.notify_one();
-                }
-                Entry::Vacant(free) => {
-                    let worker = Worker {
-                        shared: Arc::clone(&self.shared),
-                        key: free.key().clone(),
-                        wake: Arc::default(),
-                        left: false,
-                    };
-                    free.insert(Working { wake: Arc::clone(&worker.wake), more: false });
-                    let stop = self.shared.stop.clone();
-                    self.shared.runtime.spawn(async move {
-                        tokio::select! {
-                            biased;
-                            () = stop.cancelled() => {}
-                            () = worker.run() => {}
-                        }
-                    });
-                }
+        self.wake_lane(pull, Lane::Comments);
+        self.wake_marks(pull);
+    }
+
+    /// The same, where none of them is a comment.
+    pub fn wake_marks(&self, pull: &PullId) {
+        self.wake_lane(pull, Lane::Marks);
+    }
+
+    fn wake_lane(&self, pull: &PullId, lane: Lane) {
+        match lock(&self.shared.lanes).entry((pull.clone(), lane)) {
+            Entry::Occupied(mut working) => {
+                working.get_mut().more = true;
+                working.get().wake.notify_one();
+            }
+            Entry::Vacant(free) => {
+                let worker = Worker {
+                    shared: Arc::clone(&self.shared),
+                    key: free.key().clone(),
+                    wake: Arc::default(),
+                    left: false,
+                };
+                free.insert(Working { wake: Arc::clone(&worker.wake), more: false });
+                let stop = self.shared.stop.clone();
+                self.shared.runtime.spawn(async move {
+                    tokio::select! {
+                        biased;
+                        () = stop.cancelled() => {}
+                        () = worker.run() => {}
+                    }
+                });
             }
         }
     }
@@ -212,6 +227,7 @@ impl Worker {
         let mut notes = HashMap::new();
         let mut store_failures = 0;
         loop {
+            let began = Instant::now();
             match self.round(&mut waits, &mut notes).await {
                 Ok(true) if self.leave() => return,
                 Ok(_) => store_failures = 0,
@@ -229,6 +245,9 @@ impl Worker {
                     return;
                 }
             }
+            if self.key.1 == Lane::Marks {
+                tokio::time::sleep_until(began + self.shared.pace.marks).await;
+            }
         }
     }
 
@@ -245,64 +264,74 @@ impl Worker {
     }
 
     /// One look at the lane: does what is ready or waits; whether nothing is left. `waits` says which effects have to wait
-    /// until when; `notes` keeps what is done but not marked so.
+    /// until when; `notes` keeps what is done but not recorded so.
     async fn round(&self, waits: &mut HashMap<i64, Instant>, notes: &mut HashMap<i64, String>) -> anyhow::Result<bool> {
         let (pull, lane) = self.key.clone();
-        let pending = self.shared.store.read(move |view| view.pending_effects(Some(&pull), BATCH)).await?;
-        for (id, note) in notes.clone() {
-            self.mark(id, note).await?;
-            notes.remove(&id);
-        }
+        let mut pending = self.shared.store.read(move |view| view.pending_effects(Some(&pull), BATCH)).await?;
         let full = pending.len() == BATCH;
+        pending.retain(|effect| !notes.contains_key(&effect.id));
         for effect in pending.iter().filter(|effect| lane == Lane::Marks && lane::may_be_replaced(&effect.effect)) {
             waits.entry(effect.id).or_insert_with(|| Instant::now() + LINGER);
         }
         let mut step = lane.next(pending, waits, Instant::now());
+        for id in step.superseded {
+            waits.remove(&id);
+            notes.insert(id, SUPERSEDED.to_owned());
+        }
         if full && step.ready.is_empty() && step.wait_until.is_none() {
             // The other lane's effects hide ours: look again when it has done some.
             step.wait_until = Some(Instant::now() + self.shared.pace.first);
         }
-        let none_superseded = step.superseded.is_empty();
-        if !none_superseded {
-            waits.retain(|id, _| !step.superseded.contains(id));
-            let superseded = step.superseded;
-            let note = "superseded by a later status";
-            self.shared.store.write(move |tx| superseded.iter().try_for_each(|id| tx.effect_done(*id, note))).await?;
-        }
         if step.ready.is_empty() && step.wait_until.is_none() {
-            return Ok(none_superseded);
+            self.record(notes, Vec::new()).await?;
+            return Ok(true);
         }
         let paused =
             lock(&self.shared.pauses).get(&self.key.0.repo.host).copied().filter(|until| *until > Instant::now());
         if let Some(until) = paused.or(step.wait_until.filter(|_| step.ready.is_empty())) {
+            self.record(notes, Vec::new()).await?;
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
                 () = self.wake.notified() => {}
             }
             return Ok(false);
         }
-        let at_once = if lane == Lane::Comments { 1 } else { MARKS_AT_ONCE };
-        let verdicts = futures::stream::iter(step.ready.into_iter().map(|effect| self.deliver(effect)));
+        self.deliver_all(step.ready, waits, notes).await?;
+        Ok(false)
+    }
+
+    /// Comments are recorded one by one, as the next try of one begins with a search for it; marks all together.
+    async fn deliver_all(
+        &self,
+        ready: Vec<PendingEffect>,
+        waits: &mut HashMap<i64, Instant>,
+        notes: &mut HashMap<i64, String>,
+    ) -> anyhow::Result<()> {
+        let is_comments = self.key.1 == Lane::Comments;
+        let at_once = if is_comments { 1 } else { MARKS_AT_ONCE };
+        let mut tried = Vec::new();
+        let verdicts = futures::stream::iter(ready.into_iter().map(|effect| self.deliver(effect)));
         let mut verdicts = verdicts.buffered(at_once);
         while let Some((effect, verdict)) = verdicts.next().await {
             match verdict {
                 Verdict::Done(note) => {
                     waits.remove(&effect.id);
-                    notes.insert(effect.id, note.clone());
-                    self.mark(effect.id, note).await?;
-                    notes.remove(&effect.id);
+                    notes.insert(effect.id, note);
+                    if is_comments {
+                        self.record(notes, Vec::new()).await?;
+                    }
                 }
                 Verdict::Halt(error) => return Err(error),
                 Verdict::Again(pause) => {
                     waits.insert(effect.id, Instant::now() + pause);
-                    self.shared.store.write(move |tx| tx.effect_tried(effect.id)).await?;
-                    if lane == Lane::Comments {
+                    tried.push(effect.id);
+                    if is_comments {
                         break;
                     }
                 }
             }
         }
-        Ok(false)
+        self.record(notes, tried).await
     }
 
     async fn deliver(&self, effect: PendingEffect) -> (PendingEffect, Verdict) {
@@ -313,8 +342,19 @@ impl Worker {
         (effect, verdict)
     }
 
-    async fn mark(&self, id: i64, note: String) -> anyhow::Result<()> {
-        self.shared.store.write(move |tx| tx.effect_done(id, &note)).await
+    /// Records what is done, and what was tried; the notes are kept until that is so.
+    async fn record(&self, notes: &mut HashMap<i64, String>, tried: Vec<i64>) -> anyhow::Result<()> {
+        if notes.is_empty() && tried.is_empty() {
+            return Ok(());
+        }
+        let done = notes.clone();
+        let write = self.shared.store.write(move |tx| {
+            tried.iter().try_for_each(|id| tx.effect_tried(*id))?;
+            done.iter().try_for_each(|(id, note)| tx.effect_done(*id, note))
+        });
+        write.await?;
+        notes.clear();
+        Ok(())
     }
 }
 

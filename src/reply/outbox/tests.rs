@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use std::collections::VecDeque;
 
-const HASTE: Pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5) };
+const HASTE: Pace =
+    Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5), marks: Duration::from_millis(1) };
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What happens to the next request.

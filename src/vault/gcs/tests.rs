@@ -139,7 +139,9 @@ async fn an_old_generation_of_a_versioned_bucket_is_absent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_upload_goes_on_where_it_was_cut_off() {
-    let (double, gcs) = open(short()).await;
+    // Nothing here waits for a limit, and other tests take their time.
+    let limits = Limits { attempt: Duration::from_secs(20), call: Duration::from_secs(60), ..short() };
+    let (double, gcs) = open(limits).await;
     let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 / 3) as u8).collect();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("base");
