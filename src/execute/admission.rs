@@ -1,6 +1,6 @@
-//! How many jobs run at once over all pull requests. As many as there are processors always may; one more begins while the machine
-//! has idle time, or when none of those that run has ended for a while. So jobs that wait for a cloud overlap, and many short jobs
-//! that compute do not slow each other down.
+//! How many jobs run at once over all pull requests. One more than there are processors always may, as between two of its commands a
+//! job computes nothing; yet one more begins while the machine has idle time, or when none of those that run has ended for a while. So
+//! jobs that wait for a cloud overlap, and many short jobs that compute do not slow each other down.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl Admission {
     pub fn new(most: usize) -> Admission {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Admission {
-            always: processors.min(most.max(1)),
+            always: (processors + 1).min(most.max(1)),
             most: most.max(1),
             running: Mutex::new(0),
             left: Notify::new(),

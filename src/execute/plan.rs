@@ -8,7 +8,7 @@ use super::{
     Answer, Context, Ended, StatusUpdate, Why, Work, files, hooks, left, random_id, room, state_locks, stopped,
     varfiles,
 };
-use crate::checkout::{Strategy, inside};
+use crate::checkout::{Strategy, WorkingTree, inside};
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
@@ -213,6 +213,12 @@ struct PlanRun<'a> {
     dirs: &'a [String],
 }
 
+/// Where a project's Terraform will run, and with what.
+struct Ready {
+    tree: WorkingTree,
+    place: Place,
+}
+
 /// A plan that was made, as it will be recorded.
 struct Made {
     planned: Planned,
@@ -227,7 +233,7 @@ impl PlanRun<'_> {
         let mut outcomes: Vec<JobOutcome> = Vec::new();
         let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
         let slots = Semaphore::new(at_once);
-        // A job gives its slot back before its end is committed: the next one's Terraform does not wait for a disk.
+        // A job gets ready before it has a slot, and gives it back before its plan is kept: a slot is for Terraform.
         let under_way = if at_once == 1 { 1 } else { at_once * 2 };
         for group in &schedule.groups {
             let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
@@ -254,14 +260,18 @@ impl PlanRun<'_> {
     }
 
     async fn project(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
+        if let LockAttempt::HeldBy(holder) = attempt {
+            let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
+            return self.record_failure(outcome).await;
+        }
+        let ready = match self.ready(config).await {
+            Ok(ready) => ready,
+            Err(stop) => Err(job::stop_outcome(self.work, stop)?),
+        };
         let slot = slots.acquire().await?;
         if self.work.cancel.token.is_cancelled() {
             let outcome = Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() });
             return self.record_failure(job::refused(self.work, config, outcome)).await;
-        }
-        if let LockAttempt::HeldBy(holder) = attempt {
-            let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
-            return self.record_failure(outcome).await;
         }
         let permit = match room::enter_for_plan(self.ctx, self.work, &config.id).await {
             Ok(permit) => permit,
@@ -271,15 +281,17 @@ impl PlanRun<'_> {
         };
         let begun = Job::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
         let Ok(mut job) = begun else { anyhow::bail!("a plan was not allowed to begin") };
-        let made = match self.make(&mut job, config).await {
-            Ok(made) => made,
-            Err(stop) => Err(job::stop_outcome(self.work, stop)?),
+        let made = match ready {
+            Ok(ready) => self.make(&mut job, config, ready, (slot, permit)).await,
+            Err(outcome) => {
+                drop((slot, permit));
+                Err(outcome)
+            }
         };
         let (outcome, plan) = match made {
             Ok(made) => (Outcome::Planned(made.planned), Some((made.record, made.left))),
             Err(outcome) => (outcome, None),
         };
-        drop((slot, permit));
         let outcome = job.outcome(outcome);
         let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
@@ -326,8 +338,8 @@ impl PlanRun<'_> {
         ProjectStatus { project: config.id.clone(), state, head, summary, job: None, updated: Timestamp::now() }
     }
 
-    /// Makes the plan. The inner error is an outcome that a rule or a step decided.
-    async fn make(&self, job: &mut Job<'_>, config: &ProjectConfig) -> Result<Result<Made, Outcome>, Stop> {
+    /// Finds what the project's Terraform needs, before its turn has come. The inner error is an outcome that a rule decided.
+    async fn ready(&self, config: &ProjectConfig) -> Result<Result<Ready, Outcome>, Stop> {
         let (ctx, work) = (self.ctx, self.work);
         let tree = job::tree(ctx, work, self.prepared, config, &self.prepared.fetched).await?;
         let dir = match project_dir(&tree.root, &config.id.dir) {
@@ -340,27 +352,39 @@ impl PlanRun<'_> {
         if checks.iter().any(|check| !check.met) {
             return Ok(Err(Outcome::Failed(Failure::Requirements(checks))));
         }
-        let _directory = ctx.directories.lock(&dir).await;
-        let tool = match job.tool(config, &tree).await {
+        let tool = match job::resolve_tool(ctx, config, &tree).await {
             Ok(tool) => tool,
             Err(outcome) => return Ok(Err(outcome)),
         };
         let plan_file = dir.join(job::plan_file_name(&config.id));
-        let _ = tokio::fs::remove_file(&plan_file).await;
-        let place = Place { root: tree.root.clone(), dir: dir.clone(), tool, plan_file };
+        let place = Place { root: tree.root.clone(), dir, tool, plan_file };
+        Ok(Ok(Ready { tree, place }))
+    }
+
+    /// Makes the plan. Whose turn is next need not wait until it is kept. The error is an outcome that a step decided.
+    async fn make<Turn>(
+        &self,
+        job: &mut Job<'_>,
+        config: &ProjectConfig,
+        Ready { tree, place }: Ready,
+        turn: Turn,
+    ) -> Result<Made, Outcome> {
+        let (ctx, work) = (self.ctx, self.work);
+        job.uses(&place.tool);
+        let _directory = ctx.directories.lock(&place.dir).await;
+        let _ = tokio::fs::remove_file(&place.plan_file).await;
         let mut stage = Stage::new(job, config, &place, self.facts);
-        if let Err(broken) = stage.run(&config.workflow.plan).await {
-            return Ok(Err(broken.outcome(work)));
+        let ran = stage.run(&config.workflow.plan).await;
+        drop(turn);
+        if let Err(broken) = ran {
+            return Err(broken.outcome(work));
         }
         let output = stage.shown.join("\n");
-        let mut record = match self.record(config, &tree.base, &place, &output).await {
-            Ok(record) => record,
-            Err(fault) => return Ok(Err(Outcome::Errored(fault))),
-        };
+        let mut record = self.record(config, &tree.base, &place, &output).await.map_err(Outcome::Errored)?;
         let (trace, left) = left::keep(ctx, &tree, &config.id, self.dirs, &record.id).await;
         record.left = trace;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(left::remark(ctx, &record));
-        Ok(Ok(Made { planned: self.planned(&record, output), record, left }))
+        Ok(Made { planned: self.planned(&record, output), record, left })
     }
 
     fn planned(&self, record: &PlanRecord, output: String) -> Planned {
