@@ -1,30 +1,24 @@
-//! The `plan` command: which projects, their locks, their plans, and what is recorded of each.
+//! The `plan` command: which projects, their locks, and the answer; what each project does is in [`projects`].
 
-use super::job::{self, Job};
+mod projects;
+
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
-use super::requirements::{self, PullFacts};
-use super::stage::{Place, Stage};
-use super::{
-    Answer, Context, Ended, StatusUpdate, Why, Work, files, hooks, left, random_id, room, state_locks, stopped,
-    varfiles,
-};
-use crate::checkout::{Strategy, WorkingTree, inside};
-use crate::config::workflow::Step;
-use crate::config::{LockMode, ProjectConfig};
+use super::requirements::PullFacts;
+use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, left, stopped, varfiles};
+use crate::checkout::inside;
+use crate::config::LockMode;
 use crate::domain::ProjectId;
 use crate::domain::command::Trigger;
-use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
+use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{LeftFiles, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
+use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::schedule::{Refusal, Schedule};
-use crate::store::{KeptFile, LockAttempt};
-use crate::terraform::summary::{plan_resources, plan_summary};
+use crate::store::LockAttempt;
 use anyhow::Result;
-use futures::StreamExt;
 use jiff::Timestamp;
+use projects::PlanRun;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use tokio::sync::Semaphore;
 
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
@@ -197,257 +191,6 @@ pub async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
         for path in plan.path.iter().chain(&archive) {
             let _ = tokio::fs::remove_file(ctx.settings.data_dir.join(path)).await;
         }
-    }
-}
-
-/// What the projects of one plan share.
-struct PlanRun<'a> {
-    ctx: &'a Context,
-    work: &'a Work,
-    prepared: &'a Prepared,
-    facts: &'a PullFacts,
-    remarks: &'a Mutex<Vec<String>>,
-    /// Plans that this one replaces.
-    earlier: &'a [PlanRecord],
-    /// Directories of all its projects.
-    dirs: &'a [String],
-}
-
-/// Where a project's Terraform will run, and with what.
-struct Ready {
-    tree: WorkingTree,
-    place: Place,
-}
-
-/// A plan that was made, as it will be recorded.
-struct Made {
-    planned: Planned,
-    record: PlanRecord,
-    /// The archive of what its steps left.
-    left: Option<KeptFile>,
-}
-
-impl PlanRun<'_> {
-    /// Group after group; within one, at the same time where the configuration says so.
-    async fn groups(&self, schedule: Schedule, attempts: Vec<(ProjectId, LockAttempt)>) -> Result<Vec<JobOutcome>> {
-        let mut outcomes: Vec<JobOutcome> = Vec::new();
-        let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
-        let slots = Semaphore::new(at_once);
-        // A job gets ready before it has a slot, and gives it back before its plan is kept: a slot is for Terraform.
-        let under_way = if at_once == 1 { 1 } else { at_once * 2 };
-        for group in &schedule.groups {
-            let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
-            if schedule.abort_on_execution_order_fail && failed {
-                let skip = |config| job::refused(self.work, config, Outcome::Failed(Failure::EarlierGroupFailed));
-                for outcome in group.iter().map(skip) {
-                    outcomes.push(self.record_failure(outcome).await?);
-                }
-                continue;
-            }
-            let jobs: Vec<_> = group
-                .iter()
-                .map(|config| {
-                    let attempt = attempts.iter().find(|(id, _)| *id == config.id).map(|(_, attempt)| attempt.clone());
-                    self.project(config, attempt.unwrap_or(LockAttempt::Acquired { new: false }), &slots)
-                })
-                .collect();
-            let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(under_way).collect().await;
-            for result in results {
-                outcomes.push(result?);
-            }
-        }
-        Ok(outcomes)
-    }
-
-    async fn project(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
-        if let LockAttempt::HeldBy(holder) = attempt {
-            let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
-            return self.record_failure(outcome).await;
-        }
-        let ready = match self.ready(config).await {
-            Ok(ready) => ready,
-            Err(stop) => Err(job::stop_outcome(self.work, stop)?),
-        };
-        let slot = slots.acquire().await?;
-        if self.work.cancel.token.is_cancelled() {
-            let outcome = Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() });
-            return self.record_failure(job::refused(self.work, config, outcome)).await;
-        }
-        let permit = match room::enter_for_plan(self.ctx, self.work, &config.id).await {
-            Ok(permit) => permit,
-            Err(fault) => {
-                return self.record_failure(job::refused(self.work, config, Outcome::Errored(fault))).await;
-            }
-        };
-        let begun = Job::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
-        let Ok(mut job) = begun else { anyhow::bail!("a plan was not allowed to begin") };
-        let made = match ready {
-            Ok(ready) => self.make(&mut job, config, ready, (slot, permit)).await,
-            Err(outcome) => {
-                drop((slot, permit));
-                Err(outcome)
-            }
-        };
-        let (outcome, plan) = match made {
-            Ok(made) => (Outcome::Planned(made.planned), Some((made.record, made.left))),
-            Err(outcome) => (outcome, None),
-        };
-        let outcome = job.outcome(outcome);
-        let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
-        let status = self.status(config, &outcome);
-        let pull = self.work.pull.id.clone();
-        job.end(outcome, move |tx, record| {
-            match plan {
-                Some((mut plan, left)) => {
-                    plan.job.clone_from(&record.id);
-                    tx.put_plan(&plan)?;
-                    left.map_or(Ok(()), |file| tx.keep_file(&file))?;
-                }
-                None => {
-                    tx.unlock_project(&pull.repo, &status.project, &pull)?;
-                }
-            }
-            tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status })
-        })
-        .await
-    }
-
-    /// Records a project that did not get as far as a job; a lock that it took is freed.
-    async fn record_failure(&self, outcome: JobOutcome) -> Result<JobOutcome> {
-        let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
-        let project = outcome.project.clone();
-        job::record_refusal(self.ctx, self.work, outcome, move |tx| {
-            tx.unlock_project(&pull.repo, &project, &pull)?;
-            let state = ProjectState::PlanErrored;
-            let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
-            tx.put_project_status(&pull, &status)
-        })
-        .await
-    }
-
-    fn status(&self, config: &ProjectConfig, outcome: &JobOutcome) -> ProjectStatus {
-        let (state, summary) = match &outcome.outcome {
-            Outcome::Planned(planned) if planned.summary.no_changes => {
-                (ProjectState::PlannedNoChanges, Some(planned.summary))
-            }
-            Outcome::Planned(planned) => (ProjectState::Planned, Some(planned.summary)),
-            _ => (ProjectState::PlanErrored, None),
-        };
-        let head = self.work.pull.head.commit.clone();
-        ProjectStatus { project: config.id.clone(), state, head, summary, job: None, updated: Timestamp::now() }
-    }
-
-    /// Finds what the project's Terraform needs, before its turn has come. The inner error is an outcome that a rule decided.
-    async fn ready(&self, config: &ProjectConfig) -> Result<Result<Ready, Outcome>, Stop> {
-        let (ctx, work) = (self.ctx, self.work);
-        let tree = job::tree(ctx, work, self.prepared, config, &self.prepared.fetched).await?;
-        let dir = match project_dir(&tree.root, &config.id.dir) {
-            Ok(dir) => dir,
-            Err(fault) => return Ok(Err(Outcome::Errored(fault))),
-        };
-        let wanted = &config.plan_requirements;
-        let (checks, remarks) = requirements::check(ctx, work, config, wanted, self.facts, self.prepared, None).await?;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
-        if checks.iter().any(|check| !check.met) {
-            return Ok(Err(Outcome::Failed(Failure::Requirements(checks))));
-        }
-        let tool = match job::resolve_tool(ctx, config, &tree).await {
-            Ok(tool) => tool,
-            Err(outcome) => return Ok(Err(outcome)),
-        };
-        let plan_file = dir.join(job::plan_file_name(&config.id));
-        let place = Place { root: tree.root.clone(), dir, tool, plan_file };
-        Ok(Ok(Ready { tree, place }))
-    }
-
-    /// Makes the plan. Whose turn is next need not wait until it is kept. The error is an outcome that a step decided.
-    async fn make<Turn>(
-        &self,
-        job: &mut Job<'_>,
-        config: &ProjectConfig,
-        Ready { tree, place }: Ready,
-        turn: Turn,
-    ) -> Result<Made, Outcome> {
-        let (ctx, work) = (self.ctx, self.work);
-        job.uses(&place.tool);
-        let _directory = ctx.directories.lock(&place.dir).await;
-        let _ = tokio::fs::remove_file(&place.plan_file).await;
-        let mut stage = Stage::new(job, config, &place, self.facts);
-        let ran = stage.run(&config.workflow.plan).await;
-        drop(turn);
-        if let Err(broken) = ran {
-            return Err(broken.outcome(work));
-        }
-        let output = stage.shown.join("\n");
-        let mut record = self.record(config, &tree.base, &place, &output).await.map_err(Outcome::Errored)?;
-        let (trace, left) = left::keep(ctx, &tree, &config.id, self.dirs, &record.id).await;
-        record.left = trace;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(left::remark(ctx, &record));
-        Ok(Made { planned: self.planned(&record, output), record, left })
-    }
-
-    fn planned(&self, record: &PlanRecord, output: String) -> Planned {
-        Planned {
-            summary: record.summary,
-            resources: plan_resources(&output),
-            output,
-            saved: record.path.is_some(),
-            merged_again: self.merged_again(record),
-            extra_args: self.work.command.extra_args.clone(),
-            base_commit: Some(record.base.clone()),
-        }
-    }
-
-    /// Whether the same head was planned before, on another commit of the base branch.
-    fn merged_again(&self, record: &PlanRecord) -> bool {
-        let moved =
-            |plan: &PlanRecord| plan.project == record.project && plan.head == record.head && plan.base != record.base;
-        self.ctx.checkouts.strategy == Strategy::Merge && self.earlier.iter().any(moved)
-    }
-
-    /// Binds the plan file to all that it was made of, and keeps a copy outside of the tree.
-    async fn record(
-        &self,
-        config: &ProjectConfig,
-        base: &str,
-        place: &Place,
-        output: &str,
-    ) -> Result<PlanRecord, Fault> {
-        let id = random_id();
-        let builtin = config.workflow.plan.iter().any(|step| matches!(step, Step::Plan { .. }));
-        let kept = PathBuf::from("plans").join(format!("{id}.tfplan"));
-        let (from, to) = (place.plan_file.clone(), self.ctx.settings.data_dir.join(&kept));
-        let user = self.ctx.settings.run_as_user;
-        let stored = tokio::task::spawn_blocking(move || files::keep_plan(&from, &to, user)).await;
-        let stored = stored.map_err(anyhow::Error::from).and_then(|stored| stored).map_err(|error| Fault {
-            reason: Reason::Internal,
-            message: format!("The plan file could not be kept: {error:#}"),
-            output: String::new(),
-        })?;
-        if stored.is_none() && builtin {
-            return Err(Fault {
-                reason: Reason::Plan,
-                message: "The workflow's plan stage has the built-in `plan` step, but left no plan file".into(),
-                output: output.to_owned(),
-            });
-        }
-        Ok(PlanRecord {
-            id,
-            pull: self.work.pull.id.clone(),
-            project: config.id.clone(),
-            head: self.work.pull.head.commit.clone(),
-            base: base.to_owned(),
-            config_digest: config.digest(),
-            tool: place.tool.to_string(),
-            path: stored.is_some().then(|| kept.to_string_lossy().into_owned()),
-            sha256: stored,
-            summary: plan_summary(output).unwrap_or_default(),
-            made: Timestamp::now(),
-            job: String::new(),
-            consumed_by: None,
-            left: LeftFiles::default(),
-        })
     }
 }
 
