@@ -6,6 +6,7 @@ use anyhow::Context;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -16,13 +17,20 @@ const MAX_FILES: usize = 5_000;
 
 /// Remembers a tree that was made from nothing, unless it is a large one.
 pub(super) fn note(root: &Path, admin: &Path) -> anyhow::Result<()> {
-    match look(root, &[]) {
-        Some(seen) => {
-            let lines: String = seen.iter().map(|(dir, sum)| format!("{sum:016x} {dir}\n")).collect();
-            fs::write(admin.join(FILE), lines).context("cannot note what the tree is like")
-        }
-        None => Ok(()),
+    if indexed(&admin.join("index")).is_none_or(|files| files > MAX_FILES) {
+        return Ok(());
     }
+    let Some(seen) = look(root, &[]) else { return Ok(()) };
+    let lines: String = seen.iter().map(|(dir, sum)| format!("{sum:016x} {dir}\n")).collect();
+    fs::write(admin.join(FILE), lines).context("cannot note what the tree is like")
+}
+
+/// How many files git's index has: after a signature and a version of four bytes each (gitformat-index(5)).
+fn indexed(index: &Path) -> Option<usize> {
+    let mut header = [0; 12];
+    fs::File::open(index).ok()?.read_exact(&mut header).ok()?;
+    let [.., a, b, c, d] = header;
+    usize::try_from(u32::from_be_bytes([a, b, c, d])).ok().filter(|_| header.starts_with(b"DIRC"))
 }
 
 /// A tree that moves to another commit keeps what was left in it.

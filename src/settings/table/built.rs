@@ -92,7 +92,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "parallel-pool-size",
         Number,
         "15",
-        "Most jobs of one command at the same time. More than there are processors begin only while the machine is idle",
+        "Most jobs of one command at the same time. More than the number of processors and one begin only while the machine is idle",
     ),
     built("port", Number, "4141", "Port to listen on; the variable PORT is looked at as well"),
     built(
