@@ -45,8 +45,11 @@ fn story(end: End) -> Vec<String> {
         told.push(ctx.say_as("bob", &second, "atlantis unlock").await.filtered());
         end.happens(ctx).await;
         for pull in [&first, &second] {
-            ctx.quiet().await;
-            ctx.nothing_pending(pull, &[]).await;
+            // Statuses may be told a moment after the comment.
+            ctx.until("all went well in the end", async || {
+                pull.statuses().unwrap().values().all(|status| status.state == "success")
+            })
+            .await;
             for (context, status) in pull.statuses().unwrap() {
                 told.push(format!("#{} {context}: {} {}", pull.number(), status.state, status.description));
             }
