@@ -52,12 +52,7 @@ impl Shared {
         if header.length > MAX_WHOLE {
             return Err(Fault::Refused(format!("{} bytes are too many to be read in one piece", header.length)));
         }
-        let bytes = self.read(name, &file, 0..header.length)?;
-        let mut crc = flate2::Crc::new();
-        crc.update(&bytes);
-        if crc.sum() != header.crc {
-            return Err(Fault::Damaged(format!("the content of {name} does not fit its checksum")));
-        }
+        let bytes = self.read_whole(name, &file, &header)?;
         Ok(Some(Object { generation: header.generation, bytes }))
     }
 
@@ -72,7 +67,21 @@ impl Shared {
             return Ok(None);
         }
         let end = range.end.min(header.length);
-        self.read(name, &file, range.start.min(end)..end).map(Some)
+        match range.start {
+            0 if end == header.length => self.read_whole(name, &file, &header).map(Some),
+            start => self.read(name, &file, start.min(end)..end).map(Some),
+        }
+    }
+
+    /// Only of all of it the checksum is known.
+    fn read_whole(&self, name: &str, file: &File, header: &Header) -> Result<Bytes, Fault> {
+        let bytes = self.read(name, file, 0..header.length)?;
+        let mut crc = flate2::Crc::new();
+        crc.update(&bytes);
+        if crc.sum() != header.crc {
+            return Err(Fault::Damaged(format!("the content of {name} does not fit its checksum")));
+        }
+        Ok(bytes)
     }
 
     fn read(&self, name: &str, file: &File, range: Range<u64>) -> Result<Bytes, Fault> {

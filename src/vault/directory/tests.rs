@@ -74,7 +74,7 @@ async fn what_is_stored_is_for_this_user_alone() {
 #[tokio::test]
 async fn any_changed_byte_is_found_and_named() {
     let (_dir, path, bucket) = bucket();
-    stored(&bucket, "journal/7", "content").await;
+    let generation = stored(&bucket, "journal/7", "content").await;
     let file = path.join("journal/7");
     let good = std::fs::read(&file).unwrap();
     for at in 0..good.len() {
@@ -83,6 +83,7 @@ async fn any_changed_byte_is_found_and_named() {
         std::fs::write(&file, &bad).unwrap();
         let error = bucket.get("journal/7").await.unwrap_err().to_string();
         assert!(error.contains("journal/7"), "byte {at}: {error}");
+        assert!(bucket.get_range("journal/7", generation, 0..9).await.is_err(), "byte {at} of all of it");
         if at < header::SIZE && at != 7 {
             let listed = bucket.list("", "").await.unwrap().remove(0);
             assert_eq!((listed.name.as_str(), listed.label.as_str()), ("journal/7", "damaged"), "byte {at}");
