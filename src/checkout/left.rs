@@ -19,6 +19,8 @@ use std::path::{Component, Path, PathBuf};
 const MAX_FILES: usize = 5_000;
 /// Most bytes of them, before compression.
 const MAX_BYTES: u64 = 100 << 20;
+/// With more directories than this, git looks at the whole tree.
+const MAX_DIRS: usize = 200;
 /// Longest list of files that is read of git, in bytes.
 const MAX_LIST: usize = 24 << 20;
 /// Folders that the next `init` makes again, or that are git's.
@@ -52,13 +54,24 @@ impl Checkouts {
     }
 
     async fn pack_left(&self, tree: &WorkingTree, except: &[String], to: PathBuf) -> Result<Kept, CheckoutError> {
-        let (root, admin, dirs) = (tree.root.clone(), tree.git_dir.clone(), except.to_vec());
-        if tree::blocking(move || Ok(pristine::is_untouched(&root, &admin, &dirs))).await? {
-            return Ok(Kept::Nothing);
+        let (root, admin) = (tree.root.clone(), tree.git_dir.clone());
+        let mut touched = tree::blocking(move || Ok(pristine::touched(&root, &admin))).await?;
+        if let Some(dirs) = &mut touched {
+            let is_in = |dir: &str, other: &str| {
+                dir.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            dirs.retain(|dir| !except.iter().any(|other| is_in(dir, other)));
+            if dirs.is_empty() {
+                return Ok(Kept::Nothing);
+            }
         }
+        let where_to_look = match touched {
+            Some(dirs) if dirs.len() <= MAX_DIRS => dirs.iter().map(|dir| files_of(dir)).collect(),
+            _ => vec![".".to_owned()],
+        };
         let excluded: Vec<String> = except.iter().map(|dir| format!(":(exclude,top,literal){dir}")).collect();
-        let mut args = vec!["ls-files", "--others", "--modified", "--", "."];
-        args.extend(excluded.iter().map(String::as_str));
+        let mut args = vec!["ls-files", "--others", "--modified", "--"];
+        args.extend(where_to_look.iter().chain(&excluded).map(String::as_str));
         let git = Git::new(self, &tree.git_dir, &args).env("GIT_WORK_TREE", tree.root.to_string_lossy());
         let names = git.within(&tree.root).output().await?;
         if names.is_empty() {
@@ -95,6 +108,12 @@ impl Checkouts {
         })
         .await
     }
+}
+
+/// What git calls the files of a directory, without those of directories in it.
+fn files_of(dir: &str) -> String {
+    let slash = if dir.is_empty() { "" } else { "/" };
+    format!(":(top,glob){}{slash}*", tree::escaped(dir))
 }
 
 pub(super) fn is_kept_file(name: &str) -> bool {

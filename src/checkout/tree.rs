@@ -113,6 +113,7 @@ impl<'a> Place<'a> {
         blocking(move || {
             if keep {
                 fs::remove_file(admin.join(MARKER))?;
+                pristine::settle(&root, &admin)?;
                 pristine::forget(&admin)?;
                 remove_plan_files(&root)?;
             } else {
@@ -297,21 +298,20 @@ fn cone(dirs: &[String]) -> String {
         whole.iter().flat_map(|dir| dir.match_indices('/').map(|(at, _)| &dir[..at])).collect();
     parents.sort_unstable();
     parents.dedup();
-    let escaped = |dir: &str| dir.replace(['\\', '*', '?', '['], "").len() == dir.len();
     let mut patterns = String::from("/*\n!/*/\n");
-    let escape = |dir: &str| -> String {
-        if escaped(dir) {
-            return dir.to_owned();
-        }
-        dir.chars().flat_map(|c| if "\\*?[".contains(c) { vec!['\\', c] } else { vec![c] }).collect()
-    };
     for dir in parents {
-        patterns.push_str(&format!("/{0}/\n!/{0}/*/\n", escape(dir)));
+        patterns.push_str(&format!("/{0}/\n!/{0}/*/\n", escaped(dir)));
     }
     for dir in whole {
-        patterns.push_str(&format!("/{}/\n", escape(dir)));
+        patterns.push_str(&format!("/{}/\n", escaped(dir)));
     }
     patterns
+}
+
+/// A path in a pattern of git's, to be taken as it is.
+pub(super) fn escaped(path: &str) -> String {
+    let special = |c: &char| matches!(c, '\\' | '*' | '?' | '[');
+    path.chars().flat_map(|c| Some('\\').filter(|_| special(&c)).into_iter().chain([c])).collect()
 }
 
 /// Plans of another commit; tracked files of that name come back with the checkout.

@@ -1,6 +1,8 @@
 //! Where nothing was left, no git is asked; where anything was, nothing is missed.
 
+use super::super::pristine;
 use super::*;
+use std::time::{Duration, SystemTime};
 
 impl World {
     async fn kept(&self, tree: &WorkingTree, except: &[&str]) -> Result<Kept, CheckoutError> {
@@ -54,6 +56,80 @@ async fn a_file_that_was_changed_in_place_with_its_old_time_is_seen() {
         }
     }
     assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), before.modified().unwrap());
+    world.without_git().kept(&tree, &[]).await.unwrap_err();
+}
+
+/// Rewrites a file with as many bytes, in the second in which git wrote it.
+fn rewrite_unseen(file: &Path, text: &str) {
+    let times = fs::FileTimes::new().set_modified(fs::metadata(file).unwrap().modified().unwrap());
+    fs::write(file, text).unwrap();
+    fs::File::options().write(true).open(file).unwrap().set_times(times).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_changed_in_the_second_of_the_checkout_is_written_again_by_a_push() {
+    let mut world = World::new(Strategy::Branch).await;
+    world.commit("topic", &[("a/main.tf", "a\n"), ("b/main.tf", "b\n")]).await;
+    let tree = world.tree().await;
+    let index = tree.git_dir.join("index");
+    let written = fs::metadata(&index).unwrap().mtime();
+    rewrite_unseen(&tree.root.join("a/main.tf"), "x\n");
+    // The next second has begun, on this clock and on git's.
+    let later = |time: i64| {
+        let clock = tree.root.join("a/clock");
+        fs::write(&clock, "").unwrap();
+        fs::metadata(clock).unwrap().mtime() > time
+    };
+    while !later(written) {
+        tokio::task::yield_now().await;
+    }
+    world.commit("topic", &[("c/main.tf", "c\n")]).await;
+    let moved = world.tree().await;
+    assert_eq!((read(&moved, "a/main.tf"), read(&moved, "c/main.tf")), ("a\n".into(), "c\n".into()));
+}
+
+#[tokio::test]
+async fn a_push_reads_no_file_again_that_is_as_git_wrote_it() {
+    let mut world = World::new(Strategy::Branch).await;
+    world.commit("topic", &[("a/main.tf", "a\n"), ("b/main.tf", "b\n")]).await;
+    let tree = world.tree().await;
+    let index = tree.git_dir.join("index");
+    // As when the checkout ended in the second in which it wrote this, long ago.
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let times = fs::FileTimes::new().set_modified(long_ago);
+    fs::File::options().write(true).open(&index).unwrap().set_times(times).unwrap();
+    fs::write(tree.root.join("a/made"), "made").unwrap();
+    let before = ["a/main.tf", "b/main.tf"].map(|file| fs::metadata(tree.root.join(file)).unwrap().mtime_nsec());
+    pristine::settle(&tree.root, &tree.git_dir).unwrap();
+    let after = ["a/main.tf", "b/main.tf"].map(|file| fs::metadata(tree.root.join(file)).unwrap().mtime_nsec());
+    assert!(
+        fs::metadata(&index).unwrap().modified().unwrap()
+            > fs::metadata(tree.root.join("b/main.tf")).unwrap().modified().unwrap()
+    );
+    assert!(before[0] != after[0] && before[1] == after[1], "{before:?} {after:?}");
+}
+
+#[tokio::test]
+async fn of_a_tree_git_is_asked_only_where_anything_was_left() {
+    let mut world = World::new(Strategy::Branch).await;
+    world.commit("topic", &[("a[1]/b/main.tf", "a\n"), ("c/main.tf", "c\n"), ("main.tf", "m\n")]).await;
+    let tree = world.tree().await;
+    fs::write(tree.root.join("a[1]/made"), "one").unwrap();
+    fs::create_dir(tree.root.join("a[1]/new")).unwrap();
+    fs::write(tree.root.join("a[1]/new/made"), "two").unwrap();
+    assert_eq!(world.kept(&tree, &[]).await.unwrap(), Kept::Files(2));
+    assert_eq!(world.kept(&tree, &["a[1]"]).await.unwrap(), Kept::Nothing);
+    assert_eq!(world.kept(&tree, &["a[1]/new", "c"]).await.unwrap(), Kept::Files(1));
+    fs::write(tree.root.join("made"), "three").unwrap();
+    fs::write(tree.root.join("c/main.tf"), "changed").unwrap();
+    assert_eq!(world.kept(&tree, &["a[1]"]).await.unwrap(), Kept::Files(2));
+}
+
+#[tokio::test]
+async fn a_tree_with_files_of_gits_that_are_not_looked_at_is_left_to_git() {
+    let mut world = World::new(Strategy::Branch).await;
+    world.commit("topic", &[("a/.terraform/modules.json", "{}\n")]).await;
+    let tree = world.tree().await;
     world.without_git().kept(&tree, &[]).await.unwrap_err();
 }
 
