@@ -1,5 +1,6 @@
 //! The projects of one plan: each gets ready, waits for its turn, runs its workflow, and has its plan kept.
 
+use super::super::admission::Permit;
 use super::super::job::{self, Job};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
@@ -20,7 +21,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What the projects of one plan share.
 pub(super) struct PlanRun<'a> {
@@ -86,6 +87,9 @@ impl PlanRun<'_> {
     }
 
     async fn project(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
+        if let Some(outcome) = self.cancelled(config) {
+            return self.record_failure(outcome).await;
+        }
         if let LockAttempt::HeldBy(holder) = attempt {
             let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
             return self.record_failure(outcome).await;
@@ -95,9 +99,8 @@ impl PlanRun<'_> {
             Err(stop) => Err(job::stop_outcome(self.work, stop)?),
         };
         let slot = slots.acquire().await?;
-        if self.work.cancel.token.is_cancelled() {
-            let outcome = Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() });
-            return self.record_failure(job::refused(self.work, config, outcome)).await;
+        if let Some(outcome) = self.cancelled(config) {
+            return self.record_failure(outcome).await;
         }
         let permit = match room::enter_for_plan(self.ctx, self.work, &config.id).await {
             Ok(permit) => permit,
@@ -137,6 +140,12 @@ impl PlanRun<'_> {
             tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status })
         })
         .await
+    }
+
+    /// What a project of a run that was cancelled ends with.
+    fn cancelled(&self, config: &ProjectConfig) -> Option<JobOutcome> {
+        let outcome = || Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() });
+        self.work.cancel.token.is_cancelled().then(|| job::refused(self.work, config, outcome()))
     }
 
     /// Records a project that did not get as far as a job; a lock that it took is freed.
@@ -188,12 +197,12 @@ impl PlanRun<'_> {
     }
 
     /// Makes the plan. Whose turn is next need not wait until it is kept. The error is an outcome that a step decided.
-    async fn make<Turn>(
+    async fn make(
         &self,
         job: &mut Job<'_>,
         config: &ProjectConfig,
         Ready { tree, place }: Ready,
-        turn: Turn,
+        turn: (SemaphorePermit<'_>, Permit<'_>),
     ) -> Result<Made, Outcome> {
         let (ctx, work) = (self.ctx, self.work);
         job.uses(&place.tool);
