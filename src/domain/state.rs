@@ -188,6 +188,13 @@ pub struct ProjectStatus {
     pub updated: Timestamp,
 }
 
+impl ProjectStatus {
+    /// Whether there was no plan to begin with: another pull request has the lock, or the run ended before its turn.
+    pub fn was_not_planned(&self) -> bool {
+        self.state == ProjectState::PlanErrored && self.job.is_none()
+    }
+}
+
 /// One command at work, or finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {

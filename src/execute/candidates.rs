@@ -37,22 +37,21 @@ impl Candidates {
             return None;
         }
         let head = &work.pull.head.commit;
-        let failed: Vec<String> = (self.statuses.iter())
+        let without: Vec<&ProjectStatus> = (self.statuses.iter())
             .filter(|status| status.head == *head && status.state == ProjectState::PlanErrored)
-            .map(|status| format!("`{}`", status.project.label()))
             .collect();
         let fault =
             |because: String| Answer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() });
-        if !failed.is_empty() && !self.plans.is_empty() {
+        if !without.is_empty() && !self.plans.is_empty() {
             return Some(fault(format!(
-                "Nothing was applied: the plan of {} failed. Mend it and plan again, or apply the others one by one",
-                failed.join(", ")
+                "Nothing was applied: {}. Mend it and plan again, or apply the others one by one",
+                what_failed(&without)
             )));
         }
         if !self.plans.is_empty() {
             return None;
         }
-        if self.statuses.is_empty() || !failed.is_empty() {
+        if self.statuses.is_empty() || !without.is_empty() {
             return Some(fault("There is no plan to apply".into()));
         }
         let done = self.statuses.iter().all(|status| {
@@ -85,6 +84,9 @@ impl Candidates {
         let because = match status {
             Some(status) if status.head != head => "It was planned for an earlier commit.",
             Some(ProjectStatus { state: ProjectState::Applied, .. }) => "Its plan is applied already.",
+            Some(status) if status.was_not_planned() => {
+                "It was not planned, for the reason that the plan's comment gives."
+            }
             Some(ProjectStatus { state: ProjectState::PlanErrored, .. }) => "Its plan failed.",
             Some(ProjectStatus { state: ProjectState::PlanDiscarded, .. }) => "Its plan was discarded.",
             Some(ProjectStatus { state: ProjectState::ApplyErrored, .. }) => {
@@ -94,4 +96,16 @@ impl Candidates {
         };
         Failure::NoPlan { because: because.into() }
     }
+}
+
+/// Which plans there should be and are not, in words.
+fn what_failed(without: &[&ProjectStatus]) -> String {
+    let named = |not_planned: bool| {
+        let of_kind = without.iter().filter(|status| status.was_not_planned() == not_planned);
+        let labels: Vec<String> = of_kind.map(|status| format!("`{}`", status.project.label())).collect();
+        Some(labels.join(", ")).filter(|labels| !labels.is_empty())
+    };
+    let failed = named(false).map(|labels| format!("the plan of {labels} failed"));
+    let not_planned = named(true).map(|labels| format!("{labels} was not planned"));
+    failed.into_iter().chain(not_planned).collect::<Vec<String>>().join(", and ")
 }

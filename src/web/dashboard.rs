@@ -213,8 +213,9 @@ impl Dashboard {
         let job_row = |job: &Job| JobRow::new(job, facts.pull(&job.pull), now);
         let finished: Vec<Job> = facts.recent.iter().filter(|job| job.state != JobState::Running).cloned().collect();
         let (role, tone) = if server.draining { ("shutting down", "warn") } else { ("leading", "good") };
-        let failing =
-            |status: &ProjectStatus| matches!(status.state, ProjectState::PlanErrored | ProjectState::ApplyErrored);
+        let failing = |status: &ProjectStatus| {
+            matches!(status.state, ProjectState::PlanErrored | ProjectState::ApplyErrored) && !status.was_not_planned()
+        };
         Dashboard {
             role,
             tone,

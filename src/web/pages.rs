@@ -175,15 +175,18 @@ impl From<JobState> for Mark {
     }
 }
 
-impl From<ProjectState> for Mark {
-    fn from(state: ProjectState) -> Mark {
-        let tone = match state {
+impl From<&ProjectStatus> for Mark {
+    fn from(status: &ProjectStatus) -> Mark {
+        if status.was_not_planned() {
+            return Mark { word: "not planned".into(), tone: "warn" };
+        }
+        let tone = match status.state {
             ProjectState::PlanErrored | ProjectState::ApplyErrored => "bad",
             ProjectState::Planned => "busy",
             ProjectState::Applied => "good",
             ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded => "quiet",
         };
-        Mark { word: state.title().into(), tone }
+        Mark { word: status.state.title().into(), tone }
     }
 }
 
@@ -236,7 +239,7 @@ impl From<&ProjectStatus> for StatusView {
         let open_plan = matches!(status.state, ProjectState::Planned | ProjectState::ApplyErrored);
         StatusView {
             project: ProjectView::from(&status.project),
-            mark: Mark::from(status.state),
+            mark: Mark::from(status),
             totals: status.summary.as_ref().filter(|_| open_plan).map(totals).unwrap_or_default(),
             job: status.job.clone(),
         }

@@ -26,6 +26,25 @@ fn a_second_pull_request_is_told_who_holds_the_project_and_what_frees_it() {
         ctx.status(&second, "atlantis/plan", "failure", "").await;
         ctx.status(&second, "atlantis/plan: ./default", "failure", "Locked by #1").await;
         ctx.say_as("bob", &second, "atlantis apply").await.is("apply", "error").because("no_plan");
+        ctx.say_as("bob", &second, "atlantis apply -d .").await.is("apply", "failure").has("It was not planned");
+        assert_eq!(ctx.lines("applied"), 0);
+        let (status, page) = ctx.ask("GET", "/", &[]).await;
+        assert!(status == 200 && page.contains("not planned") && !page.contains("plan failed"), "{page}");
+    });
+}
+
+#[test]
+fn of_an_apply_of_everything_nothing_begins_while_one_project_is_locked() {
+    let setup = quick().file("other/main.tf", &terraform("other", "1"));
+    run_test(setup, async |ctx| {
+        let first = ctx.open_input("first", "2").await;
+        ctx.next(&first).await.is("plan", "success");
+        let files = [("main.tf", terraform("root", "3")), ("other/main.tf", terraform("other", "3"))];
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let second = ctx.open_as("bob", "second", &files, Default::default()).await;
+        ctx.next(&second).await.has("✗ locked by #1").has("+1 ~0 -0");
+        let said = ctx.say_as("bob", &second, "atlantis apply").await;
+        said.is("apply", "error").has("Nothing was applied").has("was not planned");
         assert_eq!(ctx.lines("applied"), 0);
     });
 }
