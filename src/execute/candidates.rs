@@ -106,6 +106,6 @@ fn what_failed(without: &[&ProjectStatus]) -> String {
         Some(labels.join(", ")).filter(|labels| !labels.is_empty())
     };
     let failed = named(false).map(|labels| format!("the plan of {labels} failed"));
-    let not_planned = named(true).map(|labels| format!("{labels} was not planned"));
+    let not_planned = named(true).map(|labels| format!("{labels} could not be planned"));
     failed.into_iter().chain(not_planned).collect::<Vec<String>>().join(", and ")
 }
