@@ -57,10 +57,7 @@ impl Checkouts {
         let (root, admin) = (tree.root.clone(), tree.git_dir.clone());
         let mut touched = tree::blocking(move || Ok(pristine::touched(&root, &admin))).await?;
         if let Some(dirs) = &mut touched {
-            let is_in = |dir: &str, other: &str| {
-                dir.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            dirs.retain(|dir| !except.iter().any(|other| is_in(dir, other)));
+            dirs.retain(|dir| !except.iter().any(|other| Path::new(dir).starts_with(other)));
             if dirs.is_empty() {
                 return Ok(Kept::Nothing);
             }
