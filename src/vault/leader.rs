@@ -63,6 +63,8 @@ pub struct Figures {
     pub commit_bytes: u64,
     /// Bases of this leader.
     pub bases: u64,
+    /// Bytes of them.
+    pub base_bytes: u64,
     /// How long the last commit took, from its first try to its answer.
     pub last_commit: Duration,
     /// How long the commit that is being written has taken so far.
@@ -351,6 +353,7 @@ impl Known {
         self.verified = self.verified.max(Some(seq));
         self.base = self.base.max((seq, size, before));
         self.figures.bases += 1;
+        self.figures.base_bytes += size;
     }
 }
 
