@@ -165,7 +165,7 @@ impl Leader {
         let retention = &self.shared.vault.retention;
         let known = self.shared.known();
         let (objects, bytes) = known.tail();
-        objects >= retention.base_after_objects || bytes >= retention.base_after_bytes.max(known.base.1)
+        retention.is_base_due(objects, bytes, known.base.1)
     }
 
     /// Writes a base, reads it back and verifies it. False when one of that position is there already.
