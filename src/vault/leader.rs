@@ -63,6 +63,8 @@ pub struct Figures {
     pub commit_bytes: u64,
     /// Bases of this leader.
     pub bases: u64,
+    /// Bytes of them.
+    pub base_bytes: u64,
     /// How long the last commit took, from its first try to its answer.
     pub last_commit: Duration,
     /// How long the commit that is being written has taken so far.
@@ -172,7 +174,7 @@ impl Leader {
         let retention = &self.shared.vault.retention;
         let known = self.shared.known();
         let (objects, bytes) = known.tail();
-        objects >= retention.base_after_objects || bytes >= retention.base_after_bytes.max(known.base.1)
+        retention.is_base_due(objects, bytes, known.base.1)
     }
 
     /// Writes a base, reads it back and verifies it. False when one of that position is there already.
@@ -360,6 +362,7 @@ impl Known {
         self.verified = self.verified.max(Some(seq));
         self.base = self.base.max((seq, size, before));
         self.figures.bases += 1;
+        self.figures.base_bytes += size;
     }
 }
 

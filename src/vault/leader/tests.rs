@@ -269,6 +269,30 @@ async fn a_base_is_due_after_so_many_objects_or_bytes() {
     assert!(matches!(leader.write_base(image).await, Err(VaultError::Local(_))));
 }
 
+#[test]
+fn bases_cost_a_fixed_share_of_the_journal_however_much_is_known() {
+    let retention = super::super::Retention::default();
+    // A pull request: six commits, and what stays of it in a base.
+    let (objects, bytes, stays) = (6, 19_000, 4_000);
+    let (mut tail, mut base, mut state, mut written) = ((0, 0), 0, 0, 0_u64);
+    let mut cost = Vec::new();
+    for _ in 0..8 {
+        let before = written;
+        for _ in 0..2_000 {
+            tail = (tail.0 + objects, tail.1 + bytes);
+            (state, written) = (state + stays, written + bytes);
+            if retention.is_base_due(tail.0, tail.1, base) {
+                (tail, base, written) = ((0, 0), state, written + state);
+            }
+        }
+        cost.push((written - before) as f64 / 2_000.0);
+    }
+    let (least, most) = (cost.iter().copied().fold(f64::MAX, f64::min), cost.iter().copied().fold(0.0, f64::max));
+    assert!(most / least < 1.4 && most < 3.0 * bytes as f64, "{cost:?}");
+    // What a restore reads stays near the size of the state.
+    assert!(tail.1 <= 2 * base, "{tail:?} after a base of {base}");
+}
+
 #[tokio::test]
 async fn a_base_that_is_not_what_was_written_deletes_nothing() {
     let dir = tempfile::tempdir().unwrap();
