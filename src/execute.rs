@@ -241,6 +241,7 @@ impl Answer {
         run.answered = true;
         let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
         let (statuses, update) = (ctx.statuses.clone(), self.statuses);
+        let fault = update.fault_of_pull(work);
         let (outcome, job, _log) =
             end.map_or((None, None, None), |end| (Some(end.outcome), Some(end.record), Some(end.log)));
         let begun = beginning(ctx, work);
@@ -249,6 +250,9 @@ impl Answer {
             .write(move |tx| {
                 begun(tx)?;
                 job.map_or(Ok(()), |record| record(tx))?;
+                if let Some(fault) = fault {
+                    tx.set_fault(&pull, fault.as_deref())?;
+                }
                 for status in update.resolve(tx, &statuses, &pull, name)? {
                     let effect = Effect::Status { commit: head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
@@ -272,6 +276,16 @@ impl Answer {
 }
 
 impl StatusUpdate {
+    /// What pages say of the pull request from now on: why all of it could not be planned, or that nothing is wrong as a whole.
+    /// Absent where this command says neither: a plan of one project may fail for a target that does not exist.
+    fn fault_of_pull(&self, work: &Work) -> Option<Option<String>> {
+        match self {
+            _ if work.command.name != CommandName::Plan => None,
+            StatusUpdate::Failed(because) => work.run.everything.then(|| Some(because.clone())),
+            _ => Some(None),
+        }
+    }
+
     fn resolve(
         self,
         tx: &Tx<'_>,
@@ -332,11 +346,13 @@ pub fn random_id() -> String {
     }
 }
 
-/// Whether the statuses of this command are told at all (`--silence-vcs-status-no-projects` wants no pending one).
+/// Whether a pending status of this command is told: only where its end will tell one too, and not with
+/// `--silence-vcs-status-no-projects`.
 fn tells_pending(ctx: &Context, work: &Work) -> bool {
     let settings = &ctx.settings;
     let autoplan = work.command.trigger == Trigger::Autoplan;
-    !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
+    let ends_with_one = job::status_wanted(work.command.name);
+    ends_with_one && !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
 }
 
 /// Records the run's beginning by itself, so that people see it while Terraform does not run yet.
