@@ -30,6 +30,7 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, Run};
 use crate::domain::{ProjectId, PullRequest};
 use crate::process::Redactor;
+use crate::reply::marker;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
 use crate::reply::statuses::Statuses;
@@ -235,8 +236,9 @@ impl Answer {
 
     /// The same commit has the end of a job.
     async fn record_with(self, ctx: &Context, work: &Work, end: Option<JobEnd>) -> Result<()> {
-        let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
         let mut run = work.run.clone();
+        run.results = self.body.as_ref().map(marker::results).unwrap_or_default();
+        let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
         run.finished = Some(Timestamp::now());
         run.answered = true;
         let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);

@@ -258,6 +258,7 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         started: Timestamp::now(),
         finished: None,
         answered: false,
+        results: Vec::new(),
     };
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "begins");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);

@@ -109,6 +109,7 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         started: at(0),
         everything: true,
         answered: false,
+        results: Vec::new(),
         finished,
     }
 }

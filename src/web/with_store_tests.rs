@@ -37,6 +37,7 @@ async fn filled() -> (tempfile::TempDir, Store) {
                 started: plan.started,
                 everything: true,
                 answered: false,
+                results: Vec::new(),
                 finished: None,
             };
             tx.put_run(&run)?;

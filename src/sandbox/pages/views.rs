@@ -40,6 +40,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         template!("pull.html"),
         template!("edit.html"),
         template!("file.html"),
+        template!("commit.html"),
         template!("deliveries.html"),
         template!("problem.html"),
     ] {
@@ -82,6 +83,7 @@ pub(super) async fn show(shared: &Arc<Shared>, segments: &[&str], query: &Fields
             page(shared, "deliveries.html", content)
         }
         [owner, name] => repo(shared, &format!("{owner}/{name}")).await,
+        [owner, name, "commit", sha] => commit(shared, &format!("{owner}/{name}"), sha).await,
         [owner, name, "new"] => edit(shared, &format!("{owner}/{name}"), None, query).await,
         [owner, name, "file"] => file(shared, &format!("{owner}/{name}"), query).await,
         [owner, name, "pull", number] => match number.parse() {
@@ -170,6 +172,16 @@ async fn file(shared: &Shared, full_name: &str, query: &Fields) -> anyhow::Resul
     let path = query.get("path").map(String::as_str).unwrap_or_default();
     let text = git.file("main", path).await?.with_context(|| format!("there is no {path} on main"))?;
     page(shared, "file.html", json!({ "full_name": full_name, "path": path, "text": text }))
+}
+
+/// What one commit changed.
+async fn commit(shared: &Shared, full_name: &str, sha: &str) -> anyhow::Result<Reaction> {
+    let Ok(git) = shared.git(full_name) else { return Ok(Reaction::NotFound) };
+    if sha.len() != 40 || !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(Reaction::NotFound);
+    }
+    let changes = files_changed(&git, &format!("{sha}^"), sha).await?;
+    page(shared, "commit.html", json!({ "full_name": full_name, "sha": sha, "changes": changes }))
 }
 
 /// The form for a new pull request, or for one more commit of one.
