@@ -1,6 +1,5 @@
 //! What the pages show, as data for the templates in `templates/sandbox`.
 
-use super::super::git::GitRepo;
 use super::super::state::{PullState, RepoState, State};
 use super::super::{BOT, PEOPLE, Shared};
 use super::markdown::{diff_lines, escape, to_html};
@@ -180,7 +179,7 @@ async fn commit(shared: &Shared, full_name: &str, sha: &str) -> anyhow::Result<R
     if sha.len() != 40 || !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(Reaction::NotFound);
     }
-    let changes = files_changed(&git, &format!("{sha}^"), sha).await?;
+    let changes = files_changed(&git.show(sha).await?);
     page(shared, "commit.html", json!({ "full_name": full_name, "sha": sha, "changes": changes }))
 }
 
@@ -222,7 +221,7 @@ async fn pull(shared: &Shared, full_name: &str, number: u64) -> anyhow::Result<R
         (repo.git.clone(), pull.base_sha.clone(), pull.head_sha.clone(), pull.head_repo.clone())
     };
     let commits = git.log(&base, &head).await?;
-    let changes = files_changed(&git, &base, &head).await?;
+    let changes = files_changed(&git.diff(&base, &head).await?);
     let content = {
         let state = shared.look();
         let (repo, pull) = (state.repo(full_name)?, state.pull(full_name, number)?);
@@ -292,9 +291,8 @@ fn statuses(repo: &RepoState, pull: &PullState) -> Vec<Value> {
     latest.into_iter().map(shape).collect()
 }
 
-/// One entry per file: path, counts, diff as HTML.
-async fn files_changed(git: &GitRepo, base: &str, head: &str) -> anyhow::Result<Vec<Value>> {
-    let text = git.diff(base, head).await?;
+/// One entry per file of a diff: path, counts, the diff as HTML.
+fn files_changed(text: &str) -> Vec<Value> {
     let shown = text.lines().take(MAX_DIFF_LINES).collect::<Vec<_>>().join("\n");
     let mut files = Vec::new();
     for file in format!("\n{shown}").split("\ndiff --git ").skip(1) {
@@ -309,5 +307,5 @@ async fn files_changed(git: &GitRepo, base: &str, head: &str) -> anyhow::Result<
             "gone": header.contains("\ndeleted file")
         }));
     }
-    Ok(files)
+    files
 }
