@@ -249,7 +249,7 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
     let waits = "href=\"./lock?id=acme%2Finfra%2Finfra%2Fstorage%2Fdefault%2F\"><span class=\"mark warn\">waits for #41</span></a>";
     assert!(page.contains(waits), "{page}");
     let running = "href=\"./jobs/00000000000000000000000000000001\"><span class=\"mark busy\">applying</span></a>";
-    assert_eq!(page.matches(running).count(), 2, "{page}");
+    assert_eq!(page.replace("&#x2f;", "/").matches(running).count(), 2, "{page}");
 }
 
 #[test]

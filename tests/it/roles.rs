@@ -120,7 +120,7 @@ fn an_allowlist_that_changes_between_two_starts_is_warned_of_and_taken() {
     run_test(Setup::one_project().own_process(), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
-        for kill in [false, true] {
+        for (kill, warnings) in [(false, 1), (true, 2)] {
             ctx.quiet().await;
             if kill {
                 ctx.server.kill().await;
@@ -129,7 +129,8 @@ fn an_allowlist_that_changes_between_two_starts_is_warned_of_and_taken() {
             }
             ctx.server.flag(if kill { "--repo-allowlist=*,!*/kept" } else { "--repo-allowlist=*,!*/secret" });
             ctx.server.start().await;
-            assert!(ctx.server.log().contains("in the repository allowlist"), "{}", ctx.server.log());
+            let told = ctx.server.log().matches("in the repository allowlist").count();
+            assert_eq!(told, warnings, "{}", ctx.server.log());
             assert_eq!(ctx.server.status().await["fingerprint_mismatch"], false);
         }
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
