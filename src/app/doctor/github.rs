@@ -5,7 +5,7 @@ use crate::app::services;
 use crate::dispatch::Allowlist;
 use crate::domain::RepoId;
 use crate::settings::{GithubSettings, Settings};
-use crate::vcs::github::Github;
+use crate::vcs::github::{Github, pages_url};
 use crate::vcs::{Host as _, HostError, RepoAccess, Webhook};
 use std::collections::BTreeMap;
 use url::Url;
@@ -328,7 +328,7 @@ mod tests {
             ("https://api.acme.ghe.com", "https://acme.ghe.com"),
             ("http://127.0.0.1:80/api/v3", "http://127.0.0.1:80"),
         ] {
-            assert_eq!(crate::vcs::github::pages_url(api), pages_url);
+            assert_eq!(pages_url(api), pages_url);
         }
     }
 }
