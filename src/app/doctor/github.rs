@@ -322,13 +322,13 @@ mod tests {
 
     #[test]
     fn pages_are_found_from_the_api() {
-        for (api, pages_url) in [
+        for (api, expected) in [
             ("https://api.github.com", "https://github.com"),
             ("https://git.acme.com/api/v3", "https://git.acme.com"),
             ("https://api.acme.ghe.com", "https://acme.ghe.com"),
             ("http://127.0.0.1:80/api/v3", "http://127.0.0.1:80"),
         ] {
-            assert_eq!(pages_url(api), pages_url);
+            assert_eq!(pages_url(api), expected);
         }
     }
 }
