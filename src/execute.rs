@@ -31,6 +31,7 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, Run};
 use crate::domain::{ProjectId, PullRequest};
 use crate::process::Redactor;
+use crate::reply::marker;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
 use crate::reply::statuses::Statuses;
@@ -264,12 +265,14 @@ impl Answer {
 
     /// The same commit has the end of a job.
     async fn record_with(self, ctx: &Context, work: &Work, end: Option<JobEnd>) -> Result<()> {
-        let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
         let mut run = work.run.clone();
+        run.results = self.body.as_ref().map(marker::results).unwrap_or_default();
+        let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
         run.finished = Some(Timestamp::now());
         run.answered = true;
         let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
         let (statuses, update) = (ctx.statuses.clone(), self.statuses);
+        let fault = update.fault_of_pull(work);
         let (outcome, job, _log) =
             end.map_or((None, None, None), |end| (Some(end.outcome), Some(end.record), Some(end.log)));
         let begun = beginning(ctx, work);
@@ -278,6 +281,9 @@ impl Answer {
             .write(move |tx| {
                 begun(tx)?;
                 job.map_or(Ok(()), |record| record(tx))?;
+                if let Some(fault) = fault {
+                    tx.set_fault(&pull, fault.as_deref())?;
+                }
                 for status in update.resolve(tx, &statuses, &pull, &head, name)? {
                     let effect = Effect::Status { commit: head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
@@ -301,6 +307,16 @@ impl Answer {
 }
 
 impl StatusUpdate {
+    /// What pages say of the pull request from now on: why all of it could not be planned, or that nothing is wrong as a whole.
+    /// Absent where this command says neither: a plan of one project may fail for a target that does not exist.
+    fn fault_of_pull(&self, work: &Work) -> Option<Option<String>> {
+        match self {
+            _ if work.command.name != CommandName::Plan => None,
+            StatusUpdate::Failed(because) => work.run.everything.then(|| Some(because.clone())),
+            _ => Some(None),
+        }
+    }
+
     fn resolve(
         self,
         tx: &Tx<'_>,
@@ -372,11 +388,13 @@ pub fn random_id() -> String {
     }
 }
 
-/// Whether the statuses of this command are told at all (`--silence-vcs-status-no-projects` wants no pending one).
+/// Whether a pending status of this command is told: only where its end will tell one too, and not with
+/// `--silence-vcs-status-no-projects`.
 fn tells_pending(ctx: &Context, work: &Work) -> bool {
     let settings = &ctx.settings;
     let autoplan = work.command.trigger == Trigger::Autoplan;
-    !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
+    let ends_with_one = job::status_wanted(work.command.name);
+    ends_with_one && !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
 }
 
 /// Records the run's beginning by itself, so that people see it while Terraform does not run yet.

@@ -24,6 +24,11 @@ pub trait Host: Send + Sync {
     /// Longest comment, in characters as the host counts them.
     fn comment_limit(&self) -> usize;
 
+    /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; empty where there is none.
+    fn commit_address(&self) -> String {
+        String::new()
+    }
+
     /// The pull request as it is now.
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError>;
 

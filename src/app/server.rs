@@ -6,6 +6,7 @@ use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::domain::command::CommandName;
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
+use crate::vcs::github::commit_address;
 use crate::web::access::Access;
 use crate::web::standing::{Meters, Role, Standing};
 use crate::web::{self, WebState};
@@ -182,6 +183,7 @@ fn web_state(
         api_secret: settings.api_secret.clone(),
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
+        commit_address: settings.github.as_ref().map(|host| commit_address(&host.api_url)).unwrap_or_default(),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
     })
 }

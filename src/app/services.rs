@@ -163,6 +163,7 @@ fn rendering(settings: &Settings, host: &dyn Host) -> RenderOptions {
     RenderOptions {
         executable: settings.executable_names.first().cloned().unwrap_or_else(|| "atlantis".into()),
         url: settings.atlantis_url.clone(),
+        commit_address: host.commit_address(),
         comment_limit: host.comment_limit(),
         max_comments: settings.max_comments_per_command,
         disable_folding: settings.disable_markdown_folding,

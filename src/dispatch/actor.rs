@@ -147,7 +147,8 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
 /// Why a command does nothing on a pull request for a base branch that `repos.yaml` rules out.
 fn not_served(inner: &Inner, pull: &PullRequest, command: &Command) -> String {
     format!(
-        "The server's `repos.yaml` rules out pull requests for `{}`: `branch` of this repository does not match it. Change the pull          request's base branch, or have an operator change `branch`; then say `{} {}` again",
+        "The server's `repos.yaml` rules out pull requests for `{}`: `branch` of this repository does not match it. \
+         Change the base branch of the pull request, or have an operator change `branch`; then say `{} {}` again",
         pull.base.branch,
         inner.ctx.rendering.executable,
         command.name.spoken()
@@ -268,6 +269,7 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         started: Timestamp::now(),
         finished: None,
         answered: false,
+        results: Vec::new(),
     };
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "begins");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);

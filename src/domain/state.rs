@@ -227,6 +227,9 @@ pub struct Run {
     pub finished: Option<Timestamp>,
     /// It ended with an answer, not by being stopped.
     pub answered: bool,
+    /// Its results, one JSON object each as in the hidden last line of its comments, which may not hold all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<String>,
 }
 
 /// One command on one project, or one workflow hook: owner of a log.

@@ -291,7 +291,7 @@ fn changes_something(name: CommandName) -> bool {
 }
 
 /// Only plan and apply have commit statuses.
-fn status_wanted(name: CommandName) -> bool {
+pub(super) fn status_wanted(name: CommandName) -> bool {
     matches!(name, CommandName::Plan | CommandName::Apply)
 }
 

@@ -229,6 +229,11 @@ impl GitRepo {
         self.run(&["diff", "-M", &format!("{base}...{head}")], Vec::new()).await
     }
 
+    /// What one commit changed, as a diff; also the first one of a repository.
+    pub(super) async fn show(&self, commit: &str) -> anyhow::Result<String> {
+        self.run(&["show", "-M", "--format=", commit], Vec::new()).await
+    }
+
     /// Commits of a pull request, oldest first.
     pub(super) async fn log(&self, base: &str, head: &str) -> anyhow::Result<Vec<CommitLine>> {
         let range = format!("{base}..{head}");

@@ -61,7 +61,8 @@ impl View<'_> {
         self.record("SELECT record FROM apply_lock", [])
     }
 
-    fn project_lock(&self, repo: &RepoId, project: &ProjectId) -> Result<Option<ProjectLock>> {
+    /// The lock of a project, whoever holds it.
+    pub fn project_lock(&self, repo: &RepoId, project: &ProjectId) -> Result<Option<ProjectLock>> {
         let name = project.name.as_deref().unwrap_or("");
         self.record(
             "SELECT record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",

@@ -1,6 +1,7 @@
 //! Behaviour of the store through its front door. `model` compares it with a simple model, `crash` kills it.
 
 mod crash;
+mod listing;
 mod model;
 mod records;
 mod vault;
@@ -92,6 +93,11 @@ fn status(dir: &str, state: ProjectState) -> ProjectStatus {
     ProjectStatus { project: project(dir), state, head: "a".repeat(40), summary: None, job: None, updated: at(0) }
 }
 
+/// One page of what has these words.
+fn window(words: &str, offset: usize, limit: usize) -> Window {
+    Window { search: Search::new(words), offset, limit }
+}
+
 fn run(id: &str, finished: Option<Timestamp>) -> Run {
     Run {
         id: id.into(),
@@ -104,6 +110,7 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         started: at(0),
         everything: true,
         answered: false,
+        results: Vec::new(),
         finished,
     }
 }

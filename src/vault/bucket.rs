@@ -144,6 +144,12 @@ pub trait Bucket: Send + Sync + 'static {
         Ok(false)
     }
 
+    /// Whether all who may lead on it are processes of this machine, so that a lease without a living holder has nobody behind it
+    /// who could still want it with other settings. False for buckets that others reach.
+    fn knows_who_lives(&self) -> bool {
+        false
+    }
+
     /// Requests so far, by kind, for metrics: (`put`, 17).
     fn requests(&self) -> Vec<(&'static str, u64)>;
 }

@@ -237,6 +237,10 @@ impl Bucket for Directory {
         self.call(Kind::Get, doing, 0, move |shared| shared.is_gone(&nonce)).await
     }
 
+    fn knows_who_lives(&self) -> bool {
+        true
+    }
+
     fn requests(&self) -> Vec<(&'static str, u64)> {
         self.shared.counts.iter().map(|(kind, count)| (*kind, count.load(Ordering::Relaxed))).collect()
     }

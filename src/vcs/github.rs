@@ -39,6 +39,7 @@ pub struct GithubOptions {
 /// A GitHub host. Making one costs nothing; the first request loads certificates.
 pub struct Github {
     hostname: String,
+    commit_address: String,
     user: String,
     http: Http,
 }
@@ -50,7 +51,8 @@ impl Github {
         headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
         headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
         let http = Http::new(options.api_url.trim_end_matches('/').to_owned(), options.token, headers);
-        Github { hostname: options.hostname, user: options.user, http }
+        let commit_address = commit_address(&options.api_url);
+        Github { hostname: options.hostname, commit_address, user: options.user, http }
     }
 
     /// Loads certificates ahead of the first request; for when the port is open and nobody waits yet.
@@ -71,6 +73,17 @@ impl Github {
         }
         Ok(self.http.get(&path).await?.body)
     }
+}
+
+/// Where people find the host whose API is at this address.
+pub fn pages_url(api_url: &str) -> String {
+    let url = api_url.trim_end_matches('/').trim_end_matches("/api/v3");
+    url.replacen("https://api.", "https://", 1)
+}
+
+/// A commit's page on the host whose API is at this address, with `{repo}` and `{commit}` in it.
+pub fn commit_address(api_url: &str) -> String {
+    format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url))
 }
 
 /// `/repos/owner/name`; names that would leave their place in the path are refused.
@@ -95,6 +108,10 @@ impl Host for Github {
 
     fn comment_limit(&self) -> usize {
         COMMENT_LIMIT
+    }
+
+    fn commit_address(&self) -> String {
+        self.commit_address.clone()
     }
 
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {

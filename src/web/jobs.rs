@@ -6,6 +6,7 @@ mod stream;
 
 use super::answer::{Problem, Visit, typed};
 use super::dashboard::JobRow;
+use super::pages::web_address;
 use super::{Site, header_value};
 use crate::domain::PullRequest;
 use crate::domain::state::{Job, JobState};
@@ -34,6 +35,8 @@ const HEAD_LINES: usize = 1_000;
 pub(super) struct JobPage {
     job: JobRow,
     commit: String,
+    /// Its page on the host; empty: none.
+    commit_address: String,
     /// How many lines the log has so far; the stream goes on from there.
     lines: usize,
     /// The log still grows.
@@ -45,10 +48,11 @@ pub(super) struct JobPage {
 }
 
 impl JobPage {
-    /// `text` is the log so far.
+    /// `text` is the log so far, `commit_address` the page of a commit with `{repo}` and `{commit}` in it.
     pub(super) fn new(
         job: &Job,
         pull: Option<&PullRequest>,
+        commit_address: &str,
         text: Option<&str>,
         live: bool,
         now: Timestamp,
@@ -56,6 +60,10 @@ impl JobPage {
         let rendered = log::render(text.unwrap_or_default());
         JobPage {
             commit: job.head.chars().take(7).collect(),
+            commit_address: web_address(
+                &commit_address.replace("{repo}", &job.pull.repo.full_name()).replace("{commit}", &job.head),
+            )
+            .to_owned(),
             job: JobRow::new(job, pull, now),
             lines: rendered.lines,
             live: live && job.state == JobState::Running,
@@ -107,7 +115,7 @@ pub(super) async fn page(
         None => None,
     };
     let rendered = tokio::task::spawn_blocking(move || {
-        let view = JobPage::new(&job, pull.as_ref(), text.as_deref(), live, Timestamp::now());
+        let view = JobPage::new(&job, pull.as_ref(), &site.state.commit_address, text.as_deref(), live, Timestamp::now());
         site.pages.page("job.html", &visit, &view)
     });
     Ok(rendered.await.map_err(anyhow::Error::from)??)

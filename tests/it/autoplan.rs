@@ -24,15 +24,15 @@ fn opening_plans_what_changed_and_says_so() {
         ```diff
         Terraform used the selected providers to generate the following execution
         plan. Resource actions are indicated with the following symbols:
-        + create
+          + create
 
         Terraform will perform the following actions:
 
           # terraform_data.this will be created
-        + resource "terraform_data" "this" {
-              + id     = (known after apply)
-              + input  = "ranges"
-              + output = (known after apply)
+        +   resource "terraform_data" "this" {
+        +       id     = (known after apply)
+        +       input  = "ranges"
+        +       output = (known after apply)
             }
 
         Plan: 1 to add, 0 to change, 0 to destroy.

@@ -64,6 +64,36 @@ fn a_plan_survives_its_server_and_its_disk() {
 }
 
 #[test]
+fn other_settings_never_lead_on_a_bucket_that_others_reach_until_they_are_forced() {
+    in_cloud(
+        |setup| setup.flags(&[SHORT]),
+        async |ctx, _| {
+            ctx.quiet().await;
+            ctx.server.stop().await;
+            let other = ctx.server.beside(&ctx.tmp.join("data-2"), &["--repo-allowlist=*,!*/secret"]);
+            other.start_as_standby().await;
+            let mismatch = async || other.status().await["fingerprint_mismatch"] == true;
+            ctx.until("it says why it does not lead", mismatch).await;
+            let standing = tokio::time::timeout(Duration::from_secs(6), other.role("leading"));
+            assert!(standing.await.is_err(), "it leads: {}", other.log());
+            let page = reqwest::Client::builder().no_proxy().build().unwrap().get(other.url());
+            let page = page.header("accept", "text/html").send().await.unwrap().text().await.unwrap();
+            for told in ["the repository allowlist", "<code>--force-takeover</code>"] {
+                assert!(page.contains(told), "{told} is missing: {page}");
+            }
+            assert!(!page.contains("does not lead: this server"), "{page}");
+            other.stop().await;
+            let forced = ctx.server.beside(&ctx.tmp.join("data-2"), &["--repo-allowlist=*,!*/secret", "--force-takeover"]);
+            forced.start_as_standby().await;
+            forced.role("leading").await;
+            forced.stop().await;
+            ctx.server.flag("--force-takeover");
+            ctx.server.start().await;
+        },
+    );
+}
+
+#[test]
 fn what_comes_while_the_lead_is_taken_is_taken_up_as_soon_as_it_is_stored() {
     in_cloud(
         |setup| setup.flags(&["--lease-ttl=60s"]),

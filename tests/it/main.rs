@@ -8,6 +8,7 @@ mod autoplan;
 mod bases;
 mod cloud;
 mod doctor;
+mod first_hour;
 mod left;
 mod locking;
 mod missed;

@@ -5,7 +5,7 @@ use crate::app::services;
 use crate::dispatch::Allowlist;
 use crate::domain::RepoId;
 use crate::settings::{GithubSettings, Settings};
-use crate::vcs::github::Github;
+use crate::vcs::github::{Github, pages_url};
 use crate::vcs::{Host as _, HostError, RepoAccess, Webhook};
 use std::collections::BTreeMap;
 use url::Url;
@@ -29,7 +29,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     };
     if account(&github, options, &mut findings).await {
         let served = repositories(&github, settings, options, &mut findings).await;
-        webhooks(&github, &pages(&options.api_url), events, &served, &mut findings).await;
+        webhooks(&github, &pages_url(&options.api_url), events, &served, &mut findings).await;
         budget(&github, &mut findings);
     }
     findings
@@ -267,12 +267,6 @@ fn last_delivery(hook: &Webhook) -> Option<(Verdict, String, &'static str)> {
     Some((Verdict::Fault, format!("its last delivery was answered {status}{said}"), mend))
 }
 
-/// Where people see the host, from where its API is.
-fn pages(api_url: &str) -> String {
-    let url = api_url.trim_end_matches("/api/v3");
-    url.replacen("https://api.", "https://", 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,13 +322,13 @@ mod tests {
 
     #[test]
     fn pages_are_found_from_the_api() {
-        for (api, pages_url) in [
+        for (api, expected) in [
             ("https://api.github.com", "https://github.com"),
             ("https://git.acme.com/api/v3", "https://git.acme.com"),
             ("https://api.acme.ghe.com", "https://acme.ghe.com"),
             ("http://127.0.0.1:80/api/v3", "http://127.0.0.1:80"),
         ] {
-            assert_eq!(pages(api), pages_url);
+            assert_eq!(pages_url(api), expected);
         }
     }
 }

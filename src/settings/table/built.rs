@@ -67,7 +67,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     built("disable-repo-locking", Switch, "false", "Do not lock projects: two pull requests may plan the same one"),
     built("disable-unlock-label", Text, "", "Label of pull requests for which unlock is refused"),
     built("emoji-reaction", Text, "eyes", "Reaction on comments that we act on; an empty value means none"),
-    built("enable-diff-markdown-format", Switch, "false", "Move + - ~ of plans to the first column, for colours"),
+    built("enable-diff-markdown-format", Switch, "true", "Move + - ~ of plans to the first column, for colours"),
     built("enable-regexp-cmd", Switch, "false", "Take -p as a regular expression over project names"),
     built("executable-name", Text, "", "First word of comments; by default both atlantis and tidelock"),
     built("fail-on-pre-workflow-hook-error", Switch, "false", "Stop a command when a pre-workflow hook fails"),

@@ -227,7 +227,7 @@ async fn other_settings_never_lead_without_being_forced() {
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     assert_eq!(bucket.names(""), [NAME]);
-    insta::assert_snapshot!(refusal(&look(&b).await.unwrap().unwrap(), &b.identity).unwrap(), @"this server does not lead: its settings differ from those of the last leader in the bot's account and the repository allowlist. If this is the right bucket and the settings are meant to change, start it once with --force-takeover; otherwise correct --bucket or the settings");
+    insta::assert_snapshot!(held_back(&b, &look(&b).await.unwrap().unwrap()).unwrap(), @"its settings differ from those of the last leader in the bot's account and the repository allowlist. If this is the right bucket and the settings are meant to change, start this server once with --force-takeover (or TIDELOCK_FORCE_TAKEOVER=true), all else as it is; otherwise correct --bucket or the settings");
     b.identity.force = true;
     assert_eq!(b.acquire(true).await.unwrap().epoch, 2);
     assert_eq!(held_record(&bucket).fingerprint, b.identity.fingerprint);
