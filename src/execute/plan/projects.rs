@@ -32,7 +32,7 @@ pub(super) struct PlanRun<'a> {
     pub(super) remarks: &'a Mutex<Vec<String>>,
     /// Plans that this one replaces.
     pub(super) earlier: &'a [PlanRecord],
-    /// Directories of all its projects.
+    /// Directories of its projects and of those that were planned before.
     pub(super) dirs: &'a [String],
 }
 
