@@ -1,7 +1,7 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
-use super::{Inner, aside, doubts};
+use super::{Inner, aside, doubts, merge_group};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
@@ -77,6 +77,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
     match &item.task {
         Task::Closed(event) => aside::close(inner, event, &item).boxed().await,
         Task::Autoplan(event) => autoplan(inner, event, &item).boxed().await,
+        Task::MergeGroup(event) => merge_group::answer(inner, event, &item).boxed().await,
         Task::Command { comment, command } => {
             let command = (**command).clone();
             let comment = comment.clone();
@@ -113,6 +114,8 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let skip = if !pull.open {
         Some(("the pull request is closed", None))
+    } else if pull.is_fork() && !inner.ctx.settings.allow_fork_prs {
+        Some(("it comes from a fork", None))
     } else if pull.head.commit != event.pull.head.commit {
         Some(("a newer push follows", None))
     } else if !rules.branch_allowed {

@@ -2,7 +2,7 @@
 
 use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
-use super::{Discard, Inner};
+use super::{Discard, Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
 use crate::domain::state::{
@@ -11,6 +11,7 @@ use crate::domain::state::{
 use crate::domain::{ProjectId, PullEvent, PullId, PullRequest};
 use crate::execute::remove_plan_files;
 use crate::store::{Tx, View};
+use crate::vcs::HostError;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -173,7 +174,14 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
     Ok(remarks)
 }
 
-/// A pull request was closed: confirmed with the host, then its locks, plans and trees go.
+/// Whether nobody signed that a pull request was closed: this server concluded it from a list, or takes unsigned deliveries.
+fn is_guess(inner: &Inner, item: &Item) -> bool {
+    let unsigned = inner.ctx.settings.github.as_ref().is_none_or(|github| github.webhook_secret.is_none());
+    unsigned || item.delivery.starts_with(reconcile::MISSED)
+}
+
+/// A pull request was closed: confirmed with the host, then its locks, plans and trees go. A guess that the host does not confirm
+/// frees nothing; a signed event is believed when the host does not answer.
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let id = event.pull.id.clone();
     match fetch_pull(inner, &id).await {
@@ -181,7 +189,12 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
             tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }
-        Ok(_) | Err(crate::vcs::HostError::NotFound { .. }) => {}
+        Ok(_) => {}
+        Err(error) if is_guess(inner, item) => {
+            tracing::warn!(pull = %id, "it seems to be closed, but the host does not confirm it, so nothing is freed: {error}");
+            return inner.answer_delivery(&id, &item.delivery, None, None).await;
+        }
+        Err(HostError::NotFound { .. }) => {}
         Err(error) => {
             tracing::warn!(pull = %id, "the closing could not be confirmed, its signed event is believed: {error}")
         }

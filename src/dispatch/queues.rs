@@ -1,7 +1,7 @@
 //! Who waits for what: one queue for each pull request, what runs of it, and how that is stopped.
 
 use crate::domain::command::{Command, CommandName};
-use crate::domain::{CommentEvent, PullEvent, PullId};
+use crate::domain::{CommentEvent, MergeGroupEvent, PullEvent, PullId};
 use crate::execute::{Cancel, Why};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
@@ -25,6 +25,8 @@ pub(super) enum Task {
     Autoplan(Box<PullEvent>),
     /// Free what a closed pull request holds.
     Closed(Box<PullEvent>),
+    /// Answer a merge queue.
+    MergeGroup(MergeGroupEvent),
     /// Do what a comment asks.
     Command { comment: CommentEvent, command: Box<Command> },
 }
@@ -33,7 +35,7 @@ impl Task {
     fn command(&self) -> Option<CommandName> {
         match self {
             Task::Autoplan(_) => Some(CommandName::Plan),
-            Task::Closed(_) => None,
+            Task::Closed(_) | Task::MergeGroup(_) => None,
             Task::Command { command, .. } => Some(command.name),
         }
     }
@@ -174,8 +176,9 @@ impl Actors {
         let mut queues = self.queues();
         let mut cancelled = Cancelled::default();
         let Some(queue) = queues.get_mut(pull) else { return cancelled };
-        let (closed, waiting) = queue.waiting.drain(..).partition(|item| matches!(item.task, Task::Closed(_)));
-        queue.waiting = closed;
+        let stays = |item: &Item| matches!(item.task, Task::Closed(_) | Task::MergeGroup(_));
+        let (stay, waiting) = queue.waiting.drain(..).partition(stays);
+        queue.waiting = stay;
         cancelled.waiting = waiting;
         if let Some(running) = &queue.running {
             if interruptible(running.name) || apply_too {
@@ -263,6 +266,7 @@ impl Item {
         match &self.task {
             Task::Autoplan(_) => "the waiting autoplan".into(),
             Task::Closed(_) => "the clean-up".into(),
+            Task::MergeGroup(_) => "the answer to the merge queue".into(),
             Task::Command { command, .. } => format!("the waiting `{}`", command.name.spoken()),
         }
     }

@@ -76,6 +76,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
             Some(Task::Closed(Box::new(event.clone())))
         }
         Event::Pull(event) => Some(Task::Autoplan(Box::new(event.clone()))),
+        Event::MergeGroup(event) => Some(Task::MergeGroup(event.clone())),
         Event::Ping | Event::Other(_) => None,
     }
 }
