@@ -5,6 +5,7 @@
 mod apply;
 mod arguments;
 mod autoplan;
+mod bad_moments;
 mod bases;
 mod cloud;
 mod doctor;
