@@ -7,6 +7,17 @@ use clap_complete::Shell;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// Commands that have a manual page, and its name.
+const PAGES: [(&str, &str); 7] = [
+    ("server", "tidelock-server"),
+    ("sandbox", "tidelock-sandbox"),
+    ("doctor", "tidelock-doctor"),
+    ("vault", "tidelock-vault"),
+    ("completions", "tidelock-completions"),
+    ("man", "tidelock-man"),
+    ("version", "tidelock-version"),
+];
+
 /// Every command with its flags. What runs is decided in `app::run`; this tells what there is.
 fn tree() -> Command {
     let server = settings::command_line().name("server").no_binary_name(false);
@@ -30,15 +41,10 @@ fn completions_command() -> Command {
 }
 
 fn manual_command() -> Command {
-    let names: Vec<String> = tree_names();
     Command::new("tidelock man")
         .about("Prints a manual page: of everything, or of one command")
         .after_help("To read one: tidelock man server | man -l -")
-        .arg(Arg::new("command").value_name("COMMAND").value_parser(names))
-}
-
-fn tree_names() -> Vec<String> {
-    COMMANDS.iter().map(|name| (*name).to_owned()).filter(|name| name != "help").collect()
+        .arg(Arg::new("command").value_name("COMMAND").value_parser(PAGES.map(|(command, _)| command)))
 }
 
 /// Runs `tidelock completions` with the arguments after its name.
@@ -70,13 +76,9 @@ pub(super) fn manual(args: Vec<OsString>) -> ExitCode {
 /// The manual page of a command, or of the program.
 fn page(command: Option<&str>) -> std::io::Result<String> {
     let tree = tree();
-    let command = match command.and_then(|name| tree.find_subcommand(name).cloned()) {
-        Some(command) => {
-            let name = format!("tidelock-{}", command.get_name());
-            command.name(name)
-        }
-        None => tree,
-    };
+    let named = PAGES.into_iter().find(|(name, _)| Some(*name) == command);
+    let found = named.and_then(|(name, title)| Some(tree.find_subcommand(name)?.clone().name(title)));
+    let command = found.unwrap_or(tree);
     let mut page = Vec::new();
     clap_mangen::Man::new(command).render(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
