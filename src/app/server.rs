@@ -30,7 +30,9 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let settings = match Settings::from_process(args) {
         Ok(settings) => settings,
         Err(SettingsError::Help(text)) => return super::say(&text, true),
-        Err(SettingsError::Invalid(text)) => return super::say(&format!("tidelock: {text}\n"), false),
+        Err(SettingsError::Invalid(text)) => {
+            return super::misused(&format!("tidelock: {text}\n\n`tidelock help server` lists what most servers need.\n"));
+        }
     };
     let to = match &settings.cloud_logging {
         Some(project) => logging::To::Cloud(project.clone()),
@@ -44,8 +46,9 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let code = match runtime.block_on(until_signal(settings)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            // Once: who collects logs has both streams.
             tracing::error!("{error:#}");
-            super::say(&format!("tidelock: {error:#}\n"), false)
+            ExitCode::FAILURE
         }
     };
     // Nothing that still waits, such as an open page, may keep the process.

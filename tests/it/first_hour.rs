@@ -10,7 +10,8 @@ async fn dashboard(ctx: &Ctx, query: &str) -> String {
 
 #[test]
 fn a_command_without_a_status_of_its_own_leaves_none_pending() {
-    run_test(Setup::one_project(), async |ctx| {
+    let allowed = ["--allow-commands=all"];
+    run_test(Setup::one_project().flags(&allowed), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis version").await.is("version", "success");
@@ -31,14 +32,15 @@ fn a_command_without_a_status_of_its_own_leaves_none_pending() {
 #[test]
 fn a_pull_request_whose_plan_failed_as_a_whole_is_listed_and_counted() {
     run_test(Setup::one_project(), async |ctx| {
-        let pull = ctx.open("broken", &[("atlantis.yaml", "version: 3\nprojets:\n  - dir: .\n")]).await;
+        let broken = "version: 3\nprojets:\n  - dir: .\n";
+        let pull = ctx.open("broken", &[("atlantis.yaml", broken), ("main.tf", &terraform("root", "2"))]).await;
         ctx.next(&pull).await.has("projets");
         let page = dashboard(ctx, "").await;
         for shown in ["1 failed", "acme/infra#1", "Change by broken", "plan failed", "projets"] {
             assert!(page.contains(shown), "{shown} is missing:\n{page}");
         }
         ctx.push(&pull, "atlantis.yaml", "version: 3\nprojects:\n  - dir: .\n").await;
-        ctx.next(&pull).await;
+        ctx.next(&pull).await.is("plan", "success");
         let page = dashboard(ctx, "").await;
         assert!(!page.contains("projets") && !page.contains("1 failed"), "{page}");
     });
@@ -83,4 +85,104 @@ fn stopping_all_applies_wants_a_reason_of_people() {
         // Scripts that know Atlantis give none.
         assert_eq!(ctx.ask("POST", "/apply/lock", &[]).await.0, 200);
     });
+}
+
+#[test]
+fn the_api_has_all_results_of_a_run() {
+    run_test(Setup::projects(&["a", "b"]), async |ctx| {
+        let pull = ctx.open_dirs("both", &["a", "b"]).await;
+        let said = ctx.next(&pull).await;
+        said.is("plan", "success").has("Together: 2 to add, 0 to change, 0 to destroy").has("To apply all of it");
+        let run = ctx.json(&format!("/api/runs/{}", said.marker["run"].as_str().unwrap())).await;
+        assert_eq!((&run["results"], &run["command"]), (&said.marker["results"], &said.marker["command"]));
+        assert_eq!(run["head"], pull.head_commit().unwrap().as_str());
+        assert_eq!(ctx.ask("GET", &format!("/api/runs/{}", "0".repeat(32)), &[]).await.0, 404);
+        assert_eq!(ctx.ask("GET", "/api/runs/nonsense", &[]).await.0, 404);
+        // A commit in the comment leads to its page on the host.
+        let link = format!("{}/acme/infra/commit/{}", ctx.forge.url(), pull.head_commit().unwrap());
+        said.has(&link);
+        let page = reqwest::Client::builder().no_proxy().build().unwrap().get(&link).send().await.unwrap();
+        assert_eq!(page.status().as_u16(), 200);
+        assert!(page.text().await.unwrap().contains("a/main.tf"));
+    });
+}
+
+#[test]
+fn a_failed_init_says_terraforms_own_error_first() {
+    let broken = "terraform {\n  backend \"nowhere\" {}\n}\n";
+    run_test(Setup::one_project(), async |ctx| {
+        let pull = ctx.open("broken", &[("main.tf", broken)]).await;
+        let said = ctx.next(&pull).await;
+        said.is("plan", "error");
+        let heading = said.text.lines().next().unwrap();
+        assert!(heading.contains("failed at init: Unsupported backend type"), "{heading}");
+        let shown = said.text.split("<details>").next().unwrap();
+        assert!(!shown.contains("Initializing"), "{shown}");
+    });
+}
+
+/// The program's own answer to a command line: exit code, standard output, standard error.
+fn told(args: &[&str]) -> (Option<i32>, String, String) {
+    let done = std::process::Command::new(env!("CARGO_BIN_EXE_tidelock"))
+        .args(args)
+        .env_clear()
+        .env("HOME", "/nonexistent")
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (done.status.code(), text(done.stdout), text(done.stderr))
+}
+
+#[test]
+fn a_mistake_on_the_command_line_is_told_once_with_exit_code_2() {
+    for (args, expected) in [
+        (&["srever"][..], "did you mean `tidelock server`?"),
+        (&["server", "--gh-usr=x"], "did you mean --gh-user?"),
+        (&["server"], "--gh-token (ATLANTIS_GH_TOKEN) is missing"),
+        (&["vault", "lss"], "lss"),
+        (&["sandbox", "--prt=1"], "--port"),
+        (&["completions", "cobol"], "cobol"),
+    ] {
+        let (code, out, error) = told(args);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {error}");
+        assert_eq!(error.matches(expected).count(), 1, "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn help_fits_a_screen_and_the_rest_is_a_flag_away() {
+    let (code, short, _) = told(&["help", "server"]);
+    let (_, whole, _) = told(&["server", "--help"]);
+    assert_eq!(code, Some(0));
+    assert!(short.lines().count() <= 60 && whole.lines().count() > 300, "{short}");
+    let place = |text: &str, word: &str| text.find(word).unwrap_or_else(|| panic!("{word} is missing: {text}"));
+    assert!(place(&short, "Required:") < place(&short, "Usual:"), "{short}");
+    assert!(place(&whole, "--repo-allowlist") < place(&whole, "--allow-commands"));
+    assert!(!short.contains("--silence-no-projects"));
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, script, _) = told(&["completions", shell]);
+        assert!(code == Some(0) && script.contains("repo-allowlist"), "{shell}: {script}");
+    }
+    let (code, page, _) = told(&["man"]);
+    assert!(code == Some(0) && page.starts_with(".ie") && page.contains("doctor"), "{page}");
+}
+
+#[test]
+fn an_error_at_the_start_is_told_once() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let (port, data) = (format!("--port={port}"), format!("--data-dir={}", dir.path().display()));
+    let (code, out, error) = told(&[
+        "server",
+        "--gh-user=bot",
+        "--gh-token=t",
+        "--gh-webhook-secret=s",
+        "--repo-allowlist=github.com/acme/*",
+        "--bind=127.0.0.1",
+        &port,
+        &data,
+    ]);
+    assert_eq!(code, Some(1));
+    assert_eq!(format!("{out}{error}").matches("cannot listen on").count(), 1, "{out}{error}");
 }
