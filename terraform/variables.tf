@@ -325,17 +325,22 @@ variable "memory_gib" {
 }
 
 variable "scratch" {
-  description = "Where checkouts, tools and caches lie; nothing there needs to be kept. `MEMORY` counts against memory_gib; `DISK` is ephemeral disk, a preview of Cloud Run (launch stage BETA) of which a project may ask for 10 GB until its quota is raised."
+  description = <<-EOT
+    Where checkouts, tools and caches lie; nothing there needs to be kept. `CONTAINER`: the image's own directory, in memory, with
+    size_gib as the server's limit. `MEMORY`: a volume with a hard limit, which belongs to root: only for an image that runs as root
+    (--run-as-user). `DISK`: ephemeral disk, a preview of Cloud Run (launch stage BETA), of which an instance gets 10 GB until the quota
+    is raised. The first two count against memory_gib.
+  EOT
   type = object({
-    medium   = optional(string, "MEMORY")
+    medium   = optional(string, "CONTAINER")
     size_gib = optional(number, 2)
   })
   default  = {}
   nullable = false
 
   validation {
-    condition     = contains(["MEMORY", "DISK"], var.scratch.medium)
-    error_message = "scratch.medium is MEMORY or DISK."
+    condition     = contains(["CONTAINER", "MEMORY", "DISK"], var.scratch.medium)
+    error_message = "scratch.medium is CONTAINER, MEMORY or DISK."
   }
 
   validation {
