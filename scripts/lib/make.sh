@@ -19,7 +19,7 @@ github() {
 }
 
 # The newest version's number.
-version_of() { gcloud secrets versions list "$1" --project="$project" --filter=state=ENABLED --limit=1 --format='value(name)' 2>/dev/null || true; }
+version_of() { gcloud secrets versions list "$1" --project="$project" --filter=state=ENABLED --limit=1 --format='value(name.basename())' 2>/dev/null || true; }
 
 has_version() { [ -n "$(version_of "$1")" ]; }
 

@@ -133,10 +133,10 @@ export_client() {
 # A plan, with plan_code 0 (nothing to do), 1 (failed) or 2. Where a run before left its lock on the state, that is taken away first.
 make_plan() {
     local code=0
-    tf plan -input=false -no-color -detailed-exitcode "${replace[@]+"${replace[@]}"}" -out=tidelock.plan >"$work/plan.log" 2>&1 || code=$?
+    tf plan -input=false -no-color -detailed-exitcode ${replace[@]+"${replace[@]}"} -out=tidelock.plan >"$work/plan.log" 2>&1 || code=$?
     if [ "$code" = 1 ] && unlock "$work/plan.log"; then
         code=0
-        tf plan -input=false -no-color -detailed-exitcode "${replace[@]+"${replace[@]}"}" -out=tidelock.plan >"$work/plan.log" 2>&1 || code=$?
+        tf plan -input=false -no-color -detailed-exitcode ${replace[@]+"${replace[@]}"} -out=tidelock.plan >"$work/plan.log" 2>&1 || code=$?
     fi
     cat "$work/plan.log"
     plan_code=$code

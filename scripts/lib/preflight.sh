@@ -266,11 +266,16 @@ dns() { curl --silent --fail --max-time 15 "https://dns.google/resolve?name=$1&t
 check_domain() {
     [ "$entry" = load_balancer ] || return 0
     step "Domain"
-    local zone_name caa
-    caa=$(dns "$domain" CAA)
-    if grep -q ' issue ' <<<"$caa" && ! grep -q 'pki\.goog' <<<"$caa"; then
-        fail "a CAA record forbids Google's certificate for $domain" "add a CAA record that allows pki.goog"
-    fi
+    local zone_name caa above=$domain
+    # The nearest name that has CAA records decides.
+    while [ "${above#*.}" != "$above" ]; do
+        caa=$(dns "$above" CAA)
+        if grep -q ' issue ' <<<"$caa"; then
+            grep -q 'pki\.goog' <<<"$caa" || fail "a CAA record forbids Google's certificate for $domain" "add a CAA record at $above that allows pki.goog"
+            break
+        fi
+        above=${above#*.}
+    done
     if [ -z "$dns_zone" ]; then
         if grep -qE '"Status": ?3' <<<"$(dns "${domain#*.}" SOA)"; then note "${domain#*.} is not known in public: is it registered?"; fi
         note "$domain has to be pointed at the address by hand; it is shown below"

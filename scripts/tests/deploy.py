@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import pty
 import py_compile
 import re
 import shutil
@@ -201,6 +202,18 @@ def a_service_that_never_started_is_made_anew():
         p.run(*FLAGS).says("never started: it is made anew", "Done:")
         replaced = (p.dir / "kept/acme-infra-tidelock/replaced").read_text()
         assert ("-replace=module.tidelock.google_cloud_run_v2_service.leader" in replaced) == bool(protected), replaced
+
+
+def a_person_is_asked_who_sees_the_pages():
+    p, (person, terminal) = Place(), pty.openpty()
+    os.write(person, b"\ny\n")  # the account that is logged in; and yes, apply
+    flags = [f for f in FLAGS if f not in ("--yes", "--iap-member", "group:platform@example.com")]
+    done = subprocess.run([SCRIPTS / "deploy", *flags, "--gh-token-file", str(p.dir / "token")], env=p.env(), cwd=p.dir, stdin=terminal,
+                          capture_output=True, text=True, timeout=LONG)
+    os.close(person)
+    os.close(terminal)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert p.settings()["iap_members"] == ["user:alice@example.com"]
 
 
 def two_runs_at_once_are_refused():

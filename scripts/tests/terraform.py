@@ -15,6 +15,7 @@ import tempfile
 import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.dont_write_bytecode = True
 import deploy  # noqa: E402
 
 MODULE, MIRROR = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
