@@ -51,8 +51,7 @@ class Place:
                 INITIALIZED.add(self.root)
 
     def terraform(self, *arguments, codes=(0,)):
-        env = {**os.environ, "TIDELOCK_FAKE_CLOUD": str(self.dir / "cloud"), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1",
-               "GOGC": "800"}  # half the processor time: the programs are short, the machine has memory
+        env = {**os.environ, "TIDELOCK_FAKE_CLOUD": str(self.dir / "cloud"), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", "GOGC": "800"}
         done = subprocess.run(["terraform", f"-chdir={self.root}", arguments[0], "-input=false" if arguments[0] != "show" else "-no-color",
                                "-no-color", *arguments[1:]], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG)
         self.said = done.stdout + done.stderr
