@@ -111,9 +111,12 @@ resource "google_cloud_run_v2_service" "leader" {
         }
       }
 
-      volume_mounts {
-        name       = "scratch"
-        mount_path = local.scratch_path
+      dynamic "volume_mounts" {
+        for_each = var.scratch.medium == "CONTAINER" ? [] : [true]
+        content {
+          name       = "scratch"
+          mount_path = local.scratch_path
+        }
       }
 
       # The port opens at once, in any role: a new instance has to pass while the old one still leads.
@@ -148,11 +151,14 @@ resource "google_cloud_run_v2_service" "leader" {
       }
     }
 
-    volumes {
-      name = "scratch"
-      empty_dir {
-        medium     = var.scratch.medium
-        size_limit = "${var.scratch.size_gib}Gi"
+    dynamic "volumes" {
+      for_each = var.scratch.medium == "CONTAINER" ? [] : [true]
+      content {
+        name = "scratch"
+        empty_dir {
+          medium     = var.scratch.medium
+          size_limit = "${var.scratch.size_gib}Gi"
+        }
       }
     }
 

@@ -37,6 +37,7 @@ variable "name" {
   description = "First part of every name that is made here. Two servers in one project need two names."
   type        = string
   default     = "tidelock"
+  nullable    = false
 
   validation {
     condition     = can(regex("^[a-z][a-z0-9-]{1,18}[a-z0-9]$", var.name))
@@ -48,12 +49,14 @@ variable "labels" {
   description = "Labels on everything that can carry them."
   type        = map(string)
   default     = {}
+  nullable    = false
 }
 
 variable "enable_apis" {
   description = "Switch on the APIs that are needed. They stay on when this is destroyed."
   type        = bool
   default     = true
+  nullable    = false
 }
 
 # How people and the VCS host reach it
@@ -68,6 +71,7 @@ variable "entry" {
   EOT
   type        = string
   default     = "load_balancer"
+  nullable    = false
 
   validation {
     condition     = contains(["load_balancer", "existing_load_balancer", "no_load_balancer"], var.entry)
@@ -95,6 +99,7 @@ variable "base_path" {
   description = "Path below which the server lives, such as /tidelock; empty for the root of the domain."
   type        = string
   default     = ""
+  nullable    = false
 
   validation {
     condition     = var.base_path == "" || can(regex("^(/[A-Za-z0-9._~-]+)+$", var.base_path))
@@ -119,7 +124,8 @@ variable "certificate" {
     ssl_certificates = optional(list(string), [])
     certificate_map  = optional(string)
   })
-  default = {}
+  default  = {}
+  nullable = false
 
   validation {
     condition     = contains(["managed", "dns_authorized", "existing"], var.certificate.kind)
@@ -155,6 +161,7 @@ variable "ipv6" {
   description = "Give the load balancer an IPv6 address too."
   type        = bool
   default     = false
+  nullable    = false
 }
 
 # Who is let in
@@ -163,6 +170,7 @@ variable "iap_members" {
   description = "Who may see the pages: group:ops@example.com, user:…, domain:…, serviceAccount:… or principalSet:…"
   type        = list(string)
   default     = []
+  nullable    = false
 
   validation {
     condition     = alltrue([for m in var.iap_members : can(regex("^(user|group|domain|serviceAccount):[^ ]+$|^principal(Set)?://[^ ]+$", m))])
@@ -184,6 +192,7 @@ variable "iap_programmatic_clients" {
   description = "OAuth client ids with which programs may call pages and API through IAP. With a load balancer only."
   type        = list(string)
   default     = []
+  nullable    = false
 
   validation {
     condition     = length(var.iap_programmatic_clients) == 0 || var.entry != "no_load_balancer"
@@ -195,12 +204,14 @@ variable "admins" {
   description = "Who may do everything in the server (its --admins): emails, or domains written as @example.com. Empty: everybody whom IAP lets in."
   type        = list(string)
   default     = []
+  nullable    = false
 }
 
 variable "webhook_sources" {
   description = "Who may call /events: github, gitlab, bitbucket, azuredevops (their published ranges) or CIDR ranges of your own. Deliveries are signed all the same."
   type        = list(string)
   default     = ["github"]
+  nullable    = false
 
   validation {
     condition     = length(var.webhook_sources) > 0
@@ -222,6 +233,7 @@ variable "pages_sources" {
   description = "CIDR ranges from which pages can be reached at all, before IAP asks who it is (a Cloud Armor policy of its own). Empty: from anywhere."
   type        = list(string)
   default     = []
+  nullable    = false
 
   validation {
     condition     = alltrue([for s in var.pages_sources : can(cidrhost(s, 0))])
@@ -238,12 +250,14 @@ variable "enable_cloud_armor" {
   description = "Put Cloud Armor before /events. New projects often have a quota of 0 rules: ask for more, or set this to false and the server's own allowlist is the only one."
   type        = bool
   default     = true
+  nullable    = false
 }
 
 variable "webhook_rate_limit" {
   description = "Most requests a minute that Cloud Armor lets one address send to /events. The hosts do not repeat a refused delivery."
   type        = number
   default     = 6000
+  nullable    = false
 
   validation {
     condition     = var.webhook_rate_limit >= 60 && var.webhook_rate_limit <= 1000000
@@ -272,7 +286,8 @@ variable "registry" {
     kind     = optional(string, "pull_through")
     upstream = optional(string, "https://ghcr.io")
   })
-  default = {}
+  default  = {}
+  nullable = false
 
   validation {
     condition     = contains(["pull_through", "standard", "none"], var.registry.kind)
@@ -289,6 +304,7 @@ variable "cpu" {
   description = "Processors of the server: 1, 2, 4, 6 or 8."
   type        = number
   default     = 1
+  nullable    = false
 
   validation {
     condition     = contains([1, 2, 4, 6, 8], var.cpu)
@@ -300,6 +316,7 @@ variable "memory_gib" {
   description = "Memory of the server in GiB. Scratch space in memory counts against it."
   type        = number
   default     = 4
+  nullable    = false
 
   validation {
     condition     = var.memory_gib >= 1 && var.memory_gib <= { 1 = 4, 2 = 8, 4 = 16, 6 = 24, 8 = 32 }[var.cpu] && floor(var.memory_gib) == var.memory_gib
@@ -308,16 +325,22 @@ variable "memory_gib" {
 }
 
 variable "scratch" {
-  description = "Where checkouts, tools and caches lie; nothing there needs to be kept. `MEMORY` counts against memory_gib; `DISK` is ephemeral disk, a preview of Cloud Run (launch stage BETA) of which a project may ask for 10 GB until its quota is raised."
+  description = <<-EOT
+    Where checkouts, tools and caches lie; nothing there needs to be kept. `CONTAINER`: the image's own directory, in memory, with
+    size_gib as the server's limit. `MEMORY`: a volume with a hard limit, which belongs to root: only for an image that runs as root
+    (--run-as-user). `DISK`: ephemeral disk, a preview of Cloud Run (launch stage BETA), of which an instance gets 10 GB until the quota
+    is raised. The first two count against memory_gib.
+  EOT
   type = object({
-    medium   = optional(string, "MEMORY")
+    medium   = optional(string, "CONTAINER")
     size_gib = optional(number, 2)
   })
-  default = {}
+  default  = {}
+  nullable = false
 
   validation {
-    condition     = contains(["MEMORY", "DISK"], var.scratch.medium)
-    error_message = "scratch.medium is MEMORY or DISK."
+    condition     = contains(["CONTAINER", "MEMORY", "DISK"], var.scratch.medium)
+    error_message = "scratch.medium is CONTAINER, MEMORY or DISK."
   }
 
   validation {
@@ -330,6 +353,7 @@ variable "concurrency" {
   description = "Most requests at the same time on the one instance. Live logs hold one each."
   type        = number
   default     = 250
+  nullable    = false
 
   validation {
     condition     = var.concurrency >= 16 && var.concurrency <= 1000
@@ -357,12 +381,14 @@ variable "binary_authorization" {
   description = "Admit only images that the project's Binary Authorization policy allows."
   type        = bool
   default     = false
+  nullable    = false
 }
 
 variable "deletion_protection" {
   description = "Refuse to destroy the service. All state is in the bucket, so nothing is lost with it. Only for a service that has been ready once: one whose first start failed is replaced by the next apply, which this would refuse."
   type        = bool
   default     = false
+  nullable    = false
 }
 
 # What it serves
@@ -410,6 +436,7 @@ variable "settings" {
   description = "Further settings of the server by variable name, such as { TIDELOCK_PARALLEL_PLAN = \"true\" }. Nothing secret; see secret_env."
   type        = map(string)
   default     = {}
+  nullable    = false
 
   validation {
     condition     = alltrue([for k in keys(var.settings) : can(regex("^[A-Z][A-Z0-9_]*$", k))])
@@ -431,6 +458,7 @@ variable "sync_interval" {
   description = "How often running logs are saved (what matters is saved at once)."
   type        = string
   default     = "60s"
+  nullable    = false
 
   validation {
     condition     = can(regex("^[0-9]+(s|m|h)$", var.sync_interval))
@@ -446,13 +474,15 @@ variable "secrets" {
     gh_token          = optional(string)
     gh_webhook_secret = optional(string)
   })
-  default = {}
+  default  = {}
+  nullable = false
 }
 
 variable "create_secrets" {
   description = "Make the two secrets here. Their first values come from secret_values; without those, add a version to each before the service is made."
   type        = bool
   default     = false
+  nullable    = false
 }
 
 variable "secret_values" {
@@ -470,6 +500,7 @@ variable "secret_values_version" {
   description = "Number of the present secret_values: 0 means that none are given; count up when they change."
   type        = number
   default     = 0
+  nullable    = false
 }
 
 variable "secret_versions" {
@@ -479,6 +510,7 @@ variable "secret_versions" {
   EOT
   type        = map(string)
   default     = {}
+  nullable    = false
 
   validation {
     condition     = alltrue([for v in values(var.secret_versions) : can(regex("^([1-9][0-9]*|latest)$", v))])
@@ -490,6 +522,7 @@ variable "secret_env" {
   description = "Further secrets by variable, such as { TIDELOCK_API_SECRET = \"tidelock-api-secret\" }: names of secrets in Secret Manager that have a version."
   type        = map(string)
   default     = {}
+  nullable    = false
 
   validation {
     condition     = alltrue([for k, v in var.secret_env : can(regex("^[A-Z][A-Z0-9_]*$", k)) && can(regex("^[A-Za-z0-9_-]{1,255}$", v))])
@@ -504,12 +537,14 @@ variable "token_as_file" {
   EOT
   type        = bool
   default     = false
+  nullable    = false
 }
 
 variable "secret_locations" {
   description = "Regions that secrets made here are kept in, where the organization does not allow automatic replication."
   type        = list(string)
   default     = []
+  nullable    = false
 }
 
 # State
@@ -532,7 +567,8 @@ variable "bucket" {
     log_bucket       = optional(string)
     force_destroy    = optional(bool, false)
   })
-  default = {}
+  default  = {}
+  nullable = false
 
   validation {
     condition     = var.bucket.create || var.bucket.name != null
@@ -576,6 +612,7 @@ variable "service_agents" {
   description = "Emails of Google's service agents by `iap`, `run`, `artifactregistry`, from modules/service-agents, which makes those that a fresh project lacks. Left out, their usual names are taken, and they have to exist."
   type        = map(string)
   default     = {}
+  nullable    = false
 
   validation {
     condition     = length(setsubtract(keys(var.service_agents), ["iap", "run", "artifactregistry"])) == 0
@@ -587,6 +624,7 @@ variable "impersonated_service_accounts" {
   description = "Emails of service accounts that the server may act as, so that plans and applies need no rights of its own, under names of your choice: { planner = google_service_account.planner.email }."
   type        = map(string)
   default     = {}
+  nullable    = false
 
   validation {
     condition     = alltrue([for e in values(var.impersonated_service_accounts) : can(regex("^[^@ ]+@[^@ ]+\\.iam\\.gserviceaccount\\.com$", e))])
@@ -603,5 +641,6 @@ variable "monitoring" {
     emails   = optional(list(string), [])
     channels = optional(list(string), [])
   })
-  default = {}
+  default  = {}
+  nullable = false
 }

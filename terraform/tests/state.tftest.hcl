@@ -101,6 +101,27 @@ run "a_first_start_that_fails_can_be_repeated" {
   }
 }
 
+run "the_server_can_write_where_it_works" {
+  assert {
+    condition     = length(google_cloud_run_v2_service.leader.template[0].volumes) == 0 && length(google_cloud_run_v2_service.leader.template[0].containers[0].volume_mounts) == 0
+    error_message = "A volume in memory belongs to root, and the image does not run as root."
+  }
+}
+
+run "a_disk_is_a_volume_of_a_preview" {
+  variables {
+    scratch = { medium = "DISK", size_gib = 9 }
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.leader.template[0].volumes[0].empty_dir[0].medium == "DISK" && google_cloud_run_v2_service.leader.launch_stage == "BETA"
+    error_message = "The disk is not asked for as the preview that it is."
+  }
+  assert {
+    condition     = google_cloud_run_v2_service.leader.template[0].containers[0].volume_mounts[0].mount_path == "/var/lib/tidelock"
+    error_message = "The server does not work on the disk."
+  }
+}
+
 run "alerts_need_no_metric_that_exists" {
   assert {
     condition     = alltrue([for p in [google_monitoring_alert_policy.heartbeat[0], google_monitoring_alert_policy.commit_lag[0], google_monitoring_alert_policy.restarts[0]] : p.conditions[0].condition_prometheus_query_language[0].disable_metric_validation])
