@@ -1,7 +1,7 @@
 //! Working trees: one bare mirror per repository, fetched by exact commit; a cheap tree per pull request and workspace from it.
 
-pub mod disk;
 mod beside;
+pub mod disk;
 mod git;
 mod idle;
 mod left;
@@ -16,6 +16,7 @@ mod tree;
 use crate::domain::{PullId, PullRequest, RepoId};
 use crate::process::{Redactor, RunAs};
 use anyhow::Context;
+use beside::Which;
 use git::Git;
 use idle::Uses;
 pub use idle::{Idle, Using};
@@ -23,7 +24,6 @@ pub use left::Kept;
 use mirror::{Mirror, MirrorLocks};
 use secrecy::SecretString;
 use std::path::{Component, Path, PathBuf};
-use beside::Which;
 use tree::Place;
 
 /// Longest name of an owner, repository or workspace in a path of ours.

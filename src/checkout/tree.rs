@@ -4,9 +4,9 @@
 //! out linked worktrees. The `.git` in the tree is a copy for people's `git status`; whoever can run a step can write to it, so
 //! no git of ours reads it.
 
+use super::beside::Which;
 use super::git::{Git, failure};
 use super::mirror::{Mirror, is_commit, quoted};
-use super::beside::Which;
 use super::{CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, pristine, write_whole};
 use crate::domain::PullRequest;
 use anyhow::Context;
@@ -32,11 +32,7 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    pub(super) fn of(
-        checkouts: &'a Checkouts,
-        pull: &PullRequest,
-        which: &Which,
-    ) -> Result<Place<'a>, CheckoutError> {
+    pub(super) fn of(checkouts: &'a Checkouts, pull: &PullRequest, which: &Which) -> Result<Place<'a>, CheckoutError> {
         let mirror = Mirror::of(checkouts, pull)?;
         let root = checkouts.pull_path(&pull.id).join(&which.name);
         let admin = mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, which.name));

@@ -188,7 +188,9 @@ mod tests {
     #[test]
     fn no_command_writes_a_file_or_names_another_state() {
         for name in [CommandName::Plan, CommandName::Import, CommandName::StateRm] {
-            for fine in ["", "-var x=y", "-target=a.b -lock=false", "-destroy", "-refresh=false", "-var-file=prod.tfvars"] {
+            for fine in
+                ["", "-var x=y", "-target=a.b -lock=false", "-destroy", "-refresh=false", "-var-file=prod.tfvars"]
+            {
                 assert_eq!(message(name, fine), None, "{fine}");
             }
             for bad in [

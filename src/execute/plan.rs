@@ -86,7 +86,8 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     let pull = work.pull.id.clone();
     let others = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
     let planned = schedule.groups.iter().flatten().map(|config| &config.id);
-    let dirs: Vec<String> = planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
+    let dirs: Vec<String> =
+        planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
     let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
     let outcomes = run.groups(schedule, attempts).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
@@ -126,9 +127,8 @@ async fn take_locks(
     let head = work.pull.head.commit.clone();
     let everything = work.command.target.is_all();
     let locking = !ctx.settings.disable_repo_locking;
-    let projects: Vec<(ProjectLock, LockMode)> = (schedule.groups.iter().flatten())
-        .map(|config| (project_lock(work, &config.id), config.repo_locks))
-        .collect();
+    let projects: Vec<(ProjectLock, LockMode)> =
+        (schedule.groups.iter().flatten()).map(|config| (project_lock(work, &config.id), config.repo_locks)).collect();
     let (attempts, dropped) = ctx
         .store
         .write(move |tx| {
@@ -175,12 +175,7 @@ fn holder(work: &Work) -> LockHolder {
 
 /// The lock that a command takes for a project of its pull request.
 pub(super) fn project_lock(work: &Work, project: &ProjectId) -> ProjectLock {
-    ProjectLock {
-        repo: work.pull.id.repo.clone(),
-        project: project.clone(),
-        holder: holder(work),
-        applied: false,
-    }
+    ProjectLock { repo: work.pull.id.repo.clone(), project: project.clone(), holder: holder(work), applied: false }
 }
 
 /// Stored files of plans that no record names any more.

@@ -45,7 +45,8 @@ fn arguments_of_apply_cannot_displace_the_plan_and_a_refusal_costs_nothing() {
 
 #[test]
 fn a_flag_of_a_workflow_that_waits_for_its_value_does_not_take_the_plan_file() {
-    let steps = "workflows:\n  custom:\n    apply:\n      steps:\n        - apply:\n            extra_args: [-backup]\n";
+    let steps =
+        "workflows:\n  custom:\n    apply:\n      steps:\n        - apply:\n            extra_args: [-backup]\n";
     let rules = format!("repos:\n  - id: /.*/\n    workflow: custom\n{steps}");
     run_test(Setup::one_project().repos_yaml(&rules), async |ctx| {
         let pull = ctx.open_input("change", "2").await;

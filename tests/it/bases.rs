@@ -10,15 +10,18 @@ fn seen(stage: &str) -> String {
 
 /// A project in each directory, with files that steps change and make.
 fn projects(dirs: &[&str], config: &str) -> Setup {
-    let files = dirs.iter().fold(Setup::projects(dirs), |setup, dir| {
-        setup.file(&format!("{dir}/tracked.txt"), "as committed\n")
-    });
+    let files = dirs
+        .iter()
+        .fold(Setup::projects(dirs), |setup, dir| setup.file(&format!("{dir}/tracked.txt"), "as committed\n"));
     files.file("base.txt", "base 1\n").file("atlantis.yaml", config)
 }
 
 fn listed(projects: &[(&str, &str)], parallel: bool) -> String {
     let listed = projects.iter().map(|(dir, workspace)| format!("  - dir: {dir}\n    workspace: {workspace}\n"));
-    format!("version: 3\nparallel_plan: {parallel}\nparallel_apply: {parallel}\nprojects:\n{}", listed.collect::<String>())
+    format!(
+        "version: 3\nparallel_plan: {parallel}\nparallel_apply: {parallel}\nprojects:\n{}",
+        listed.collect::<String>()
+    )
 }
 
 async fn move_base(ctx: &Ctx, number: u32) {

@@ -140,7 +140,11 @@ fn projects_without_locks_are_held_by_nobody() {
 
 /// Two projects whose plan fails, or waits at a gate, where the test says so.
 fn breakable() -> Setup {
-    let plan = ["[ ! -e {tmp}/broken ]", "[ ! -e {tmp}/slow ] || { touch {tmp}/begun; while true; do sleep 0.05; done; }", PLANNED];
+    let plan = [
+        "[ ! -e {tmp}/broken ]",
+        "[ ! -e {tmp}/slow ] || { touch {tmp}/begun; while true; do sleep 0.05; done; }",
+        PLANNED,
+    ];
     Setup::projects(&["a", "b"]).steps(&plan, &["[ ! -e {tmp}/fails ]"])
 }
 
@@ -196,7 +200,8 @@ fn an_applied_project_that_left_the_pull_request_stays_locked() {
         // As on `main` again: only `c` is changed now.
         let as_on_main = |dir: &str| ctx.fill(&terraform(dir, "1"));
         let (a, b, c) = (as_on_main("a"), as_on_main("b"), as_on_main("c"));
-        let changes = [("a/main.tf", Some(a.as_str())), ("b/main.tf", Some(b.as_str())), ("c/main.tf", Some(c.as_str()))];
+        let changes =
+            [("a/main.tf", Some(a.as_str())), ("b/main.tf", Some(b.as_str())), ("c/main.tf", Some(c.as_str()))];
         pull.push(&changes).await.unwrap();
         ctx.next(&pull).await.is("plan", "success").has("dir `c`");
         assert_eq!(ctx.locks().await, ["acme/infra/a/default/", "acme/infra/c/default/"]);
@@ -224,7 +229,8 @@ fn a_project_whose_apply_broke_stays_locked_as_well() {
 #[test]
 fn a_project_whose_state_was_changed_stays_locked_as_well() {
     let plan = ["[ ! -e {tmp}/broken ]", "init", "plan"];
-    let setup = Setup::one_project().steps(&plan, &["apply"]).flags(&["--allow-commands=plan,apply,unlock,import,state"]);
+    let setup =
+        Setup::one_project().steps(&plan, &["apply"]).flags(&["--allow-commands=plan,apply,unlock,import,state"]);
     run_test(setup, async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");

@@ -130,7 +130,11 @@ fn a_plan_for_another_base_branch_is_not_applied() {
         pull.retarget("release").await.unwrap();
         for command in ["atlantis apply", "atlantis apply -d ."] {
             let said = ctx.say(&pull, command).await;
-            said.is("apply", "failure").because("stale_plan").has("`main`").has("`release`").has("`atlantis plan -d .`");
+            said.is("apply", "failure")
+                .because("stale_plan")
+                .has("`main`")
+                .has("`release`")
+                .has("`atlantis plan -d .`");
         }
         assert_eq!(ctx.lines("applied"), 0);
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");

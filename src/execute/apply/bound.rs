@@ -20,7 +20,10 @@ impl ApplyRun<'_> {
         let because = if plan.head != pull.head.commit {
             format!("it was made for commit {}, and the head is now {}", short(&plan.head), short(&pull.head.commit))
         } else if !plan.base_branch.is_empty() && plan.base_branch != pull.base.branch {
-            format!("it was made on top of `{}`, and the pull request is now for `{}`", plan.base_branch, pull.base.branch)
+            format!(
+                "it was made on top of `{}`, and the pull request is now for `{}`",
+                plan.base_branch, pull.base.branch
+            )
         } else if plan.config_digest != config.digest() {
             "the project's configuration (workflow, requirements or version) has changed since".to_owned()
         } else {
