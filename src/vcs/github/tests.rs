@@ -294,12 +294,11 @@ async fn statuses_fit_the_host() {
 
 #[tokio::test]
 async fn merging_names_the_head_that_was_applied() {
-    let fake =
-        fake(|n, _| {
-            let repo = json!({"name": "infra", "owner": {"login": "Acme"}, "allow_merge_commit": false});
-            says(200, if n == 0 { repo } else { json!({"merged": true}) })
-        })
-        .await;
+    let fake = fake(|n, _| {
+        let repo = json!({"name": "infra", "owner": {"login": "Acme"}, "allow_merge_commit": false});
+        says(200, if n == 0 { repo } else { json!({"merged": true}) })
+    })
+    .await;
     fake.github.merge(&pull().await, None).await.unwrap();
     assert_eq!(fake.requests(), ["GET /repos/acme/infra", "PUT /repos/acme/infra/pulls/7/merge"]);
     assert_eq!(fake.body(1), json!({"merge_method": "rebase", "sha": "aaa"}));
@@ -381,7 +380,8 @@ async fn a_pull_request_is_the_one_that_was_asked_for() {
     assert_eq!(of_case.github.pull_request(&id()).await.unwrap().id, id());
     let of_number = answers(|told| told["number"] = json!(8)).await;
     assert_eq!(told_apart(&of_number.github.pull_request(&id()).await.unwrap_err()), "unavailable");
-    let of_address = answers(|told| told["base"]["repo"]["clone_url"] = json!("https://localhost/other/vault.git")).await;
+    let of_address =
+        answers(|told| told["base"]["repo"]["clone_url"] = json!("https://localhost/other/vault.git")).await;
     let error = of_address.github.pull_request(&id()).await.unwrap_err();
     assert!(error.to_string().contains("does not lead to /acme/infra.git"), "{error}");
 }
