@@ -123,7 +123,11 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
 /// Id of the repository that had this name before.
 fn moved(shared: &Shared, full_name: &str) -> Option<u64> {
     let state = shared.look();
-    state.moved.contains_key(&full_name.to_lowercase()).then(|| state.repo(full_name).ok().map(|repo| repo.id)).flatten()
+    state
+        .moved
+        .contains_key(&full_name.to_lowercase())
+        .then(|| state.repo(full_name).ok().map(|repo| repo.id))
+        .flatten()
 }
 
 /// To the same below the repository's id; what changes something is to be sent again as it is.
@@ -235,7 +239,9 @@ impl Call<'_> {
             (0, _) => "behind",
             _ => "diverged",
         };
-        ok(json!({"status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": [], "files": []}))
+        ok(
+            json!({"status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": [], "files": []}),
+        )
     }
 
     /// A parameter of the address.

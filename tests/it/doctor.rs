@@ -86,7 +86,8 @@ fn each_fault_is_said_with_its_mend() {
         ctx.server.start().await;
         ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         let (code, text) = doctor(ctx, &[]).await;
-        let said = "answered 403: deliveries from 127.0.0.1 are not taken: --webhook-allowlist does not name that address";
+        let said =
+            "answered 403: deliveries from 127.0.0.1 are not taken: --webhook-allowlist does not name that address";
         assert!(code == Some(1) && text.contains(said), "{text}");
         assert!(text.contains("mend: let the host's addresses in (--webhook-allowlist)"), "{text}");
         ctx.server.stop().await;

@@ -188,9 +188,13 @@ fn last_delivery(hook: &Webhook) -> Option<(Verdict, String, &'static str)> {
         400 if answer.contains("--gh-hostname") => "--gh-hostname has to name the host that delivers",
         400 => "see its recent deliveries",
         401 | 429 => "give it the secret of --gh-webhook-secret",
-        403 if answer.contains("--trusted-proxy-hops") => "set --trusted-proxy-hops to the number of proxies before the server",
+        403 if answer.contains("--trusted-proxy-hops") => {
+            "set --trusted-proxy-hops to the number of proxies before the server"
+        }
         403 if answer.contains("--webhook-allowlist") => "let the host's addresses in (--webhook-allowlist)",
-        403 => "something before the server refused it: let the host's addresses in (Cloud Armor, ingress), then deliver again",
+        403 => {
+            "something before the server refused it: let the host's addresses in (Cloud Armor, ingress), then deliver again"
+        }
         301..=308 | 404 | 405 => "its payload URL has to lead to the server's /events without a redirect",
         0 => "the host got no answer: check DNS, certificate and load balancer, then deliver again",
         _ => "see the server's log, then deliver again",

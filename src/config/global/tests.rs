@@ -234,7 +234,8 @@ fn wrong_steps_are_explained() {
 
 #[test]
 fn exact_ids_are_compared_without_case_as_the_allowlist_is() {
-    let yaml = "repos:\n  - id: GitHub.com/Acme/INFRA\n    apply_requirements: [approved]\n  - id: github.com/acme/other\n";
+    let yaml =
+        "repos:\n  - id: GitHub.com/Acme/INFRA\n    apply_requirements: [approved]\n  - id: github.com/acme/other\n";
     assert_eq!(rules(yaml, "acme/infra", "main").apply_requirements, [Requirement::Approved]);
     assert!(rules(yaml, "acme/infra2", "main").apply_requirements.is_empty());
     let (infra, config) = (repo("acme/infra"), GlobalConfig::parse(yaml, FILE).unwrap());

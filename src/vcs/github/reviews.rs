@@ -20,7 +20,10 @@ pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review
     let path = format!("{repo}/pulls/{}", pull.id.number);
     let all = http.pages(&format!("{path}/reviews"), PER_PAGE, MAX_PAGES, Some).await?;
     if !all.iter().all(|review| answers::leads_to(&review["pull_request_url"], &path)) {
-        return Err(HostError::Moved { what: format!("GET {path}/reviews"), to: "which its reviews are of".to_owned() });
+        return Err(HostError::Moved {
+            what: format!("GET {path}/reviews"),
+            to: "which its reviews are of".to_owned(),
+        });
     }
     futures::stream::iter(verdicts(&all))
         .map(|mut review| {

@@ -120,7 +120,9 @@ async fn each_claim_is_checked() {
         assert_eq!(answer, Err(wanted), "{changes}");
     }
     // Clocks may differ a little.
-    for changes in [json!({"iat": now + skew - 10, "exp": now + 600}), json!({"exp": now - skew + 10, "iat": now - 590})] {
+    for changes in
+        [json!({"iat": now + skew - 10, "exp": now + 600}), json!({"exp": now - skew + 10, "iat": now - 590})]
+    {
         assert!(believe(&iap, &[&signer.assert(changes.clone())]).await.is_ok(), "{changes}");
     }
 }
