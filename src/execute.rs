@@ -4,7 +4,9 @@
 
 mod admission;
 mod apply;
+mod arguments;
 mod candidates;
+mod current;
 mod environment;
 mod extra;
 mod files;
@@ -20,7 +22,6 @@ mod room;
 mod stage;
 pub mod state_locks;
 mod steps;
-mod varfiles;
 
 use crate::checkout::Checkouts;
 use crate::config::global::{GlobalConfig, RepoRules};
@@ -43,6 +44,7 @@ use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use job::JobEnd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
@@ -91,6 +93,8 @@ pub struct Cancel {
     /// What jobs wait for.
     pub token: CancellationToken,
     why: Arc<OnceLock<Why>>,
+    /// The pull request may be another one than when the command began.
+    changed: Arc<AtomicBool>,
 }
 
 /// Why a command was stopped.
@@ -111,6 +115,16 @@ impl Cancel {
     pub fn cancel(&self, why: Why) {
         let _ = self.why.set(why);
         self.token.cancel();
+    }
+
+    /// Says that something happened to the pull request: what has not begun yet looks at it again. Nothing is stopped.
+    pub fn note_change(&self) {
+        self.changed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether something happened to it since this was asked last.
+    pub fn take_change(&self) -> bool {
+        self.changed.swap(false, Ordering::SeqCst)
     }
 
     /// Why it was stopped, if it was.
@@ -178,6 +192,13 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
 
 /// Runs it, if there is room for it; what it uses is not removed meanwhile to make room for others.
 async fn with_room(ctx: &Context, work: &Work) -> Result<Ended> {
+    let settings = &ctx.settings;
+    if let Some(fault) =
+        arguments::refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable)
+    {
+        Answer::refused(fault).record(ctx, work).await?;
+        return Ok(Ended::Answered);
+    }
     let _checkouts = ctx.checkouts.using(&work.pull.id).await;
     if let Some(fault) = room::on_disk(ctx, work).await {
         Answer::error(fault).record(ctx, work).await?;
@@ -212,12 +233,20 @@ enum StatusUpdate {
     These(Vec<CommitStatus>),
     /// The command as a whole failed, with a word on why.
     Failed(String),
+    /// Those from before, as nothing was done; failed with this word where this head has none.
+    AsBefore(String),
 }
 
 impl Answer {
     fn error(fault: Fault) -> Answer {
         let because = fault.message.lines().next().unwrap_or_default().to_owned();
         Answer { body: Some(ReplyBody::CommandError(fault)), statuses: StatusUpdate::Failed(because) }
+    }
+
+    /// A command that was refused before anything was done.
+    fn refused(fault: Fault) -> Answer {
+        let statuses = StatusUpdate::AsBefore("an argument is refused".into());
+        Answer { body: Some(ReplyBody::CommandError(fault)), statuses }
     }
 
     fn message(message: Message) -> Answer {
@@ -255,7 +284,7 @@ impl Answer {
                 if let Some(fault) = fault {
                     tx.set_fault(&pull, fault.as_deref())?;
                 }
-                for status in update.resolve(tx, &statuses, &pull, name)? {
+                for status in update.resolve(tx, &statuses, &pull, &head, name)? {
                     let effect = Effect::Status { commit: head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
                 }
@@ -293,9 +322,20 @@ impl StatusUpdate {
         tx: &Tx<'_>,
         statuses: &Statuses,
         pull: &crate::domain::PullId,
+        head: &str,
         name: CommandName,
     ) -> Result<Vec<CommitStatus>> {
         Ok(match self {
+            StatusUpdate::AsBefore(because) => {
+                let projects = tx.project_statuses(pull)?;
+                let known = !projects.is_empty() && projects.iter().all(|status| status.head == head);
+                match name {
+                    CommandName::Plan if known => vec![statuses.plan(&projects)],
+                    CommandName::Apply if known => statuses.apply(&projects, true).into_iter().collect(),
+                    CommandName::Plan | CommandName::Apply => vec![statuses.failed(name, &because)],
+                    _ => Vec::new(),
+                }
+            }
             StatusUpdate::Nothing => Vec::new(),
             StatusUpdate::These(list) => list,
             StatusUpdate::Failed(because) => match name {

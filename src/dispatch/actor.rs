@@ -144,6 +144,16 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     }
 }
 
+/// Why a command does nothing on a pull request for a base branch that `repos.yaml` rules out.
+fn not_served(inner: &Inner, pull: &PullRequest, command: &Command) -> String {
+    format!(
+        "The server's `repos.yaml` rules out pull requests for `{}`: `branch` of this repository does not match it. Change the pull          request's base branch, or have an operator change `branch`; then say `{} {}` again",
+        pull.base.branch,
+        inner.ctx.rendering.executable,
+        command.name.spoken()
+    )
+}
+
 fn superseded(head: &str) -> String {
     format!("superseded by {}", &head[..head.len().min(7)])
 }
@@ -201,12 +211,12 @@ async fn comment_command(
     if !pull.open && !unlock {
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::ClosedPull)).await;
     }
-    if !inner.ctx.global.rules(&id.repo, &pull.base.branch).branch_allowed {
-        tracing::info!(pull = %id, branch = pull.base.branch, "not acted on: the base branch is not served");
-        return inner.answer_delivery(id, &item.delivery, Some(&command), None).await;
-    }
     if unlock {
         return aside::unlock(inner, &pull, &command, &item).await;
+    }
+    if !inner.ctx.global.rules(&id.repo, &pull.base.branch).branch_allowed {
+        let message = Message::NotPermitted { because: not_served(inner, &pull, &command) };
+        return inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await;
     }
     let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await;
     match &ended {

@@ -86,6 +86,9 @@ impl Actors {
                     _ => {}
                 }
             }
+            if let Some(running) = &queue.running {
+                running.cancel.note_change();
+            }
         }
         queue.waiting.push_back(item);
     }
@@ -119,6 +122,9 @@ impl Actors {
         let running = Running { name, head: head.to_owned(), cancel: Cancel::default() };
         let queue = queues.entry(pull.clone()).or_default();
         let cancel = running.cancel.clone();
+        if queue.running.as_ref().is_some_and(|before| before.cancel.take_change()) {
+            cancel.note_change();
+        }
         if self.draining() {
             cancel.cancel(Why::Shutdown);
         }
@@ -153,12 +159,12 @@ impl Actors {
         running.is_some_and(|running| !interruptible(running.name))
     }
 
-    /// Stops a running plan of another head than this one.
+    /// Stops a running plan of another head than this one; what else runs looks again before its next project.
     pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &str) {
-        if let Some(running) = self.queues().get(pull).and_then(|queue| queue.running.as_ref())
-            && running.name == CommandName::Plan
-            && running.head != head
-        {
+        let queues = self.queues();
+        let Some(running) = queues.get(pull).and_then(|queue| queue.running.as_ref()) else { return };
+        running.cancel.note_change();
+        if running.name == CommandName::Plan && running.head != head {
             running.cancel.cancel(Why::Push(head.to_owned()));
         }
     }

@@ -8,7 +8,7 @@ use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, StateLockTrace};
+use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, PlanRecord, StateLockTrace};
 use crate::store::logs::LogWriter;
 use crate::store::{Tx, is_deposed};
 use crate::terraform::install::{Tool, Wanted};
@@ -332,18 +332,26 @@ pub(super) async fn tree(
     if config.id.workspace == "default" && *fetched == prepared.fetched {
         return Ok(prepared.tree.clone());
     }
-    let path = ctx.checkouts.tree_path(&work.pull.id, &config.id.workspace);
-    let _guard = ctx.directories.lock(&path).await;
-    let dirs = if ctx.checkouts.sparse {
-        let disk = crate::checkout::disk::DiskTree { root: prepared.tree.root.clone() };
-        let mut dirs = crate::schedule::modules::module_dirs(&disk, &config.id.dir);
-        dirs.push(config.id.dir.clone());
-        Some(dirs)
-    } else {
-        None
-    };
-    let credentials = credentials(ctx);
-    Ok(ctx.checkouts.tree(&work.pull, &config.id.workspace, fetched, dirs.as_deref(), credentials.as_ref()).await?)
+    let workspace = &config.id.workspace;
+    let _guard = ctx.directories.lock(&ctx.checkouts.tree_path(&work.pull.id, workspace)).await;
+    let (dirs, credentials) = (prepared.dirs.as_deref(), credentials(ctx));
+    Ok(ctx.checkouts.tree(&work.pull, workspace, fetched, dirs, credentials.as_ref()).await?)
+}
+
+/// The tree to apply a plan in: that of its workspace, or one beside it if that is on another commit. None is moved, as another
+/// job of the command may be at work in it.
+pub(super) async fn tree_of_plan(
+    ctx: &Context,
+    work: &Work,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+    plan: &PlanRecord,
+) -> std::result::Result<WorkingTree, Stop> {
+    let fetched = Fetched { head: plan.head.clone(), base_tip: plan.base.clone() };
+    let workspace = &config.id.workspace;
+    let _guard = ctx.directories.lock(&ctx.checkouts.tree_path(&work.pull.id, workspace)).await;
+    let (dirs, credentials) = (prepared.dirs.as_deref(), credentials(ctx));
+    Ok(ctx.checkouts.tree_of_plan(&work.pull, workspace, &fetched, dirs, credentials.as_ref()).await?)
 }
 
 /// The binary for a project; an error is worded for people.

@@ -4,7 +4,7 @@ mod projects;
 
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
-use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, left, stopped, varfiles};
+use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, left, stopped};
 use crate::checkout::inside;
 use crate::config::LockMode;
 use crate::domain::ProjectId;
@@ -76,9 +76,6 @@ pub(super) fn refusal_fault(refusal: Refusal) -> Fault {
 
 /// The answer; absent when the command was stopped for a reason that takes its delivery elsewhere.
 async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<Answer>, Stop> {
-    if let Some(path) = varfiles::refused(&work.command.extra_args, &ctx.settings.var_file_allowlist) {
-        return Err(Stop::Fault(var_file_fault(ctx, path)));
-    }
     let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
     let (attempts, earlier) = take_locks(ctx, work, &schedule).await?;
     if schedule.groups.iter().all(Vec::is_empty) {
@@ -99,15 +96,6 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     Ok(Some(Answer::results(work, outcomes, remarks, StatusUpdate::AfterPlan)))
 }
 
-pub(super) fn var_file_fault(ctx: &Context, path: &str) -> Fault {
-    let roots: Vec<String> = ctx.settings.var_file_allowlist.iter().map(|root| root.display().to_string()).collect();
-    let message = format!(
-        "`-var-file {path}` is not allowed: use a file of the repository, or one below {} (`--var-file-allowlist`)",
-        roots.join(", ")
-    );
-    Fault { reason: Reason::NotPermitted, message, output: String::new() }
-}
-
 fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
     let settings = &ctx.settings;
     let autoplan = work.command.trigger == Trigger::Autoplan;
@@ -123,7 +111,8 @@ fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
     answer
 }
 
-/// One commit: earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
+/// One commit: earlier plans go, locks of projects that are no longer planned are freed (unless something was applied under
+/// them), the others are taken.
 /// A plan of everything starts over; a targeted one leaves other projects alone, unless the head has moved.
 async fn take_locks(
     ctx: &Context,
@@ -133,10 +122,10 @@ async fn take_locks(
     let pull = work.pull.id.clone();
     let head = work.pull.head.commit.clone();
     let everything = work.command.target.is_all();
-    let holder = holder(work);
     let locking = !ctx.settings.disable_repo_locking;
-    let projects: Vec<(ProjectId, LockMode)> =
-        schedule.groups.iter().flatten().map(|config| (config.id.clone(), config.repo_locks)).collect();
+    let projects: Vec<(ProjectLock, LockMode)> = (schedule.groups.iter().flatten())
+        .map(|config| (project_lock(work, &config.id), config.repo_locks))
+        .collect();
     let (attempts, dropped) = ctx
         .store
         .write(move |tx| {
@@ -144,8 +133,8 @@ async fn take_locks(
             if everything {
                 dropped = tx.discard_plans(&pull)?;
                 for lock in tx.locks_of(&pull)? {
-                    if !projects.iter().any(|(id, _)| *id == lock.project) {
-                        tx.unlock_project(&pull.repo, &lock.project, &pull)?;
+                    if !projects.iter().any(|(wanted, _)| wanted.project == lock.project) {
+                        tx.unlock_unplanned(&pull.repo, &lock.project, &pull)?;
                     }
                 }
             }
@@ -153,15 +142,12 @@ async fn take_locks(
                 tx.clear_project_statuses(&pull)?;
             }
             let mut attempts = Vec::new();
-            for (project, mode) in projects {
+            for (lock, mode) in projects {
+                let project = lock.project.clone();
                 dropped.extend(tx.plans(&pull)?.into_iter().filter(|plan| plan.project == project));
                 tx.discard_plan(&pull, &project)?;
                 let attempt = if locking && mode == LockMode::OnPlan {
-                    tx.lock_project(&ProjectLock {
-                        repo: pull.repo.clone(),
-                        project: project.clone(),
-                        holder: holder.clone(),
-                    })?
+                    tx.lock_project(&lock)?
                 } else {
                     LockAttempt::Acquired { new: false }
                 };
@@ -174,13 +160,23 @@ async fn take_locks(
     Ok((attempts, dropped))
 }
 
-pub(super) fn holder(work: &Work) -> LockHolder {
+fn holder(work: &Work) -> LockHolder {
     LockHolder {
         pull: work.pull.id.clone(),
         title: work.pull.title.clone(),
         url: work.pull.url.clone(),
         user: work.command.user.clone(),
         since: Timestamp::now(),
+    }
+}
+
+/// The lock that a command takes for a project of its pull request.
+pub(super) fn project_lock(work: &Work, project: &ProjectId) -> ProjectLock {
+    ProjectLock {
+        repo: work.pull.id.repo.clone(),
+        project: project.clone(),
+        holder: holder(work),
+        applied: false,
     }
 }
 

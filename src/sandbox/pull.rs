@@ -186,6 +186,15 @@ impl Pull {
         })
     }
 
+    /// Alice changes the base branch; GitHub says `edited`.
+    pub async fn retarget(&self, branch: &str) -> anyhow::Result<()> {
+        let base = self.repo.tip(branch).await?;
+        self.alter("edited", |pull| {
+            (pull.base_ref, pull.base_sha) = (branch.to_owned(), base);
+            Ok(())
+        })
+    }
+
     fn alter(&self, action: &str, act: impl FnOnce(&mut PullState) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let shared = self.shared();
         shared.change(|state| {

@@ -66,7 +66,7 @@ fn project_lock(repo: RepoId, project: ProjectId, number: u64, since: i64) -> Pr
         user: "alice".into(),
         since: at(since),
     };
-    ProjectLock { repo, project, holder }
+    ProjectLock { repo, project, holder, applied: false }
 }
 
 fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
@@ -76,6 +76,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         project: project(dir),
         head: "a".repeat(40),
         base: "b".repeat(40),
+        base_branch: "main".into(),
         config_digest: "c".repeat(64),
         tool: "terraform 1.11.4".into(),
         path: Some(format!("plans/{id}")),

@@ -127,6 +127,13 @@ pub trait Bucket: Send + Sync + 'static {
     /// All names that begin with `prefix` and are greater than `after` (empty: all), in order, over all pages.
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError>;
 
+    /// The first names of such a list, at most `most`; perhaps fewer, but none only where the list is empty.
+    async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
+        let mut listed = self.list(prefix, after).await?;
+        listed.truncate(most);
+        Ok(listed)
+    }
+
     /// Tells others that this process lives, as long as it does, under its nonce. Only a bucket on this machine can.
     fn announce(&self, _nonce: &str) -> Result<(), BucketError> {
         Ok(())

@@ -219,7 +219,12 @@ impl Bucket for Directory {
 
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
         let (doing, prefix, after) = (format!("list {prefix}"), prefix.to_owned(), after.to_owned());
-        self.call(Kind::List, doing, 0, move |shared| shared.list(&prefix, &after)).await
+        self.call(Kind::List, doing, 0, move |shared| shared.list(&prefix, &after, usize::MAX)).await
+    }
+
+    async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
+        let (doing, prefix, after) = (format!("list {prefix}"), prefix.to_owned(), after.to_owned());
+        self.call(Kind::List, doing, 0, move |shared| shared.list(&prefix, &after, most)).await
     }
 
     fn announce(&self, nonce: &str) -> Result<(), BucketError> {

@@ -11,6 +11,7 @@ use super::{Site, header_value};
 use crate::domain::PullRequest;
 use crate::domain::state::{Job, JobState};
 use crate::store::Store;
+use crate::store::logs::LogReader;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -105,11 +106,14 @@ pub(super) async fn page(
     // The log first: a job that ends in between is then shown as ended, never as running for ever.
     let mut log = ready.logs.read(id).await?;
     let (job, pull) = find(&ready.store, id).await?.ok_or_else(no_such_job)?;
-    let live = log.as_ref().is_some_and(|log| log.lines.is_some());
+    let live = log.as_ref().is_some_and(LogReader::is_live);
     if live && job.state != JobState::Running {
         log = ready.logs.read(id).await?;
     }
-    let text = log.map(|log| log.so_far);
+    let text = match &mut log {
+        Some(log) => Some(log.so_far().await?),
+        None => None,
+    };
     let rendered = tokio::task::spawn_blocking(move || {
         let view = JobPage::new(&job, pull.as_ref(), &site.state.commit_address, text.as_deref(), live, Timestamp::now());
         site.pages.page("job.html", &visit, &view)
@@ -121,8 +125,9 @@ pub(super) async fn page(
 pub(super) async fn plain(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, Problem> {
     let ready = site.ready()?;
     let id = checked(&id)?;
-    let log = ready.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
-    let text = tokio::task::spawn_blocking(move || log::plain(&log.so_far)).await.map_err(anyhow::Error::from)?;
+    let mut log = ready.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
+    let text = log.so_far().await?;
+    let text = tokio::task::spawn_blocking(move || log::plain(&text)).await.map_err(anyhow::Error::from)?;
     let mut response = typed("text/plain; charset=utf-8", text);
     let name = format!("inline; filename=\"tidelock-{}.log\"", &id[..12]);
     response.headers_mut().insert(header::CONTENT_DISPOSITION, header_value(&name));

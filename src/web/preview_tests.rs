@@ -45,7 +45,7 @@ pub(super) fn lock(name: &str, dir: &str, workspace: &str, number: u64) -> Proje
         since: ago(125),
         pull: id,
     };
-    ProjectLock { repo: holder.pull.repo.clone(), project: project(name, dir, workspace), holder }
+    ProjectLock { repo: holder.pull.repo.clone(), project: project(name, dir, workspace), holder, applied: false }
 }
 
 pub(super) fn pull(number: u64, title: &str) -> PullRequest {

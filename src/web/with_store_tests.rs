@@ -120,7 +120,7 @@ async fn a_reader_that_is_far_behind_still_gets_every_line_once() {
         writer.line(&format!("line {number}"));
     }
     drop(writer);
-    let text = log_events(logs, id, reader, 0).await;
+    let text = log_events(reader, 0).await;
     let ids: Vec<usize> = text.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect();
     assert_eq!(ids, (1..=5000).collect::<Vec<_>>());
     assert!(text.contains("id: 5000\nretry: 2000\ndata: {\"k\":\"\",\"s\":[[\"\",\"line 5000\"]]}"));

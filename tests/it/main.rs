@@ -3,13 +3,16 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the answer")]
 
 mod apply;
+mod arguments;
 mod autoplan;
+mod bases;
 mod cloud;
 mod doctor;
 mod first_hour;
 mod left;
 mod locking;
 mod missed;
+mod moving;
 mod pages;
 mod restart;
 mod roles;
