@@ -49,5 +49,8 @@ bench-store:
     cargo bench --bench store
 
 # Terraform module, image, manifests and deploy scripts, as far as that goes without a cloud.
+check-pages:
+    scripts/check-pages
+
 check-deploy:
     scripts/check-deploy

@@ -195,9 +195,7 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
 /// Runs it, if there is room for it; what it uses is not removed meanwhile to make room for others.
 async fn with_room(ctx: &Context, work: &Work) -> Result<Ended> {
     let settings = &ctx.settings;
-    if let Some(fault) =
-        arguments::refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable)
-    {
+    if let Some(fault) = arguments::refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable) {
         Answer::refused(fault).record(ctx, work).await?;
         return Ok(Ended::Answered);
     }

@@ -65,8 +65,10 @@ test("each page has no accessibility finding, no error and no sideways scrolling
   assert.deepEqual(wrong, []);
 });
 
+// The policy of the pages lets nothing be evaluated within them, so what is waited for is asked from outside.
+const holds = (page, what, look, argument) => until(what, () => page.evaluate(look, argument));
 const atEnd = (page) =>
-  page.waitForFunction(() => innerHeight + scrollY >= document.documentElement.scrollHeight - 2 && scrollY > 100);
+  holds(page, "the end of the log is seen", () => innerHeight + scrollY >= document.documentElement.scrollHeight - 2 && scrollY > 100);
 const resume = (page) => page.getByRole("button", { name: "Resume following" });
 
 // Lines come, and the page stays where the reader left it.
@@ -79,7 +81,7 @@ async function staysPut(page) {
     return place === (await page.evaluate(() => scrollY));
   });
   const [place, lines] = await page.evaluate(() => [scrollY, document.querySelectorAll("#log .l").length]);
-  await page.waitForFunction((before) => document.querySelectorAll("#log .l").length > before + 5, lines);
+  await holds(page, "lines come", (before) => document.querySelectorAll("#log .l").length > before + 5, lines);
   assert.equal(await page.evaluate(() => scrollY), place);
   await resume(page).click();
   await atEnd(page);
@@ -91,13 +93,17 @@ for (const [name, leave, options] of [
   ["keyboard", async (page) => { await page.keyboard.press("PageUp"); }, {}],
   ["touch", async (page) => {
     const session = await page.context().newCDPSession(page);
-    await session.send("Input.synthesizeScrollGesture", { x: 180, y: 300, yDistance: 300, gestureSourceType: "touch" });
+    const touch = (type, y) =>
+      session.send("Input.dispatchTouchEvent", { type, touchPoints: y === undefined ? [] : [{ x: 180, y }] });
+    await touch("touchStart", 300);
+    for (let y = 320; y <= 600; y += 20) await touch("touchMove", y);
+    await touch("touchEnd");
   }, { viewport: { width: 390, height: 800 }, hasTouch: true, isMobile: true }],
 ]) {
   test(`a live log is left by ${name} and followed again by a button`, async () => {
     const page = await open(sandbox.server + paths.running, options);
     await page.getByText("live, following").waitFor();
-    await page.waitForFunction(() => document.querySelectorAll("#log .l").length > 80);
+    await holds(page, "the log is longer than the page", () => document.querySelectorAll("#log .l").length > 80);
     await atEnd(page);
     await leave(page);
     await staysPut(page);
@@ -148,7 +154,7 @@ test("everything is reached by keyboard alone", async () => {
   await tabTo(/^filter$/);
   await page.keyboard.type("slow");
   await page.waitForURL(/\?q=slow$/);
-  await page.waitForFunction(() => document.querySelectorAll("#part-pulls .row").length === 1);
+  await holds(page, "one row is left", () => document.querySelectorAll("#part-pulls .row").length === 1);
   await tabTo(/^Unlock…/);
   await page.keyboard.press("Enter");
   await tabTo(/^Yes, unlock$/);

@@ -59,7 +59,11 @@ impl Maker<'_> {
         let whole = (excerpt.len() < lines.len()).then(|| {
             let text = cut(output, self.budget, log);
             let fold = !self.options.disable_folding;
-            Value::from_safe_string(if fold { markdown::folded(&text, "Whole log") } else { markdown::fence(&text, "") })
+            Value::from_safe_string(if fold {
+                markdown::folded(&text, "Whole log")
+            } else {
+                markdown::fence(&text, "")
+            })
         });
         (self.shown(&excerpt.join("\n"), "", "Error", log, false), whole)
     }
