@@ -8,6 +8,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod web;
+mod webhook;
 
 use super::services::Parts;
 use super::{logging, say};

@@ -40,7 +40,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         Err(stop) => answer_stop(ctx, work, stop).await?,
     };
     if ended == Ended::Answered {
-        hooks::after(ctx, work, &prepared.tree).await?;
+        hooks::after(ctx, work, &prepared.tree).await;
     }
     Ok(ended)
 }
@@ -83,7 +83,10 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     }
     let facts = PullFacts::default();
     let remarks = Mutex::new(Vec::new());
-    let dirs: Vec<String> = schedule.groups.iter().flatten().map(|config| config.id.dir.clone()).collect();
+    let pull = work.pull.id.clone();
+    let others = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
+    let planned = schedule.groups.iter().flatten().map(|config| &config.id);
+    let dirs: Vec<String> = planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
     let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
     let outcomes = run.groups(schedule, attempts).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));

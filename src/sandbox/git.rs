@@ -246,6 +246,14 @@ impl GitRepo {
         Ok(text.lines().filter_map(parse).collect())
     }
 
+    /// How many commits `head` has that `base` has not, and the other way round. Both are branches or commits.
+    pub(super) async fn distance(&self, base: &str, head: &str) -> anyhow::Result<(u64, u64)> {
+        let range = format!("{base}...{head}");
+        let counts = self.run(&["rev-list", "--left-right", "--count", "--end-of-options", &range], Vec::new()).await?;
+        let (behind, ahead) = counts.split_once('\t').context("git counts oddly")?;
+        Ok((ahead.parse()?, behind.parse()?))
+    }
+
     /// Whether this full id is a commit of it.
     pub(super) async fn has_commit(&self, sha: &str) -> bool {
         let full = sha.len() == 40 && sha.chars().all(|c| c.is_ascii_hexdigit());

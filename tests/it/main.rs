@@ -5,13 +5,16 @@
 mod apply;
 mod arguments;
 mod autoplan;
+mod bad_moments;
 mod bases;
 mod cloud;
 mod doctor;
 mod first_hour;
 mod left;
 mod locking;
+mod merge_queue;
 mod missed;
+mod moved;
 mod moving;
 mod pages;
 mod restart;

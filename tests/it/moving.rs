@@ -89,7 +89,7 @@ fn a_project_whose_turn_comes_after_the_merge_is_not_applied() {
 fn a_project_is_not_applied_while_the_host_does_not_say_how_the_pull_request_is() {
     run_test(one_by_one(), async |ctx| {
         let pull = applying_first(ctx).await;
-        ctx.forge.fail_next("GET", "**/pulls/1", Fault::Status(404, "{}".into(), vec![]), 1).unwrap();
+        ctx.forge.fail_next("GET", "**/pulls/1", Fault::Status(403, "{}".into(), vec![]), 1).unwrap();
         only_the_first(ctx, &pull, "internal").await.has("could not be asked").has("`atlantis apply -d second`");
     });
 }

@@ -109,7 +109,12 @@ pub(super) static SETTINGS: &[Setting] = &[
         "false",
         "Refuse plan -d for directories that the pull request does not change",
     ),
-    built("silence-allowlist-errors", Switch, "false", "Do not answer in repositories that are not allowlisted"),
+    built(
+        "silence-allowlist-errors",
+        Switch,
+        "true",
+        "Stay quiet in repositories that are not allowlisted; false: comment there and log it",
+    ),
     built("silence-fork-pr-errors", Switch, "false", "Do not answer on pull requests from forks"),
     built("silence-no-projects", Switch, "false", "Do not answer when no project matches"),
     built("silence-vcs-status-no-plans", Switch, "false", "No commit status when autoplan finds no project"),
