@@ -48,6 +48,10 @@ bench-ack:
 bench-store:
     cargo bench --bench store
 
+# All pages in Chromium.
+check-pages:
+    scripts/check-pages
+
 # Terraform module, image, manifests and deploy scripts, as far as that goes without a cloud.
 check-deploy:
     scripts/check-deploy

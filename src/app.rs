@@ -60,9 +60,9 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         "completions" => cli::completions(rest),
         "man" => cli::manual(rest),
         other => match cli::nearest(other) {
-            Some(meant) => {
-                misused(&format!("tidelock: there is no command `{other}`; did you mean `tidelock {meant}`? `tidelock help` lists all\n"))
-            }
+            Some(meant) => misused(&format!(
+                "tidelock: there is no command `{other}`; did you mean `tidelock {meant}`? `tidelock help` lists all\n"
+            )),
             None => misused(&format!("tidelock: there is no command `{other}`\n\n{USAGE}")),
         },
     }

@@ -22,6 +22,7 @@ mod requirements;
 mod room;
 mod stage;
 pub mod state_locks;
+mod status_update;
 mod steps;
 
 use crate::checkout::Checkouts;
@@ -29,7 +30,7 @@ use crate::config::global::{GlobalConfig, RepoRules};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
-use crate::domain::state::{AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, Run};
+use crate::domain::state::{AuditEntry, DeliveryState, Effect, JobState, NewEffect, Run};
 use crate::domain::{ProjectId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::marker;
@@ -45,6 +46,7 @@ use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use job::JobEnd;
+use status_update::StatusUpdate;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
@@ -225,25 +227,6 @@ struct Answer {
     statuses: StatusUpdate,
 }
 
-/// Which combined statuses an answer sets.
-enum StatusUpdate {
-    /// None.
-    Nothing,
-    /// `plan`, and `apply` where it follows, from the pull request's project statuses.
-    AfterPlan,
-    /// `apply` from the pull request's project statuses; failure if something of this command failed.
-    AfterApply {
-        /// Projects that failed, of how many.
-        failed: Option<(usize, usize)>,
-    },
-    /// These.
-    These(Vec<CommitStatus>),
-    /// The command as a whole failed, with a word on why.
-    Failed(String),
-    /// Those from before, as nothing was done; failed with this word where this head has none.
-    AsBefore(String),
-}
-
 impl Answer {
     fn error(fault: Fault) -> Answer {
         let because = fault.message.lines().next().unwrap_or_default().to_owned();
@@ -314,59 +297,6 @@ impl Answer {
         }
         ctx.outbox.wake(&work.pull.id);
         Ok(())
-    }
-}
-
-impl StatusUpdate {
-    /// What pages say of the pull request from now on: why all of it could not be planned, or that nothing is wrong as a whole.
-    /// Absent where this command says neither: a plan of one project may fail for a target that does not exist.
-    fn fault_of_pull(&self, work: &Work) -> Option<Option<String>> {
-        match self {
-            _ if work.command.name != CommandName::Plan => None,
-            StatusUpdate::Failed(because) => work.run.everything.then(|| Some(because.clone())),
-            _ => Some(None),
-        }
-    }
-
-    fn resolve(
-        self,
-        tx: &Tx<'_>,
-        statuses: &Statuses,
-        pull: &crate::domain::PullId,
-        head: &str,
-        name: CommandName,
-    ) -> Result<Vec<CommitStatus>> {
-        Ok(match self {
-            StatusUpdate::AsBefore(because) => {
-                let projects = tx.project_statuses(pull)?;
-                let known = !projects.is_empty() && projects.iter().all(|status| status.head == head);
-                match name {
-                    CommandName::Plan if known => vec![statuses.plan(&projects)],
-                    CommandName::Apply if known => statuses.apply(&projects, true).into_iter().collect(),
-                    CommandName::Plan | CommandName::Apply => vec![statuses.failed(name, &because)],
-                    _ => Vec::new(),
-                }
-            }
-            StatusUpdate::Nothing => Vec::new(),
-            StatusUpdate::These(list) => list,
-            StatusUpdate::Failed(because) => match name {
-                CommandName::Plan | CommandName::Apply => vec![statuses.failed(name, &because)],
-                _ => Vec::new(),
-            },
-            StatusUpdate::AfterPlan => {
-                let projects = tx.project_statuses(pull)?;
-                let mut list = vec![statuses.plan(&projects)];
-                list.extend(statuses.apply(&projects, false));
-                list
-            }
-            StatusUpdate::AfterApply { failed: Some((failed, all)) } => {
-                vec![statuses.failed(name, &format!("{failed} of {all} failed"))]
-            }
-            StatusUpdate::AfterApply { failed: None } => {
-                let projects = tx.project_statuses(pull)?;
-                statuses.apply(&projects, true).into_iter().collect()
-            }
-        })
     }
 }
 

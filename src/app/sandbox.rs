@@ -217,7 +217,10 @@ mod tests {
         let busy = taken.local_addr().unwrap().port();
         let asked = |given, usual| Port { name: "--port", given, usual }.free();
         let error = format!("{:#}", asked(Some(busy), 0).unwrap_err());
-        assert!(error.contains(&format!("port {busy} of 127.0.0.1 cannot be used: give --port another one")), "{error}");
+        assert!(
+            error.contains(&format!("port {busy} of 127.0.0.1 cannot be used: give --port another one")),
+            "{error}"
+        );
         assert_ne!(asked(None, busy).unwrap(), busy);
         drop(taken);
         assert_eq!(asked(Some(busy), 0).unwrap(), busy);

@@ -31,7 +31,9 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
         Ok(settings) => settings,
         Err(SettingsError::Help(text)) => return super::say(&text, true),
         Err(SettingsError::Invalid(text)) => {
-            return super::misused(&format!("tidelock: {text}\n\n`tidelock help server` lists what most servers need.\n"));
+            return super::misused(&format!(
+                "tidelock: {text}\n\n`tidelock help server` lists what most servers need.\n"
+            ));
         }
     };
     let to = match &settings.cloud_logging {

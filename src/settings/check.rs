@@ -273,7 +273,9 @@ fn github_token(r: &mut Reader) -> Option<GithubToken> {
     match (r.secret("gh-token"), r.path("gh-token-file")) {
         (Some(_), Some(_)) => r.wrong("gh-token-file", "and gh-token are both given: leave one out"),
         (None, None) if r.switch("events-only") => {}
-        (None, None) => r.wrong("gh-token", format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}")),
+        (None, None) => {
+            r.wrong("gh-token", format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}"))
+        }
         (Some(token), None) => {
             let trimmed = token.expose_secret().trim();
             if trimmed.contains(['\n', '\r']) {

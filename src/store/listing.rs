@@ -25,10 +25,12 @@ const STATES: [ProjectState; 6] = [
 ];
 
 /// A project that failed: one that was not planned at all, because of another pull request's lock, did not.
-const FAILED: &str = "(state = 'apply_errored' OR (state = 'plan_errored' AND json_extract(record, '$.job') IS NOT NULL))";
+const FAILED: &str =
+    "(state = 'apply_errored' OR (state = 'plan_errored' AND json_extract(record, '$.job') IS NOT NULL))";
 
 /// Open pull requests that are listed: with a project, a lock, or a plan that failed as a whole.
-const LISTED_PULLS: &str = "p.open AND (p.pull IN (SELECT pull FROM project_statuses) OR p.pull IN (SELECT pull FROM locks)
+const LISTED_PULLS: &str =
+    "p.open AND (p.pull IN (SELECT pull FROM project_statuses) OR p.pull IN (SELECT pull FROM locks)
      OR json_extract(p.record, '$.fault') IS NOT NULL)";
 
 /// Words that have to occur, all of them; capital letters of ASCII count as small ones.
@@ -205,9 +207,10 @@ impl View<'_> {
         let all = self.count(&format!("SELECT count(*) FROM {from} WHERE {wanted}"), Vec::new())?;
         let fitting = match window.search.words.is_empty() {
             true => all,
-            false => {
-                self.count(&format!("SELECT count(*) FROM {from} WHERE {wanted}{fits}"), window.search.values().collect())?
-            }
+            false => self.count(
+                &format!("SELECT count(*) FROM {from} WHERE {wanted}{fits}"),
+                window.search.values().collect(),
+            )?,
         };
         // The first table named is the one that is listed.
         let letter = from.split(' ').nth(1).unwrap_or_default();

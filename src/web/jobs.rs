@@ -115,7 +115,8 @@ pub(super) async fn page(
         None => None,
     };
     let rendered = tokio::task::spawn_blocking(move || {
-        let view = JobPage::new(&job, pull.as_ref(), &site.state.commit_address, text.as_deref(), live, Timestamp::now());
+        let view =
+            JobPage::new(&job, pull.as_ref(), &site.state.commit_address, text.as_deref(), live, Timestamp::now());
         site.pages.page("job.html", &visit, &view)
     });
     Ok(rendered.await.map_err(anyhow::Error::from)??)

@@ -128,11 +128,7 @@ fn busy_facts() -> Facts {
                 fault: Some("`atlantis.yaml`, line 3: unknown key `projets`".into()),
                 ..listed(40, "Split the projects", Vec::new())
             },
-            listed(
-                41,
-                "Open SSH through IAP",
-                vec![network, dns, status(storage, ProjectState::Applied, 2, 0, 0)],
-            ),
+            listed(41, "Open SSH through IAP", vec![network, dns, status(storage, ProjectState::Applied, 2, 0, 0)]),
             ListedPull {
                 blocked_by: vec![lock("", "infra/storage", "default", 41)],
                 ..listed(

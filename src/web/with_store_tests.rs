@@ -54,7 +54,8 @@ async fn the_dashboard_shows_what_the_store_holds() {
     let (_folder, store) = filled().await;
     let facts = Facts::load(&store, &Asked::default()).await.unwrap();
     let server = Server { in_progress: 1, draining: false, apply_allowed: true, apply_switch: true };
-    let view = serde_json::to_value(Dashboard::new(&facts, &server, &Asked::default(), None, Timestamp::now())).unwrap();
+    let view =
+        serde_json::to_value(Dashboard::new(&facts, &server, &Asked::default(), None, Timestamp::now())).unwrap();
     assert_eq!(view["running"]["rows"][0]["kind"], "apply");
     assert_eq!(view["running"]["rows"][0]["pull"]["title"], "Open SSH through IAP");
     let network =

@@ -206,7 +206,10 @@ async fn every_route_behind_iap_is_for_those_whom_iap_let_in() {
         match open {
             Open::All(usual) => assert_eq!(status, usual),
             Open::People => assert_eq!(status, 403, "{request} with the API's token: {answer}"),
-            Open::PeopleAndToken => assert_eq!(status, 200, "{request} with the API's token: {answer}"),
+            // A run that is not there is let in as well.
+            Open::PeopleAndToken => {
+                assert!(matches!(status, 200 | 404), "{request} with the API's token: {status} {answer}");
+            }
         }
         // What the route does not know is closed as well.
         if !matches!(open, Open::All(_)) {

@@ -83,7 +83,8 @@ fn other_settings_never_lead_on_a_bucket_that_others_reach_until_they_are_forced
             }
             assert!(!page.contains("does not lead: this server"), "{page}");
             other.stop().await;
-            let forced = ctx.server.beside(&ctx.tmp.join("data-2"), &["--repo-allowlist=*,!*/secret", "--force-takeover"]);
+            let forced =
+                ctx.server.beside(&ctx.tmp.join("data-2"), &["--repo-allowlist=*,!*/secret", "--force-takeover"]);
             forced.start_as_standby().await;
             forced.role("leading").await;
             forced.stop().await;

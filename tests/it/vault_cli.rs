@@ -27,7 +27,7 @@ fn exit_codes_say_whether_all_is_well() {
         [vec![], vec!["drop"], vec!["export"], vec!["verify", "--at=0", &bucket], vec!["verify", "--at=x", &bucket]]
     {
         let (code, out, error) = vault(&wrong);
-        assert_eq!((code, out.as_str()), (Some(1), ""), "{wrong:?}: {error}");
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{wrong:?}: {error}");
         assert!(!error.is_empty(), "{wrong:?}");
     }
     let (code, out, _) = vault(&["export", "--help"]);

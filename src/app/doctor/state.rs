@@ -120,7 +120,11 @@ async fn look_at_lease(vault: &Vault, findings: &mut Findings) {
         (Some(why), _) => findings.fault(LEASE, format!("a server with these settings does not lead: {why}"), ""),
         (None, Some(difference)) => {
             let text = format!("the last leader had other settings: {} changed", difference.what);
-            findings.warn(LEASE, text, "nothing, if that is meant: the next server on this directory leads with the new ones");
+            findings.warn(
+                LEASE,
+                text,
+                "nothing, if that is meant: the next server on this directory leads with the new ones",
+            );
         }
         (None, None) => {}
     }

@@ -87,7 +87,8 @@ mod tests {
                 } -> (known after apply)
             }
         "#);
-        let legend = "  + create\n  ~ update in-place\n-/+ destroy and then create replacement\n - terraform_data.forget";
+        let legend =
+            "  + create\n  ~ update in-place\n-/+ destroy and then create replacement\n - terraform_data.forget";
         assert_eq!(diff_markdown(legend), legend);
     }
 

@@ -184,9 +184,16 @@ pub(crate) fn fence(text: &str, language: &str) -> String {
 pub(crate) fn output(text: &str, language: &str, title: &str, folding: bool) -> String {
     let fenced = fence(text, language);
     let lines = fenced.lines().count() - 2;
-    if !folding || lines < FOLD_FROM_LINES {
-        return fenced;
-    }
+    if !folding || lines < FOLD_FROM_LINES { fenced } else { details(title, lines, &fenced) }
+}
+
+/// Output in a fence, folded under its title and length.
+pub(crate) fn folded(text: &str, title: &str) -> String {
+    let fenced = fence(text, "");
+    details(title, fenced.lines().count() - 2, &fenced)
+}
+
+fn details(title: &str, lines: usize, fenced: &str) -> String {
     format!("<details><summary>{title} ({lines} lines)</summary>\n\n{fenced}\n\n</details>")
 }
 

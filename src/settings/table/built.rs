@@ -264,6 +264,12 @@ pub(super) static SETTINGS: &[Setting] = &[
         "on GitHub it is always kept pending",
     ),
     accepted("skip-clone-no-changes", Switch, "false", "Do not clone when no project changed", "always on in effect"),
-    accepted("stats-namespace", Text, "atlantis", "First part of the names of metrics", "metrics are not built yet"),
+    accepted(
+        "stats-namespace",
+        Text,
+        "atlantis",
+        "First part of the names of metrics",
+        "those of /metrics begin with tidelock",
+    ),
     accepted("websocket-check-origin", Switch, "false", "Check the origin of live logs' readers; always on", ""),
 ];

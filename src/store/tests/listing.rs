@@ -96,7 +96,8 @@ async fn locks_and_jobs_are_searched_and_paged_too() {
             for number in 0..5 {
                 let held = project_lock(repo("github.com", "infra"), project(&format!("d{number}")), 1, number);
                 tx.lock_project(&held)?;
-                let ended = Job { summary: format!("{number} to add"), ..job(&format!("j{number}"), JobState::Succeeded) };
+                let ended =
+                    Job { summary: format!("{number} to add"), ..job(&format!("j{number}"), JobState::Succeeded) };
                 tx.put_job(&ended)?;
             }
             tx.put_job(&job("running", JobState::Running))?;

@@ -95,12 +95,7 @@ impl JobRow {
 }
 
 impl LockRow {
-    pub(super) fn new(
-        lock: &ProjectLock,
-        status: Option<&ProjectStatus>,
-        at_work: &[Job],
-        now: Timestamp,
-    ) -> LockRow {
+    pub(super) fn new(lock: &ProjectLock, status: Option<&ProjectStatus>, at_work: &[Job], now: Timestamp) -> LockRow {
         let status = status.map(|status| status_view(status, &lock.holder.pull, at_work));
         let key = lock.key();
         LockRow {

@@ -55,7 +55,16 @@ impl Maker<'_> {
         let text = markdown::clean(output);
         let lines: Vec<&str> = text.trim_end().lines().collect();
         let excerpt = error_lines(&lines);
-        let whole = (excerpt.len() < lines.len()).then(|| self.block(output, "", "Whole log", log)).flatten();
+        // What succeeded before it is folded away, however short it is.
+        let whole = (excerpt.len() < lines.len()).then(|| {
+            let text = cut(output, self.budget, log);
+            let fold = !self.options.disable_folding;
+            Value::from_safe_string(if fold {
+                markdown::folded(&text, "Whole log")
+            } else {
+                markdown::fence(&text, "")
+            })
+        });
         (self.shown(&excerpt.join("\n"), "", "Error", log, false), whole)
     }
 }

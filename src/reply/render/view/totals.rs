@@ -45,9 +45,8 @@ impl Maker<'_> {
         let to_apply: Vec<&JobOutcome> = visible(results).filter(|job| has_changes(job)).collect();
         let offer_apply = is_plan && self.options.offer_apply && !to_apply.is_empty();
         let one_by_one = offer_apply && (trouble || !self.options.offer_apply_all);
-        let apply = |job: &&JobOutcome| {
-            wording::command_line(&self.options.executable, "apply", Some(&job.project), &[], &[])
-        };
+        let apply =
+            |job: &&JobOutcome| wording::command_line(&self.options.executable, "apply", Some(&job.project), &[], &[]);
         let mut offers = Vec::new();
         if is_plan {
             if offer_apply && !one_by_one {

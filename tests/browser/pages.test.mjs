@@ -1,0 +1,181 @@
+// What people meet on the pages, in Chromium: accessibility, widths, colours, a live log, no JavaScript, keyboard alone.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import axe from "axe-core";
+import { chromium } from "playwright-core";
+import { REPO, Sandbox, until } from "./sandbox.mjs";
+
+const WIDTHS = [390, 1280];
+const SCHEMES = ["light", "dark"];
+
+let sandbox, browser, paths;
+
+before(async () => {
+  sandbox = await Sandbox.start();
+  paths = await sandbox.fill();
+  browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox", "--disable-gpu"] });
+}, { timeout: 120_000 });
+
+after(async () => {
+  await browser?.close();
+  await sandbox?.stop();
+});
+
+// A page in a context of its own; it collects what the console says of errors.
+async function open(url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const page = await context.newPage();
+  page.errors = [];
+  page.on("console", (message) => { if (message.type() === "error") page.errors.push(message.text()); });
+  page.on("pageerror", (error) => page.errors.push(String(error)));
+  await page.goto(url, { waitUntil: "load" });
+  return page;
+}
+
+async function close(page) {
+  await page.context().close();
+}
+
+async function findings(page) {
+  await page.evaluate(axe.source);
+  const result = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  return result.violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).slice(0, 3).join(" | ")}`);
+}
+
+test("each page has no accessibility finding, no error and no sideways scrolling, at each width and in each scheme", async () => {
+  const ours = ["/", "/?q=nothing-has-these-words", paths.lock, paths.ended, paths.running, "/no-such-page"];
+  const theirs = ["/", "/deliveries", `/${REPO}`, `/${REPO}/new`, `/${REPO}/file?path=README.md`, `/${REPO}/pull/1`, paths.commit];
+  const urls = [...ours.map((path) => sandbox.server + path), ...theirs.map((path) => sandbox.forge + path)];
+  const wrong = [];
+  for (const width of WIDTHS) {
+    for (const colorScheme of SCHEMES) {
+      for (const url of urls) {
+        const page = await open(url, { viewport: { width, height: 800 }, colorScheme });
+        const place = `${url} at ${width}, ${colorScheme}`;
+        wrong.push(...(await findings(page)).map((finding) => `${place}: ${finding}`));
+        const missing = (text) => url.endsWith("no-such-page") && text.includes("404");
+        wrong.push(...page.errors.filter((text) => !missing(text)).map((text) => `${place}: ${text}`));
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+        if (wide > 0) wrong.push(`${place}: ${wide} pixels too wide`);
+        await close(page);
+      }
+    }
+  }
+  assert.deepEqual(wrong, []);
+});
+
+// The policy of the pages lets nothing be evaluated within them, so what is waited for is asked from outside.
+const holds = (page, what, look, argument) => until(what, () => page.evaluate(look, argument));
+const atEnd = (page) =>
+  holds(page, "the end of the log is seen", () => innerHeight + scrollY >= document.documentElement.scrollHeight - 2 && scrollY > 100);
+const resume = (page) => page.getByRole("button", { name: "Resume following" });
+
+// Lines come, and the page stays where the reader left it.
+async function staysPut(page) {
+  await resume(page).waitFor();
+  // A gesture may still be running out.
+  await until("the page is at rest", async () => {
+    const place = await page.evaluate(() => scrollY);
+    await page.waitForTimeout(150);
+    return place === (await page.evaluate(() => scrollY));
+  });
+  const [place, lines] = await page.evaluate(() => [scrollY, document.querySelectorAll("#log .l").length]);
+  await holds(page, "lines come", (before) => document.querySelectorAll("#log .l").length > before + 5, lines);
+  assert.equal(await page.evaluate(() => scrollY), place);
+  await resume(page).click();
+  await atEnd(page);
+  assert.equal(await resume(page).isVisible(), false);
+}
+
+for (const [name, leave, options] of [
+  ["wheel", async (page) => { await page.mouse.move(600, 400); await page.mouse.wheel(0, -500); }, {}],
+  ["keyboard", async (page) => { await page.keyboard.press("PageUp"); }, {}],
+  ["touch", async (page) => {
+    const session = await page.context().newCDPSession(page);
+    const touch = (type, y) =>
+      session.send("Input.dispatchTouchEvent", { type, touchPoints: y === undefined ? [] : [{ x: 180, y }] });
+    await touch("touchStart", 300);
+    for (let y = 320; y <= 600; y += 20) await touch("touchMove", y);
+    await touch("touchEnd");
+  }, { viewport: { width: 390, height: 800 }, hasTouch: true, isMobile: true }],
+]) {
+  test(`a live log is left by ${name} and followed again by a button`, async () => {
+    const page = await open(sandbox.server + paths.running, options);
+    await page.getByText("live, following").waitFor();
+    await holds(page, "the log is longer than the page", () => document.querySelectorAll("#log .l").length > 80);
+    await atEnd(page);
+    await leave(page);
+    await staysPut(page);
+    assert.deepEqual(page.errors, []);
+    await close(page);
+  });
+}
+
+test("without JavaScript the pages say the same and do the same", async () => {
+  const page = await open(sandbox.server + "/", { javaScriptEnabled: false });
+  await page.getByRole("searchbox").fill("slow");
+  await page.getByRole("button", { name: "Filter" }).click();
+  assert.match(page.url(), /\?q=slow$/);
+  const pulls = await page.locator("#part-pulls .row").allInnerTexts();
+  assert.equal(pulls.length, 1);
+  assert.match(pulls[0], /Something slow/);
+  await page.getByRole("searchbox").fill("nothing-has-these-words");
+  await page.getByRole("searchbox").press("Enter");
+  await page.getByText("No lock has the words").waitFor();
+  await page.getByRole("link", { name: "Show all" }).first().click();
+  await page.getByText("Stop all applies…").click();
+  await page.getByLabel("Reason, shown to everyone who tries").fill("a freeze");
+  await page.getByRole("button", { name: "Yes, stop all applies" }).click();
+  await page.getByText("Applies are stopped until somebody allows them again.").waitFor();
+  await page.getByRole("button", { name: "Allow applies again" }).click();
+  await page.getByText("Applies are allowed again.").waitFor();
+  await page.goto(sandbox.server + paths.running);
+  await page.getByText("running; reload for more").waitFor();
+  assert.ok((await page.locator("#log .l").count()) > 0);
+  await page.goto(`${sandbox.forge}/${REPO}/pull/1`);
+  await page.getByRole("heading", { name: /Plan for/ }).waitFor();
+  await close(page);
+});
+
+test("everything is reached by keyboard alone", async () => {
+  const page = await open(sandbox.server + "/");
+  const focused = () => page.evaluate(() => document.activeElement.innerText || document.activeElement.id);
+  // Presses Tab until this has the focus.
+  const tabTo = async (wanted) => {
+    for (let presses = 0; presses < 80; presses++) {
+      await page.keyboard.press("Tab");
+      if (wanted.test(await focused())) return;
+    }
+    assert.fail(`the focus never comes to ${wanted}`);
+  };
+  await page.keyboard.press("Tab");
+  assert.equal(await focused(), "Skip to the content");
+  await tabTo(/^filter$/);
+  await page.keyboard.type("slow");
+  await page.waitForURL(/\?q=slow$/);
+  await holds(page, "one row is left", () => document.querySelectorAll("#part-pulls .row").length === 1);
+  await tabTo(/^Unlock…/);
+  await page.keyboard.press("Enter");
+  await tabTo(/^Yes, unlock$/);
+  await tabTo(/^Stop all applies…$/);
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Tab");
+  // Without a reason nothing is sent.
+  await page.keyboard.press("Enter");
+  assert.match(page.url(), /\?q=slow$/);
+  await page.goto(sandbox.server + paths.ended);
+  await tabTo(/^Copy$/);
+  await tabTo(/^log$|Terraform/);
+  assert.deepEqual(page.errors, []);
+  await close(page);
+});
+
+test("times are told in the reader's zone, with UTC beside", async () => {
+  const page = await open(sandbox.server + paths.lock, { timezoneId: "Asia/Tokyo", locale: "en-GB" });
+  const shown = await page.locator("time[data-whole]").innerText();
+  const [, utc] = /\((\d{4}-\d\d-\d\d \d\d:\d\d) UTC\)$/.exec(shown);
+  const tokyo = new Date(Date.parse(utc.replace(" ", "T") + ":00Z") + 9 * 3600_000).toISOString().slice(11, 16);
+  assert.ok(shown.includes(tokyo), `${shown} lacks ${tokyo}`);
+  await close(page);
+});

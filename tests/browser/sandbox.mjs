@@ -1,0 +1,93 @@
+// A running `tidelock sandbox`, with a pull request whose apply prints a line now and then for as long as the tests need.
+
+import { spawn } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+export const REPO = "acme/infrastructure";
+// For one answer of the server, in milliseconds.
+const LIMIT = 60_000;
+
+const SLOW = `resource "terraform_data" "slow" {
+  provisioner "local-exec" {
+    command = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo line $i; sleep 0.05; done"
+  }
+}
+`;
+
+// Asks until there is an answer.
+export async function until(what, look) {
+  const end = Date.now() + LIMIT;
+  for (;;) {
+    const seen = await look();
+    if (seen) return seen;
+    if (Date.now() > end) throw new Error("not in time: " + what);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+export class Sandbox {
+  static async start() {
+    const dir = await mkdtemp(join(tmpdir(), "tidelock-pages-"));
+    const child = spawn(process.env.TIDELOCK_TEST_BINARY, ["sandbox", "--dir", join(dir, "sandbox")], {
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    const sandbox = new Sandbox();
+    Object.assign(sandbox, { dir, child, output: "" });
+    for (const stream of [child.stdout, child.stderr]) stream.on("data", (text) => { sandbox.output += text; });
+    const address = (name) => new RegExp("^" + name + " +(http://\\S+)", "m").exec(sandbox.output)?.[1].replace(/\/$/, "");
+    await until("the sandbox starts: " + sandbox.output, () => child.exitCode !== null || address("Server"));
+    if (child.exitCode !== null) throw new Error("the sandbox ended:\n" + sandbox.output);
+    sandbox.forge = address("Pull requests");
+    sandbox.server = address("Server");
+    return sandbox;
+  }
+
+  async stop() {
+    const ended = new Promise((resolve) => this.child.once("exit", resolve));
+    this.child.kill("SIGINT");
+    const timer = setTimeout(() => this.child.kill("SIGKILL"), 20_000);
+    await ended;
+    clearTimeout(timer);
+    await rm(this.dir, { recursive: true, force: true });
+  }
+
+  async text(url) {
+    return (await fetch(url, { headers: { Accept: "text/html" } })).text();
+  }
+
+  async post(path, fields) {
+    const answer = await fetch(this.forge + path, { method: "POST", body: new URLSearchParams(fields), redirect: "manual" });
+    if (answer.status !== 303) throw new Error(path + ": " + answer.status + " " + (await answer.text()));
+    return answer.headers.get("location");
+  }
+
+  // The page of a pull request has this text.
+  async said(number, text) {
+    await until(`#${number}: ${text}`, async () => (await this.text(`${this.forge}/${REPO}/pull/${number}`)).includes(text));
+  }
+
+  // What the pages under test show; their paths.
+  async fill() {
+    await this.said(1, "Log and history");
+    const opened = await this.post(`/${REPO}/new`, {
+      as: "alice", title: "Something slow", branch: "slow", path: "slow/main.tf", content: SLOW,
+    });
+    const number = Number(/\d+$/.exec(opened)[0]);
+    const comment = (body) => this.post(`/${REPO}/pull/${number}/comment`, { as: "alice", body });
+    await comment("atlantis plan -d slow");
+    await this.said(number, "Plan: 1 to add");
+    await comment("atlantis apply -d slow");
+    const row = /applying[\s\S]*/;
+    const running = await until("the apply runs", async () => {
+      const page = (await this.text(this.server + "/")).replaceAll("&#x2f;", "/");
+      return row.test(page) && /href="\.\/jobs\/([0-9a-f]{32})"><span class="mark busy">applying/.exec(page)?.[1];
+    });
+    const dashboard = (await this.text(this.server + "/")).replaceAll("&#x2f;", "/");
+    const lock = /href="\.\/(lock\?id=[^"]+)"/.exec(dashboard)[1].replaceAll("&amp;", "&");
+    const ended = /href="\.\/jobs\/([0-9a-f]{32})">plan</.exec(dashboard)[1];
+    const commit = /\/commit\/[0-9a-f]{40}/.exec(await this.text(`${this.forge}/${REPO}/pull/1`))[0];
+    return { number, running: `/jobs/${running}`, lock: `/${lock}`, ended: `/jobs/${ended}`, commit: `/${REPO}${commit}` };
+  }
+}
