@@ -1,7 +1,9 @@
 //! Working trees: one bare mirror per repository, fetched by exact commit; a cheap tree per pull request and workspace from it.
 
 pub mod disk;
+pub mod folder;
 mod git;
+mod gone;
 mod idle;
 mod left;
 mod mirror;
@@ -20,6 +22,7 @@ use idle::Uses;
 pub use idle::{Idle, Using};
 pub use left::Kept;
 use mirror::{Mirror, MirrorLocks};
+pub(crate) use owner::give;
 use secrecy::SecretString;
 use std::path::{Component, Path, PathBuf};
 use tree::Place;
@@ -144,7 +147,7 @@ impl Checkouts {
             Err(error) if mirror::is_broken(&error) => {
                 tracing::warn!(mirror = %mirror.path.display(), %error, "a mirror is broken; it is made again");
                 let path = mirror.path.clone();
-                tree::blocking(move || Ok(tree::remove_dir(&path)?)).await?;
+                tree::blocking(move || Ok(folder::remove_path(&path)?)).await?;
                 mirror.prepare().with_context(failed)?;
                 mirror.fetch(pull, credentials).await?
             }
@@ -237,11 +240,11 @@ impl Checkouts {
             let ours = format!("{number}-");
             for entry in std::fs::read_dir(mirror.join("worktrees")).into_iter().flatten().flatten() {
                 if entry.file_name().to_string_lossy().starts_with(&ours) {
-                    tree::remove_dir(&entry.path())?;
+                    folder::remove_path(&entry.path())?;
                 }
             }
             tree::remove_file(&mirror.join(format!("refs/tidelock/pull/{number}")))?;
-            tree::remove_dir(&trees).with_context(|| format!("cannot remove {}", trees.display()))
+            folder::remove_path(&trees).with_context(|| format!("cannot remove {}", trees.display()))
         })
         .await
     }

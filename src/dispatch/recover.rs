@@ -165,8 +165,8 @@ async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, kept: &mut Vec<Kept
         return outcome.clone();
     }
     let project = job.project.clone().unwrap_or(ProjectId { dir: ".".into(), workspace: "default".into(), name: None });
-    let dir = inner.ctx.checkouts.tree_path(&run.pull, &project.workspace).join(&project.dir);
-    let errored = left::errored_or_none(&inner.ctx, &job.id, &dir, job.started).await;
+    let root = inner.ctx.checkouts.tree_path(&run.pull, &project.workspace);
+    let errored = left::errored_or_none(&inner.ctx, job, &root).await;
     let saved = errored.as_ref().map_or(String::new(), |_| format!(" {}.", left::errored_words(&job.id)));
     kept.extend(errored);
     let verb = run.command.spoken();

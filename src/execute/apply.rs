@@ -6,7 +6,7 @@ use super::plan::{answer_stop, holder, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, left, state_locks};
+use super::{Answer, Context, Ended, StatusUpdate, Work, files, hooks, left, state_locks};
 use crate::checkout::Fetched;
 use crate::config::workflow::Step;
 use crate::config::{LockMode, ProjectConfig};
@@ -248,7 +248,7 @@ impl ApplyRun<'_> {
             }
             false => Vec::new(),
         };
-        self.restore(plan, &plan_file).await?;
+        self.restore(plan, &tree.root, &plan_file).await?;
         let job = self.consume(config, plan).await?;
         let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
         Ok(self.run(job, config, plan, &place, &first).await?)
@@ -271,16 +271,16 @@ impl ApplyRun<'_> {
     }
 
     /// Puts the plan file where the steps expect it, byte for byte as it was made.
-    async fn restore(&self, plan: &PlanRecord, plan_file: &Path) -> Result<(), Refused> {
+    async fn restore(&self, plan: &PlanRecord, root: &Path, plan_file: &Path) -> Result<(), Refused> {
         let (Some(kept), Some(sha256)) = (plan.path.clone(), plan.sha256.clone()) else { return Ok(()) };
         let (from, to) = (self.ctx.settings.data_dir.join(kept), plan_file.to_owned());
-        let run_as = self.ctx.settings.run_as_user;
+        let root = root.to_owned();
         let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
             let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
             if hex::encode(Sha256::digest(&bytes)) != sha256 {
                 return Ok(false);
             }
-            super::files::write_for_steps(&to, &bytes, run_as)?;
+            files::write_for_steps(&root, &to, &bytes)?;
             Ok(true)
         });
         if restored.await.context("restoring the plan file")?? {
@@ -340,9 +340,9 @@ impl ApplyRun<'_> {
                 output: String::new(),
             }),
         };
-        let _ = tokio::fs::remove_file(&place.plan_file).await;
+        files::remove(&place.root, &place.plan_file).await;
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
-        let errored = left::errored_or_none(ctx, &job.record.id, &place.dir, job.record.started).await;
+        let errored = left::errored_or_none(ctx, &job.record, &place.root).await;
         let outcome = job.outcome(left::with_errored(outcome, errored.as_ref(), &job.record.id));
         let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
