@@ -4,6 +4,7 @@ pub mod disk;
 pub mod folder;
 mod git;
 mod gone;
+mod history;
 mod idle;
 mod left;
 mod mirror;

@@ -321,8 +321,22 @@ fn one_line(failure: &Failure) -> String {
     }
 }
 
-/// The tree of a project's workspace; one is made at a time.
+/// The tree of a project's workspace, with the history that commands of its workflow may ask git of; one is made at a time.
 pub(super) async fn tree(
+    ctx: &Context,
+    work: &Work,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+    fetched: &Fetched,
+) -> std::result::Result<WorkingTree, Stop> {
+    let tree = bare_tree(ctx, work, prepared, config, fetched).await?;
+    if config.workflow.has_commands() {
+        ctx.checkouts.bring_history(&work.pull, &tree, credentials(ctx).as_ref()).await?;
+    }
+    Ok(tree)
+}
+
+async fn bare_tree(
     ctx: &Context,
     work: &Work,
     prepared: &Prepared,

@@ -6,6 +6,7 @@ mod apply;
 mod autoplan;
 mod cloud;
 mod doctor;
+mod history;
 mod left;
 mod locking;
 mod missed;
