@@ -14,6 +14,7 @@ pub mod space;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod waits;
 
 use crate::domain::{PullId, PullRequest, RepoId};
 use crate::process::{Redactor, RunAs};
@@ -225,9 +226,18 @@ impl Checkouts {
 
     /// Files in a tree that git does not track (`git ls-files --others --exclude-standard`).
     pub async fn untracked_files(&self, tree: &WorkingTree) -> Result<Vec<String>, CheckoutError> {
-        let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]);
+        self.without_waits(tree).await?;
+        let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]).look();
         let names = git.env("GIT_WORK_TREE", tree.root.to_string_lossy()).output().await?;
         Ok(names.lines().map(unquoted).collect())
+    }
+
+    /// Before a git looks at what steps left.
+    async fn without_waits(&self, tree: &WorkingTree) -> anyhow::Result<()> {
+        let root = tree.root.clone();
+        tree::blocking(move || Ok(waits::remove(&folder::Folder::open(&root)?)?))
+            .await
+            .context("removing what git would wait for")
     }
 
     /// Removes all trees of a pull request; absent is fine.

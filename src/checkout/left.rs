@@ -66,7 +66,8 @@ impl Checkouts {
         let excluded: Vec<String> = except.iter().map(|dir| format!(":(exclude,top,literal){dir}")).collect();
         let mut args = vec!["ls-files", "--others", "--modified", "--"];
         args.extend(where_to_look.iter().chain(&excluded).map(String::as_str));
-        let git = Git::new(self, &tree.git_dir, &args).env("GIT_WORK_TREE", tree.root.to_string_lossy());
+        self.without_waits(tree).await?;
+        let git = Git::new(self, &tree.git_dir, &args).look().env("GIT_WORK_TREE", tree.root.to_string_lossy());
         let names = git.within(&tree.root).output().await?;
         if names.is_empty() {
             return Ok(Kept::Nothing);

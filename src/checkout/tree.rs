@@ -8,7 +8,7 @@ use super::folder::{Folder, remove_path};
 use super::git::{Git, failure};
 use super::mirror::{Mirror, is_commit, quoted};
 use super::{
-    CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, named, pristine, write_whole,
+    CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, named, pristine, waits, write_whole,
 };
 use crate::domain::PullRequest;
 use anyhow::Context;
@@ -351,13 +351,13 @@ pub(super) fn escaped(path: &str) -> String {
     path.chars().flat_map(|c| Some('\\').filter(|_| special(&c)).into_iter().chain([c])).collect()
 }
 
-/// Plans of another commit; tracked files of that name come back with the checkout.
+/// Plans of another commit; tracked files of that name come back with the checkout. With them goes what git would wait for.
 fn remove_plan_files(root: &Path) -> anyhow::Result<()> {
     Folder::open(root)?.walk(&mut |entry| {
         if entry.kind == FileType::Directory {
             return Ok(!NOT_SEARCHED.iter().any(|skipped| entry.name == *skipped));
         }
-        if entry.name.to_string_lossy().ends_with(".tfplan") {
+        if entry.name.to_string_lossy().ends_with(".tfplan") || waits::for_it(entry) {
             entry.remove_file()?;
         }
         Ok(false)

@@ -171,8 +171,10 @@ async fn a_secret_in_a_status_text_is_masked_also_where_the_text_is_cut() {
 /// Puts pipes wherever the server looks after `init`, and at the next push.
 const PIPES: &str = "if [ \"$1\" = init ]; then
     mkdir -p .terraform
+    mkdir -p sub/.git
     for file in .terraform/environment .terraform/tidelock-generated-lock .terraform.lock.hcl ../.git/HEAD.new ../.git/config.new \\
-        ../.git/objects/info/alternates; do rm -rf $file; mkfifo $file; done
+        ../.git/objects/info/alternates .gitattributes ../.gitattributes .gitignore sub/.git/HEAD; do rm -rf $file; mkfifo $file; done
+    touch main.tf stub.sh
 fi
 if [ \"$1\" = apply ]; then mkfifo errored.tfstate; exit 1; fi
 ";
