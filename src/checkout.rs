@@ -1,5 +1,6 @@
 //! Working trees: one bare mirror per repository, fetched by exact commit; a cheap tree per pull request and workspace from it.
 
+mod beside;
 pub mod disk;
 pub mod folder;
 mod git;
@@ -19,6 +20,7 @@ mod waits;
 use crate::domain::{PullId, PullRequest, RepoId};
 use crate::process::{Redactor, RunAs};
 use anyhow::Context;
+use beside::Which;
 use git::Git;
 use idle::Uses;
 pub use idle::{Idle, Using};
@@ -92,7 +94,7 @@ pub struct WorkingTree {
     pub base: String,
     /// Our own git directory for it, out of the reach of what runs in the tree.
     pub git_dir: PathBuf,
-    /// Random; another one when the tree is made from nothing again, without what steps had left in it.
+    /// Random; another one when the tree is made from nothing again or moved, so that what steps had left in it is missing or may be.
     pub made: String,
 }
 
@@ -210,7 +212,7 @@ impl Checkouts {
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
         let dirs = dirs.filter(|_| self.sparse);
-        Place::of(self, pull, workspace)?.at(pull, fetched, dirs, credentials).await
+        Place::of(self, pull, &Which::own(workspace))?.at(pull, fetched, dirs, credentials).await
     }
 
     /// Where the tree of this workspace is or would be: `<data-dir>/repos/<owner>/<repo>/<number>/<workspace>`.

@@ -4,11 +4,12 @@
 //! out linked worktrees. The `.git` in the tree is a copy for people's `git status`; whoever can run a step can write to it, so
 //! no git of ours reads it.
 
+use super::beside::Which;
 use super::folder::{Folder, remove_path};
 use super::git::{Git, failure};
 use super::mirror::{Mirror, is_commit, quoted};
 use super::{
-    CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, named, pristine, waits, write_whole,
+    CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, pristine, waits, write_whole,
 };
 use crate::domain::PullRequest;
 use anyhow::Context;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Says which state a tree has; written last and removed first, so that an interrupted checkout is not trusted.
 const MARKER: &str = "tidelock-commit";
-/// Names this tree as long as it is not made from nothing.
+/// Names this tree as long as it is neither moved nor made from nothing.
 const MADE: &str = "tidelock-made";
 /// Whom merge commits are by.
 const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
@@ -27,8 +28,6 @@ const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
 const ALTERNATES: &str = "objects/info/alternates";
 /// Largest file of the tree's `.git` that is read, in bytes.
 const MAX_ALTERNATES: u64 = 64 << 10;
-/// Longest name of a workspace in the name of a folder of ours.
-const LONGEST_NAME: usize = 120;
 /// Directories that a walk for old plan files does not enter.
 const NOT_SEARCHED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 
@@ -42,15 +41,10 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    pub(super) fn of(
-        checkouts: &'a Checkouts,
-        pull: &PullRequest,
-        workspace: &str,
-    ) -> Result<Place<'a>, CheckoutError> {
+    pub(super) fn of(checkouts: &'a Checkouts, pull: &PullRequest, which: &Which) -> Result<Place<'a>, CheckoutError> {
         let mirror = Mirror::of(checkouts, pull)?;
-        let root = checkouts.tree_path(&pull.id, workspace);
-        let admin =
-            mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, named(workspace, LONGEST_NAME)));
+        let root = checkouts.pull_path(&pull.id).join(&which.name);
+        let admin = mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, which.name));
         Ok(Place { checkouts, mirror, root, admin })
     }
 
@@ -129,6 +123,17 @@ impl<'a> Place<'a> {
         Ok(moved.await.context("noting the base branch's new tip in a checkout")?)
     }
 
+    /// Head and base that the tree is on, if it is there.
+    pub(super) fn present(&self) -> Option<Fetched> {
+        self.marker().map(|marker| Fetched { head: marker.head, base_tip: marker.base })
+    }
+
+    /// Whether the tree is there and would have to be moved.
+    pub(super) fn would_move(&self, fetched: &Fetched, dirs: Option<&[String]>) -> bool {
+        let wanted = Marker::new(self.checkouts.strategy, fetched, dirs.map(cone).as_deref());
+        self.marker().is_some_and(|present| !present.serves(&wanted))
+    }
+
     /// What the tree holds, if it was finished and is ours, for the user that steps run as now.
     fn marker(&self) -> Option<Marker> {
         let top = Folder::open(&self.root).ok().filter(|top| top.belongs_to(self.checkouts.owner))?;
@@ -154,14 +159,14 @@ impl<'a> Place<'a> {
                 remove_path(&admin)?;
                 fs::create_dir_all(&root)?;
                 fs::create_dir_all(admin.join("info"))?;
-                let mut random = [0; 16];
-                getrandom::fill(&mut random)?;
-                fs::write(admin.join(MADE), hex::encode(random))?;
                 fs::write(admin.join("commondir"), "../..\n")?;
                 fs::write(admin.join("gitdir"), format!("{}\n", root.join(".git").display()))?;
                 // Not a commit of the mirror: git takes it for an unborn branch, and read-tree for nothing to compare with.
                 fs::write(admin.join("HEAD"), "ref: refs/heads/main\n")?;
             }
+            let mut random = [0; 16];
+            getrandom::fill(&mut random)?;
+            fs::write(admin.join(MADE), hex::encode(random))?;
             remove_file(&admin.join("index.lock"))?;
             match patterns {
                 Some(patterns) => fs::write(admin.join("info/sparse-checkout"), patterns)?,
