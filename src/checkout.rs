@@ -2,7 +2,10 @@
 
 mod beside;
 pub mod disk;
+pub mod folder;
 mod git;
+mod gone;
+mod history;
 mod idle;
 mod left;
 mod mirror;
@@ -12,6 +15,7 @@ pub mod space;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod waits;
 
 use crate::domain::{PullId, PullRequest, RepoId};
 use crate::process::{Redactor, RunAs};
@@ -22,6 +26,7 @@ use idle::Uses;
 pub use idle::{Idle, Using};
 pub use left::Kept;
 use mirror::{Mirror, MirrorLocks};
+pub(crate) use owner::give;
 use secrecy::SecretString;
 use std::path::{Component, Path, PathBuf};
 use tree::Place;
@@ -146,7 +151,7 @@ impl Checkouts {
             Err(error) if mirror::is_broken(&error) => {
                 tracing::warn!(mirror = %mirror.path.display(), %error, "a mirror is broken; it is made again");
                 let path = mirror.path.clone();
-                tree::blocking(move || Ok(tree::remove_dir(&path)?)).await?;
+                tree::blocking(move || Ok(folder::remove_path(&path)?)).await?;
                 mirror.prepare().with_context(failed)?;
                 mirror.fetch(pull, credentials).await?
             }
@@ -223,9 +228,18 @@ impl Checkouts {
 
     /// Files in a tree that git does not track (`git ls-files --others --exclude-standard`).
     pub async fn untracked_files(&self, tree: &WorkingTree) -> Result<Vec<String>, CheckoutError> {
-        let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]);
+        self.without_waits(tree).await?;
+        let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]).look();
         let names = git.env("GIT_WORK_TREE", tree.root.to_string_lossy()).output().await?;
         Ok(names.lines().map(unquoted).collect())
+    }
+
+    /// Before a git looks at what steps left.
+    async fn without_waits(&self, tree: &WorkingTree) -> anyhow::Result<()> {
+        let root = tree.root.clone();
+        tree::blocking(move || Ok(waits::remove(&folder::Folder::open(&root)?)?))
+            .await
+            .context("removing what git would wait for")
     }
 
     /// Removes all trees of a pull request; absent is fine.
@@ -239,11 +253,11 @@ impl Checkouts {
             let ours = format!("{number}-");
             for entry in std::fs::read_dir(mirror.join("worktrees")).into_iter().flatten().flatten() {
                 if entry.file_name().to_string_lossy().starts_with(&ours) {
-                    tree::remove_dir(&entry.path())?;
+                    folder::remove_path(&entry.path())?;
                 }
             }
             tree::remove_file(&mirror.join(format!("refs/tidelock/pull/{number}")))?;
-            tree::remove_dir(&trees).with_context(|| format!("cannot remove {}", trees.display()))
+            folder::remove_path(&trees).with_context(|| format!("cannot remove {}", trees.display()))
         })
         .await
     }

@@ -29,7 +29,8 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     for project in 0..PULLS {
         let file = path(project);
         let changes = [(file.as_str(), Some("# two\n"))];
-        let pull = repo.open_pull(&format!("b{project}"), "alice", "A change", &changes, OpenOptions::default()).await?;
+        let pull =
+            repo.open_pull(&format!("b{project}"), "alice", "A change", &changes, OpenOptions::default()).await?;
         pull.wait_for_comment(0, LIMIT).await?;
         pulls.push(pull);
     }

@@ -57,8 +57,7 @@ impl Ground {
         let mut flags = vec![format!("--bucket=file://{}", self.bucket().display())];
         flags.extend(extra.iter().map(|flag| (*flag).to_owned()));
         let tools = self.dir.path().join("tools");
-        let server =
-            Server::start_with_tools(&self.forge, &self.dir.path().join(disk), &flags, Some(&tools)).await?;
+        let server = Server::start_with_tools(&self.forge, &self.dir.path().join(disk), &flags, Some(&tools)).await?;
         self.forge.set_webhook(&format!("http://{}/events", server.address));
         Ok(server)
     }

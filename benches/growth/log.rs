@@ -24,7 +24,9 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     let line = "x".repeat(99);
     let step = format!("yes {line} | head -n {}; until [ -e {} ]; do sleep 0.1; done", BYTES / 100, end.display());
     let step = serde_json::Value::from(step);
-    let text = format!("repos:\n  - id: /.*/\n    workflow: long\nworkflows:\n  long:\n    plan:\n      steps:\n        - run: {step}\n");
+    let text = format!(
+        "repos:\n  - id: /.*/\n    workflow: long\nworkflows:\n  long:\n    plan:\n      steps:\n        - run: {step}\n"
+    );
     std::fs::write(&repos, text)?;
     let server = ground.server("data", &[&format!("--repo-config={}", repos.display())]).await?;
     let change = [("main.tf", Some("# two\n"))];

@@ -54,7 +54,10 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
         [("CPU", few.cpu, many.cpu), ("requests", few.requests, many.requests), ("bucket bytes", few.bytes, many.bytes)]
     {
         let ratio = many / few;
-        report.bound(ratio <= BOUND, &format!("{what} of a project, {MANY} against {FEW}: {ratio:.2} (at most {BOUND})"))?;
+        report.bound(
+            ratio <= BOUND,
+            &format!("{what} of a project, {MANY} against {FEW}: {ratio:.2} (at most {BOUND})"),
+        )?;
     }
     Ok(())
 }

@@ -96,7 +96,10 @@ fn judge(report: &mut Report, windows: &[PerUnit], memory: Option<f64>) -> Resul
         ("requests", last.requests / first.requests),
         ("bucket bytes, later half", mean(late) / mean(early)),
     ] {
-        report.bound(ratio <= BOUND, &format!("{what} of the last pull request against the first: {ratio:.2} (at most {BOUND})"))?;
+        report.bound(
+            ratio <= BOUND,
+            &format!("{what} of the last pull request against the first: {ratio:.2} (at most {BOUND})"),
+        )?;
     }
     let memory = memory.unwrap_or_default();
     report.bound(memory < MEMORY, &format!("with {MEMORY_AT} pull requests: {memory:.0} MB resident (below {MEMORY})"))
@@ -108,6 +111,9 @@ async fn start_again(report: &mut Report, ground: &Ground) -> Result<()> {
     let server: Server = ground.server("other", &[]).await?;
     let took = began.elapsed();
     let rss = resident(&server)?;
-    let what = format!("an empty disk, {PULLS} pull requests: leads after {:.2} s (at most 1), {rss:.0} MB", took.as_secs_f64());
+    let what = format!(
+        "an empty disk, {PULLS} pull requests: leads after {:.2} s (at most 1), {rss:.0} MB",
+        took.as_secs_f64()
+    );
     report.bound(took <= LEADS, &what)
 }

@@ -3,7 +3,7 @@
 use crate::process::RunAs;
 use anyhow::{Context, Result, bail};
 use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 /// Plans, logs, files that steps left and states hold what only this server should show.
@@ -40,23 +40,12 @@ pub(super) fn prepare(data_dir: &Path, user: Option<RunAs>) -> Result<()> {
     can_enter(&data_dir.join("repos"), user)
 }
 
-/// Gives a folder that was not the user's until now, with all in it. What the user has already is not walked: there might be
-/// links in it that lead elsewhere.
+/// Gives a folder that was not the user's until now, with all in it.
 fn give(path: &Path, user: RunAs) -> Result<()> {
-    let meta = path.symlink_metadata()?;
-    if meta.uid() == user.uid {
-        return Ok(());
+    match path.symlink_metadata()?.uid() == user.uid {
+        true => Ok(()),
+        false => crate::checkout::give(path, user),
     }
-    if meta.is_dir() {
-        for entry in std::fs::read_dir(path)? {
-            give(&entry?.path(), user)?;
-        }
-    }
-    Ok(if meta.is_dir() {
-        chown(path, Some(user.uid), Some(user.gid))
-    } else {
-        lchown(path, Some(user.uid), Some(user.gid))
-    }?)
 }
 
 /// Every directory on the way has to let the user through.

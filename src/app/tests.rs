@@ -81,10 +81,9 @@ impl Led {
     async fn take_latest(&self) -> Vec<Mail> {
         self.forge.wait_for_deliveries(LIMIT).await.unwrap();
         let delivery = self.forge.deliveries().pop().unwrap();
-        let mut mac = <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(
-            self.forge.webhook_secret().expose_secret().as_bytes(),
-        )
-        .unwrap();
+        let mut mac =
+            <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(self.forge.webhook_secret().expose_secret().as_bytes())
+                .unwrap();
         mac.update(delivery.body.as_bytes());
         let stored = StoredDelivery {
             format: FORMAT,

@@ -3,7 +3,8 @@
 //! Plans of one pull request may be of several bases, and jobs run at the same time. So an apply never moves a tree: what does not
 //! fit into its workspace's own tree gets one of its own, which goes when the command has ended.
 
-use super::tree::{Place, blocking, remove_dir};
+use super::folder::remove_path;
+use super::tree::{Place, blocking};
 use super::{CheckoutError, Checkouts, Credentials, Fetched, LONGEST_NAME, WorkingTree, named};
 use crate::domain::{PullId, PullRequest};
 use anyhow::Context;
@@ -75,8 +76,8 @@ impl Checkouts {
         let removed = blocking(move || {
             for name in names_in(&folder).into_iter().filter(|name| name.contains(BESIDE)) {
                 // Our own record first: without it a tree that is left over is not trusted.
-                remove_dir(&admin.join(format!("{number}-{name}")))?;
-                remove_dir(&folder.join(&name)).with_context(|| format!("cannot remove {name}"))?;
+                remove_path(&admin.join(format!("{number}-{name}")))?;
+                remove_path(&folder.join(&name)).with_context(|| format!("cannot remove {name}"))?;
             }
             Ok(())
         });

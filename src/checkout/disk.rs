@@ -1,9 +1,11 @@
 //! A checked-out tree as discovery sees it.
 
-use super::inside;
+use super::folder::Folder;
+use super::{gone, inside};
 use crate::schedule::Tree;
-use std::fs;
-use std::path::PathBuf;
+use rustix::fs::FileType;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Largest file that is read.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -20,40 +22,45 @@ pub struct DiskTree {
 
 impl Tree for DiskTree {
     fn is_dir(&self, dir: &str) -> bool {
-        inside(&self.root, dir).is_ok_and(|path| path.is_dir())
+        let found = self.find(dir, |top, path| top.folder(path).map(Some));
+        found.is_some_and(|folder| matches!(dir, "." | "") || gone::holds_a_project(&folder))
     }
 
     fn files(&self, dir: &str) -> Vec<String> {
-        let Ok(path) = inside(&self.root, dir) else { return Vec::new() };
-        let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+        let Some(entries) = self.find(dir, |top, path| top.folder(path)?.entries().map(Some)) else {
+            return Vec::new();
+        };
+        let is_file = |name: &str, kind: FileType| match kind {
+            FileType::Symlink => inside(&self.root, &format!("{dir}/{name}")).is_ok_and(|target| target.is_file()),
+            kind => kind == FileType::RegularFile,
+        };
         let mut names: Vec<String> = entries
-            .flatten()
-            .filter(|entry| match entry.file_type() {
-                Ok(kind) if kind.is_symlink() => {
-                    fs::canonicalize(entry.path()).is_ok_and(|target| target.is_file() && self.holds(&target))
-                }
-                Ok(kind) => kind.is_file(),
-                Err(_) => false,
-            })
-            .filter_map(|entry| entry.file_name().into_string().ok())
+            .into_iter()
+            .filter_map(|(name, kind)| name.into_string().ok().map(|name| (name, kind)))
+            .filter(|(name, kind)| is_file(name, *kind))
+            .map(|(name, _)| name)
             .collect();
         names.sort();
         names
     }
 
     fn dirs(&self) -> Vec<String> {
-        let (mut found, mut next) = (vec![String::from(".")], 0);
-        while next < found.len() && found.len() < MOST_DIRS {
-            let dir = found[next].clone();
-            next += 1;
-            let path = if dir == "." { self.root.clone() } else { self.root.join(&dir) };
-            for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-                let Ok(name) = entry.file_name().into_string() else { continue };
+        let mut found = vec![String::from(".")];
+        let walked = Folder::open(&self.root).and_then(|top| {
+            top.walk(&mut |entry| {
                 // The kind of the entry itself: a link to a directory is not entered, so there is no cycle.
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) && !NOT_WALKED.contains(&name.as_str()) {
-                    found.push(if dir == "." { name } else { format!("{dir}/{name}") });
+                let enter = entry.kind == FileType::Directory
+                    && !NOT_WALKED.iter().any(|skipped| entry.name == *skipped)
+                    && found.len() < MOST_DIRS;
+                match entry.path.to_str().filter(|_| enter) {
+                    Some(path) => found.push(path.to_owned()),
+                    None => return Ok(false),
                 }
-            }
+                Ok(true)
+            })
+        });
+        if let Err(error) = walked {
+            tracing::warn!(root = %self.root.display(), %error, "a checkout cannot be walked; the rest of it is not looked at");
         }
         if found.len() >= MOST_DIRS {
             tracing::warn!(root = %self.root.display(), MOST_DIRS, "too many directories; the rest is not looked at");
@@ -63,17 +70,19 @@ impl Tree for DiskTree {
     }
 
     fn read(&self, path: &str) -> Option<String> {
-        let path = inside(&self.root, path).ok()?;
-        let meta = fs::metadata(&path).ok()?;
-        if !meta.is_file() || meta.len() > LARGEST_FILE {
-            return None;
-        }
-        fs::read_to_string(path).ok()
+        self.find(path, |top, path| top.read_text(path, LARGEST_FILE))
     }
 }
 
 impl DiskTree {
-    fn holds(&self, canonical: &std::path::Path) -> bool {
-        fs::canonicalize(&self.root).is_ok_and(|root| canonical.starts_with(root))
+    /// Looks at a path as it is; where that does not work, at what its links lead to, if that is inside.
+    fn find<T>(&self, path: &str, look: impl Fn(&Folder, &Path) -> io::Result<Option<T>>) -> Option<T> {
+        let top = Folder::open(&self.root).ok()?;
+        if let Ok(found) = look(&top, Path::new(path)) {
+            return found;
+        }
+        let target = inside(&self.root, path).ok()?;
+        let relative = target.strip_prefix(self.root.canonicalize().ok()?).ok()?;
+        look(&top, relative).ok()?
     }
 }

@@ -10,6 +10,8 @@ use url::Url;
 
 /// How long one git may take; the first fetch of a large repository is the slowest.
 const TIMEOUT: Duration = Duration::from_secs(20 * 60);
+/// The same for one that only looks at files on the disk. Steps may have left what it waits for.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// What we keep of git's output; a list of changed files is the longest.
 const OUTPUT_LIMIT: usize = 64 << 20;
 /// Lines of git's output that an error shows.
@@ -45,13 +47,15 @@ pub(super) struct Git<'a> {
     config: Vec<(String, String)>,
     secret: Option<SecretString>,
     dir: Option<std::path::PathBuf>,
+    timeout: Duration,
 }
 
 impl<'a> Git<'a> {
     /// `args` go after `git`; what comes from outside must be unable to be read as an option.
     pub(super) fn new(checkouts: &'a Checkouts, git_dir: &Path, args: &[&str]) -> Git<'a> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut git = Git { checkouts, args, env: Vec::new(), config: Vec::new(), secret: None, dir: None };
+        let mut git =
+            Git { checkouts, args, env: Vec::new(), config: Vec::new(), secret: None, dir: None, timeout: TIMEOUT };
         git.set("GIT_DIR", git_dir.to_string_lossy());
         git
     }
@@ -62,6 +66,12 @@ impl<'a> Git<'a> {
 
     pub(super) fn env(mut self, name: &str, value: impl Into<String>) -> Git<'a> {
         self.set(name, value);
+        self
+    }
+
+    /// It only looks at files on the disk, and has a shorter time for it.
+    pub(super) fn look(mut self) -> Git<'a> {
+        self.timeout = LOOK_TIMEOUT;
         self
     }
 
@@ -111,7 +121,7 @@ impl<'a> Git<'a> {
         let dir = self.dir.unwrap_or_else(|| self.checkouts.data_dir.clone());
         Invocation::new("git", self.args, dir)
             .env(env)
-            .timeout(TIMEOUT)
+            .timeout(self.timeout)
             .output_limit(OUTPUT_LIMIT)
             .secret_file(self.secret)
     }

@@ -1,7 +1,8 @@
 //! Who works in which trees, and what can go to make room: trees and mirrors that nobody uses. All of it can be made again.
 
+use super::folder::remove_path;
 use super::space::walk;
-use super::tree::{blocking, remove_dir};
+use super::tree::blocking;
 use super::{Checkouts, WorkingTree};
 use crate::domain::PullId;
 use anyhow::Context;
@@ -139,14 +140,14 @@ impl Checkouts {
         let removed = blocking(move || match &idle.what {
             What::Trees { folder, admin } => {
                 // Our own records first: without them a tree that is left over is not trusted.
-                admin.iter().try_for_each(|dir| remove_dir(dir))?;
-                remove_dir(folder)?;
+                admin.iter().try_for_each(|dir| remove_path(dir))?;
+                remove_path(folder)?;
                 Ok(true)
             }
             What::Mirror(path) => {
                 let still_idle = is_empty(&path.join("worktrees"));
                 if still_idle {
-                    remove_dir(path)?;
+                    remove_path(path)?;
                 }
                 Ok(still_idle)
             }
@@ -211,6 +212,5 @@ fn trees_of(mirror: &Path, uses: &Uses) -> Vec<Idle> {
 
 /// A state that lies in the checkout, as that of Terraform's local backend.
 fn is_local_state(file: &Path) -> bool {
-    file.extension().is_some_and(|ending| ending == "tfstate")
-        && !file.components().any(|part| part.as_os_str() == ".terraform")
+    super::gone::is_state(file) && !file.components().any(|part| part.as_os_str() == ".terraform")
 }

@@ -1,18 +1,15 @@
 //! Files that steps left in a tree: what git does not track, or tracks with another content. They are part of a plan, so they are
 //! kept with it, and put back where the tree had to be made again.
 //!
-//! Steps may have put anything in the place of a file, and go on while we look, so that no link is followed here, neither on the
-//! way to a file nor at its end.
+//! Steps may have put anything in the place of a file, and go on while we look: a tree's files are touched through [`Folder`] only.
 
+use super::folder::Folder;
 use super::git::Git;
 use super::{CheckoutError, Checkouts, WorkingTree, pristine, tree, unquoted};
-use crate::process::RunAs;
 use anyhow::{Context, bail, ensure};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, fchown, fstat, mkdirat, openat, readlinkat, symlinkat, unlinkat};
+use rustix::fs::FileType;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::io::{BufWriter, Read};
 use std::path::{Component, Path, PathBuf};
 
 /// Most files that are kept of one plan.
@@ -72,7 +69,8 @@ impl Checkouts {
         };
         let mut args = vec!["ls-files", "--others", "--modified", "--"];
         args.extend(where_to_look.iter().map(String::as_str));
-        let git = Git::new(self, &tree.git_dir, &args).env("GIT_WORK_TREE", tree.root.to_string_lossy());
+        self.without_waits(tree).await?;
+        let git = Git::new(self, &tree.git_dir, &args).look().env("GIT_WORK_TREE", tree.root.to_string_lossy());
         let names = git.within(&tree.root).output().await?;
         if names.is_empty() {
             return Ok(Kept::Nothing);
@@ -89,9 +87,9 @@ impl Checkouts {
         if names.len() > MAX_FILES {
             return Ok(Kept::TooMuch(format!("{} files, and at most {MAX_FILES} are kept", names.len())));
         }
-        let (root, owner) = (tree.root.clone(), self.owner);
+        let root = tree.root.clone();
         Ok(tree::blocking(move || {
-            let packed = pack(&root, &names, &to, owner);
+            let packed = pack(&root, &names, &to);
             if !matches!(packed, Ok(Kept::Files(_))) {
                 tree::remove_file(&to)?;
             }
@@ -102,9 +100,9 @@ impl Checkouts {
 
     /// Puts the files of an archive into the tree.
     pub async fn put_back(&self, tree: &WorkingTree, archive: PathBuf) -> anyhow::Result<()> {
-        let (root, owner) = (tree.root.clone(), self.owner);
+        let root = tree.root.clone();
         tree::blocking(move || {
-            unpack(&root, &archive, owner).with_context(|| format!("cannot put files back into {}", root.display()))
+            unpack(&root, &archive).with_context(|| format!("cannot put files back into {}", root.display()))
         })
         .await
     }
@@ -126,54 +124,24 @@ pub(super) fn is_kept_file(name: &str) -> bool {
         && !SKIPPED_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// The folder that a file is in, opened step by step, and the file's name. With `make`, folders that are not there are made.
-fn folder_of<'a>(root: &OwnedFd, path: &'a Path, make: Option<Option<RunAs>>) -> anyhow::Result<(OwnedFd, &'a Path)> {
-    let sound = path.components().all(|part| matches!(part, Component::Normal(_)));
-    let name = path.file_name().filter(|_| sound).context("it leads out of the tree")?;
-    let mut folder = root.try_clone()?;
-    for part in path.parent().into_iter().flat_map(Path::components) {
-        if let Some(owner) = make
-            && mkdirat(&folder, part.as_os_str(), Mode::from_raw_mode(0o755)).is_ok()
-        {
-            give(&openat(&folder, part.as_os_str(), FOLDER, Mode::empty())?, owner)?;
-        }
-        folder = openat(&folder, part.as_os_str(), FOLDER, Mode::empty())?;
-    }
-    Ok((folder, Path::new(name)))
-}
-
-fn give(file: &OwnedFd, owner: Option<RunAs>) -> anyhow::Result<()> {
-    if let Some(owner) = owner {
-        fchown(file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?;
-    }
-    Ok(())
-}
-
-fn pack(root: &Path, names: &[String], to: &Path, owner: Option<RunAs>) -> anyhow::Result<Kept> {
-    use std::os::unix::fs::OpenOptionsExt;
+fn pack(root: &Path, names: &[String], to: &Path) -> anyhow::Result<Kept> {
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let top = rustix::fs::open(root, FOLDER, Mode::empty())?;
+    let top = Folder::open(root)?;
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
     let mut archive = tar::Builder::new(zstd::Encoder::new(BufWriter::new(file), LEVEL)?);
     let (mut bytes, mut files) = (0, 0);
     for name in names {
         let path = Path::new(name);
-        // Gone meanwhile, or deleted where git has it.
-        let Ok((folder, last)) = folder_of(&top, path, None) else { continue };
         let mut header = tar::Header::new_gnu();
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match openat(&folder, last, flags, Mode::empty()) {
-            Ok(file) => {
-                let stat = fstat(&file)?;
-                let file = File::from(file);
-                if !file.metadata()?.is_file() || owner.is_some_and(|owner| stat.st_uid != owner.uid) {
-                    continue;
-                }
-                let length = u64::try_from(stat.st_size)?;
+        // What is gone meanwhile, deleted where git has it, or behind a link, is passed over.
+        match top.kind(path) {
+            Ok(Some(FileType::RegularFile)) => {
+                let Ok(Some(file)) = top.open_file(path) else { continue };
+                let meta = file.metadata()?;
+                let length = meta.len();
                 bytes += length;
                 if bytes > MAX_BYTES {
                     return Ok(Kept::TooMuch(format!(
@@ -182,18 +150,18 @@ fn pack(root: &Path, names: &[String], to: &Path, owner: Option<RunAs>) -> anyho
                     )));
                 }
                 header.set_size(length);
-                header.set_mode(stat.st_mode & 0o777);
+                header.set_mode(meta.mode() & 0o777);
                 header.set_entry_type(tar::EntryType::Regular);
                 // A file that grows under us is kept as long as it was; one that shrinks ends the archive, as an error.
                 archive.append_data(&mut header, path, file.take(length)).with_context(|| name.clone())?;
             }
-            Err(rustix::io::Errno::LOOP) => {
-                let target = readlinkat(&folder, last, Vec::new())?;
+            Ok(Some(FileType::Symlink)) => {
+                let Ok(target) = top.read_link(path) else { continue };
                 header.set_size(0);
                 header.set_entry_type(tar::EntryType::Symlink);
-                archive.append_link(&mut header, path, std::ffi::OsStr::from_bytes(target.as_bytes()))?;
+                archive.append_link(&mut header, path, target)?;
             }
-            Err(_) => continue,
+            _ => continue,
         }
         files += 1;
     }
@@ -205,8 +173,8 @@ fn pack(root: &Path, names: &[String], to: &Path, owner: Option<RunAs>) -> anyho
     Ok(Kept::Files(files))
 }
 
-fn unpack(root: &Path, archive: &Path, owner: Option<RunAs>) -> anyhow::Result<()> {
-    let top = rustix::fs::open(root, FOLDER, Mode::empty())?;
+fn unpack(root: &Path, archive: &Path) -> anyhow::Result<()> {
+    let top = Folder::open(root)?;
     let mut archive = tar::Archive::new(zstd::Decoder::new(File::open(archive)?)?);
     let (mut bytes, mut files) = (0, 0);
     for entry in archive.entries()? {
@@ -217,29 +185,17 @@ fn unpack(root: &Path, archive: &Path, owner: Option<RunAs>) -> anyhow::Result<(
         bytes += entry.size();
         ensure!(files <= MAX_FILES && bytes <= MAX_BYTES, "the archive is larger than any that is made");
         ensure!(path.to_str().is_some_and(is_kept_file), "{} is nothing that is kept", path.display());
-        let (folder, name) = folder_of(&top, &path, Some(owner)).with_context(named)?;
-        match unlinkat(&folder, name, AtFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-            Err(error) => return Err(error).with_context(named),
+        if let Some(folder) = path.parent() {
+            top.missing_folder(folder).with_context(named)?;
         }
         match entry.header().entry_type() {
             tar::EntryType::Regular => {
-                let mode = Mode::from_raw_mode(entry.header().mode()? & 0o777);
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let made = openat(&folder, name, flags, mode).with_context(named)?;
-                rustix::fs::fchmod(&made, mode)?;
-                give(&made, owner)?;
-                let mut file = BufWriter::new(File::from(made));
-                std::io::copy(&mut entry, &mut file).with_context(named)?;
-                file.flush()?;
+                let mode = entry.header().mode()? & 0o777;
+                top.write(&path, mode, &mut entry).with_context(named)?;
             }
             tar::EntryType::Symlink => {
                 let target = entry.link_name()?.with_context(named)?.into_owned();
-                symlinkat(&target, &folder, name).with_context(named)?;
-                if let Some(owner) = owner {
-                    let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-                    rustix::fs::chownat(&folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
-                }
+                top.write_link(&path, &target).with_context(named)?;
             }
             other => bail!("{} is of the kind {other:?}", path.display()),
         }
@@ -256,7 +212,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let to = dir.path().join("left/a.tar.zst");
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let kept = pack(root, &names, &to, None).unwrap();
+        let kept = pack(root, &names, &to).unwrap();
         (dir, to, kept)
     }
 
@@ -274,7 +230,7 @@ mod tests {
         assert_eq!(kept, Kept::Files(3));
         std::fs::create_dir(to.path().join("a")).unwrap();
         std::fs::write(to.path().join("a/link"), "in its place").unwrap();
-        unpack(to.path(), &archive, None).unwrap();
+        unpack(to.path(), &archive).unwrap();
         let run = to.path().join("a/b/run.sh");
         assert_eq!(std::fs::read_to_string(&run).unwrap(), "#!/bin/sh\n");
         assert_eq!(run.metadata().unwrap().permissions().mode() & 0o777, 0o755);
@@ -292,7 +248,7 @@ mod tests {
         std::fs::create_dir(from.path().join("away")).unwrap();
         std::fs::write(from.path().join("away/key"), "mine").unwrap();
         let (_dir, archive, _) = packed(from.path(), &["away/key"]);
-        assert!(unpack(tree.path(), &archive, None).is_err());
+        assert!(unpack(tree.path(), &archive).is_err());
         assert_eq!(std::fs::read_to_string(secret.path().join("key")).unwrap(), "secret");
     }
 
@@ -320,7 +276,7 @@ mod tests {
             header.set_cksum();
             archive.append(&header, std::io::empty()).unwrap();
             archive.into_inner().unwrap().finish().unwrap();
-            assert!(unpack(&tree, &file, None).is_err(), "{name}");
+            assert!(unpack(&tree, &file).is_err(), "{name}");
             assert!(!dir.path().join("out").exists());
         }
     }

@@ -2,37 +2,62 @@
 
 use crate::process::RunAs;
 use anyhow::Context;
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid, chownat, open, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid, chownat, fstat, open, openat, statat};
+use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// Deepest directory that is entered; descriptors are open on the way down.
 const DEEPEST: usize = 200;
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Makes `owner` the owner of everything below `root`, and of `root`.
-pub(super) fn give(root: &Path, owner: RunAs) -> anyhow::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let top = open(root, flags, Mode::empty())?;
+/// Makes `owner` the owner of everything below `root`, and of `root`. A file with a second name stays as it is: it may be another
+/// file of ours, to which a step has made that name.
+pub(crate) fn give(root: &Path, owner: RunAs) -> anyhow::Result<()> {
+    let top = open(root, FOLDER, Mode::empty())?;
     descend(&top, owner, 0).with_context(|| format!("cannot give {} to user {}", root.display(), owner.uid))?;
     chownat(&top, c"", Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)), AtFlags::EMPTY_PATH)?;
     Ok(())
 }
 
 fn descend(dir: &OwnedFd, owner: RunAs, depth: usize) -> anyhow::Result<()> {
-    anyhow::ensure!(depth < DEEPEST, "directories are nested more than {DEEPEST} deep");
     let names: Vec<CString> =
         Dir::read_from(dir)?.map(|entry| entry.map(|e| e.file_name().to_owned())).collect::<Result<_, _>>()?;
     for name in names.iter().filter(|name| !matches!(name.as_bytes(), b"." | b"..")) {
         let Ok(stat) = statat(dir, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        let is_theirs = (stat.st_uid, stat.st_gid) == (owner.uid, owner.gid);
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            descend(&openat(dir, name.as_c_str(), flags, Mode::empty())?, owner, depth + 1)?;
+            if depth >= DEEPEST {
+                // What a step nested that deep is theirs already.
+                anyhow::ensure!(is_theirs, "directories are nested more than {DEEPEST} deep");
+                continue;
+            }
+            match openat(dir, name.as_c_str(), FOLDER, Mode::empty()) {
+                Ok(below) => descend(&below, owner, depth + 1)?,
+                // Gone or swapped meanwhile.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                Err(error) => return Err(error.into()),
+            }
         }
-        if (stat.st_uid, stat.st_gid) != (owner.uid, owner.gid) {
-            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-            chownat(dir, name.as_c_str(), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        if !is_theirs {
+            give_one(dir, name, owner)?;
         }
+    }
+    Ok(())
+}
+
+/// Gives exactly what was looked at, whatever gets its name meanwhile.
+fn give_one(dir: &OwnedFd, name: &CString, owner: RunAs) -> anyhow::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match openat(dir, name.as_c_str(), flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    let stat = fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink == 1 {
+        let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        chownat(&file, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! What a tree was like when git had just written it, a number for each directory. One walk over the tree shows where steps left
 //! anything, so that git is asked about these directories only, and reads no file again that is as it wrote it.
 
+use super::folder::Folder;
 use super::left::is_kept_file;
 use anyhow::Context;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+use rustix::fs::FileType;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
@@ -72,64 +73,51 @@ pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
     if i64::try_from(second)? <= written {
         return Ok(());
     }
-    let just_now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let top = Folder::open(root)?;
     for dir in touched {
-        for entry in fs::read_dir(root.join(dir))? {
-            let entry = entry?;
-            let meta = entry.metadata()?;
-            if !meta.is_dir() && meta.mtime() >= written {
-                let times = Timestamps { last_access: just_now, last_modification: just_now };
-                utimensat(CWD, entry.path(), &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        // A directory that was swapped meanwhile is not entered.
+        let Ok(folder) = top.folder(Path::new(&dir)) else { continue };
+        folder.walk(&mut |entry| {
+            if entry.kind != FileType::Directory && entry.stat()?.is_some_and(|stat| stat.st_mtime >= written) {
+                entry.touch()?;
             }
-        }
+            Ok(false)
+        })?;
     }
     Ok(index.set_modified(now)?)
 }
 
 /// For each directory that has any: its files, as a sum that does not depend on their order. Steps run a while after the checkout,
-/// so that what they change has another time, even where they set the time of change back (ctime cannot be set).
+/// so that what they change has another time, even where they set the time of change back (ctime cannot be set). Steps of other
+/// projects may run meanwhile: what goes while we look is as good as gone before.
 fn look(root: &Path) -> Option<Seen> {
-    let (mut sums, mut skipped, mut files) = (BTreeMap::new(), false, 0);
-    let mut dirs = vec![String::new()];
-    while let Some(dir) = dirs.pop() {
-        let mut sum = 0_u64;
-        let mut any = false;
-        // Steps of other projects may run meanwhile: what goes while we look is as good as gone before.
-        let Some(entries) = present(fs::read_dir(root.join(&dir))).ok()? else { continue };
-        for entry in entries {
-            let entry = entry.ok()?;
-            let name = entry.file_name().into_string().ok().filter(|name| !name.contains('\n'))?;
-            let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
-            if !is_kept_file(&path) {
-                skipped |= path != ".git";
-                continue;
-            }
-            let Some(meta) = present(entry.metadata()).ok()? else { continue };
-            if meta.is_dir() {
-                dirs.push(path);
-                continue;
-            }
-            files += 1;
-            if files > MAX_FILES {
-                return None;
-            }
-            let mut hasher = DefaultHasher::new();
-            let times = (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec());
-            (path, meta.ino(), meta.size(), meta.mode(), times).hash(&mut hasher);
-            sum = sum.wrapping_add(hasher.finish());
-            any = true;
+    let (mut sums, mut skipped, mut files) = (BTreeMap::<String, u64>::new(), false, 0);
+    let not_for_us = |why: &str| Err(std::io::Error::other(why.to_owned()));
+    let everywhere = Folder::open(root).ok()?.walk(&mut |entry| {
+        let Some(path) = entry.path.to_str().filter(|path| !path.contains('\n')) else {
+            return not_for_us("an odd name");
+        };
+        if !is_kept_file(path) {
+            skipped |= path != ".git";
+            return Ok(false);
         }
-        if any {
-            sums.insert(dir, sum);
+        if entry.kind == FileType::Directory {
+            return Ok(true);
         }
-    }
-    Some(Seen { sums, skipped })
-}
-
-/// `None` where there is no such file.
-fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        other => other.map(Some),
-    }
+        let Some(stat) = entry.stat()? else { return Ok(false) };
+        files += 1;
+        if files > MAX_FILES {
+            return not_for_us("too many files");
+        }
+        let mut hasher = DefaultHasher::new();
+        let times = (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
+        (path, stat.st_ino, stat.st_size, stat.st_mode, times).hash(&mut hasher);
+        let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+        match sums.get_mut(dir) {
+            Some(sum) => *sum = sum.wrapping_add(hasher.finish()),
+            None => drop(sums.insert(dir.to_owned(), hasher.finish())),
+        }
+        Ok(false)
+    });
+    everywhere.is_ok_and(|everywhere| everywhere).then_some(Seen { sums, skipped })
 }

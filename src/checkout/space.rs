@@ -1,9 +1,9 @@
 //! How much room a disk has, and how much a folder takes.
 
+use super::folder::Folder;
 use super::tree::blocking;
 use anyhow::Context;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
 
 /// stat(2): the unit of a file's blocks, in bytes.
@@ -49,25 +49,25 @@ pub async fn taken_by(dir: PathBuf) -> anyhow::Result<u64> {
 
 /// The same, off the async threads already; `seen` is shown each file.
 pub(super) fn walk(dir: &Path, seen: &mut dyn FnMut(&Path)) -> u64 {
-    let mut bytes = 0;
-    let mut dirs = vec![dir.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            bytes += meta.blocks() * BLOCK;
-            if meta.is_dir() {
-                dirs.push(entry.path());
-            } else {
-                seen(&entry.path());
+    let mut bytes: u64 = 0;
+    let Ok(folder) = Folder::open(dir) else { return 0 };
+    // What cannot be looked at counts nothing.
+    let _ = folder.walk(&mut |entry| {
+        if let Ok(Some(stat)) = entry.stat() {
+            bytes = bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK));
+            if entry.kind != FileType::Directory {
+                seen(&dir.join(entry.path));
             }
         }
-    }
+        Ok(true)
+    });
     bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[tokio::test]
     async fn a_folder_takes_what_its_files_take_and_links_nothing() {

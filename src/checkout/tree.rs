@@ -5,11 +5,16 @@
 //! no git of ours reads it.
 
 use super::beside::Which;
+use super::folder::{Folder, remove_path};
 use super::git::{Git, failure};
 use super::mirror::{Mirror, is_commit, quoted};
-use super::{CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, pristine, write_whole};
+use super::{
+    CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, pristine, waits, write_whole,
+};
 use crate::domain::PullRequest;
 use anyhow::Context;
+use rustix::fs::FileType;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +24,10 @@ const MARKER: &str = "tidelock-commit";
 const MADE: &str = "tidelock-made";
 /// Whom merge commits are by.
 const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
+/// Where the tree's `.git` names the mirror's objects.
+const ALTERNATES: &str = "objects/info/alternates";
+/// Largest file of the tree's `.git` that is read, in bytes.
+const MAX_ALTERNATES: u64 = 64 << 10;
 /// Directories that a walk for old plan files does not enter.
 const NOT_SEARCHED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 
@@ -64,13 +73,20 @@ impl<'a> Place<'a> {
             WorkingTree { root, head, base, git_dir, made }
         };
         if let Some(present) = present.as_ref().filter(|present| present.serves(&wanted)) {
-            return Ok(tree(present.base.clone()));
+            if present.base != wanted.base {
+                self.move_base(pull, &wanted).await?;
+            }
+            return Ok(tree(wanted.base));
         }
         let again = present.filter(|present| present.sparse.is_some() == wanted.sparse.is_some());
         self.make_room(again.is_some(), patterns.clone()).await?;
         let commit = match self.checkouts.strategy {
             Strategy::Branch => fetched.head.clone(),
             Strategy::Merge => self.merge(pull, fetched, credentials).await?,
+        };
+        let lost = match again {
+            Some(_) => gone::directories(|args| self.git(args), &commit).await?,
+            None => BTreeSet::new(),
         };
         let mut git = self.git(&["read-tree", "--reset", "-u", &commit]);
         if patterns.is_some() {
@@ -83,8 +99,9 @@ impl<'a> Place<'a> {
             mirror: self.mirror.path.clone(),
             url: self.mirror.url.clone(),
             commit,
-            base_ref: format!("refs/remotes/origin/{}", pull.base.branch),
+            base_ref: base_ref(pull),
             base_tip: fetched.base_tip.clone(),
+            lost,
             patterns,
             marker: wanted.text(),
             owner: self.checkouts.owner,
@@ -92,6 +109,18 @@ impl<'a> Place<'a> {
         };
         blocking(move || own.write()).await?;
         Ok(tree(fetched.base_tip.clone()))
+    }
+
+    /// The head is there already, and the base branch has moved: steps find its new tip.
+    async fn move_base(&self, pull: &PullRequest, wanted: &Marker) -> Result<(), CheckoutError> {
+        let (root, admin, marker) = (self.root.clone(), self.admin.clone(), wanted.text());
+        let (name, tip) = (base_ref(pull), wanted.base.clone());
+        let moved = blocking(move || {
+            let git = Folder::open(&root)?.make_folder(Path::new(".git"))?;
+            write_ref(&git, Path::new(&name), &tip)?;
+            write_whole(&admin.join(MARKER), &marker)
+        });
+        Ok(moved.await.context("noting the base branch's new tip in a checkout")?)
     }
 
     /// Head and base that the tree is on, if it is there.
@@ -105,9 +134,10 @@ impl<'a> Place<'a> {
         self.marker().is_some_and(|present| !present.serves(&wanted))
     }
 
-    /// What the tree holds, if it was finished and is ours.
+    /// What the tree holds, if it was finished and is ours, for the user that steps run as now.
     fn marker(&self) -> Option<Marker> {
-        let alternates = fs::read_to_string(self.root.join(".git/objects/info/alternates")).ok()?;
+        let top = Folder::open(&self.root).ok().filter(|top| top.belongs_to(self.checkouts.owner))?;
+        let alternates = top.read_text(&Path::new(".git").join(ALTERNATES), MAX_ALTERNATES).ok()??;
         let ours = alternates.trim_end() == self.mirror.path.join("objects").to_string_lossy();
         if ours { Marker::parse(&fs::read_to_string(self.admin.join(MARKER)).ok()?) } else { None }
     }
@@ -125,8 +155,8 @@ impl<'a> Place<'a> {
                 pristine::forget(&admin)?;
                 remove_plan_files(&root)?;
             } else {
-                remove_dir(&root)?;
-                remove_dir(&admin)?;
+                remove_path(&root)?;
+                remove_path(&admin)?;
                 fs::create_dir_all(&root)?;
                 fs::create_dir_all(admin.join("info"))?;
                 fs::write(admin.join("commondir"), "../..\n")?;
@@ -217,6 +247,11 @@ impl Marker {
     }
 }
 
+/// Where the tree's `.git` has the tip of the base branch.
+fn base_ref(pull: &PullRequest) -> String {
+    format!("refs/remotes/origin/{}", pull.base.branch)
+}
+
 /// Everything that follows the checkout, done in one go off the async threads.
 struct OwnGit {
     root: PathBuf,
@@ -226,6 +261,8 @@ struct OwnGit {
     commit: String,
     base_ref: String,
     base_tip: String,
+    /// Directories of which git has no file any more.
+    lost: BTreeSet<String>,
     patterns: Option<String>,
     marker: String,
     owner: Option<crate::process::RunAs>,
@@ -236,17 +273,23 @@ struct OwnGit {
 impl OwnGit {
     /// The tree's `.git`: objects from the mirror, everything that can be written its own. The marker comes last.
     fn write(self) -> anyhow::Result<()> {
-        let git = self.root.join(".git");
-        if !git.join("config").exists() {
-            remove_dir(&git)?;
-            for dir in ["objects/info", "objects/pack", "refs/heads", "refs/remotes/origin", "info"] {
-                fs::create_dir_all(git.join(dir))?;
-            }
+        let top = Folder::open(&self.root)?;
+        gone::clear(&top, &self.lost)?;
+        let git = Path::new(".git");
+        if !matches!(top.kind(&git.join("config")), Ok(Some(FileType::RegularFile))) {
+            top.remove(git)?;
         }
+        let git = top.make_folder(git)?;
+        for dir in ["objects/info", "objects/pack", "refs/heads", "refs/remotes/origin", "info"] {
+            git.make_folder(Path::new(dir))?;
+        }
+        let write = |name: &str, text: &str| {
+            git.write(Path::new(name), 0o644, text.as_bytes()).with_context(|| format!("cannot write .git/{name}"))
+        };
         let sparse =
             if self.patterns.is_some() { "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n" } else { "" };
-        write_whole(
-            &git.join("config"),
+        write(
+            "config",
             &format!(
                 "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = false\n{sparse}[extensions]\n\
                  \tpartialClone = origin\n[remote \"origin\"]\n\turl = {}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\
@@ -255,14 +298,14 @@ impl OwnGit {
             ),
         )?;
         if let Some(patterns) = &self.patterns {
-            write_whole(&git.join("info/sparse-checkout"), patterns)?;
+            write("info/sparse-checkout", patterns)?;
         }
-        write_whole(&git.join("objects/info/alternates"), &format!("{}\n", self.mirror.join("objects").display()))?;
-        write_ref(&git, &self.base_ref, &self.base_tip)?;
-        write_whole(&git.join("HEAD"), &format!("{}\n", self.commit))?;
-        remove_file(&git.join("index.lock"))?;
-        remove_file(&git.join("index"))?;
-        fs::copy(self.admin.join("index"), git.join("index")).context("cannot copy the index")?;
+        write(ALTERNATES, &format!("{}\n", self.mirror.join("objects").display()))?;
+        write_ref(&git, Path::new(&self.base_ref), &self.base_tip)?;
+        write("HEAD", &format!("{}\n", self.commit))?;
+        git.remove(Path::new("index.lock"))?;
+        let index = fs::File::open(self.admin.join("index")).context("there is no index to copy")?;
+        git.write(Path::new("index"), 0o644, index).context("cannot copy the index")?;
         fs::write(self.admin.join("HEAD"), format!("{}\n", self.commit))?;
         if let Some(owner) = self.owner {
             super::owner::give(&self.root, owner)?;
@@ -274,21 +317,12 @@ impl OwnGit {
     }
 }
 
-/// A ref in the tree's `.git`; a branch that is now in the way of it, as `a` is of `a/b`, goes.
-fn write_ref(git: &Path, name: &str, commit: &str) -> anyhow::Result<()> {
-    let file = git.join(name);
-    for parent in file.ancestors().skip(1).take_while(|dir| *dir != git) {
-        if parent.is_file() {
-            fs::remove_file(parent)?;
-        }
+/// A ref in the tree's `.git`; a branch that is now in the way of it, as `a` is of `a/b`, goes, and so does a link.
+fn write_ref(git: &Folder, name: &Path, commit: &str) -> anyhow::Result<()> {
+    if let Some(parent) = name.parent() {
+        git.make_folder(parent)?;
     }
-    if file.is_dir() {
-        remove_dir(&file)?;
-    }
-    if let Some(parent) = file.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    write_whole(&file, &format!("{commit}\n"))
+    git.write(name, 0o644, format!("{commit}\n").as_bytes()).with_context(|| format!("cannot write {}", name.display()))
 }
 
 /// Patterns of git's cone mode: the files at the root, these directories whole, and the files beside them on the way.
@@ -322,35 +356,21 @@ pub(super) fn escaped(path: &str) -> String {
     path.chars().flat_map(|c| Some('\\').filter(|_| special(&c)).into_iter().chain([c])).collect()
 }
 
-/// Plans of another commit; tracked files of that name come back with the checkout.
+/// Plans of another commit; tracked files of that name come back with the checkout. With them goes what git would wait for.
 fn remove_plan_files(root: &Path) -> anyhow::Result<()> {
-    let mut dirs = vec![root.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(&dir)? {
-            let (entry, kind) = entry.and_then(|entry| entry.file_type().map(|kind| (entry, kind)))?;
-            let name = entry.file_name();
-            if kind.is_dir() {
-                if !NOT_SEARCHED.iter().any(|skipped| name == *skipped) {
-                    dirs.push(entry.path());
-                }
-            } else if name.to_string_lossy().ends_with(".tfplan") {
-                remove_file(&entry.path())?;
-            }
+    Folder::open(root)?.walk(&mut |entry| {
+        if entry.kind == FileType::Directory {
+            return Ok(!NOT_SEARCHED.iter().any(|skipped| entry.name == *skipped));
         }
-    }
+        if entry.name.to_string_lossy().ends_with(".tfplan") || waits::for_it(entry) {
+            entry.remove_file()?;
+        }
+        Ok(false)
+    })?;
     Ok(())
 }
 
-/// Absent is fine.
-pub(super) fn remove_dir(path: &Path) -> std::io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => fs::remove_file(path),
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Absent is fine.
+/// For files of our own; absent is fine.
 pub(super) fn remove_file(path: &Path) -> std::io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),

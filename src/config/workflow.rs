@@ -122,6 +122,15 @@ impl Workflow {
         })
     }
 
+    /// Whether any stage runs a command of the user's own.
+    pub fn has_commands(&self) -> bool {
+        let stages = [&self.plan, &self.apply, &self.policy_check, &self.import, &self.state_rm];
+        let is_command = |step: &Step| {
+            matches!(step, Step::Run { .. } | Step::Multienv { .. } | Step::Env { value: EnvValue::Command(_), .. })
+        };
+        stages.iter().any(|stage| stage.iter().any(is_command))
+    }
+
     /// Version 2 of the repo config: `run` commands of plan and apply are split into words and joined with spaces.
     pub(super) fn rejoin_run_commands(&mut self, file: &str) -> Result<(), ConfigError> {
         for step in self.plan.iter_mut().chain(&mut self.apply) {

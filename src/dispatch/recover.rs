@@ -12,9 +12,9 @@ use crate::domain::state::{
     Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
 };
 use crate::domain::{Event, ProjectId, PullAction, PullId};
-use crate::execute::{abandoned, comment_effects};
 use crate::execute::left;
 use crate::execute::state_locks::{Left, after_kill, look};
+use crate::execute::{abandoned, comment_effects};
 use crate::store::KeptFile;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -110,9 +110,8 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &str
 /// Ends all jobs that are recorded as running and that this process does not have in hand, each with its status.
 async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     let (logs, statuses) = (inner.ctx.logs.clone(), inner.ctx.statuses.clone());
-    let ended = inner.ctx.store.write(move |tx| {
-        abandoned::end(tx, &statuses, because, |job| !logs.is_being_written(&job.id))
-    });
+    let ended =
+        inner.ctx.store.write(move |tx| abandoned::end(tx, &statuses, because, |job| !logs.is_being_written(&job.id)));
     for job in ended.await? {
         tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that nobody had is ended: {because}");
         inner.ctx.doubts.note(&job);
@@ -226,7 +225,7 @@ async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, how: How, kept: &mu
     let mut errored = None;
     for root in inner.ctx.checkouts.tree_paths(&run.pull, &project.workspace) {
         if errored.is_none() {
-            errored = left::errored_or_none(&inner.ctx, &job.id, &root.join(&project.dir), job.started).await;
+            errored = left::errored_or_none(&inner.ctx, job, &root).await;
         }
     }
     let saved = errored.as_ref().map_or(String::new(), |_| format!(" {}.", left::errored_words(&job.id)));

@@ -16,12 +16,7 @@ pub(super) const POST_HOOK: &str = "post_workflow_hook";
 
 /// Ends, in this transaction, all jobs that are recorded as running and that `is_abandoned` names; they are returned as they are
 /// recorded now. `because` is one line for people.
-pub fn end(
-    tx: &Tx<'_>,
-    statuses: &Statuses,
-    because: &str,
-    is_abandoned: impl Fn(&Job) -> bool,
-) -> Result<Vec<Job>> {
+pub fn end(tx: &Tx<'_>, statuses: &Statuses, because: &str, is_abandoned: impl Fn(&Job) -> bool) -> Result<Vec<Job>> {
     let mut ended = Vec::new();
     for mut job in tx.unfinished_jobs()?.into_iter().filter(is_abandoned) {
         let status = status(statuses, &job, because);

@@ -9,7 +9,7 @@ use super::plan::{answer_stop, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, left, state_locks};
+use super::{Answer, Context, Ended, StatusUpdate, Work, files, hooks, left, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -253,7 +253,7 @@ impl ApplyRun<'_> {
             }
             false => Vec::new(),
         };
-        self.restore(plan, &plan_file).await?;
+        self.restore(plan, &tree.root, &plan_file).await?;
         let job = self.consume(config, plan).await?;
         let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
         Ok(self.run(job, config, plan, &place, &first).await?)
@@ -285,9 +285,9 @@ impl ApplyRun<'_> {
             }),
         };
         work.cancel.note_change();
-        let _ = tokio::fs::remove_file(&place.plan_file).await;
+        files::remove(&place.root, &place.plan_file).await;
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
-        let errored = left::errored_or_none(ctx, &job.record.id, &place.dir, job.record.started).await;
+        let errored = left::errored_or_none(ctx, &job.record, &place.root).await;
         let outcome = job.outcome(left::with_errored(outcome, errored.as_ref(), &job.record.id));
         let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);

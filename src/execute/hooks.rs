@@ -4,6 +4,7 @@ use super::abandoned::{POST_HOOK, PRE_HOOK};
 use super::environment::{self, Environment};
 use super::{Answer, Context, Work, job};
 use crate::checkout::WorkingTree;
+use crate::checkout::folder::Folder;
 use crate::config::global::Hook;
 use crate::domain::command::CommandName;
 use crate::domain::reply::Message;
@@ -17,7 +18,11 @@ use std::time::Duration;
 
 /// Output of a hook that a comment may show, in bytes.
 const OUTPUT_LIMIT: usize = 64 * 1024;
-/// Longest status text read from `OUTPUT_STATUS_FILE`, in bytes.
+/// Where a hook may write the text of its status, at the root of the tree.
+const STATUS_FILE: &str = "OUTPUT_STATUS_FILE";
+/// Largest such file that is read, in bytes. All of it is masked before it is cut, so that no part of a secret is left.
+const STATUS_FILE_LIMIT: u64 = 64 << 10;
+/// Longest status text that is taken from it, in characters.
 const STATUS_TEXT_LIMIT: usize = 1024;
 /// Between SIGINT and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
@@ -92,8 +97,7 @@ async fn run(
     let kind = if pre { PRE_HOOK } else { POST_HOOK };
     let title = if pre { "Pre" } else { "Post" };
     let description = hook.description.clone().unwrap_or_else(|| format!("{title} workflow hook #{number}"));
-    let status_file = root.join("OUTPUT_STATUS_FILE");
-    let _ = tokio::fs::remove_file(&status_file).await;
+    in_root(root, |root| root.remove(Path::new(STATUS_FILE))).await?;
     let mut record = job::new_record(work, kind, None);
     // Its status is known by it, also to who ends what an earlier process left.
     record.summary.clone_from(&description);
@@ -126,7 +130,7 @@ async fn run(
         Ok(finished) => Err(format!("{}\nexit status {}", finished.output, finished.code.unwrap_or(-1))),
         Err(error) => Err(format!("{error:#}")),
     };
-    let said = status_text(&status_file).await;
+    let said = status_text(ctx, root).await;
     let ended = if result.is_ok() { (StatusState::Success, "succeeded") } else { (StatusState::Failure, "failed") };
     let status = status(ended.0, said.as_deref().unwrap_or(ended.1));
     if let Err(output) = &result {
@@ -147,12 +151,26 @@ async fn run(
     Ok(result)
 }
 
-/// What the hook wrote for its status, if anything.
-async fn status_text(path: &Path) -> Option<String> {
-    use tokio::io::AsyncReadExt;
-    let mut bytes = Vec::new();
-    let file = tokio::fs::File::open(path).await.ok()?;
-    file.take(STATUS_TEXT_LIMIT as u64).read_to_end(&mut bytes).await.ok()?;
-    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+/// What the hook wrote for its status, if anything; without secrets. What is no file of the hook's own is nothing.
+async fn status_text(ctx: &Context, root: &Path) -> Option<String> {
+    let read = in_root(root, |root| root.read(Path::new(STATUS_FILE), STATUS_FILE_LIMIT)).await;
+    let bytes = match read {
+        Ok(bytes) => bytes?,
+        Err(error) => {
+            tracing::warn!(root = %root.display(), error = format!("{error:#}"), "a hook's {STATUS_FILE} is not read");
+            return None;
+        }
+    };
+    let masked = ctx.redactor.redact(&String::from_utf8_lossy(&bytes));
+    let text: String = masked.trim().chars().take(STATUS_TEXT_LIMIT).collect();
     (!text.is_empty()).then_some(text)
+}
+
+/// Does file work at the root of a tree, off the async threads.
+async fn in_root<T: Send + 'static>(
+    root: &Path,
+    work: impl FnOnce(&Folder) -> std::io::Result<T> + Send + 'static,
+) -> Result<T> {
+    let root = root.to_owned();
+    Ok(tokio::task::spawn_blocking(move || work(&Folder::open(&root)?)).await??)
 }

@@ -341,8 +341,30 @@ fn one_line(failure: &Failure) -> String {
     }
 }
 
-/// The tree of a project's workspace; one is made at a time.
+/// The tree of a project's workspace, with the history that commands of its workflow may ask git of; one is made at a time.
 pub(super) async fn tree(
+    ctx: &Context,
+    work: &Work,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+    fetched: &Fetched,
+) -> std::result::Result<WorkingTree, Stop> {
+    with_history(ctx, work, config, bare_tree(ctx, work, prepared, config, fetched).await?).await
+}
+
+async fn with_history(
+    ctx: &Context,
+    work: &Work,
+    config: &ProjectConfig,
+    tree: WorkingTree,
+) -> std::result::Result<WorkingTree, Stop> {
+    if config.workflow.has_commands() {
+        ctx.checkouts.bring_history(&work.pull, &tree, credentials(ctx).as_ref()).await?;
+    }
+    Ok(tree)
+}
+
+async fn bare_tree(
     ctx: &Context,
     work: &Work,
     prepared: &Prepared,
@@ -371,7 +393,8 @@ pub(super) async fn tree_of_plan(
     let workspace = &config.id.workspace;
     let _guard = ctx.directories.lock(&ctx.checkouts.tree_path(&work.pull.id, workspace)).await;
     let (dirs, credentials) = (prepared.dirs.as_deref(), credentials(ctx));
-    Ok(ctx.checkouts.tree_of_plan(&work.pull, workspace, &fetched, dirs, credentials.as_ref()).await?)
+    let tree = ctx.checkouts.tree_of_plan(&work.pull, workspace, &fetched, dirs, credentials.as_ref()).await?;
+    with_history(ctx, work, config, tree).await
 }
 
 /// The binary for a project; an error is worded for people.

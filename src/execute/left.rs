@@ -1,14 +1,15 @@
 //! What steps leave behind that must outlive a disk: files of a plan's tree, and `errored.tfstate` of a failed apply.
 
 use super::{Context, files};
-use crate::checkout::{Kept, WorkingTree};
+use crate::checkout::folder::Folder;
+use crate::checkout::{Kept, WorkingTree, inside};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome};
-use crate::domain::state::{LeftFiles, PlanRecord};
+use crate::domain::state::{Job, LeftFiles, PlanRecord};
 use crate::store::KeptFile;
 use crate::vault::FORMAT;
 use crate::vault::inbox::End;
@@ -115,19 +116,22 @@ pub(super) fn init_again(config: &ProjectConfig) -> Vec<Step> {
     plan[..=last].iter().filter(needed).cloned().collect()
 }
 
-/// Keeps the state that Terraform could not save in this job, if it left any in the project's directory.
-async fn errored(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> Result<Option<KeptFile>> {
-    let from = dir.join(ERRORED);
-    let path = format!("errored/{job}.tfstate");
-    let (to, user) = (ctx.settings.data_dir.join(&path), ctx.settings.run_as_user);
+/// Keeps the state that Terraform could not save in this job, if it left any in the project's directory of the tree at `root`.
+async fn errored(ctx: &Context, job: &Job, root: &Path) -> Result<Option<KeptFile>> {
+    let Some(project) = &job.project else { return Ok(None) };
+    let path = format!("errored/{}.tfstate", job.id);
+    let (root, dir, to) = (root.to_owned(), project.dir.clone(), ctx.settings.data_dir.join(&path));
+    let since = job.started.as_second();
     let copied = tokio::task::spawn_blocking(move || {
-        let Ok(meta) = from.symlink_metadata() else { return Ok(None) };
-        let written = meta.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+        // Nothing is where no directory is any more.
+        let Ok(dir) = inside(&root, &dir) else { return Ok(None) };
+        let Some(file) = Folder::below(&root, &dir)?.open_file(Path::new(ERRORED))? else { return Ok(None) };
         // One of an earlier apply was told then. A file's time is coarser than ours.
-        if written.is_some_and(|at| at.as_second() < since.as_second()) {
+        let written = file.metadata()?.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+        if written.is_some_and(|at| at.as_second() < since) {
             return Ok(None);
         }
-        files::keep_plan(&from, &to, user)
+        files::keep_plan(&root, &dir.join(ERRORED), &to)
     });
     match copied.await?.context("keeping errored.tfstate")? {
         Some(_) => file(ctx, path).await,
@@ -136,9 +140,10 @@ async fn errored(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> Resu
 }
 
 /// The same where nothing must get lost for want of it: trouble is logged.
-pub async fn errored_or_none(ctx: &Context, job: &str, dir: &Path, since: Timestamp) -> Option<KeptFile> {
-    errored(ctx, job, dir, since).await.unwrap_or_else(|error| {
-        tracing::error!(job, dir = %dir.display(), error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
+pub async fn errored_or_none(ctx: &Context, job: &Job, root: &Path) -> Option<KeptFile> {
+    errored(ctx, job, root).await.unwrap_or_else(|error| {
+        let (job, dir) = (&job.id, job.project.as_ref().map(|project| project.dir.clone()).unwrap_or_default());
+        tracing::error!(job, root = %root.display(), dir, error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
         None
     })
 }

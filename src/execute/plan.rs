@@ -5,6 +5,7 @@ mod projects;
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
 use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, left, stopped};
+use crate::checkout::folder::Folder;
 use crate::checkout::inside;
 use crate::config::LockMode;
 use crate::domain::ProjectId;
@@ -192,7 +193,7 @@ pub async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
 pub(super) fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, Fault> {
     let fault = |message: String| Fault { reason: Reason::Config, message, output: String::new() };
     let missing = || fault(format!("The directory `{dir}` does not exist at this commit. Was it deleted or renamed?"));
-    if std::fs::symlink_metadata(root.join(dir)).is_err() {
+    if matches!(Folder::open(root).and_then(|root| root.kind(Path::new(dir))), Ok(None)) {
         return Err(missing());
     }
     let path = inside(root, dir).map_err(|error| fault(format!("The directory `{dir}` cannot be used: {error:#}")))?;

@@ -4,6 +4,7 @@ use super::candidates::Candidates;
 use super::{Context, Work};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
+use crate::config::ConfigError;
 use crate::config::repo::{self, RepoConfig};
 use crate::domain::outcome::{Fault, Reason};
 use crate::schedule::{self, Facts, Options, Refusal, Schedule, Tree};
@@ -96,16 +97,26 @@ pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need<'_>) -> Res
                 dirs.extend(candidates.dirs().map(str::to_owned));
             }
             let (tree, dirs) = sparse_tree(ctx, work, &fetched, dirs).await?;
+            bring_history_for_hooks(ctx, work, &tree).await?;
             return Ok(Prepared { fetched, tree, modified, dirs: Some(dirs) });
         }
         let tree = ctx.checkouts.tree(&work.pull, "default", &fetched, None, credentials.as_ref());
         let (modified, tree) = tokio::try_join!(modified, tree)?;
+        bring_history_for_hooks(ctx, work, &tree).await?;
         Ok(Prepared { fetched, tree, modified, dirs: None })
     };
     tokio::select! {
         biased;
         () = work.cancel.token.cancelled() => Err(Stop::Cancelled),
         result = work_on => result,
+    }
+}
+
+/// Hooks may ask git of more than the checkout needed, and have no credentials.
+async fn bring_history_for_hooks(ctx: &Context, work: &Work, tree: &WorkingTree) -> Result<(), CheckoutError> {
+    match super::hooks::any(work) {
+        true => ctx.checkouts.bring_history(&work.pull, tree, credentials(ctx).as_ref()).await,
+        false => Ok(()),
     }
 }
 
@@ -138,16 +149,16 @@ fn parent(file: &str) -> &str {
     file.rsplit_once('/').map_or(".", |(dir, _)| dir)
 }
 
-fn read_config(work: &Work, tree: &DiskTree) -> Result<Option<RepoConfig>, crate::config::ConfigError> {
+fn read_config(work: &Work, tree: &DiskTree) -> Result<Option<RepoConfig>, ConfigError> {
     let Some(name) = repo::find(&work.rules, &|file| {
         tree.files(".").iter().any(|known| known == file) || tree.read(file).is_some()
     })?
     else {
         return Ok(None);
     };
-    let text = tree.read(&name).ok_or_else(|| {
-        crate::config::ConfigError(format!("`{name}` cannot be read: it is not text, or larger than 1 MiB"))
-    })?;
+    let text = tree
+        .read(&name)
+        .ok_or_else(|| ConfigError(format!("`{name}` cannot be read: it is not text, or larger than 1 MiB")))?;
     let expand = |glob: &str| schedule::directories_matching(tree, glob);
     repo::parse(&text, &name, &work.rules, &work.pull.base.branch, &expand).map(Some)
 }
@@ -183,10 +194,11 @@ pub(super) async fn schedule(
         rules: work.rules.clone(),
         cancel: work.cancel.clone(),
     };
-    let root = prepared.tree.root.clone();
+    let (root, redactor) = (prepared.tree.root.clone(), ctx.redactor.clone());
     tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };
-        let config = read_config(&copy, &tree).map_err(|error| Stop::Refused(Refusal::Config(error)))?;
+        let masked = |error: ConfigError| ConfigError(redactor.redact(&error.0));
+        let config = read_config(&copy, &tree).map_err(|error| Stop::Refused(Refusal::Config(masked(error))))?;
         let facts = Facts {
             rules: &copy.rules,
             repo_config: config.as_ref(),

@@ -5,18 +5,22 @@
 //! that the next run overwrites and removes.
 
 use super::Context;
+use crate::checkout::folder::Folder;
+use crate::checkout::inside;
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::state::{Job, StateLock};
 use crate::domain::{ProjectId, PullId};
+use crate::process::Redactor;
 use crate::terraform::state_lock;
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
+use rustix::fs::FileType;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::io::Read;
-use std::path::{Component, Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::{Component, Path};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Largest file of the local backend that is read, in bytes.
@@ -81,32 +85,41 @@ pub async fn look(ctx: &Context, job: &Job) -> Left {
     let roots = ctx.checkouts.tree_paths(&job.pull, &project.workspace);
     let (dir, workspace) = (project.dir.clone(), project.workspace.clone());
     let looking = tokio::task::spawn_blocking(move || {
-        let found = roots.iter().map(|root| match crate::checkout::inside(root, &dir) {
-            Ok(dir) => local_lock(&dir, &workspace),
-            Err(_) => Left::Unknown,
-        });
+        let found = roots.iter().map(|root| local_lock(root, &dir, &workspace));
         // The job was at work in one of them.
         found.fold(Left::Unknown, |best, left| match (&best, &left) {
             (Left::Local(_), _) | (Left::Nothing, Left::Unknown) => best,
             _ => left,
         })
     });
-    looking.await.unwrap_or(Left::Unknown)
+    match looking.await.unwrap_or(Left::Unknown) {
+        Left::Local(lock) => Left::Local(shown(lock, &ctx.redactor)),
+        other => other,
+    }
 }
 
-fn local_lock(dir: &Path, workspace: &str) -> Left {
-    if !dir.join(".terraform").is_dir() {
+/// What a step may have written, for people.
+fn shown(lock: StateLock, redactor: &Redactor) -> StateLock {
+    let StateLock { id, operation, who, created } = lock;
+    StateLock { id: redactor.redact(&id), operation: redactor.redact(&operation), who: redactor.redact(&who), created }
+}
+
+fn local_lock(root: &Path, dir: &str, workspace: &str) -> Left {
+    let Ok(dir) = inside(root, dir) else { return Left::Unknown };
+    let Ok(folder) = Folder::below(root, &dir) else { return Left::Unknown };
+    if !matches!(folder.kind(Path::new(".terraform")), Ok(Some(FileType::Directory))) {
         return Left::Unknown;
     }
-    let config = match read(&dir.join(".terraform/terraform.tfstate")) {
-        Some(text) => {
+    let config = match folder.read_text(Path::new(".terraform/terraform.tfstate"), MAX_FILE) {
+        Ok(Some(text)) => {
             let Ok(value) = serde_json::from_str::<Value>(&text) else { return Left::Unknown };
             if value["backend"]["type"] != "local" {
                 return Left::Unknown;
             }
             value["backend"]["config"].clone()
         }
-        None => Value::Null,
+        Ok(None) => Value::Null,
+        Err(_) => return Left::Unknown,
     };
     let path = if workspace == "default" {
         config["path"].as_str().unwrap_or("terraform.tfstate").to_owned()
@@ -114,26 +127,25 @@ fn local_lock(dir: &Path, workspace: &str) -> Left {
         format!("{}/{workspace}/terraform.tfstate", config["workspace_dir"].as_str().unwrap_or("terraform.tfstate.d"))
     };
     let state = dir.join(path);
-    let Some(Component::Normal(name)) = state.components().next_back() else { return Left::Unknown };
-    let file = state.with_file_name(format!(".{}.lock.info", name.to_string_lossy()));
-    if !file.exists() {
-        return Left::Nothing;
+    let (Some(Component::Normal(name)), Some(parent)) = (state.components().next_back(), state.parent()) else {
+        return Left::Unknown;
+    };
+    let file = format!(".{}.lock.info", name.to_string_lossy());
+    match beside_state(root, &folder, parent).map(|held| held.read_text(Path::new(&file), MAX_FILE)) {
+        Ok(Ok(Some(text))) => state_lock::in_file(&text).map_or(Left::Unknown, Left::Local),
+        Ok(Ok(None)) => Left::Nothing,
+        Err(error) if error.kind() == ErrorKind::NotFound => Left::Nothing,
+        _ => Left::Unknown,
     }
-    read(&file).and_then(|text| state_lock::in_file(&text)).map_or(Left::Unknown, Left::Local)
 }
 
-/// A small regular file; steps may have put anything in its place.
-fn read(path: &PathBuf) -> Option<String> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let meta = file.metadata().ok()?;
-    if !meta.is_file() || meta.len() > MAX_FILE {
-        return None;
+/// The directory of a state. Outside of the tree too, only what belongs to the user that steps run as is read in it.
+fn beside_state(root: &Path, project: &Folder, dir: &Path) -> std::io::Result<Folder> {
+    let dir = dir.canonicalize()?;
+    match dir.starts_with(root.canonicalize()?) {
+        true => Folder::below(root, &dir),
+        false => Ok(Folder::open(&dir)?.owned_like(project)),
     }
-    let mut text = String::new();
-    file.take(MAX_FILE).read_to_string(&mut text).ok()?;
-    Some(text)
 }
 
 /// `atlantis force-unlock -d a ID`; without an ID a word in its place.
@@ -326,23 +338,23 @@ mod tests {
             std::fs::write(at.join(path), text).unwrap();
         };
         let file = r#"{"ID":"i","Operation":"OperationTypePlan","Who":"root@vm"}"#;
-        assert_eq!(local_lock(at, "default"), Left::Unknown);
+        assert_eq!(local_lock(at, ".", "default"), Left::Unknown);
         write(".terraform/modules/x", "");
-        assert_eq!(local_lock(at, "default"), Left::Nothing);
+        assert_eq!(local_lock(at, ".", "default"), Left::Nothing);
         write(".terraform.tfstate.lock.info", file);
-        assert!(matches!(local_lock(at, "default"), Left::Local(lock) if lock.id == "i"));
-        assert_eq!(local_lock(at, "staging"), Left::Nothing);
+        assert!(matches!(local_lock(at, ".", "default"), Left::Local(lock) if lock.id == "i"));
+        assert_eq!(local_lock(at, ".", "staging"), Left::Nothing);
         let elsewhere = at.join("elsewhere/s.tfstate");
         let backend = format!(r#"{{"backend":{{"type":"local","config":{{"path":{elsewhere:?}}}}}}}"#);
         write(".terraform/terraform.tfstate", &backend);
-        assert_eq!(local_lock(at, "default"), Left::Nothing);
+        assert_eq!(local_lock(at, ".", "default"), Left::Nothing);
         write("elsewhere/.s.tfstate.lock.info", file);
-        assert!(matches!(local_lock(at, "default"), Left::Local(_)));
+        assert!(matches!(local_lock(at, ".", "default"), Left::Local(_)));
         write(".terraform/terraform.tfstate", r#"{"backend":{"type":"gcs","config":{}}}"#);
-        assert_eq!(local_lock(at, "default"), Left::Unknown);
+        assert_eq!(local_lock(at, ".", "default"), Left::Unknown);
         std::fs::remove_file(at.join("elsewhere/.s.tfstate.lock.info")).unwrap();
         write("elsewhere/.s.tfstate.lock.info", "not json");
         write(".terraform/terraform.tfstate", &backend);
-        assert_eq!(local_lock(at, "default"), Left::Unknown);
+        assert_eq!(local_lock(at, ".", "default"), Left::Unknown);
     }
 }

@@ -1,6 +1,7 @@
 //! The kinds of steps (atlantis.md §4.3): what each runs, and what of its output people read.
 
 use super::environment::{self, expand};
+use super::files;
 use super::stage::{Broken, Stage};
 use crate::config::workflow::{OutputFilter, ShellCommand};
 use crate::domain::outcome::{Failure, Reason};
@@ -8,13 +9,10 @@ use crate::process::Finished;
 use crate::terraform::summary::{plan_text, strip_ansi};
 use regex::Regex;
 use semver::Version;
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// First version whose `workspace select` knows `-or-create`.
 const SELECT_OR_CREATE: Version = Version::new(1, 4, 0);
-/// Written next to the providers when `init` made a lock file that git does not have.
-const GENERATED_LOCK: &str = ".terraform/tidelock-generated-lock";
 
 impl Stage<'_> {
     fn expanded(&self, args: &[String]) -> Vec<String> {
@@ -28,14 +26,7 @@ impl Stage<'_> {
 
     /// `init`: its output is shown only when it fails. Defaults give way to extra arguments of the same flag.
     pub(super) async fn init(&mut self, extra: &[String]) -> Result<(), Broken> {
-        let lock_file = self.dir.join(".terraform.lock.hcl");
-        let generated = self.dir.join(GENERATED_LOCK);
-        if let Ok(known) = tokio::fs::read_to_string(&generated).await
-            && digest(&lock_file).await.as_deref() == Some(known.trim())
-        {
-            let _ = tokio::fs::remove_file(&lock_file).await;
-        }
-        let had_lock = tokio::fs::try_exists(&lock_file).await.unwrap_or(false);
+        let had_lock = self.in_dir(files::drop_generated_lock).await.unwrap_or(false);
         let extra = self.expanded(extra);
         let mut args = vec!["init".to_owned()];
         let defaults = ["-input=false", "-upgrade"].into_iter().take(if had_lock { 1 } else { 2 });
@@ -57,8 +48,9 @@ impl Stage<'_> {
             return Err(Broken::Fault(fault));
         }
         result?;
-        if !had_lock && let Some(digest) = digest(&lock_file).await {
-            let _ = self.write(generated, digest.into_bytes()).await;
+        if !had_lock {
+            // Without a note the lock file counts as somebody's.
+            let _ = self.in_dir(files::note_generated_lock).await;
         }
         Ok(())
     }
@@ -69,10 +61,9 @@ impl Stage<'_> {
         if environment::get(&self.env, "TF_WORKSPACE").is_some() {
             return Ok(());
         }
-        let data = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform");
-        let present = tokio::fs::read_to_string(self.dir.join(data).join("environment")).await;
-        let present = present.map_or_else(|_| "default".to_owned(), |text| text.trim().to_owned());
-        if *wanted == present {
+        let data = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform").to_owned();
+        let present = self.in_dir(move |dir| Ok(files::selected_workspace(dir, &data))).await.ok().flatten();
+        if present.as_ref() == Some(wanted) {
             return Ok(());
         }
         let select = |flag: &[&str]| {
@@ -118,7 +109,8 @@ impl Stage<'_> {
                 because: "`-target` is not taken by apply: what is applied is the plan. Target when planning, with `plan -- -target=ADDRESS`".into(),
             }));
         }
-        if !tokio::fs::try_exists(self.plan_file).await.unwrap_or(false) {
+        let plan_file = PathBuf::from(self.plan_file.file_name().unwrap_or_default());
+        if self.in_dir(move |dir| dir.kind(&plan_file)).await.ok().flatten().is_none() {
             return Err(self.fault(Reason::NoPlan, "the plan file is gone; plan again", ""));
         }
         self.switch_workspace().await?;
@@ -138,11 +130,6 @@ impl Stage<'_> {
         args.extend(self.expanded(extra));
         args.push(self.plan_file.to_string_lossy().into_owned());
         self.call_logged("terraform show", Path::new("/bin/sh"), args, false).await.map(drop)
-    }
-
-    async fn write(&self, to: PathBuf, bytes: Vec<u8>) -> anyhow::Result<()> {
-        let user = self.ctx.settings.run_as_user;
-        tokio::task::spawn_blocking(move || super::files::write_for_steps(&to, &bytes, user)).await?
     }
 
     /// `import` or `state rm` with the comment's arguments.
@@ -206,11 +193,6 @@ impl Stage<'_> {
         }
         Ok(())
     }
-}
-
-async fn digest(path: &Path) -> Option<String> {
-    let bytes = tokio::fs::read(path).await.ok()?;
-    Some(hex::encode(Sha256::digest(&bytes)))
 }
 
 /// `run.output` filters in order; absent when hidden.

@@ -84,6 +84,14 @@ impl Repo {
         })
     }
 
+    /// Says how large it is, in KiB, whatever it is. Servers fetch large repositories without the contents of old files.
+    pub fn set_size_kib(&self, size_kib: u64) -> anyhow::Result<()> {
+        self.forge.shared.change(|state| {
+            state.repo_mut(&self.full_name)?.size_kib = size_kib;
+            Ok(())
+        })
+    }
+
     /// One commit by alice on a branch, which is made from `main` if there is none; `None` deletes the file. Its id.
     pub async fn push(&self, branch: &str, changes: &[(&str, Option<&str>)]) -> anyhow::Result<String> {
         self.push_as("alice", branch, &subject_of(changes), changes).await

@@ -66,7 +66,7 @@ pub(super) fn repo(url: &str, state: &State, repo: &RepoState) -> Value {
         "owner": user(url, state, &repo.owner), "html_url": web, "description": null, "fork": repo.parent.is_some(), "url": api,
         "created_at": repo.created_at, "updated_at": repo.created_at, "pushed_at": repo.created_at,
         "git_url": format!("git://{host}/{full_name}.git"), "ssh_url": format!("git@{host}:{full_name}.git"),
-        "clone_url": format!("{web}.git"), "svn_url": web, "homepage": null, "size": 1, "stargazers_count": 0, "watchers_count": 0,
+        "clone_url": format!("{web}.git"), "svn_url": web, "homepage": null, "size": repo.size_kib, "stargazers_count": 0, "watchers_count": 0,
     });
     let settings = json!({
         "language": "HCL", "has_issues": true, "has_projects": false, "has_downloads": false, "has_wiki": false, "has_pages": false,

@@ -44,6 +44,8 @@ pub(super) struct RepoState {
     pub permissions: BTreeMap<String, String>,
     pub allow_merge_commit: bool,
     pub allow_squash_merge: bool,
+    /// As the host tells it, in KiB.
+    pub size_kib: u64,
     pub pulls: Vec<PullState>,
     pub statuses: Vec<StatusState>,
     pub created_at: String,
@@ -191,6 +193,7 @@ impl RepoState {
             permissions: people.chain([(BOT.to_owned(), "admin".to_owned())]).collect(),
             allow_merge_commit: true,
             allow_squash_merge: true,
+            size_kib: 1,
             pulls: Vec::new(),
             statuses: Vec::new(),
             created_at: timestamp(),

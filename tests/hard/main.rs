@@ -6,3 +6,4 @@ mod access;
 mod bad_input;
 mod place;
 mod secrets;
+mod tree;

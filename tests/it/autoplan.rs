@@ -256,6 +256,76 @@ fn a_repository_that_is_not_allowed_is_told_so_where_that_is_wanted() {
     });
 }
 
+/// What a plan leaves in a project's directory that git does not have.
+const LEAVE: &str =
+    "mkdir -p .terraform/modules && touch .terraform/modules/x generated.tf lambda.zip .terraform.lock.hcl";
+
+#[test]
+fn a_project_whose_directory_was_deleted_after_a_plan_is_planned_no_more() {
+    let config = "version: 3\nprojects:\n- dir: gone/a\n- dir: stays\n";
+    let setup = Setup::projects(&["gone/a", "stays"]).file("atlantis.yaml", config);
+    run_test(setup.steps(&[LEAVE, PLANNED], &["true"]), async |ctx| {
+        let pull = ctx.open_dirs("change", &["gone/a", "stays"]).await;
+        let said = ctx.next(&pull).await;
+        assert_eq!(said.outcomes(), [("gone/a".into(), "success".into()), ("stays".into(), "success".into())]);
+        pull.push(&[("gone/a/main.tf", None)]).await.unwrap();
+        let said = ctx.next(&pull).await;
+        assert_eq!(said.outcomes(), [("stays".into(), "success".into())]);
+        ctx.status(&pull, "atlantis/plan", "success", "1 to add").await;
+        ctx.say(&pull, "atlantis plan -d gone/a").await.has("`gone/a` does not exist in this pull request");
+        assert_eq!(ctx.locks().await, ["acme/infra/stays/default/"]);
+    });
+}
+
+#[test]
+fn a_project_that_was_renamed_after_a_plan_is_planned_under_its_new_name_only() {
+    // The first name was never on the base branch; a pattern outside of the directory still touches it.
+    let config = "version: 3\nprojects:\n- dir: old\n  autoplan: {when_modified: ['../**/*.tf']}\n- dir: new\n";
+    let setup = Setup::repo(&[("README.md", "x"), ("atlantis.yaml", config)]);
+    run_test(setup.steps(&[LEAVE, PLANNED], &["true"]), async |ctx| {
+        let pull = ctx.open_dirs("change", &["old"]).await;
+        assert_eq!(ctx.next(&pull).await.outcomes(), [("old".into(), "success".into())]);
+        let text = ctx.fill(&terraform("old", "change"));
+        pull.push(&[("old/main.tf", None), ("new/main.tf", Some(&text))]).await.unwrap();
+        assert_eq!(ctx.next(&pull).await.outcomes(), [("new".into(), "success".into())]);
+        // And back again.
+        pull.push(&[("new/main.tf", None), ("old/main.tf", Some(&text))]).await.unwrap();
+        assert_eq!(ctx.next(&pull).await.outcomes(), [("old".into(), "success".into())]);
+    });
+}
+
+#[test]
+fn a_local_state_outlives_its_directorys_deletion_and_keeps_no_project_alive() {
+    let main = "resource \"terraform_data\" \"this\" {}\n";
+    run_test(Setup::repo(&[("a/main.tf", "# empty\n"), ("b/main.tf", "# empty\n")]), async |ctx| {
+        let pull = ctx.open("change", &[("a/main.tf", main), ("b/main.tf", main)]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply -d a").await.is("apply", "success");
+        let state = ctx.server.data("repos/acme/infra/1/default/a/terraform.tfstate");
+        let before = std::fs::read_to_string(&state).unwrap();
+        pull.push(&[("a/main.tf", None)]).await.unwrap();
+        assert_eq!(ctx.next(&pull).await.outcomes(), [("b".into(), "success".into())]);
+        assert_eq!(std::fs::read_to_string(&state).unwrap(), before);
+        pull.push(&[("a/main.tf", Some(main))]).await.unwrap();
+        let said = ctx.next(&pull).await;
+        said.is("plan", "success").has("No changes");
+        assert_eq!(said.outcomes().len(), 2);
+    });
+}
+
+#[test]
+fn a_directory_that_a_hook_makes_is_a_project_although_git_has_it_not() {
+    let config = "version: 3\nprojects:\n- dir: made\n  autoplan: {when_modified: ['../*.json']}\n";
+    let keys = "pre_workflow_hooks:\n  - run: mkdir -p made && echo '# made' > made/main.tf\n";
+    let setup = Setup::repo(&[("atlantis.yaml", config)]).repos_yaml(&workflow(keys, &[PLANNED], &["true"]));
+    run_test(setup, async |ctx| {
+        let pull = ctx.open("change", &[("stacks.json", "{}")]).await;
+        assert_eq!(ctx.next(&pull).await.outcomes(), [("made".into(), "success".into())]);
+        ctx.push(&pull, "stacks.json", "[]").await;
+        assert_eq!(ctx.next(&pull).await.outcomes(), [("made".into(), "success".into())]);
+    });
+}
+
 #[test]
 fn other_repositories_of_an_organizations_webhook_hear_nothing_and_their_deliveries_succeed() {
     let setup = Setup::one_project().steps(&["touch {tmp}/ran", PLANNED], &[]);

@@ -9,7 +9,8 @@ const APPLIED: &str = "echo applied >> {tmp}/applied";
 /// Two projects at `first` and `second`; the second one's apply needs an approval.
 fn one_needs_approval() -> Setup {
     let config = "version: 3\nprojects:\n  - dir: first\n  - dir: second\n    apply_requirements: [approved]\n";
-    let rules = workflow("allowed_overrides: [apply_requirements]", &[PLANNED], &["echo $REPO_REL_DIR >> {tmp}/applied"]);
+    let rules =
+        workflow("allowed_overrides: [apply_requirements]", &[PLANNED], &["echo $REPO_REL_DIR >> {tmp}/applied"]);
     Setup::projects(&["first", "second"]).file("atlantis.yaml", config).repos_yaml(&rules)
 }
 

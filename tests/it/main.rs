@@ -10,6 +10,7 @@ mod bases;
 mod cloud;
 mod doctor;
 mod first_hour;
+mod history;
 mod left;
 mod locking;
 mod merge_queue;

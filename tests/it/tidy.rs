@@ -44,6 +44,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 const MAY_SPAWN: &[&str] = &["src/process.rs", "src/process/", "src/sandbox/git.rs", "src/sandbox/git_http.rs"];
 /// Only these read the environment.
 const MAY_READ_ENVIRONMENT: &[&str] = &["src/settings.rs", "src/settings/", "src/main.rs"];
+/// Modules that work in trees which steps can write to.
+const IN_TREES: &[&str] = &["src/checkout", "src/execute"];
+/// The same by path and not through `checkout::folder`: a directory that is about to be made, where no step has run.
+const BY_PATH: &[&str] = &["fs::create_dir_all(&root)?;"];
+/// Looks at the kernel's files.
+const NO_TREE: &str = "src/execute/memory.rs";
 /// Code lines of a file, without its tests.
 const MAX_LINES: usize = 450;
 
@@ -131,6 +137,26 @@ fn only_process_spawns_and_only_settings_read_the_environment() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_of_trees_are_touched_through_an_open_directory_only() {
+    // What stands for a tree, its root, a directory in it or a file that lies there.
+    let of_tree = r"(?:root|self\.root|tree\.root|place\.\w+|(?:self\.)?plan_file|self\.dir)\b";
+    let call = Regex::new(&format!(r"\b(?:fs|File|OpenOptions)::\w+\(&?{of_tree}")).unwrap();
+    let mut wrong = Vec::new();
+    for (path, code) in files().iter().filter(|(path, _)| IN_TREES.iter().any(|dir| path.starts_with(dir))) {
+        for line in without_comments(code).lines().filter(|line| call.is_match(line)) {
+            if !BY_PATH.contains(&line.trim()) && path != NO_TREE {
+                wrong.push(format!("{path} touches a tree by its path: {}", line.trim()));
+            }
+        }
+        if code.contains("remove_dir_all") {
+            wrong.push(format!("{path} removes a directory by its path; take checkout::folder::remove_path"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(call.is_match("let _ = tokio::fs::remove_file(&place.plan_file).await;"));
 }
 
 #[test]

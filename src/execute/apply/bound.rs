@@ -33,16 +33,16 @@ impl ApplyRun<'_> {
     }
 
     /// Puts the plan file where the steps expect it, byte for byte as it was made.
-    pub(super) async fn restore(&self, plan: &PlanRecord, plan_file: &Path) -> Result<(), Refused> {
+    pub(super) async fn restore(&self, plan: &PlanRecord, root: &Path, plan_file: &Path) -> Result<(), Refused> {
         let (Some(kept), Some(sha256)) = (plan.path.clone(), plan.sha256.clone()) else { return Ok(()) };
         let (from, to) = (self.ctx.settings.data_dir.join(kept), plan_file.to_owned());
-        let run_as = self.ctx.settings.run_as_user;
+        let root = root.to_owned();
         let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
             let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
             if hex::encode(Sha256::digest(&bytes)) != sha256 {
                 return Ok(false);
             }
-            files::write_for_steps(&to, &bytes, run_as)?;
+            files::write_for_steps(&root, &to, &bytes)?;
             Ok(true)
         });
         if restored.await.context("restoring the plan file")?? {

@@ -218,7 +218,7 @@ impl PlanRun<'_> {
         let (ctx, work) = (self.ctx, self.work);
         job.uses(&place.tool);
         let _directory = ctx.directories.lock(&place.dir).await;
-        let _ = tokio::fs::remove_file(&place.plan_file).await;
+        files::remove(&place.root, &place.plan_file).await;
         let mut stage = Stage::new(job, config, &place, self.facts);
         let ran = stage.run(&config.workflow.plan).await;
         drop(turn);
@@ -263,9 +263,9 @@ impl PlanRun<'_> {
         let id = random_id();
         let builtin = config.workflow.plan.iter().any(|step| matches!(step, Step::Plan { .. }));
         let kept = PathBuf::from("plans").join(format!("{id}.tfplan"));
-        let (from, to) = (place.plan_file.clone(), self.ctx.settings.data_dir.join(&kept));
-        let user = self.ctx.settings.run_as_user;
-        let stored = tokio::task::spawn_blocking(move || files::keep_plan(&from, &to, user)).await;
+        let (root, from) = (place.root.clone(), place.plan_file.clone());
+        let to = self.ctx.settings.data_dir.join(&kept);
+        let stored = tokio::task::spawn_blocking(move || files::keep_plan(&root, &from, &to)).await;
         let stored = stored.map_err(anyhow::Error::from).and_then(|stored| stored).map_err(|error| Fault {
             reason: Reason::Internal,
             message: format!("The plan file could not be kept: {error:#}"),

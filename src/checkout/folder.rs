@@ -1,0 +1,293 @@
+//! Files in a tree that steps can write to. A step may put a link, a pipe, a device or a file without end in the place of anything,
+//! and swap a directory for a link while the server works. So every path here starts at an open directory and goes down part by part:
+//! no link is followed, no pipe is waited for, nothing is read without a limit, no file is read that is not the tree owner's, and
+//! what the server writes is a new file that belongs to them.
+//!
+//! All of it blocks: not for async threads.
+
+mod remove;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use walk::Entry;
+
+use crate::process::RunAs;
+use rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdirat, open, openat, renameat, statat,
+    unlinkat,
+};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+/// How directories are opened: never through a link.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// How files are opened for reading: without waiting for a pipe's other end, and without a terminal's control.
+const FILE: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+/// How new files are made.
+const NEW: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Mode of directories that are made.
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
+/// Begins the name of a file that is not complete yet.
+const UNFINISHED: &str = ".tidelock-";
+
+/// A directory that is held open. Paths are relative to it and have plain parts only.
+pub struct Folder {
+    fd: OwnedFd,
+    /// Whose the tree is, where that is not the server's own user.
+    owner: Option<RunAs>,
+}
+
+impl Folder {
+    /// Opens a directory that is no link. What leads to it is the server's own and may have links. Its owner is the owner of all
+    /// that is read and written below.
+    pub fn open(path: &Path) -> io::Result<Folder> {
+        let fd = open(path, FOLDER, Mode::empty())?;
+        let stat = fstat(&fd)?;
+        let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+        let owner = (!ours).then_some(RunAs { uid: stat.st_uid, gid: stat.st_gid });
+        Ok(Folder { fd, owner })
+    }
+
+    /// The directory `dir` of the tree at `root`; `dir` is absolute and has no link in it below the tree's root, as
+    /// [`super::inside`] gives it.
+    pub fn below(root: &Path, dir: &Path) -> io::Result<Folder> {
+        let canonical = root.canonicalize()?;
+        let relative = dir.strip_prefix(&canonical).or_else(|_| dir.strip_prefix(root)).map_err(|_| leads_out())?;
+        Folder::open(root)?.folder(relative)
+    }
+
+    /// Whether it belongs to this user, or to the server's own for none.
+    pub fn belongs_to(&self, user: Option<RunAs>) -> bool {
+        let uid = rustix::process::geteuid().as_raw();
+        self.owner.map_or(uid, |owner| owner.uid) == user.map_or(uid, |user| user.uid)
+    }
+
+    /// The same directory with another one's owner: for a directory outside of the tree that steps name.
+    pub fn owned_like(mut self, other: &Folder) -> Folder {
+        self.owner = other.owner;
+        self
+    }
+
+    /// A directory below.
+    pub fn folder(&self, path: &Path) -> io::Result<Folder> {
+        let mut fd = self.fd.try_clone()?;
+        for part in plain(path) {
+            fd = openat(&fd, part?, FOLDER, Mode::empty())?;
+        }
+        Ok(Folder { fd, owner: self.owner })
+    }
+
+    /// The same, made where it is missing; what is in the way and no directory is removed.
+    pub fn make_folder(&self, path: &Path) -> io::Result<Folder> {
+        self.made_folder(path, true)
+    }
+
+    /// The same, made where it is missing; something else in its place, or on the way to it, is an error.
+    pub fn missing_folder(&self, path: &Path) -> io::Result<Folder> {
+        self.made_folder(path, false)
+    }
+
+    fn made_folder(&self, path: &Path, replace: bool) -> io::Result<Folder> {
+        let mut fd = self.fd.try_clone()?;
+        for part in plain(path) {
+            let part = part?;
+            fd = match openat(&fd, part, FOLDER, Mode::empty()) {
+                Ok(found) => found,
+                Err(Errno::NOENT) => self.made(&fd, part)?,
+                Err(Errno::NOTDIR | Errno::LOOP) if replace => {
+                    remove::at(&fd, part)?;
+                    self.made(&fd, part)?
+                }
+                Err(error) => return Err(error.into()),
+            };
+        }
+        Ok(Folder { fd, owner: self.owner })
+    }
+
+    fn made(&self, parent: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+        mkdirat(parent, name, FOLDER_MODE)?;
+        let fd = openat(parent, name, FOLDER, Mode::empty())?;
+        self.give(&fd)?;
+        Ok(fd)
+    }
+
+    fn give(&self, file: &OwnedFd) -> io::Result<()> {
+        if let Some(owner) = self.owner {
+            fchown(file, Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))?;
+        }
+        Ok(())
+    }
+
+    /// What is there under this name, a link as itself; absent when there is nothing.
+    pub fn kind(&self, path: &Path) -> io::Result<Option<FileType>> {
+        if plain(path).next().is_none() {
+            return Ok(Some(FileType::Directory));
+        }
+        let found = self.in_parent(path, |parent, name| Ok(statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?));
+        Ok(present(found)?.map(|stat| FileType::from_raw_mode(stat.st_mode)))
+    }
+
+    /// Opens a regular file of the tree's owner for reading; absent when there is nothing. Anything else is an error.
+    pub fn open_file(&self, path: &Path) -> io::Result<Option<File>> {
+        let opened = self.in_parent(path, |parent, name| match openat(parent, name, FILE, Mode::empty()) {
+            Err(Errno::LOOP) => Err(not_read("it is a link")),
+            other => Ok(other?),
+        });
+        let Some(fd) = present(opened)? else { return Ok(None) };
+        let stat = fstat(&fd)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(not_read("it is no regular file"));
+        }
+        if self.owner.is_some_and(|owner| owner.uid != stat.st_uid) {
+            return Err(not_read("it does not belong to the user that steps run as"));
+        }
+        Ok(Some(File::from(fd)))
+    }
+
+    /// Reads such a file whole. One of more than `limit` bytes is an error.
+    pub fn read(&self, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(file) = self.open_file(path)? else { return Ok(None) };
+        let too_long = || not_read(&format!("it is larger than {limit} bytes"));
+        if file.metadata()?.len() > limit {
+            return Err(too_long());
+        }
+        let mut bytes = Vec::new();
+        // It may grow while it is read.
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit { Err(too_long()) } else { Ok(Some(bytes)) }
+    }
+
+    /// The same as text; what is not UTF-8 is an error.
+    pub fn read_text(&self, path: &Path, limit: u64) -> io::Result<Option<String>> {
+        let Some(bytes) = self.read(path, limit)? else { return Ok(None) };
+        String::from_utf8(bytes).map(Some).map_err(|_| not_read("it is not UTF-8"))
+    }
+
+    /// Puts a new file with this content in the place of whatever is there. It is whole or not there.
+    pub fn write(&self, path: &Path, mode: u32, mut content: impl Read) -> io::Result<()> {
+        self.in_parent(path, |parent, name| {
+            let mut random = [0; 8];
+            getrandom::fill(&mut random).map_err(io::Error::other)?;
+            let unfinished = format!("{UNFINISHED}{}", hex::encode(random));
+            let fd = openat(parent, unfinished.as_str(), NEW, Mode::from_raw_mode(mode))?;
+            let written = (|| {
+                let mode = Mode::from_raw_mode(mode);
+                fchmod(&fd, mode)?;
+                self.give(&fd)?;
+                let mut file = File::from(fd);
+                io::copy(&mut content, &mut file)?;
+                file.flush()?;
+                match renameat(parent, unfinished.as_str(), parent, name) {
+                    Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => {
+                        remove::at(parent, name)?;
+                        Ok(renameat(parent, unfinished.as_str(), parent, name)?)
+                    }
+                    other => Ok(other?),
+                }
+            })();
+            if written.is_err() {
+                // The error that counts is the first one.
+                let _ = unlinkat(parent, unfinished.as_str(), AtFlags::empty());
+            }
+            written
+        })
+    }
+
+    /// Puts a link in the place of whatever is there.
+    pub fn write_link(&self, path: &Path, target: &Path) -> io::Result<()> {
+        self.remove(path)?;
+        self.in_parent(path, |parent, name| {
+            rustix::fs::symlinkat(target, parent, name)?;
+            let Some(owner) = self.owner else { return Ok(()) };
+            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+            Ok(rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+        })
+    }
+
+    /// Where a link leads to; an error where there is none.
+    pub fn read_link(&self, path: &Path) -> io::Result<OsString> {
+        let target = self.in_parent(path, |parent, name| Ok(rustix::fs::readlinkat(parent, name, Vec::new())?))?;
+        Ok(OsStr::from_bytes(target.as_bytes()).to_owned())
+    }
+
+    /// Removes what is there, a directory with all that is in it; absent is fine.
+    pub fn remove(&self, path: &Path) -> io::Result<()> {
+        present(self.in_parent(path, remove::at)).map(drop)
+    }
+
+    /// Removes a directory in which nothing is; says whether it did.
+    pub fn remove_empty(&self, path: &Path) -> io::Result<bool> {
+        let removed = self.in_parent(path, |parent, name| match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(error.into()),
+        });
+        Ok(present(removed)?.unwrap_or(false))
+    }
+
+    /// Names and kinds of what is directly in it, in no order.
+    pub fn entries(&self) -> io::Result<Vec<(OsString, FileType)>> {
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&self.fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                let name = OsStr::from_bytes(name).to_owned();
+                if let Some(kind) = walk::kind(&self.fd, &name, entry.file_type())? {
+                    found.push((name, kind));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Calls `work` with the directory that a path's last part is in, and that part.
+    fn in_parent<T>(&self, path: &Path, work: impl FnOnce(&OwnedFd, &OsStr) -> io::Result<T>) -> io::Result<T> {
+        let name = path.file_name().ok_or_else(leads_out)?;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        work(&self.folder(parent)?.fd, name)
+    }
+}
+
+/// Removes a file or directory by its path, a directory with all that is in it; absent is fine. What leads to its parent is the
+/// server's own.
+pub fn remove_path(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(leads_out()) };
+    let parent = match open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    remove::at(&parent, name)
+}
+
+/// The parts of a path, each a plain name.
+fn plain(path: &Path) -> impl Iterator<Item = io::Result<&OsStr>> {
+    path.components().filter(|part| *part != Component::CurDir).map(|part| match part {
+        Component::Normal(name) => Ok(name),
+        _ => Err(leads_out()),
+    })
+}
+
+fn leads_out() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the path leads out of the tree")
+}
+
+fn not_read(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// `None` where there is no such file.
+fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}

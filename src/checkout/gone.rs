@@ -1,0 +1,112 @@
+//! Directories that a push took away. Git removes its files; what Terraform and steps had left beside them would keep the directory,
+//! and with it a project that is no more.
+
+use super::folder::Folder;
+use super::git::Git;
+use super::{CheckoutError, LONGEST_LIST, unquoted};
+use anyhow::Context;
+use rustix::fs::FileType;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// What Terraform, OpenTofu, Terragrunt and the server leave in the directory of a project, and no project is made of.
+const LEFT: [&str; 4] = [".terraform", ".terragrunt-cache", ".terraform.lock.hcl", "terraform.tfstate.d"];
+/// The same by the end of the name.
+const LEFT_ENDINGS: [&str; 2] = [".tfplan", ".lock.info"];
+
+/// Directories of which git's index has files, and this commit has none. To be asked before the tree moves to it. `git` makes a git for
+/// the tree.
+pub(super) async fn directories<'a>(
+    git: impl Fn(&[&str]) -> Git<'a>,
+    commit: &str,
+) -> Result<BTreeSet<String>, CheckoutError> {
+    let args = ["diff-index", "--cached", "--name-only", "--no-renames", "--diff-filter=A", commit, "--"];
+    let files = git(&args).output().await?;
+    let mut lost: BTreeSet<String> = BTreeSet::new();
+    for file in files.lines().map(unquoted) {
+        lost.extend(file.match_indices('/').map(|(at, _)| file[..at].to_owned()));
+    }
+    if lost.is_empty() {
+        return Ok(lost);
+    }
+    let there = git(&["ls-tree", "-r", "-d", "--name-only", commit, "--"]).output().await?;
+    if files.len().max(there.len()) > LONGEST_LIST {
+        return Ok(BTreeSet::new());
+    }
+    for dir in there.lines().map(unquoted) {
+        lost.remove(&dir);
+    }
+    Ok(lost)
+}
+
+/// Removes what is left in these directories, except for states: whoever brings the directory back gets them back. Directories above
+/// in which nothing is left go too.
+pub(super) fn clear(top: &Folder, lost: &BTreeSet<String>) -> anyhow::Result<()> {
+    // A directory before those in it, so that each of them is looked at once.
+    let mut done: Option<&str> = None;
+    for dir in lost {
+        if done.is_some_and(|above| dir.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))) {
+            continue;
+        }
+        done = Some(dir);
+        clear_one(top, Path::new(dir)).with_context(|| format!("cannot clear the removed directory {dir}"))?;
+    }
+    Ok(())
+}
+
+fn clear_one(top: &Folder, dir: &Path) -> std::io::Result<()> {
+    let folder = match top.kind(dir) {
+        Ok(Some(FileType::Directory)) => top.folder(dir)?,
+        // Gone, or a step swapped a directory on the way for a link.
+        _ => return Ok(()),
+    };
+    let mut states: Vec<PathBuf> = Vec::new();
+    folder.walk(&mut |entry| {
+        if entry.kind == FileType::RegularFile && is_state(entry.path) {
+            states.push(entry.path.to_owned());
+        }
+        Ok(entry.name != ".terraform")
+    })?;
+    if states.is_empty() {
+        top.remove(dir)?;
+    } else {
+        let mut useless: Vec<PathBuf> = Vec::new();
+        folder.walk(&mut |entry| {
+            let on_the_way = states.iter().any(|state| state.starts_with(entry.path));
+            if !on_the_way {
+                useless.push(entry.path.to_owned());
+            }
+            Ok(on_the_way)
+        })?;
+        useless.iter().try_for_each(|path| folder.remove(path))?;
+    }
+    for above in dir.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+        if !top.remove_empty(above)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A state of Terraform's local backend, or its backup.
+pub(super) fn is_state(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".tfstate") || name.ends_with(".tfstate.backup")
+}
+
+/// Whether a directory holds something besides what runs of Terraform leave in it. An empty one counts: nobody has run there.
+pub(super) fn holds_a_project(folder: &Folder) -> bool {
+    let mut any = false;
+    let walked = folder.walk(&mut |entry| {
+        let name = entry.name.to_string_lossy();
+        let left = LEFT.iter().any(|left| name == *left)
+            || LEFT_ENDINGS.iter().any(|ending| name.ends_with(ending))
+            || is_state(entry.path);
+        any = true;
+        if !left && entry.kind != FileType::Directory {
+            return Err(std::io::Error::other("found"));
+        }
+        Ok(!left)
+    });
+    !any || walked.is_err()
+}

@@ -1,0 +1,62 @@
+//! What steps and hooks read of git's history, brought into the mirror before they run: they have no credentials, and a mirror of a
+//! large repository has all commits and directories, but only the files' contents that a checkout needed.
+
+use super::git::{Git, failure};
+use super::mirror::Mirror;
+use super::{CheckoutError, Checkouts, Credentials, WorkingTree, write_whole};
+use crate::domain::PullRequest;
+use anyhow::Context;
+
+/// In our git directory of the tree: the commits whose contents are there.
+const FILE: &str = "tidelock-history";
+
+impl Checkouts {
+    /// Makes sure that the tree's git can show, without the network, what differs between its commit, the base branch's tip and the
+    /// commit at which the pull request left it: for `git diff origin/main...HEAD` and `git show origin/main:FILE`. Files that are the
+    /// same in all of them came with the checkout. One request to the host for
+    /// each two commits, none if nothing is missing.
+    pub async fn bring_history(
+        &self,
+        pull: &PullRequest,
+        tree: &WorkingTree,
+        credentials: Option<&Credentials>,
+    ) -> Result<(), CheckoutError> {
+        let commit = std::fs::read_to_string(tree.git_dir.join("HEAD")).context("a checkout has no commit")?;
+        let commit = commit.trim().to_owned();
+        let wanted = format!("{commit} {}\n", tree.base);
+        let note = tree.git_dir.join(FILE);
+        let is_there = || std::fs::read_to_string(&note).is_ok_and(|noted| noted == wanted);
+        if is_there() {
+            return Ok(());
+        }
+        let mirror = Mirror::of(self, pull)?;
+        let _one_at_a_time = self.locks.lock(&mirror.path).await;
+        if is_there() {
+            return Ok(());
+        }
+        let fork = self.fork(&mirror, &tree.base, &tree.head).await?;
+        // Whatever one of these commits has is in the checkout, or on one side of what differs.
+        let (base, head) = (&tree.base, &tree.head);
+        let mut pairs = vec![(base, &commit), (head, &commit)];
+        pairs.extend(fork.as_ref().map(|fork| (fork, head)));
+        pairs.retain(|(from, to)| from != to);
+        pairs.dedup();
+        for (from, to) in pairs {
+            // Counting lines needs the contents of both sides; git fetches those that are missing all at once.
+            let args =
+                ["diff-tree", "-r", "--shortstat", "--no-renames", "--no-ext-diff", "--no-textconv", from, to, "--"];
+            Git::new(self, &mirror.path, &args).credentials(&mirror.url, credentials).output().await?;
+        }
+        Ok(write_whole(&note, &wanted)?)
+    }
+
+    /// Where the head left the base branch; absent where they have nothing in common.
+    async fn fork(&self, mirror: &Mirror<'_>, base: &str, head: &str) -> Result<Option<String>, CheckoutError> {
+        let done = Git::new(self, &mirror.path, &["merge-base", base, head]).finish().await?;
+        match done.code {
+            Some(0) if done.success() => Ok(Some(done.stdout.trim().to_owned())),
+            Some(1) => Ok(None),
+            _ => Err(failure("merge-base", &done)),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Pipes and devices where git looks for its own files in a tree. It would open them and wait, so they go first.
+
+use super::folder::{Entry, Folder};
+use rustix::fs::FileType;
+use std::ffi::OsStr;
+use std::io;
+use std::path::Component;
+
+/// Files that git reads in every directory that it looks at.
+const READ: [&str; 3] = [".gitattributes", ".gitignore", ".gitmodules"];
+
+/// Whether git would wait for it: something else than a file in the place of one that git reads, also in a repository of its own.
+pub(super) fn for_it(entry: &Entry<'_>) -> bool {
+    let waits = !matches!(entry.kind, FileType::RegularFile | FileType::Directory | FileType::Symlink);
+    let in_repository = || entry.path.components().any(|part| part == Component::Normal(OsStr::new(".git")));
+    waits && (READ.iter().any(|name| entry.name == *name) || in_repository())
+}
+
+/// Removes all such from a tree.
+pub(super) fn remove(top: &Folder) -> io::Result<()> {
+    top.walk(&mut |entry| {
+        if for_it(entry) {
+            entry.remove_file()?;
+        }
+        Ok(entry.path.as_os_str() != ".git")
+    })?;
+    Ok(())
+}
