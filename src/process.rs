@@ -5,7 +5,7 @@ mod redact;
 #[cfg(test)]
 mod tests;
 
-pub use redact::Redactor;
+pub use redact::{Redactor, SHORTEST_SECRET};
 
 use anyhow::Context;
 use command_fds::{CommandFdExt, FdMapping};

@@ -160,7 +160,6 @@ fn known_keys_without_effect_yet_are_refused_by_name() {
         ("policies:\n  policy_sets: []", "`policies`"),
         ("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"),
         ("team_authz: {command: x}", "`team_authz`"),
-        ("external_stores: {}", "`external_stores`"),
         ("repos:\n- id: /.*/\n  policy_check: true", "`policy_check: true`"),
         ("repos:\n- id: /.*/\n  custom_policy_check: true", "`custom_policy_check: true`"),
     ] {
@@ -179,6 +178,13 @@ fn every_overridable_key_is_accepted() {
 #[test]
 fn json_is_read_too() {
     let rules = rules(
+#[test]
+fn an_external_store_of_plans_changes_nothing_and_is_warned_of() {
+    let config = GlobalConfig::parse("external_stores: {plan_store: {type: s3, s3: {bucket: plans}}}", FILE).unwrap();
+    assert_eq!(config.warnings, ["repos.yaml:1:18: `external_stores` has no effect: plans are kept in the bucket"]);
+    assert_eq!(GlobalConfig::parse("repos: []", FILE).unwrap().warnings, [""; 0]);
+}
+
         r#"{"repos": [{"id": "/.*/", "workflow": "w"}], "workflows": {"w": {"plan": {"steps": ["plan"]}}}}"#,
         "o/r",
         "main",
