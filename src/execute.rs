@@ -230,6 +230,17 @@ impl Answer {
 
     /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox.
     async fn record(self, ctx: &Context, work: &Work) -> Result<()> {
+    /// Whether it tells that something broke or was refused: all of the command, or one of its projects.
+    fn has_errors(&self) -> bool {
+        let said = match &self.body {
+            Some(ReplyBody::Results(results)) => results.outcomes.iter().any(|o| !o.outcome.is_success()),
+            Some(ReplyBody::CommandError(_)) => true,
+            Some(ReplyBody::Message(message)) => !matches!(message, Message::NoProjects { .. }),
+            None => false,
+        };
+        said || matches!(self.statuses, StatusUpdate::Failed(_))
+    }
+
         self.record_with(ctx, work, None).await
     }
 

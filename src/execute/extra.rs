@@ -1,7 +1,7 @@
 //! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own.
 
 use super::job::{self, Job};
-use super::plan::{answer_stop, holder, project_dir, var_file_fault};
+use super::plan::{answer_stop, answer_stop_with_hooks, holder, project_dir, var_file_fault};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
@@ -30,12 +30,11 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         CommandName::ForceUnlock => force_unlock::answer(ctx, work, &prepared).await,
         _ => projects(ctx, work, &prepared).await,
     };
-    match answered {
-        Ok(answer) => answer.record(ctx, work).await?,
-        Err(stop) => return answer_stop(ctx, work, stop).await,
-    }
-    hooks::after(ctx, work, &prepared.tree).await?;
-    Ok(Ended::Answered)
+    let answer = match answered {
+        Ok(answer) => answer,
+        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
+    };
+    hooks::answer_before(ctx, work, &prepared.tree, answer).await
 }
 
 async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Answer, Stop> {

@@ -1,7 +1,7 @@
 //! Pre- and post-workflow hooks (atlantis.md §2.6): shell commands around a command, each a job with a log and a commit status.
 
 use super::environment::{self, Environment};
-use super::{Answer, Context, Work, job};
+use super::{Answer, Context, Ended, Work, job};
 use crate::checkout::WorkingTree;
 use crate::config::global::Hook;
 use crate::domain::command::CommandName;
@@ -50,14 +50,17 @@ pub(super) async fn before(ctx: &Context, work: &Work, tree: &WorkingTree) -> Re
     Ok(None)
 }
 
-/// Runs the post-workflow hooks; a failure is logged only.
-pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree) -> Result<()> {
-    if work.rules.post_workflow_hooks.is_empty() {
-        return Ok(());
-    }
-    let run_id = work.run.id.clone();
-    let jobs = ctx.store.read(move |view| view.jobs_of(&run_id)).await?;
-    let failed = jobs.iter().any(|job| job.state != JobState::Succeeded && job.project.is_some());
+/// Records the answer and runs the post-workflow hooks.
+pub(super) async fn answer_before(ctx: &Context, work: &Work, tree: &WorkingTree, answer: Answer) -> Result<Ended> {
+    let failed = answer.has_errors();
+    answer.record(ctx, work).await?;
+    after(ctx, work, tree, failed).await?;
+    Ok(Ended::Answered)
+}
+
+/// Runs the post-workflow hooks, which are told whether anything of the command broke or was refused. A failure of theirs is logged
+/// only.
+pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree, failed: bool) -> Result<()> {
     for (number, hook) in work.rules.post_workflow_hooks.iter().enumerate() {
         if applies(hook, work.command.name) {
             let mut env = environment::for_hook(ctx, work, &tree.root);
