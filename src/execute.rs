@@ -8,11 +8,13 @@ mod candidates;
 mod environment;
 mod extra;
 mod files;
+mod filters;
 mod force_unlock;
 mod hooks;
 mod job;
 pub mod left;
 mod memory;
+mod pairs;
 mod plan;
 mod prepare;
 mod requirements;
@@ -228,8 +230,6 @@ impl Answer {
         Answer { body: Some(ReplyBody::Results(results)), statuses }
     }
 
-    /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox.
-    async fn record(self, ctx: &Context, work: &Work) -> Result<()> {
     /// Whether it tells that something broke or was refused: all of the command, or one of its projects.
     fn has_errors(&self) -> bool {
         let said = match &self.body {
@@ -241,6 +241,8 @@ impl Answer {
         said || matches!(self.statuses, StatusUpdate::Failed(_))
     }
 
+    /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox.
+    async fn record(self, ctx: &Context, work: &Work) -> Result<()> {
         self.record_with(ctx, work, None).await
     }
 

@@ -193,6 +193,11 @@ pub(super) async fn schedule(
 pub(super) fn options(ctx: &Context) -> Options {
     let settings = &ctx.settings;
     Options {
+    .map_err(|stop| match stop {
+        // It may name files, whose names nobody has masked yet.
+        Stop::Refused(Refusal::Target(text)) => Stop::Refused(Refusal::Target(ctx.redactor.redact(&text))),
+        other => other,
+    })
         executable: ctx.rendering.executable.clone(),
         autodiscover_mode: settings.autodiscover_mode,
         autoplan_file_list: settings.autoplan_file_list.clone(),

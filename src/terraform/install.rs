@@ -26,6 +26,7 @@ pub const OPENTOFU_RELEASES: &str = "https://github.com/opentofu/opentofu/releas
 
 /// How long `terraform version` may take.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+const VERSION_OUTPUT: usize = 64 << 10;
 /// How long a release server's list of versions serves.
 const LIST_AGE: Duration = Duration::from_secs(600);
 
@@ -321,9 +322,11 @@ impl Installer {
         let invocation = Invocation::new(path, ["version"], "/")
             .env(env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec())
             .timeout(VERSION_TIMEOUT)
-            .grace(Duration::from_secs(1));
+            .grace(Duration::from_secs(1))
+            .reading(VERSION_OUTPUT);
         let done = process::run(invocation, &self.settings.redactor, &CancellationToken::new(), None).await?;
-        let version = done.stdout.lines().find_map(|line| {
+        let printed = done.read_text().unwrap_or_default();
+        let version = printed.lines().find_map(|line| {
             let words = line.strip_prefix("Terraform v").or_else(|| line.strip_prefix("OpenTofu v"))?;
             Version::parse(words.split_whitespace().next()?).ok()
         });

@@ -15,6 +15,65 @@ fn custom(plan: &str) -> Setup {
 }
 
 #[test]
+fn values_of_env_and_multienv_arrive_byte_for_byte() {
+    let steps = r#"
+        - env: {name: VALUE, command: 'cat {tmp}/value'}
+        - multienv: {command: 'cat {tmp}/pairs', output: hide}
+        - run: 'printf %s "$VALUE" > {tmp}/seen.value; printf %s "$A" > {tmp}/seen.a; printf %s "$B" > {tmp}/seen.b'
+        - run: 'printf %s "$LONG" > {tmp}/seen.long; echo "now $SECRET"; printf %s "$SECRET" > {tmp}/seen.secret'
+"#;
+    let setup =
+        custom(steps).flags(&["--disable-autoplan", "--masked-variables=PIN"]).variable("PIN", "hunter2hunter2");
+    run_test(setup, async |ctx| {
+        let long = "x".repeat(100 << 10);
+        let value = "C:\\new\\table\r\u{1b}[1mtwo\nlines, hunter2hunter2 ";
+        let pairs =
+            format!("A=\"C:\\new\\\\x, \\\"quoted\\\" \\$\",B='C:\\new, it\\'s',LONG={long},SECRET=hunter2hunter2\n");
+        std::fs::write(ctx.tmp.join("value"), format!("{value}\n")).unwrap();
+        std::fs::write(ctx.tmp.join("pairs"), pairs).unwrap();
+        let pull = ctx.open_input("change", "2").await;
+        let said = ctx.say(&pull, "atlantis plan").await;
+        said.is("plan", "success").has("now <redacted>").has_not("hunter2");
+        let seen = |name: &str| std::fs::read_to_string(ctx.tmp.join(format!("seen.{name}"))).unwrap();
+        assert_eq!(seen("value"), value);
+        assert_eq!(seen("a"), r#"C:\new\\x, "quoted" \$"#);
+        assert_eq!(seen("b"), r"C:\new, it\'s");
+        assert!(seen("long") == long, "{} bytes", seen("long").len());
+        assert_eq!(seen("secret"), "hunter2hunter2");
+    });
+}
+
+#[test]
+fn a_value_that_no_environment_can_hold_ends_the_step_with_words_and_is_not_shown() {
+    let steps = "        - multienv: 'cat {tmp}/pairs'\n        - run: touch {tmp}/after\n";
+    run_test(custom(steps).flags(&["--disable-autoplan"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        for (pairs, words) in [
+            (format!("LONG={}", "y".repeat(200 << 10)), "`LONG`"),
+            (format!("A=1,LONG={}", "y".repeat(5 << 20)), "more than"),
+            ("A=1,B yyyyyyyy".to_owned(), "has no `=`"),
+            ("A=\"yyyyyyyy".to_owned(), "is not closed"),
+            ("A=yyyyyyyy\0".to_owned(), "`A`"),
+        ] {
+            std::fs::write(ctx.tmp.join("pairs"), pairs).unwrap();
+            let said = ctx.say(&pull, "atlantis plan").await;
+            said.is("plan", "error").has("multienv").has(words).has_not("yyyyyyyy");
+        }
+        assert!(!ctx.tmp.join("after").exists());
+    });
+}
+
+#[test]
+fn a_secret_inside_of_a_changed_files_name_does_not_hide_the_change() {
+    let setup = Setup::projects(&["production"]).steps(&[PLANNED], &[]);
+    run_test(setup.flags(&["--masked-variables=PIN"]).variable("PIN", "prod"), async |ctx| {
+        let pull = ctx.open_dirs("change", &["production"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.status(&pull, "atlantis/plan", "success", "1 to add").await;
+    });
+}
+
+#[test]
 fn values_can_be_masked_without_being_withheld_from_steps() {
     let setup = custom("        - run: 'echo \"key $API_KEY\"; printf %s \"$API_KEY\" > {tmp}/seen'\n");
     let setup = setup.flags(&["--masked-values-from=API_KEY,NOT_SET"]).variable("API_KEY", "key-of-the-cloud");
@@ -23,6 +82,49 @@ fn values_can_be_masked_without_being_withheld_from_steps() {
         let said = ctx.next(&pull).await;
         said.is("plan", "success").has("key <redacted>").has_not("key-of-the-cloud");
         assert_eq!(std::fs::read_to_string(ctx.tmp.join("seen")).unwrap(), "key-of-the-cloud");
+    });
+}
+
+const PRINTED: &str = "password=hunter2, user=alice\n";
+
+#[test]
+fn filters_hold_for_steps_that_fail() {
+    let steps =
+        "        - run: {command: 'cat {tmp}/printed; exit 3', output: [hide, {filter_regex: '(password=)[^,]*'}]}\n";
+    run_test(custom(steps), async |ctx| {
+        std::fs::write(ctx.tmp.join("printed"), PRINTED).unwrap();
+        let pull = ctx.open_input("change", "2").await;
+        let said = ctx.next(&pull).await;
+        said.is("plan", "error").has("exit status 3").has("password=<redacted>, user=alice").has_not("hunter2");
+    });
+}
+
+#[test]
+fn filters_hold_for_steps_that_run_out_of_time() {
+    let steps =
+        "        - run: {command: 'cat {tmp}/printed; exec sleep 60', output: {filter_regex: '(password=)[^,]*'}}\n";
+    run_test(custom(steps).flags(&["--job-timeout=1s"]), async |ctx| {
+        std::fs::write(ctx.tmp.join("printed"), PRINTED).unwrap();
+        let pull = ctx.open_input("change", "2").await;
+        let said = ctx.next(&pull).await;
+        said.is("plan", "error").because("timeout").has("password=<redacted>, user=alice").has_not("hunter2");
+    });
+}
+
+#[test]
+fn filters_hold_for_applies_that_are_cancelled() {
+    let command = "cat {tmp}/printed; echo reached >> {tmp}/apply.reached; exec sleep 60";
+    let apply = format!("        - run: {{command: '{command}', output: {{filter_regex: '(password=)[^,]*'}}}}\n");
+    let setup = Setup::one_project().repos_yaml(&stages("", &format!("        - run: \"{PLANNED}\"\n"), &apply));
+    run_test(setup, async |ctx| {
+        std::fs::write(ctx.tmp.join("printed"), PRINTED).unwrap();
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        ctx.say(&pull, "atlantis cancel --apply").await.is_message("cancelled");
+        let said = ctx.next(&pull).await;
+        said.is("apply", "error").because("interrupted").has("password=<redacted>, user=alice").has_not("hunter2");
     });
 }
 
