@@ -50,7 +50,8 @@ impl Stage<'_> {
             }
         }
         args.extend(extra);
-        let guard = self.ctx.directories.plugin_cache(self.root, &self.config.id.dir, &self.env).await;
+        let which = self.tool.distribution;
+        let guard = self.ctx.directories.plugin_cache(self.root, &self.config.id.dir, &self.env, which).await;
         let result = self.terraform("init", args).await;
         drop(guard);
         if let Err(Broken::Fault(mut fault)) = result {

@@ -124,7 +124,8 @@ const MODULES: &str = "modules";
 pub(super) fn unlisted(facts: &Facts<'_>, dir: &str, workspace: Option<&str>) -> Result<ProjectConfig, Refusal> {
     let workspace = match workspace {
         Some(workspace) => workspace.to_owned(),
-        None => cloud_workspace(facts.tree, dir).unwrap_or_else(|| DEFAULT_WORKSPACE.to_owned()),
+        None => cloud_workspace(facts.tree, dir, facts.options.default_distribution)
+            .unwrap_or_else(|| DEFAULT_WORKSPACE.to_owned()),
     };
     if let Some(problem) = workspace_problem(&workspace) {
         return Err(config_error(format!(

@@ -20,6 +20,7 @@ struct Scene {
 fn scene(tree: MemoryTree, modified: &[&str]) -> Scene {
     let options = Options {
         executable: "atlantis".into(),
+        default_distribution: Distribution::Terraform,
         autodiscover_mode: AutodiscoverMode::Auto,
         autoplan_file_list: ["**/*.tf", "**/*.tf.json", "**/*.tfvars", "**/.terraform.lock.hcl"]
             .map(str::to_owned)
@@ -188,6 +189,38 @@ fn the_workspace_of_a_discovered_project_is_in_its_cloud_block() {
     assert_eq!(discovered.comment("plan -d a"), "a/prod");
     assert_eq!(discovered.comment("plan -d a -w other"), "a/other");
     assert_snapshot!(scene(tree, &["bad/main.tf"]).autoplan(), @r#"config: bad: the workspace name "../x" is not valid: it must not contain a slash or backslash; change it in the `cloud` block"#);
+}
+
+#[test]
+fn each_project_is_read_as_its_distribution_reads_it() {
+    let cloud =
+        |name: &str| format!("terraform {{\n  cloud {{\n    workspaces {{\n      name = \"{name}\"\n    }}\n  }}\n}}");
+    let uses = |path: &str| format!("module \"m\" {{\n  source = \"{path}\"\n}}");
+    let tree = MemoryTree::new([
+        ("a/main.tf", &cloud("terraform")),
+        ("a/main.tofu", &cloud("tofu")),
+        ("b/main.tf", &uses("../modules/terraform")),
+        ("b/main.tofu", &uses("../modules/tofu")),
+        ("modules/terraform/main.tf", ""),
+        ("modules/tofu/main.tf", ""),
+    ]);
+    let discovered = scene(tree.clone(), &["a/main.tf"]);
+    assert_eq!(discovered.autoplan(), "a/terraform");
+    let tofu = discovered.with(|options| options.default_distribution = Distribution::OpenTofu);
+    assert_eq!(tofu.autoplan(), "a/tofu");
+    let listed = |file: &str| {
+        let scene = scene(tree.clone(), &[file]).with(|options| options.autoplan_modules_from = vec!["**/*.tf".into()]);
+        scene.yaml("projects:\n- {name: t, dir: b}\n- {name: o, dir: b, terraform_distribution: opentofu}")
+    };
+    assert_eq!(listed("modules/terraform/main.tf").autoplan(), "t");
+    assert_eq!(listed("modules/tofu/main.tf").autoplan(), "o");
+    let scene = listed("README.md");
+    let touched = |project: usize, file: &str| {
+        let project = &scene.config.as_ref().unwrap().projects[project];
+        touched_by(project, &[file.to_owned()], &scene.facts())
+    };
+    assert!(touched(0, "modules/terraform/main.tf") && !touched(0, "modules/tofu/main.tf"));
+    assert!(touched(1, "modules/tofu/main.tf") && !touched(1, "modules/terraform/main.tf"));
 }
 
 #[test]

@@ -167,3 +167,12 @@ fn hooks_after_a_refusal_are_told_that_it_was_one() {
         told("version true").await;
     });
 }
+
+#[test]
+fn a_tofu_file_says_nothing_to_terraform() {
+    let versions = "terraform {\n  required_version = \">= 99\"\n}\n";
+    run_test(Setup::one_project().file("versions.tofu", versions), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+    });
+}
