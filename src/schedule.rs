@@ -34,6 +34,10 @@ pub trait Tree {
     fn files(&self, dir: &str) -> Vec<String>;
     /// All directories, without `.git`, `.terraform` and `.terragrunt-cache`.
     fn dirs(&self) -> Vec<String>;
+    /// The same, and what links to directories inside the tree lead to, by the paths that lead there; no path goes in circles.
+    fn dirs_and_links(&self) -> Vec<String> {
+        self.dirs()
+    }
     /// A file's text, if it is there, is inside the tree, and has at most 1 MiB of UTF-8.
     fn read(&self, path: &str) -> Option<String>;
 }
@@ -57,12 +61,12 @@ pub struct Facts<'a> {
 pub struct Options {
     /// First word of the commands that messages offer.
     pub executable: String,
+    /// `--default-tf-distribution`.
+    pub default_distribution: Distribution,
     /// `--autodiscover-mode`.
     pub autodiscover_mode: AutodiscoverMode,
     /// `--autoplan-file-list`.
     pub autoplan_file_list: Vec<String>,
-    /// `--default-tf-distribution`.
-    pub default_distribution: Distribution,
     /// `--autoplan-modules-from-projects`, already resolved with `--autoplan-modules`; empty: off.
     pub autoplan_modules_from: Vec<String>,
     /// `--enable-regexp-cmd`.
@@ -156,6 +160,11 @@ fn configured(id: &ProjectId, facts: &Facts<'_>) -> ProjectConfig {
     same.next().cloned().unwrap_or_else(|| ProjectConfig::from_rules(id.clone(), facts.rules))
 }
 
+/// What reads a project's files.
+fn distribution(project: &ProjectConfig, facts: &Facts<'_>) -> Distribution {
+    project.distribution.unwrap_or(facts.options.default_distribution)
+}
+
 /// Projects that the pull request's files change: listed ones in the file's order, then discovered ones.
 fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let listed = facts.repo_config.map(|config| config.projects.as_slice()).unwrap_or_default();
@@ -167,11 +176,6 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
         false => None,
     };
     let mut projects = Vec::new();
-/// What reads a project's files.
-fn distribution(project: &ProjectConfig, facts: &Facts<'_>) -> Distribution {
-    project.distribution.unwrap_or(facts.options.default_distribution)
-}
-
     for project in listed {
         let index = if is_of_other(project) { &index_of_other } else { &index };
         let dir = project.id.dir.as_str();

@@ -252,7 +252,7 @@ impl ApplyRun<'_> {
         };
         self.restore(plan, &plan_file).await?;
         let job = self.consume(config, plan).await?;
-        let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+        let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
         Ok(self.run(job, config, plan, &place, &first).await?)
     }
 

@@ -152,7 +152,7 @@ async fn steps(
     let _directory = ctx.directories.lock(&dir).await;
     let tool = job.tool(config, &tree).await?;
     let plan_file = dir.join(job::plan_file_name(&config.id));
-    let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+    let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
     let mut stage = Stage::new(job, config, &place, facts);
     let result = match work.command.name {
         CommandName::Version => stage.version().await,

@@ -36,6 +36,8 @@ pub(super) struct Stage<'a> {
     pub(super) command: CommandName,
     /// Root of the tree.
     pub(super) root: &'a Path,
+    /// Our own git directory of the tree.
+    pub(super) git_dir: &'a Path,
     /// Project directory.
     pub(super) dir: PathBuf,
     pub(super) tool: &'a Tool,
@@ -54,16 +56,14 @@ pub(super) struct Stage<'a> {
 pub(super) struct Place {
     /// Root of the tree.
     pub(super) root: PathBuf,
+    /// Our own git directory of the tree.
+    pub(super) git_dir: PathBuf,
     /// Project directory.
     pub(super) dir: PathBuf,
     pub(super) tool: Tool,
     pub(super) plan_file: PathBuf,
 }
 
-/// A step that ends its stage.
-pub(super) enum Broken {
-    /// With an error.
-    Fault(Fault),
 /// A program that a step runs.
 pub(super) struct Call<'c> {
     /// For messages: `terraform plan`.
@@ -85,6 +85,10 @@ impl<'c> Call<'c> {
     }
 }
 
+/// A step that ends its stage.
+pub(super) enum Broken {
+    /// With an error.
+    Fault(Fault),
     /// Because the command was stopped.
     Stopped,
     /// With a refusal, such as `-target` on apply.
@@ -117,6 +121,7 @@ impl<'a> Stage<'a> {
             config,
             command: job.work.command.name,
             root: &place.root,
+            git_dir: &place.git_dir,
             dir: place.dir.clone(),
             tool: &place.tool,
             log: &job.log,
@@ -190,17 +195,17 @@ impl Stage<'_> {
     /// Runs a program in the project's directory.
     pub(super) async fn run_call(&self, call: Call<'_>) -> Result<Finished, Broken> {
         let began = Instant::now();
+        let Call { what, program, args, logged, read_limit, filters } = call;
         let invocation = Invocation {
             timeout: self.ctx.settings.job_timeout,
             grace: if self.changes_something() { APPLY_GRACE } else { GRACE },
             output_limit: OUTPUT_LIMIT,
+            read_limit,
             run_as: self.ctx.settings.run_as_user,
-        let Call { what, program, args, logged, read_limit, filters } = call;
             ..Invocation::new(program, args, &self.dir).env(self.env.clone())
         };
         let sink = |line: &str| self.log.line(line);
         let running = crate::process::run(
-            read_limit,
             invocation,
             &self.ctx.redactor,
             &self.work.cancel.token,

@@ -20,8 +20,9 @@ const GENERATED_LOCK: &str = ".terraform/tidelock-generated-lock";
 const VALUES_LIMIT: usize = 4 << 20;
 
 impl Stage<'_> {
+    /// Arguments with the environment's values in them; what comes to nothing is no argument.
     fn expanded(&self, args: &[String]) -> Vec<String> {
-        args.iter().map(|arg| expand(arg, &self.env)).collect()
+        args.iter().map(|arg| expand(arg, &self.env)).filter(|arg| !arg.is_empty()).collect()
     }
 
     async fn terraform(&self, what: &str, args: Vec<String>) -> Result<Finished, Broken> {
@@ -35,6 +36,7 @@ impl Stage<'_> {
         let generated = self.dir.join(GENERATED_LOCK);
         if let Ok(known) = tokio::fs::read_to_string(&generated).await
             && digest(&lock_file).await.as_deref() == Some(known.trim())
+            && !self.is_tracked(&lock_file).await
         {
             let _ = tokio::fs::remove_file(&lock_file).await;
         }
@@ -67,11 +69,25 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// Whether git has this file of the tree. Where git cannot say it, it may.
+    async fn is_tracked(&self, file: &Path) -> bool {
+        match self.ctx.checkouts.is_tracked(self.git_dir, self.root, file).await {
+            Ok(tracked) => tracked,
+            Err(error) => {
+                tracing::warn!(file = %file.display(), %error, "git does not say whether it tracks a file");
+                true
+            }
+        }
+    }
+
     /// Switches to the project's workspace. Terraform keeps the present one in a file, so that no process has to be asked.
     async fn switch_workspace(&self) -> Result<(), Broken> {
         let wanted = &self.config.id.workspace;
-        if environment::get(&self.env, "TF_WORKSPACE").is_some() {
-            return Ok(());
+        // Terraform takes an empty one for none.
+        match environment::get(&self.env, "TF_WORKSPACE").filter(|set| !set.is_empty()) {
+            Some(set) if set == wanted => return Ok(()),
+            Some(set) => return Err(self.other_workspace(set)),
+            None => {}
         }
         let data = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform");
         let present = tokio::fs::read_to_string(self.dir.join(data).join("environment")).await;
@@ -90,6 +106,19 @@ impl Stage<'_> {
             self.terraform("workspace new", new).await?;
         }
         Ok(())
+    }
+
+    /// Terraform cannot leave the workspace that `TF_WORKSPACE` names: it would plan and apply another one than the project's.
+    fn other_workspace(&self, set: &str) -> Broken {
+        let set = self.ctx.redactor.redact(set).replace(['`', '\n', '\r'], "'");
+        Broken::Refused(Failure::Refused {
+            reason: Reason::Config,
+            because: format!(
+                "The variable `TF_WORKSPACE` is `{set}`, and the workspace of this project is `{}`. Take the variable away from the \
+                 server's environment and the workflow's `env` steps, or give the project `workspace: {set}` in `atlantis.yaml`",
+                self.config.id.workspace
+            ),
+        })
     }
 
     /// `plan -out`, with `env/<workspace>.tfvars` if it is there.

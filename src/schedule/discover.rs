@@ -24,11 +24,14 @@ pub fn has_terraform(tree: &dyn Tree, dir: &str) -> bool {
     })
 }
 
-/// Directories with Terraform files that a glob `dir` of the repo config stands for; none for a wrong glob.
+/// Directories with Terraform files that a glob `dir` of the repo config stands for; none for a wrong glob. The root has no name:
+/// only `**` stands for it. Links to directories of the tree count as directories.
 pub fn directories_matching(tree: &dyn Tree, glob: &str) -> Vec<String> {
+    let for_root = clean(glob).split('/').all(|part| part == "**");
     let Ok(glob) = Glob::new(glob) else { return Vec::new() };
+    let matches = |dir: &String| if dir == "." { for_root } else { glob.matches(dir) };
     let mut dirs: Vec<String> =
-        tree.dirs().into_iter().filter(|dir| glob.matches(dir) && has_terraform(tree, dir)).collect();
+        tree.dirs_and_links().into_iter().filter(|dir| matches(dir) && has_terraform(tree, dir)).collect();
     dirs.sort();
     dirs
 }

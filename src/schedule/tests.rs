@@ -354,6 +354,16 @@ fn glob_dirs_stand_for_directories_with_terraform_files() {
     ]);
     assert_eq!(directories_matching(&tree, "envs/*"), ["envs/dev", "envs/grunt", "envs/json", "envs/prod"]);
     assert_eq!(directories_matching(&tree, "**/deep"), ["envs/dev/deep"]);
+    let rooted = MemoryTree::of_dirs([".", "a", "a/b"]);
+    for (glob, dirs) in [
+        ("*", vec!["a"]),
+        ("?", vec!["a"]),
+        ("**/*", vec!["a", "a/b"]),
+        ("**", vec![".", "a", "a/b"]),
+        ("a/**", vec!["a", "a/b"]),
+    ] {
+        assert_eq!(directories_matching(&rooted, glob), dirs, "{glob}");
+    }
     let scene = scene(tree, &["envs/dev/main.tf", "envs/dev/deep/main.tf"]).yaml("projects:\n- {dir: envs/*}");
     assert_eq!(scene.autoplan(), "envs/dev/default");
 }

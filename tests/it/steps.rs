@@ -176,3 +176,69 @@ fn a_tofu_file_says_nothing_to_terraform() {
         ctx.next(&pull).await.is("plan", "success");
     });
 }
+
+#[test]
+fn a_workspace_from_the_environment_has_to_be_the_projects_own() {
+    let steps = "        - env: {name: TF_WORKSPACE, command: 'cat {tmp}/workspace'}\n        - init\n        - plan\n";
+    run_test(custom(steps).flags(&["--disable-autoplan"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        std::fs::write(ctx.tmp.join("workspace"), "other").unwrap();
+        let said = ctx.say(&pull, "atlantis plan").await;
+        said.is("plan", "failure").because("config").has("`TF_WORKSPACE`").has("`other`").has("`workspace: other`");
+        for same in ["default", ""] {
+            std::fs::write(ctx.tmp.join("workspace"), same).unwrap();
+            ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        }
+    });
+}
+
+/// In the place of Terraform: notes how `init` is called, and makes a lock file as `init` does.
+const INIT_THAT_LOCKS: &str = r#"#!/bin/sh
+case "$1" in
+  version) echo 'Terraform v1.11.4' ;;
+  init)
+    [ -e .terraform.lock.hcl ] && had=with || had=without
+    echo "$had: $*" >> {tmp}/inits
+    [ $had = with ] || echo '# generated' > .terraform.lock.hcl
+    mkdir -p .terraform ;;
+  plan)
+    while [ "$1" != -out ]; do shift; done
+    echo plan > "$2"
+    echo 'Plan: 1 to add, 0 to change, 0 to destroy.' ;;
+esac
+"#;
+
+#[test]
+fn a_lock_file_that_git_has_is_neither_deleted_nor_upgraded_past() {
+    let path = format!("{{tmp}}/bin:{}", std::env::var("PATH").unwrap());
+    run_test(Setup::one_project().variable("PATH", &path), async |ctx| {
+        let terraform_path = ctx.tmp.join("bin/terraform");
+        std::fs::create_dir(ctx.tmp.join("bin")).unwrap();
+        std::fs::write(&terraform_path, ctx.fill(INIT_THAT_LOCKS)).unwrap();
+        make_executable(&terraform_path);
+        let inits = || std::fs::read_to_string(ctx.tmp.join("inits")).unwrap();
+        let (fresh, locked) = ("without: init -input=false -upgrade\n", "with: init -input=false\n");
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        assert_eq!(inits(), fresh);
+        // Not tracked: it is what the last run has left.
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        assert_eq!(inits(), [fresh, fresh].concat());
+        // What the run had made is committed as it is.
+        ctx.push(&pull, ".terraform.lock.hcl", "# generated\n").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        assert_eq!(inits(), [fresh, fresh, locked, locked].concat());
+    });
+}
+
+#[test]
+fn changes_behind_a_prefix_are_counted_and_none_is_none() {
+    let line = |text: &str| format!("        - run: \"echo '10:09:53.115 STDOUT [vpc] terraform: {text}'\"\n");
+    let unchanged = line("No changes. Your infrastructure matches the configuration.");
+    run_test(custom(&unchanged), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.status(&pull, "atlantis/plan", "success", "No changes").await;
+    });
+}
