@@ -36,6 +36,10 @@ perf measures="all":
 bench-vault what="all":
     RCLONE="$(scripts/fetch-rclone)" cargo bench --bench vault -- {{what}}
 
+# What the last of many pull requests, projects and events costs against the first. what: pulls, projects, events, log
+bench-growth what="all":
+    cargo bench --bench growth -- {{what}}
+
 # `atlantis plan` deliveries; the server is killed after the last 2xx and every one is counted again.
 bench-ack:
     cargo bench --bench vault -- ack

@@ -2,6 +2,7 @@
 
 mod access;
 mod bucket;
+mod cli;
 mod data_dir;
 mod doctor;
 mod heartbeat;
@@ -12,6 +13,8 @@ mod roles;
 mod sandbox;
 mod server;
 mod services;
+#[cfg(test)]
+mod tests;
 mod vault;
 
 pub use server::Server;
@@ -22,17 +25,31 @@ use std::process::ExitCode;
 const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTofu\n\n\
     Usage: tidelock <command>\n\n\
     Commands:\n  \
-    server   run the server; `tidelock server --help` lists its flags\n  \
-    sandbox  try it with no account anywhere: a forge, a repository and a server on this machine\n  \
-    doctor   check everything that the server needs: settings, bucket, host, webhook, pages\n  \
-    vault    look at the state in the bucket, verify it, go back to an older one\n  \
-    version  print the version\n  \
-    help     print this\n";
+    server       run the server; `tidelock server --help` lists all its flags\n  \
+    sandbox      try it with no account anywhere: a forge, a repository and a server on this machine\n  \
+    doctor       check everything that the server needs: settings, bucket, host, webhook, pages\n  \
+    vault        look at the state in the bucket, verify it, go back to an older one\n  \
+    completions  print what completes commands and flags: bash, elvish, fish, powershell, zsh\n  \
+    man          print the manual page of all, or of one command\n  \
+    version      print the version\n  \
+    help         print this; `tidelock help server` lists the flags that most servers need\n";
+
+/// All commands.
+const COMMANDS: [&str; 8] = ["server", "sandbox", "doctor", "vault", "completions", "man", "version", "help"];
 
 /// Runs the program with these arguments (the first is the program's name).
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let command = args.get(1).and_then(|arg| arg.to_str()).unwrap_or("help").to_owned();
-    let rest = args.into_iter().skip(2).collect();
+    let mut rest: Vec<OsString> = args.into_iter().skip(2).collect();
+    let asked = rest.first().and_then(|arg| arg.to_str()).map(str::to_owned);
+    let command = match asked {
+        Some(asked) if command == "help" && COMMANDS.contains(&asked.as_str()) => {
+            // The short list: all flags of the server are many screens.
+            rest = vec!["-h".into()];
+            asked
+        }
+        _ => command,
+    };
     match command.as_str() {
         "server" => server::run(rest),
         "sandbox" => sandbox::run(rest),
@@ -40,8 +57,26 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         "vault" => vault::run(rest),
         "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION")), true),
         "help" | "--help" | "-h" => say(USAGE, true),
-        other => say(&format!("tidelock: there is no command `{other}`\n\n{USAGE}"), false),
+        "completions" => cli::completions(rest),
+        "man" => cli::manual(rest),
+        other => match cli::nearest(other) {
+            Some(meant) => {
+                misused(&format!("tidelock: there is no command `{other}`; did you mean `tidelock {meant}`? `tidelock help` lists all\n"))
+            }
+            None => misused(&format!("tidelock: there is no command `{other}`\n\n{USAGE}")),
+        },
     }
+}
+
+/// Prints what is wrong with the command line to standard error; exit code 2.
+fn misused(text: &str) -> ExitCode {
+    say(text, false);
+    ExitCode::from(2)
+}
+
+/// The answer to a command line that clap did not take: help that was asked for, or what is wrong.
+fn not_taken(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() { misused(&error.to_string()) } else { say(&error.to_string(), true) }
 }
 
 /// Prints to standard output when all is well, to standard error otherwise.

@@ -1,6 +1,7 @@
 //! Working trees: one bare mirror per repository, fetched by exact commit; a cheap tree per pull request and workspace from it.
 
 pub mod disk;
+mod beside;
 mod git;
 mod idle;
 mod left;
@@ -22,6 +23,7 @@ pub use left::Kept;
 use mirror::{Mirror, MirrorLocks};
 use secrecy::SecretString;
 use std::path::{Component, Path, PathBuf};
+use beside::Which;
 use tree::Place;
 
 /// Longest name of an owner, repository or workspace in a path of ours.
@@ -87,7 +89,7 @@ pub struct WorkingTree {
     pub base: String,
     /// Our own git directory for it, out of the reach of what runs in the tree.
     pub git_dir: PathBuf,
-    /// Random; another one when the tree is made from nothing again, without what steps had left in it.
+    /// Random; another one when the tree is made from nothing again or moved, so that what steps had left in it is missing or may be.
     pub made: String,
 }
 
@@ -205,7 +207,7 @@ impl Checkouts {
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
         let dirs = dirs.filter(|_| self.sparse);
-        Place::of(self, pull, workspace)?.at(pull, fetched, dirs, credentials).await
+        Place::of(self, pull, &Which::own(workspace))?.at(pull, fetched, dirs, credentials).await
     }
 
     /// Where the tree of this workspace is or would be: `<data-dir>/repos/<owner>/<repo>/<number>/<workspace>`.

@@ -160,9 +160,14 @@ fn unknown_flag(spec: &CommandSpec, names: &Names, what: &str, args: &[String], 
     let theirs: Vec<_> = theirs.iter().map(String::as_str).filter(|&arg| arg != "--").collect();
     let line = join([spec.word].into_iter().chain(ours.iter().map(String::as_str)).chain(["--"]).chain(theirs.clone()));
     let typed = theirs.first().and_then(|arg| arg.split('=').next()).map_or("", |arg| arg.trim_start_matches('-'));
-    let near = spec.flags.iter().find(|flag| 3 * strsim::levenshtein(flag.long, typed) <= typed.len());
+    let near = spec.flags.iter().find(|flag| 3 * strsim::damerau_levenshtein(flag.long, typed) <= typed.len());
     if let Some(near) = near {
-        return Mistake { what: format!("{what}; did you mean --{}?", near.long), type_this: spec.example.to_owned() };
+        let value = theirs.first().and_then(|arg| arg.split_once('=')).map_or(String::new(), |(_, value)| format!("={value}"));
+        let meant = format!("--{}{value}", near.long);
+        let rest = args.iter().skip(at + 1).map(String::as_str);
+        let line = join([spec.word].into_iter().chain(ours.iter().map(String::as_str)).chain([meant.as_str()]).chain(rest));
+        let type_this = if line.chars().count() > QUOTED { spec.example.to_owned() } else { line };
+        return Mistake { what: format!("{what}; did you mean --{}?", near.long), type_this };
     }
     if !spec.passes_extra_args || theirs.iter().any(|arg| names.blocks(arg)) || line.chars().count() > QUOTED {
         return Mistake { what, type_this: spec.example.to_owned() };

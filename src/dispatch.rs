@@ -9,6 +9,7 @@ mod allowlist;
 mod aside;
 mod doubts;
 mod ends;
+mod merge_group;
 mod queues;
 mod reconcile;
 mod recover;
@@ -34,6 +35,9 @@ use tasks::Tasks;
 
 /// Kept of a shutdown's time for the last comments and statuses.
 const SAYING_LIMIT: Duration = Duration::from_millis(1500);
+
+/// Said of a delivery to whoever looks at it on the host, and in the log.
+const NOT_ALLOWLISTED: &str = "This repository is not in --repo-allowlist, so nothing is done for it.";
 
 /// What the rest of the server asks of dispatch; cheap to clone.
 #[derive(Clone)]
@@ -86,7 +90,7 @@ enum Decision {
     /// Nothing; the text says why, for the log and the host.
     Ignore(&'static str),
     /// A reply and nothing else.
-    Reply { status: u16, message: Message },
+    Reply(Message),
     /// Work for the pull request's actor.
     Queue(Task),
     /// A push that is not planned; whatever plans an older head is obsolete.
@@ -123,7 +127,7 @@ impl Handle {
                     tracing::debug!(event = %name, delivery = event.host_id(), "not acted on");
                     Answer::ok("Nothing to do for this event.")
                 }
-                Event::Pull(_) | Event::Comment(_) => Answer::ok("Nothing to do."),
+                Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) => Answer::ok("Nothing to do."),
             };
         };
         match self.inner.decide(event.get(), &pull) {
@@ -203,18 +207,19 @@ impl Inner {
         match event {
             Event::Comment(comment) => self.decide_comment(comment, allowed),
             Event::Pull(event) => self.decide_pull(event, allowed),
+            Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
+            Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
             Event::Ping | Event::Other(_) => Decision::Ignore("nothing to do"),
         }
     }
 
+    /// An organization's webhook delivers for all of its repositories, so this is no error, and nobody there hears of it unasked.
     fn not_allowlisted(&self, pull: &PullId, say: bool) -> Decision {
-        if !self.ctx.settings.silence_allowlist_errors {
-            tracing::warn!(%pull, "refused: the repository is not in --repo-allowlist");
-            if say {
-                return Decision::Reply { status: 403, message: Message::NotAllowlisted };
-            }
+        if self.ctx.settings.silence_allowlist_errors {
+            return Decision::Ignore(NOT_ALLOWLISTED);
         }
-        Decision::Reply { status: 403, message: Message::Help { text: String::new() } }
+        tracing::warn!(%pull, "{NOT_ALLOWLISTED}");
+        if say { Decision::Reply(Message::NotAllowlisted) } else { Decision::Ignore(NOT_ALLOWLISTED) }
     }
 
     fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
@@ -236,7 +241,7 @@ impl Inner {
             Parsed::DidYouMean(suggestion) => Message::DidYouMean { suggestion },
             Parsed::NotForUs => return Decision::Ignore("not a command"),
         };
-        Decision::Reply { status: 200, message }
+        Decision::Reply(message)
     }
 
     fn decide_pull(&self, event: &PullEvent, allowed: bool) -> Decision {
@@ -250,7 +255,7 @@ impl Inner {
         let obsolete = Decision::Obsolete(pull.head.commit.clone());
         if pull.is_fork() && !settings.allow_fork_prs {
             let say = !settings.silence_fork_pr_errors && event.action == PullAction::Opened;
-            return if say { Decision::Reply { status: 200, message: Message::ForkRefused } } else { obsolete };
+            return if say { Decision::Reply(Message::ForkRefused) } else { obsolete };
         }
         let labelled = |label: &String| pull.labels.iter().any(|known| known == label);
         let off = settings.disable_autoplan
@@ -283,14 +288,10 @@ impl Inner {
     /// One commit before the 2xx: the delivery, and what is said at once. Whether it was new.
     async fn record(self: &Arc<Self>, delivery: Delivery, pull: PullId, decision: Decision) -> (Answer, bool) {
         let reaction = self.reaction(&delivery.event, &decision);
-        let (status, task, replies) = match decision {
-            Decision::Queue(task) => (200, Some(task), Vec::new()),
-            // An empty help text: refused in silence.
-            Decision::Reply { status, message: Message::Help { text } } if text.is_empty() => {
-                return (Answer { status, text: "This repository is not allowed here.".into() }, false);
-            }
-            Decision::Reply { status, message } => (status, None, self.said(&pull, message)),
-            Decision::Ignore(_) | Decision::Obsolete(_) => (200, None, Vec::new()),
+        let (task, replies) = match decision {
+            Decision::Queue(task) => (Some(task), Vec::new()),
+            Decision::Reply(message) => (None, self.said(&pull, message)),
+            Decision::Ignore(_) | Decision::Obsolete(_) => (None, Vec::new()),
         };
         let (identity, received) = (delivery.identity.clone(), delivery.received);
         let (target, done) = (pull.clone(), task.is_none());
@@ -324,7 +325,7 @@ impl Inner {
             }
             None => "Answering with a comment.",
         };
-        (Answer { status, text: text.into() }, true)
+        (Answer::ok(text), true)
     }
 
     /// Puts a recorded item where it belongs: aside, or into the queue.
@@ -343,7 +344,7 @@ impl Inner {
     fn reaction(&self, event: &Event, decision: &Decision) -> Option<Effect> {
         let Event::Comment(comment) = event else { return None };
         let reaction = self.ctx.settings.emoji_reaction.clone()?;
-        let refused = matches!(decision, Decision::Reply { status: 403, .. });
+        let refused = matches!(decision, Decision::Reply(Message::NotAllowlisted));
         (!refused).then_some(Effect::React { comment_id: comment.comment_id, reaction })
     }
 

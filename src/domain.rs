@@ -3,6 +3,7 @@
 //! Vocabulary: DESIGN.md §7. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
 //! what we remember in [`state`].
 
+mod clone_url;
 pub mod command;
 pub mod outcome;
 pub mod reply;
@@ -26,6 +27,11 @@ impl RepoId {
     /// `owner/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.owner, self.name)
+    }
+
+    /// Whether it has this owner and this name; hosts do not tell case apart.
+    pub fn is_named(&self, owner: &str, name: &str) -> bool {
+        self.owner.eq_ignore_ascii_case(owner) && self.name.eq_ignore_ascii_case(name)
     }
 }
 
@@ -85,7 +91,7 @@ pub struct Head {
     pub branch: String,
     /// Full commit id.
     pub commit: String,
-    /// Owner of the head repository; another one than the base's for forks. Empty when the fork was deleted.
+    /// Owner of the head repository. Empty when that was deleted.
     pub repo_owner: String,
     /// Name of the head repository.
     pub repo_name: String,
@@ -101,9 +107,10 @@ pub struct Base {
 }
 
 impl PullRequest {
-    /// Whether the head lives with another owner than the base (Atlantis' rule for forks).
+    /// Whether the head lives in another repository than the base: another owner, or another name of the same owner. A head
+    /// repository that was deleted counts as another one.
     pub fn is_fork(&self) -> bool {
-        !self.head.repo_owner.eq_ignore_ascii_case(&self.id.repo.owner)
+        !self.id.repo.is_named(&self.head.repo_owner, &self.head.repo_name)
     }
 }
 
@@ -124,6 +131,8 @@ pub enum Event {
     Pull(PullEvent),
     /// Somebody wrote a new comment on a pull request.
     Comment(CommentEvent),
+    /// A merge queue asks for the checks of one of its commits.
+    MergeGroup(MergeGroupEvent),
     /// The host tries its webhook.
     Ping,
     /// Anything that we do not act on; the text names it for the log (`push`, `pull_request labeled`).
@@ -174,12 +183,26 @@ pub struct CommentEvent {
     pub body: String,
 }
 
+/// An entry of a merge queue: a commit with one more pull request merged into what it is built on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeGroupEvent {
+    /// The pull request that this entry adds.
+    pub pull: PullId,
+    /// The branch that the queue merges into.
+    pub base_branch: String,
+    /// What it is built on: a commit of that branch, or of the entry ahead.
+    pub base: String,
+    /// Its own commit, which wants statuses.
+    pub commit: String,
+}
+
 impl Event {
     /// The pull request it is about.
     pub fn pull_id(&self) -> Option<&PullId> {
         match self {
             Event::Pull(event) => Some(&event.pull.id),
             Event::Comment(event) => Some(&event.pull),
+            Event::MergeGroup(event) => Some(&event.pull),
             Event::Ping | Event::Other(_) => None,
         }
     }

@@ -2,9 +2,12 @@
 //!
 //! [`run`] never fails: what breaks becomes the answer. Everything visible is enqueued in the transaction that records it.
 
+pub mod abandoned;
 mod admission;
 mod apply;
+mod arguments;
 mod candidates;
+mod current;
 mod environment;
 mod extra;
 mod files;
@@ -22,7 +25,6 @@ mod room;
 mod stage;
 pub mod state_locks;
 mod steps;
-mod varfiles;
 
 use crate::checkout::Checkouts;
 use crate::config::global::{GlobalConfig, RepoRules};
@@ -32,6 +34,7 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, CommitStatus, DeliveryState, Effect, JobState, NewEffect, Run};
 use crate::domain::{ProjectId, PullRequest};
 use crate::process::Redactor;
+use crate::reply::marker;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
 use crate::reply::statuses::Statuses;
@@ -44,6 +47,7 @@ use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use job::JobEnd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +55,9 @@ pub use admission::Admission;
 pub use job::DirectoryLocks;
 pub use plan::remove_plan_files;
 pub use room::Room;
+
+/// Of a job whose end could not be recorded, although its command went on.
+const END_LOST: &str = "its end could not be recorded";
 
 /// The services that commands need; made once by `app`.
 pub struct Context {
@@ -92,6 +99,8 @@ pub struct Cancel {
     /// What jobs wait for.
     pub token: CancellationToken,
     why: Arc<OnceLock<Why>>,
+    /// The pull request may be another one than when the command began.
+    changed: Arc<AtomicBool>,
 }
 
 /// Why a command was stopped.
@@ -112,6 +121,16 @@ impl Cancel {
     pub fn cancel(&self, why: Why) {
         let _ = self.why.set(why);
         self.token.cancel();
+    }
+
+    /// Says that something happened to the pull request: what has not begun yet looks at it again. Nothing is stopped.
+    pub fn note_change(&self) {
+        self.changed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether something happened to it since this was asked last.
+    pub fn take_change(&self) -> bool {
+        self.changed.swap(false, Ordering::SeqCst)
     }
 
     /// Why it was stopped, if it was.
@@ -163,6 +182,11 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
         return Ended::Stopped(Why::Shutdown);
     }
     tracing::error!(pull = %work.pull.id, command = work.command.name.as_str(), error = format!("{error:#}"), "command broke");
+    let id = work.run.id.clone();
+    if ctx.store.read(move |view| Ok(view.run(&id)?.is_some_and(|run| run.answered))).await.unwrap_or(false) {
+        // What broke came after its answer: that stays the only one.
+        return Ended::Answered;
+    }
     let fault = Fault {
         reason: Reason::Internal,
         message: ctx.redactor.redact(&format!("Something broke inside the server: {error:#}")),
@@ -179,6 +203,13 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
 
 /// Runs it, if there is room for it; what it uses is not removed meanwhile to make room for others.
 async fn with_room(ctx: &Context, work: &Work) -> Result<Ended> {
+    let settings = &ctx.settings;
+    if let Some(fault) =
+        arguments::refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable)
+    {
+        Answer::refused(fault).record(ctx, work).await?;
+        return Ok(Ended::Answered);
+    }
     let _checkouts = ctx.checkouts.using(&work.pull.id).await;
     if let Some(fault) = room::on_disk(ctx, work).await {
         Answer::error(fault).record(ctx, work).await?;
@@ -213,12 +244,20 @@ enum StatusUpdate {
     These(Vec<CommitStatus>),
     /// The command as a whole failed, with a word on why.
     Failed(String),
+    /// Those from before, as nothing was done; failed with this word where this head has none.
+    AsBefore(String),
 }
 
 impl Answer {
     fn error(fault: Fault) -> Answer {
         let because = fault.message.lines().next().unwrap_or_default().to_owned();
         Answer { body: Some(ReplyBody::CommandError(fault)), statuses: StatusUpdate::Failed(because) }
+    }
+
+    /// A command that was refused before anything was done.
+    fn refused(fault: Fault) -> Answer {
+        let statuses = StatusUpdate::AsBefore("an argument is refused".into());
+        Answer { body: Some(ReplyBody::CommandError(fault)), statuses }
     }
 
     fn message(message: Message) -> Answer {
@@ -248,12 +287,14 @@ impl Answer {
 
     /// The same commit has the end of a job.
     async fn record_with(self, ctx: &Context, work: &Work, end: Option<JobEnd>) -> Result<()> {
-        let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
         let mut run = work.run.clone();
+        run.results = self.body.as_ref().map(marker::results).unwrap_or_default();
+        let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
         run.finished = Some(Timestamp::now());
         run.answered = true;
         let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
         let (statuses, update) = (ctx.statuses.clone(), self.statuses);
+        let fault = update.fault_of_pull(work);
         let (outcome, job, _log) =
             end.map_or((None, None, None), |end| (Some(end.outcome), Some(end.record), Some(end.log)));
         let begun = beginning(ctx, work);
@@ -262,7 +303,12 @@ impl Answer {
             .write(move |tx| {
                 begun(tx)?;
                 job.map_or(Ok(()), |record| record(tx))?;
-                for status in update.resolve(tx, &statuses, &pull, name)? {
+                if let Some(fault) = fault {
+                    tx.set_fault(&pull, fault.as_deref())?;
+                }
+                // All that is said of this run is said here: a job of it that still seems to run has nobody.
+                let abandoned = abandoned::end(tx, &statuses, END_LOST, |job| job.run == run.id)?;
+                for status in update.resolve(tx, &statuses, &pull, &head, name)? {
                     let effect = Effect::Status { commit: head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
                 }
@@ -272,9 +318,11 @@ impl Answer {
                 if let Some(delivery) = &run.delivery {
                     tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
                 }
-                tx.put_run(&run)
+                tx.put_run(&run)?;
+                Ok(abandoned)
             })
             .await;
+        let recorded = recorded.map(|abandoned| abandoned.iter().for_each(|job| ctx.doubts.note(job)));
         match outcome {
             Some(outcome) => job::passed_on(ctx, work, &outcome, recorded).await?,
             None => recorded?,
@@ -285,14 +333,35 @@ impl Answer {
 }
 
 impl StatusUpdate {
+    /// What pages say of the pull request from now on: why all of it could not be planned, or that nothing is wrong as a whole.
+    /// Absent where this command says neither: a plan of one project may fail for a target that does not exist.
+    fn fault_of_pull(&self, work: &Work) -> Option<Option<String>> {
+        match self {
+            _ if work.command.name != CommandName::Plan => None,
+            StatusUpdate::Failed(because) => work.run.everything.then(|| Some(because.clone())),
+            _ => Some(None),
+        }
+    }
+
     fn resolve(
         self,
         tx: &Tx<'_>,
         statuses: &Statuses,
         pull: &crate::domain::PullId,
+        head: &str,
         name: CommandName,
     ) -> Result<Vec<CommitStatus>> {
         Ok(match self {
+            StatusUpdate::AsBefore(because) => {
+                let projects = tx.project_statuses(pull)?;
+                let known = !projects.is_empty() && projects.iter().all(|status| status.head == head);
+                match name {
+                    CommandName::Plan if known => vec![statuses.plan(&projects)],
+                    CommandName::Apply if known => statuses.apply(&projects, true).into_iter().collect(),
+                    CommandName::Plan | CommandName::Apply => vec![statuses.failed(name, &because)],
+                    _ => Vec::new(),
+                }
+            }
             StatusUpdate::Nothing => Vec::new(),
             StatusUpdate::These(list) => list,
             StatusUpdate::Failed(because) => match name {
@@ -345,11 +414,13 @@ pub fn random_id() -> String {
     }
 }
 
-/// Whether the statuses of this command are told at all (`--silence-vcs-status-no-projects` wants no pending one).
+/// Whether a pending status of this command is told: only where its end will tell one too, and not with
+/// `--silence-vcs-status-no-projects`.
 fn tells_pending(ctx: &Context, work: &Work) -> bool {
     let settings = &ctx.settings;
     let autoplan = work.command.trigger == Trigger::Autoplan;
-    !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
+    let ends_with_one = job::status_wanted(work.command.name);
+    ends_with_one && !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
 }
 
 /// Records the run's beginning by itself, so that people see it while Terraform does not run yet.

@@ -4,4 +4,4 @@ pub mod marker;
 pub mod outbox;
 pub mod render;
 pub mod statuses;
-mod wording;
+pub(crate) mod wording;

@@ -13,6 +13,7 @@ mod git_http;
 mod hooks;
 mod pages;
 mod pull;
+mod queue;
 mod repo;
 mod server;
 mod shapes;
@@ -22,7 +23,7 @@ mod tests;
 mod tools;
 pub mod tour;
 
-pub use faults::Fault;
+pub use faults::{Fault, Gate};
 pub use hooks::Delivery;
 pub use pull::{Comment, CommitStatus, Pull};
 pub use repo::{OpenOptions, Repo};
@@ -214,6 +215,15 @@ impl Forge {
             Ok(())
         })?;
         Ok(self.repo(full_name))
+    }
+
+    /// Gives a repository another owner or name. API and git answer requests for the former one with a redirect, as GitHub does;
+    /// handles go on to work.
+    pub fn transfer(&self, from: &str, to: &str) -> anyhow::Result<()> {
+        let Some((owner, name)) = to.split_once('/').filter(|(o, n)| is_name(o) && is_name(n)) else {
+            bail!("not a repository's name: {to:?}, expected OWNER/NAME");
+        };
+        self.shared.change(|state| state.transfer(from, owner, name))
     }
 
     /// Handle to a repository; its methods fail if there is none.

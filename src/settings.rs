@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use typed::Reader;
 
+pub use read::command as command_line;
 pub use reference::reference;
 
 /// All settings of `tidelock server`, typed and checked.

@@ -4,7 +4,7 @@
 //! Layout under the prefix: `lock/leader.json`, `journal/<seq>`, `base/<seq>`, `inbox/delivery/<hash>`, `inbox/handover/<nonce>`,
 //! `inbox/end/<job>`. `seq` has 16 digits, zero-padded.
 //!
-//! The straight line: [`Vault::acquire`] → [`Vault::lead`] → [`Leader::commit`]…, [`Leader::tick`] every few seconds,
+//! The straight line: [`Vault::acquire`] → [`Vault::lead`] → [`Leader::commit`]…, [`Leader::renew`] and [`Leader::look`] every few seconds,
 //! [`Leader::write_base`] and [`Leader::collect`] now and then → [`Leader::release`]. [`Vault::read`] looks at any kept state
 //! without the lease.
 
@@ -138,9 +138,10 @@ pub struct Image {
 /// When bases are written and what stays restorable.
 #[derive(Debug, Clone)]
 pub struct Retention {
-    /// A base is due after this many journal objects…
+    /// A base is due after this many journal objects of no size…
     pub base_after_objects: u64,
-    /// …or this many bytes of them, or as many as the last base has, whichever is more.
+    /// …or this many bytes in few objects; shares of both add up. Where the last base is large, both limits grow with it, so that
+    /// bases cost a fixed share of the journal however much is known: see [`Retention::is_base_due`].
     pub base_after_bytes: u64,
     /// So many of the last states (journal objects) stay restorable.
     pub keep_states: u64,
@@ -151,11 +152,23 @@ pub struct Retention {
 impl Default for Retention {
     fn default() -> Retention {
         Retention {
-            base_after_objects: 1000,
-            base_after_bytes: 16 << 20,
+            base_after_objects: 256,
+            base_after_bytes: 1 << 20,
             keep_states: 100,
             keep: std::time::Duration::from_secs(24 * 3600),
         }
+    }
+}
+
+impl Retention {
+    /// The journal after a base may grow to this many times the base's size: a restore reads both.
+    const TIMES: f64 = 2.0;
+
+    /// Whether a base should be written: `objects` and `bytes` are those of the journal after the last one, which has `base` bytes.
+    pub fn is_base_due(&self, objects: u64, bytes: u64, base: u64) -> bool {
+        let share = |count: u64, limit: u64| count as f64 / limit.max(1) as f64;
+        let reached = share(objects, self.base_after_objects) + share(bytes, self.base_after_bytes);
+        reached >= (Self::TIMES * share(base, self.base_after_bytes)).max(1.0)
     }
 }
 

@@ -12,7 +12,9 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use std::path::PathBuf;
 
-/// What the server asks of a host.
+/// What the server asks of a host. What it learns is always about the repository that it asked for, by that name: an answer about
+/// another one is [`HostError::Moved`]. What it says (comments, statuses, reactions) follows a repository to its new name, if that is
+/// served.
 #[async_trait]
 pub trait Host: Send + Sync {
     /// Host name without scheme and port, as in [`RepoId::host`].
@@ -23,6 +25,11 @@ pub trait Host: Send + Sync {
 
     /// Longest comment, in characters as the host counts them.
     fn comment_limit(&self) -> usize;
+
+    /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; empty where there is none.
+    fn commit_address(&self) -> String {
+        String::new()
+    }
 
     /// The pull request as it is now.
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError>;
@@ -38,6 +45,9 @@ pub trait Host: Send + Sync {
 
     /// Comments, oldest first; with `since` those that were written or changed at or after it, by the host's clock.
     async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError>;
+
+    /// Whether a commit is the tip of a branch or one before it.
+    async fn is_on_branch(&self, repo: &RepoId, commit: &str, branch: &str) -> Result<bool, HostError>;
 
     /// All open pull requests of a repository.
     async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError>;
@@ -105,6 +115,8 @@ pub struct HostComment {
     pub author: String,
     /// When it was written, by the host's clock.
     pub created: Timestamp,
+    /// Whether it was changed since, by whomever; also where the host does not tell.
+    pub edited: bool,
     /// Whole text, untrusted.
     pub body: String,
 }
@@ -175,6 +187,10 @@ pub struct Webhook {
     pub last_status: Option<u16>,
     /// What the host says about that delivery.
     pub last_message: String,
+    /// Our answer to it in one line, where it was asked for.
+    pub last_answer: String,
+    /// Path of its deliveries below the API's address; empty where the host does not tell.
+    pub deliveries: String,
 }
 
 /// Where a token comes from.
@@ -203,6 +219,14 @@ pub enum HostError {
     NotFound {
         /// The request.
         what: String,
+    },
+    /// The host answers about another repository than the one that was asked for: it was renamed or transferred.
+    #[error("{what}: the host leads to another repository, {to}; nothing is done under a former name")]
+    Moved {
+        /// The request.
+        what: String,
+        /// Its name there, or the address that the host redirects to.
+        to: String,
     },
     /// 401 or 403 that waiting does not mend.
     #[error("{what}: refused by the host: {message}")]

@@ -70,6 +70,8 @@ pub struct WebState {
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
     pub apply_allowed: bool,
+    /// Page of a commit on the host, with `{repo}` and `{commit}` in it; empty: none.
+    pub commit_address: String,
     /// First word of comments to us, for commands that pages show.
     pub executable_name: String,
 }
@@ -165,6 +167,7 @@ fn attended() -> Vec<Route> {
         route(Method::GET, "/jobs/{id}/log", People, jobs::plain),
         route(Method::GET, "/jobs/{id}/stream", People, jobs::stream),
         route(Method::GET, "/api/locks", Api, api::locks),
+        route(Method::GET, "/api/runs/{id}", Api, api::run),
     ]
 }
 

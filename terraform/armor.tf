@@ -95,6 +95,11 @@ resource "google_compute_security_policy" "events" {
     log_level    = "NORMAL"
   }
 
+  # Turned off: the backend leaves the policy before it goes ("is already being used by" otherwise).
+  lifecycle {
+    create_before_destroy = true
+  }
+
   depends_on = [google_project_service.this]
 }
 
@@ -142,6 +147,11 @@ resource "google_compute_security_policy" "pages" {
         src_ip_ranges = ["*"]
       }
     }
+  }
+
+  # Turned off: the backend leaves the policy before it goes ("is already being used by" otherwise).
+  lifecycle {
+    create_before_destroy = true
   }
 
   depends_on = [google_project_service.this]

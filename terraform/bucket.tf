@@ -3,6 +3,8 @@
 # doing so, and would stop the lease: there is none.
 
 locals {
+  bucket_location = coalesce(var.bucket.location, var.region)
+
   bucket_name = coalesce(var.bucket.name, "${replace(var.project_id, "/[:.]/", "-")}-${var.name}-state")
 }
 
@@ -12,7 +14,7 @@ resource "google_storage_bucket" "state" {
 
   project                     = var.project_id
   name                        = local.bucket_name
-  location                    = coalesce(var.bucket.location, var.region)
+  location                    = local.bucket_location
   storage_class               = "STANDARD"
   labels                      = local.labels
   uniform_bucket_level_access = true
@@ -50,7 +52,7 @@ resource "google_storage_bucket" "state" {
   }
 
   dynamic "encryption" {
-    for_each = var.kms_key_name == null ? [] : [var.kms_key_name]
+    for_each = var.kms_key == null ? [] : [local.kms_key_name]
     content {
       default_kms_key_name = encryption.value
     }
@@ -64,7 +66,19 @@ resource "google_storage_bucket" "state" {
     }
   }
 
-  depends_on = [google_project_service.this, google_kms_crypto_key_iam_member.agents]
+  # Another location would be another, empty bucket, and this one would have to go. The state stays where it is.
+  lifecycle {
+    ignore_changes = [location]
+  }
+
+  depends_on = [google_project_service.this, google_project_service.storage, google_kms_crypto_key_iam_member.agents]
+}
+
+check "bucket_location" {
+  assert {
+    condition     = !var.bucket.create || upper(coalesce(one(google_storage_bucket.state[*].location), local.bucket_location)) == upper(local.bucket_location)
+    error_message = "The bucket ${local.bucket_name} stays in ${coalesce(one(google_storage_bucket.state[*].location), "its location")}, not ${local.bucket_location}. To move the state, stop the server, copy it into a bucket of your own there and set bucket = { create = false, name = … }; say bucket.location to keep it where it is without this warning."
+  }
 }
 
 # Get, create, rewrite, delete and list objects; nothing about the bucket itself.

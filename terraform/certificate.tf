@@ -1,4 +1,5 @@
-# Three ways to a certificate. Names carry a hash of the domain, so that another domain's certificate is made before this one goes.
+# Three ways to a certificate. Names carry a hash of the domain, so that another domain's certificate is made before this one goes; all
+# are left by what uses them before they go.
 
 locals {
   certificate_kind = local.own_balancer ? var.certificate.kind : "none"
@@ -46,6 +47,10 @@ resource "google_certificate_manager_dns_authorization" "this" {
   domain  = var.domain
   labels  = local.labels
 
+  lifecycle {
+    create_before_destroy = true
+  }
+
   depends_on = [google_project_service.this]
 }
 
@@ -73,6 +78,10 @@ resource "google_certificate_manager_certificate_map" "this" {
   name    = var.name
   labels  = local.labels
 
+  lifecycle {
+    create_before_destroy = true
+  }
+
   depends_on = [google_project_service.this]
 }
 
@@ -85,4 +94,8 @@ resource "google_certificate_manager_certificate_map_entry" "this" {
   certificates = google_certificate_manager_certificate.this[*].id
   hostname     = var.domain
   labels       = local.labels
+
+  lifecycle {
+    create_before_destroy = true
+  }
 }

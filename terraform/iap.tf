@@ -10,24 +10,19 @@ resource "google_iap_web_backend_service_iam_member" "pages" {
   member              = each.value
 }
 
-# IAP on the service itself has no narrower policy in every provider release that is supported; the condition makes the
-# project's grant one for this host alone.
-resource "google_project_iam_member" "pages" {
+# On the one service. The API knows the project by its number only.
+resource "google_iap_web_cloud_run_service_iam_member" "pages" {
   for_each = local.with_balancer ? toset([]) : toset(var.iap_members)
 
-  project = var.project_id
-  role    = "roles/iap.httpsResourceAccessor"
-  member  = each.value
-
-  condition {
-    title       = "${var.name}-pages"
-    description = "Only ${local.service_host}"
-    expression  = "request.host == \"${local.service_host}\""
-  }
+  project                = local.number
+  location               = var.region
+  cloud_run_service_name = google_cloud_run_v2_service.leader.name
+  role                   = "roles/iap.httpsResourceAccessor"
+  member                 = each.value
 }
 
 # There, IAP calls the service as its agent. `gcloud beta services identity create --service=iap.googleapis.com` makes the agent, if the
-# project never used IAP (scripts/deploy does it).
+# project never used IAP (scripts/deploy and modules/service-agents do it).
 resource "google_cloud_run_v2_service_iam_member" "iap" {
   count = local.with_balancer ? 0 : 1
 
@@ -35,7 +30,21 @@ resource "google_cloud_run_v2_service_iam_member" "iap" {
   location = var.region
   name     = google_cloud_run_v2_service.leader.name
   role     = "roles/run.invoker"
-  member   = "serviceAccount:service-${local.number}@gcp-sa-iap.iam.gserviceaccount.com"
+  member   = "serviceAccount:${local.service_agents.iap}"
+}
+
+# Google's own client lets in members of the project's organization only: others, and projects without one, bring a client.
+resource "google_iap_settings" "service" {
+  count = !local.with_balancer && nonsensitive(var.iap_oauth_client != null) ? 1 : 0
+
+  name = "projects/${local.number}/iap_web/cloud_run-${var.region}/services/${google_cloud_run_v2_service.leader.name}"
+
+  access_settings {
+    oauth_settings {
+      client_id     = var.iap_oauth_client.client_id
+      client_secret = var.iap_oauth_client.client_secret
+    }
+  }
 }
 
 resource "google_iap_settings" "pages" {

@@ -1,5 +1,16 @@
 # Who the server is, and what it may do: its own bucket, its own secrets, and what impersonation adds. No right is on the project.
 
+locals {
+  service_agents = merge(
+    {
+      iap              = "service-${local.number}@gcp-sa-iap.iam.gserviceaccount.com"
+      run              = "service-${local.number}@serverless-robot-prod.iam.gserviceaccount.com"
+      artifactregistry = "service-${local.number}@gcp-sa-artifactregistry.iam.gserviceaccount.com"
+    },
+    var.service_agents,
+  )
+}
+
 resource "google_service_account" "leader" {
   project      = var.project_id
   account_id   = "${var.name}-server"
@@ -22,7 +33,7 @@ resource "google_service_account" "inbox" {
 }
 
 resource "google_service_account_iam_member" "impersonation" {
-  for_each = toset(var.impersonated_service_accounts)
+  for_each = var.impersonated_service_accounts # names that are known while planning; the accounts may be made in the same run
 
   service_account_id = "projects/-/serviceAccounts/${each.value}"
   role               = "roles/iam.serviceAccountTokenCreator"

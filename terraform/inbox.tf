@@ -31,7 +31,7 @@ resource "google_cloud_run_v2_service" "inbox" {
     execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
     timeout                          = "30s"
     max_instance_request_concurrency = 80
-    encryption_key                   = var.kms_key_name
+    encryption_key                   = local.kms_key_name
     labels                           = local.labels
 
     containers {
@@ -65,7 +65,7 @@ resource "google_cloud_run_v2_service" "inbox" {
         value_source {
           secret_key_ref {
             secret  = local.secret_ids["gh_webhook_secret"]
-            version = "latest"
+            version = local.secret_versions["gh_webhook_secret"]
           }
         }
       }

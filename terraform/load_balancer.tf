@@ -14,6 +14,11 @@ resource "google_compute_region_network_endpoint_group" "leader" {
     service = var.name
   }
 
+  # In another region: the backends leave the old group before it goes ("is already being used by" otherwise).
+  lifecycle {
+    create_before_destroy = true
+  }
+
   depends_on = [google_project_service.this]
 }
 
@@ -134,6 +139,9 @@ resource "google_compute_target_https_proxy" "https" {
   ssl_policy       = one(google_compute_ssl_policy.this[*].id)
   ssl_certificates = local.certificate_map == null ? local.ssl_certificates : null
   certificate_map  = local.certificate_map
+
+  # A map without its entry has no certificate to show: the proxy takes the map after the entry is there, and leaves it before.
+  depends_on = [google_certificate_manager_certificate_map_entry.this]
 }
 
 resource "google_compute_ssl_policy" "this" {

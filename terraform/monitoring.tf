@@ -4,7 +4,12 @@
 locals {
   watched  = var.monitoring.enabled
   channels = concat(var.monitoring.channels, values(google_monitoring_notification_channel.email)[*].name)
-  logs_of  = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.name}\""
+
+  # How PromQL names logging.googleapis.com/user/NAME: everything but letters, digits and the first slash becomes an underscore.
+  heartbeat_metric  = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_heartbeat"
+  commit_lag_metric = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_commit_lag"
+
+  logs_of = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.name}\""
 }
 
 resource "google_monitoring_notification_channel" "email" {
@@ -14,6 +19,11 @@ resource "google_monitoring_notification_channel" "email" {
   display_name = "Tidelock (${var.name}): ${each.value}"
   type         = "email"
   labels       = { email_address = each.value }
+
+  # Alerts stop naming it before it goes: a channel in use cannot be deleted.
+  lifecycle {
+    create_before_destroy = true
+  }
 
   depends_on = [google_project_service.this]
 }
@@ -42,6 +52,14 @@ resource "google_monitoring_uptime_check_config" "way_in" {
     accepted_response_status_codes {
       status_value = 302
     }
+
+    # Checkers come from anywhere: where Cloud Armor admits known networks only, its refusal shows that the way in works.
+    dynamic "accepted_response_status_codes" {
+      for_each = length(var.pages_sources) == 0 ? [] : [403]
+      content {
+        status_value = accepted_response_status_codes.value
+      }
+    }
   }
 
   monitored_resource {
@@ -50,6 +68,11 @@ resource "google_monitoring_uptime_check_config" "way_in" {
       project_id = var.project_id
       host       = local.host
     }
+  }
+
+  # For another domain: the alert is about the new check before the old one goes, which an alert in use would prevent.
+  lifecycle {
+    create_before_destroy = true
   }
 
   depends_on = [google_project_service.this]
@@ -115,33 +138,15 @@ resource "google_monitoring_alert_policy" "heartbeat" {
   notification_channels = local.channels
   user_labels           = local.labels
 
-  # Both, because a counter of log lines may either stop or go on with zeros.
+  # A counter of log lines may stop, or go on with zeros: both are less than one. In PromQL and without validation, because a metric
+  # that was made a moment ago is not known to alerts for up to ten minutes.
   conditions {
-    display_name = "No heartbeat for ten minutes"
-    condition_absent {
-      filter   = "resource.type=\"cloud_run_revision\" AND metric.type=\"logging.googleapis.com/user/${one(google_logging_metric.heartbeat[*].name)}\""
-      duration = "600s"
-      aggregations {
-        alignment_period     = "300s"
-        per_series_aligner   = "ALIGN_DELTA"
-        cross_series_reducer = "REDUCE_SUM"
-      }
-    }
-  }
-
-  conditions {
-    display_name = "Fewer than one heartbeat in five minutes"
-    condition_threshold {
-      filter                  = "resource.type=\"cloud_run_revision\" AND metric.type=\"logging.googleapis.com/user/${one(google_logging_metric.heartbeat[*].name)}\""
-      comparison              = "COMPARISON_LT"
-      threshold_value         = 1
-      duration                = "300s"
-      evaluation_missing_data = "EVALUATION_MISSING_DATA_ACTIVE"
-      aggregations {
-        alignment_period     = "300s"
-        per_series_aligner   = "ALIGN_DELTA"
-        cross_series_reducer = "REDUCE_SUM"
-      }
+    display_name = "Less than one heartbeat in ten minutes"
+    condition_prometheus_query_language {
+      query                     = "(sum(increase(${local.heartbeat_metric}{monitored_resource=\"cloud_run_revision\"}[10m])) or vector(0)) < 1"
+      duration                  = "60s"
+      evaluation_interval       = "60s"
+      disable_metric_validation = true
     }
   }
 
@@ -191,16 +196,11 @@ resource "google_monitoring_alert_policy" "commit_lag" {
 
   conditions {
     display_name = "A change has waited for more than a minute"
-    condition_threshold {
-      filter          = "resource.type=\"cloud_run_revision\" AND metric.type=\"logging.googleapis.com/user/${one(google_logging_metric.commit_lag[*].name)}\""
-      comparison      = "COMPARISON_GT"
-      threshold_value = 60000
-      duration        = "300s"
-      aggregations {
-        alignment_period     = "300s"
-        per_series_aligner   = "ALIGN_PERCENTILE_99"
-        cross_series_reducer = "REDUCE_MAX"
-      }
+    condition_prometheus_query_language {
+      query                     = "histogram_quantile(0.99, sum by (le) (increase(${local.commit_lag_metric}_bucket{monitored_resource=\"cloud_run_revision\"}[5m]))) > 60000"
+      duration                  = "300s"
+      evaluation_interval       = "60s"
+      disable_metric_validation = true
     }
   }
 
@@ -262,6 +262,8 @@ resource "google_monitoring_alert_policy" "restarts" {
       query               = "sum(increase(run_googleapis_com:container_startup_latencies_count{monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\"}[30m])) > 4"
       duration            = "0s"
       evaluation_interval = "60s"
+
+      disable_metric_validation = true # no instance has started yet when this is made
     }
   }
 

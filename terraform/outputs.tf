@@ -84,7 +84,7 @@ output "next_steps" {
   value = join("\n", compact([
     local.own_balancer && var.dns_zone == null ? "1. Point ${var.domain} at ${join(" and ", values(google_compute_global_address.this)[*].address)}; the certificate follows within the hour." : "",
     var.entry == "existing_load_balancer" ? "1. In your URL map: path ${var.base_path}/events (exactly) to events_backend, everything else of ${var.domain} to pages_backend." : "",
-    "2. Add a webhook: payload URL ${local.events_url}, content type application/json, the secret in ${local.secret_names["gh_webhook_secret"]}; events: pull requests, issue comments, pull request reviews, pushes.",
+    "2. Add a webhook: payload URL ${local.events_url}, content type application/json, the secret in ${local.secret_names["gh_webhook_secret"]}; events: pull requests, issue comments, merge groups, pull request reviews, pushes.",
     length(var.iap_members) == 0 ? "3. Nobody may see the pages yet: set iap_members." : "",
     "4. Give ${google_service_account.leader.email} the rights that plans and applies need, or list service accounts in impersonated_service_accounts.",
     "5. Open ${local.url}, then run `tidelock doctor`.",

@@ -19,7 +19,7 @@ resource "google_artifact_registry_repository" "images" {
   description   = "Images of Tidelock"
   format        = "DOCKER"
   mode          = var.registry.kind == "pull_through" ? "REMOTE_REPOSITORY" : "STANDARD_REPOSITORY"
-  kms_key_name  = var.kms_key_name
+  kms_key_name  = local.kms_key_name
   labels        = local.labels
 
   dynamic "remote_repository_config" {

@@ -12,15 +12,38 @@ locals {
     for k, name in local.secret_names : k => var.create_secrets ? google_secret_manager_secret.own[k].secret_id : name
   }
 
-  # Variable of the server → secret. The token may be a file instead.
+  # Variable of the server → key in leader_secrets. The token may be a file instead.
   secret_env = merge(
-    { TIDELOCK_GH_WEBHOOK_SECRET = local.secret_ids["gh_webhook_secret"] },
-    var.token_as_file ? {} : { TIDELOCK_GH_TOKEN = local.secret_ids["gh_token"] },
-    var.secret_env,
+    { TIDELOCK_GH_WEBHOOK_SECRET = "gh_webhook_secret" },
+    var.token_as_file ? {} : { TIDELOCK_GH_TOKEN = "gh_token" },
+    { for variable in keys(var.secret_env) : variable => variable },
   )
 
   # Keys are known while planning, values perhaps not.
   leader_secrets = merge(local.secret_ids, var.secret_env)
+
+  makes_versions = var.create_secrets && var.secret_values_version > 0
+
+  # A number, never "latest": a new version is a change that Terraform sees and rolls out, and old revisions keep their value.
+  secret_versions = {
+    for key in values(local.secret_env) : key => (
+      contains(keys(var.secret_versions), key) ? var.secret_versions[key]
+      : contains(keys(google_secret_manager_secret_version.own), key) ? google_secret_manager_secret_version.own[key].version
+      : data.google_secret_manager_secret_version.newest[key].version
+    )
+  }
+}
+
+# The number of the newest version, without its value.
+data "google_secret_manager_secret_version" "newest" {
+  for_each = {
+    for key in values(local.secret_env) : key => local.leader_secrets[key]
+    if !contains(keys(var.secret_versions), key) && !(local.makes_versions && contains(keys(local.secret_names), key))
+  }
+
+  project           = var.project_id
+  secret            = each.value
+  fetch_secret_data = false
 }
 
 resource "google_secret_manager_secret" "own" {
@@ -56,11 +79,16 @@ resource "google_secret_manager_secret" "own" {
 }
 
 resource "google_secret_manager_secret_version" "own" {
-  for_each = var.create_secrets && var.secret_values_version > 0 ? local.secret_names : {}
+  for_each = local.makes_versions ? local.secret_names : {}
 
   secret                 = google_secret_manager_secret.own[each.key].id
   secret_data_wo         = var.secret_values == null ? null : var.secret_values[each.key]
   secret_data_wo_version = var.secret_values_version
+
+  # The running revision names the old version until the new revision is there.
+  lifecycle {
+    create_before_destroy = true
+  }
 }
 
 resource "google_secret_manager_secret_iam_member" "leader" {

@@ -37,6 +37,7 @@ resource "google_cloud_run_v2_service" "leader" {
   location             = var.region
   description          = "Tidelock: plans and applies Terraform from pull requests"
   labels               = local.labels
+  launch_stage         = var.scratch.medium == "DISK" ? "BETA" : "GA" # ephemeral disk is a preview
   deletion_protection  = var.deletion_protection
   ingress              = local.with_balancer ? "INGRESS_TRAFFIC_INTERNAL_LOAD_BALANCER" : "INGRESS_TRAFFIC_ALL"
   default_uri_disabled = local.with_balancer
@@ -64,7 +65,7 @@ resource "google_cloud_run_v2_service" "leader" {
     execution_environment            = "EXECUTION_ENVIRONMENT_GEN2"
     timeout                          = "3600s" # live logs; readers connect again after that
     max_instance_request_concurrency = var.concurrency
-    encryption_key                   = var.kms_key_name
+    encryption_key                   = local.kms_key_name
     labels                           = local.labels
 
     scaling {
@@ -103,8 +104,8 @@ resource "google_cloud_run_v2_service" "leader" {
           name = env.key
           value_source {
             secret_key_ref {
-              secret  = env.value
-              version = "latest"
+              secret  = local.leader_secrets[env.value]
+              version = local.secret_versions[env.value]
             }
           }
         }
@@ -164,7 +165,7 @@ resource "google_cloud_run_v2_service" "leader" {
           default_mode = 256 # 0400: the server's user and nobody else
           items {
             path    = "token"
-            version = "latest"
+            version = "latest" # read anew by the server, which is what a file is for
           }
         }
       }

@@ -12,8 +12,19 @@ variable "project_id" {
   }
 }
 
+variable "project_number" {
+  description = "The project's number. Given, nothing is read while planning, and the Resource Manager API is not needed for it."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.project_number == null || can(regex("^[0-9]+$", var.project_number))
+    error_message = "project_number is the project's number: gcloud projects describe ID --format='value(projectNumber)'."
+  }
+}
+
 variable "region" {
-  description = "Region of service, bucket and registry, such as europe-west1."
+  description = "Region of service, registry and (when it is made) bucket, such as europe-west1."
   type        = string
 
   validation {
@@ -160,7 +171,7 @@ variable "iap_members" {
 }
 
 variable "iap_oauth_client" {
-  description = "OAuth client of your own, needed only to let in people outside the project's organization. Its secret lands in the state: the provider has no write-only argument for it in every supported release."
+  description = "OAuth client of your own, needed to let in people outside the project's organization, and in a project that belongs to none. Its secret lands in the state: the provider has no write-only argument for it in every supported release."
   type = object({
     client_id     = string
     client_secret = string
@@ -297,7 +308,7 @@ variable "memory_gib" {
 }
 
 variable "scratch" {
-  description = "Where checkouts, tools and caches lie; nothing there needs to be kept. `MEMORY` counts against memory_gib; `DISK` is ephemeral disk, a preview of Cloud Run."
+  description = "Where checkouts, tools and caches lie; nothing there needs to be kept. `MEMORY` counts against memory_gib; `DISK` is ephemeral disk, a preview of Cloud Run (launch stage BETA) of which a project may ask for 10 GB until its quota is raised."
   type = object({
     medium   = optional(string, "MEMORY")
     size_gib = optional(number, 2)
@@ -349,9 +360,9 @@ variable "binary_authorization" {
 }
 
 variable "deletion_protection" {
-  description = "Refuse to destroy the service. Set to false and apply before destroying."
+  description = "Refuse to destroy the service. All state is in the bucket, so nothing is lost with it. Only for a service that has been ready once: one whose first start failed is replaced by the next apply, which this would refuse."
   type        = bool
-  default     = true
+  default     = false
 }
 
 # What it serves
@@ -461,6 +472,20 @@ variable "secret_values_version" {
   default     = 0
 }
 
+variable "secret_versions" {
+  description = <<-EOT
+    Version numbers of secrets: `gh_token`, `gh_webhook_secret`, and variables of secret_env. The service names numbers, so that a
+    rotated secret is a rollout and an old revision goes on with the old value. Of what is left out the newest is looked up while planning.
+  EOT
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for v in values(var.secret_versions) : can(regex("^([1-9][0-9]*|latest)$", v))])
+    error_message = "Each of secret_versions is a number (or latest, which is read at each start and is no rollout)."
+  }
+}
+
 variable "secret_env" {
   description = "Further secrets by variable, such as { TIDELOCK_API_SECRET = \"tidelock-api-secret\" }: names of secrets in Secret Manager that have a version."
   type        = map(string)
@@ -492,7 +517,8 @@ variable "secret_locations" {
 variable "bucket" {
   description = <<-EOT
     The bucket with the state. `create = false` uses one that exists and holds nothing else; `name` is PROJECT-NAME-state by default.
-    `prefix` is the folder in it. `noncurrent_days` is how long replaced and deleted objects can be had back, `soft_delete_days`
+    `location` (the region
+    by default) counts when the bucket is made: it stays where it is when the region changes. `prefix` is the folder in it. `noncurrent_days` is how long replaced and deleted objects can be had back, `soft_delete_days`
     how long even those that somebody deleted for good (0, or 7 to 90): what runs in pull requests has the server's rights, so this is
     the last net. `log_bucket` takes access logs. `force_destroy` lets a destroy delete the state.
   EOT
@@ -529,24 +555,41 @@ variable "bucket" {
   }
 }
 
-variable "kms_key_name" {
-  description = "Key of your own (projects/…/cryptoKeys/…, in the region) for bucket, registry and the service's image. Rights for Google's service agents are granted here."
-  type        = string
-  default     = null
+variable "kms_key" {
+  description = <<-EOT
+    Key of your own for bucket, registry and the service's image: `name` is projects/…/cryptoKeys/…, in the region, and may be made in
+    the same run. Rights for Google's service agents are granted here, and taken back when the key is left out again: objects that
+    were written with it can then no longer be read, so rewrite them first.
+  EOT
+  type = object({
+    name = string
+  })
+  default = null
 
   validation {
-    condition     = var.kms_key_name == null || can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key_name))
-    error_message = "kms_key_name is projects/P/locations/L/keyRings/R/cryptoKeys/K."
+    condition     = var.kms_key == null || can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$", var.kms_key.name))
+    error_message = "kms_key.name is projects/P/locations/L/keyRings/R/cryptoKeys/K."
+  }
+}
+
+variable "service_agents" {
+  description = "Emails of Google's service agents by `iap`, `run`, `artifactregistry`, from modules/service-agents, which makes those that a fresh project lacks. Left out, their usual names are taken, and they have to exist."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = length(setsubtract(keys(var.service_agents), ["iap", "run", "artifactregistry"])) == 0
+    error_message = "service_agents has no keys but iap, run and artifactregistry."
   }
 }
 
 variable "impersonated_service_accounts" {
-  description = "Emails of service accounts that the server may act as, so that plans and applies need no rights of its own."
-  type        = list(string)
-  default     = []
+  description = "Emails of service accounts that the server may act as, so that plans and applies need no rights of its own, under names of your choice: { planner = google_service_account.planner.email }."
+  type        = map(string)
+  default     = {}
 
   validation {
-    condition     = alltrue([for e in var.impersonated_service_accounts : can(regex("^[^@ ]+@[^@ ]+\\.iam\\.gserviceaccount\\.com$", e))])
+    condition     = alltrue([for e in values(var.impersonated_service_accounts) : can(regex("^[^@ ]+@[^@ ]+\\.iam\\.gserviceaccount\\.com$", e))])
     error_message = "Each of impersonated_service_accounts is an email that ends in .iam.gserviceaccount.com."
   }
 }

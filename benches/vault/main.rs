@@ -9,6 +9,7 @@ mod place;
 mod report;
 mod restore;
 mod rivals;
+#[expect(dead_code, reason = "another benchmark uses the rest of it")]
 mod server;
 mod sync;
 mod writes;

@@ -82,7 +82,7 @@ async fn fill(bucket: &Path, data: &Path) -> Result<()> {
             store.keep_up().await?;
             ensure!(leader.figures().bases == 1, "there is no base");
         }
-        leader.tick().await?;
+        leader.renew().await?;
     }
     store.close().await?;
     Ok(leader.release().await?)

@@ -30,6 +30,16 @@ impl Drop for Server {
 impl Server {
     /// Starts one and waits until it leads.
     pub(crate) async fn start(forge: &Forge, data: &Path, extra: &[String]) -> Result<Server> {
+        Server::start_with_tools(forge, data, extra, None).await
+    }
+
+    /// The same, with `tools` before the other folders of its `PATH`.
+    pub(crate) async fn start_with_tools(
+        forge: &Forge,
+        data: &Path,
+        extra: &[String],
+        tools: Option<&Path>,
+    ) -> Result<Server> {
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidelock"));
         command.arg("server").env_clear().envs(plain_environment()).stdout(Stdio::null()).stderr(Stdio::inherit());
@@ -44,6 +54,10 @@ impl Server {
             "--tf-download=false".to_owned(),
         ]);
         command.args(extra);
+        if let Some(tools) = tools {
+            let path = std::env::var("PATH").context("there is no PATH")?;
+            command.env("PATH", format!("{}:{path}", tools.display()));
+        }
         command.env("TIDELOCK_GH_TOKEN", forge.token().expose_secret());
         command.env("TIDELOCK_GH_WEBHOOK_SECRET", forge.webhook_secret().expose_secret());
         let child = command.spawn().context("cannot start the server")?;
@@ -64,6 +78,11 @@ impl Server {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         Ok(answer)
+    }
+
+    /// Number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// SIGKILL.

@@ -139,7 +139,7 @@ async fn unchanged(report: &mut Report, double: &StorageDouble, leader: &Leader,
     for _ in 0..QUIET {
         store.sync().await?;
         store.keep_up().await?;
-        leader.tick().await?;
+        leader.renew().await?;
         tokio::time::sleep(INTERVAL).await;
     }
     let of_lease = |seen: &Seen| match seen.operation {

@@ -1,10 +1,9 @@
-// A provider that knows nothing but its schema: what `terraform validate` and `terraform test` with mocked providers need of the google
-// provider, where that cannot be downloaded. It reads the compact schema that tfschema.py writes (variable TIDELOCK_PROVIDER_SCHEMA).
+// A provider with the schema of google and google-beta, where those cannot be downloaded: enough for `terraform validate` and for
+// `terraform test` with mocked providers. It reads the compact schemas that tfschema.py writes (variable TIDELOCK_PROVIDER_SCHEMA, paths
+// separated by colons). With TIDELOCK_FAKE_CLOUD it also plans and applies, against a small cloud in that directory: see provider.go.
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -32,6 +31,7 @@ var computed = map[string]tftypes.Type{
 	"dns_resource_record": tftypes.List{ElementType: tftypes.Object{AttributeTypes: map[string]tftypes.Type{
 		"name": tftypes.String, "type": tftypes.String, "data": tftypes.String}}},
 	"generated_id": tftypes.Number,
+	"enabled":      tftypes.Bool,
 	"urls":         tftypes.List{ElementType: tftypes.String},
 }
 
@@ -84,7 +84,7 @@ func block(t typeSchema, args map[string]argument, depth int) *tfprotov5.SchemaB
 		writeOnly := strings.HasSuffix(name, "_wo")
 		b.Attributes = append(b.Attributes, &tfprotov5.SchemaAttribute{
 			Name: name, Type: attributeType(a), Required: a.required(), Optional: !a.required(),
-			Computed:  depth == 0 && !a.required() && !writeOnly && (name == "id" || name == "project" || name == "address" || name == "name"),
+			Computed:  depth == 0 && !a.required() && !writeOnly && (name == "id" || name == "project" || name == "address" || name == "name" || name == "version"),
 			WriteOnly: writeOnly,
 		})
 	}
@@ -109,58 +109,8 @@ func schema(t typeSchema) *tfprotov5.Schema {
 	return &tfprotov5.Schema{Block: b}
 }
 
-// Everything that a mocked run never asks for panics by the embedded nil.
-type provider struct{ tfprotov5.ProviderServer }
-
-func (provider) GetMetadata(context.Context, *tfprotov5.GetMetadataRequest) (*tfprotov5.GetMetadataResponse, error) {
-	return nil, fmt.Errorf("not served")
-}
-
-func (provider) GetProviderSchema(context.Context, *tfprotov5.GetProviderSchemaRequest) (*tfprotov5.GetProviderSchemaResponse, error) {
-	raw, err := os.ReadFile(os.Getenv("TIDELOCK_PROVIDER_SCHEMA"))
-	if err != nil {
-		return nil, err
-	}
-	var doc document
-	if err := json.Unmarshal(raw, &doc); err != nil {
-		return nil, err
-	}
-	optional := func(name string) *tfprotov5.SchemaAttribute {
-		return &tfprotov5.SchemaAttribute{Name: name, Type: tftypes.String, Optional: true}
-	}
-	out := &tfprotov5.GetProviderSchemaResponse{
-		Provider:          &tfprotov5.Schema{Block: &tfprotov5.SchemaBlock{Attributes: []*tfprotov5.SchemaAttribute{optional("project"), optional("region")}}},
-		ResourceSchemas:   map[string]*tfprotov5.Schema{},
-		DataSourceSchemas: map[string]*tfprotov5.Schema{},
-	}
-	for name, t := range doc.Types {
-		if rest, ok := strings.CutPrefix(name, "resource."); ok {
-			out.ResourceSchemas[rest] = schema(t)
-		} else if rest, ok := strings.CutPrefix(name, "data."); ok {
-			out.DataSourceSchemas[rest] = schema(t)
-		}
-	}
-	return out, nil
-}
-
-func (provider) PrepareProviderConfig(_ context.Context, r *tfprotov5.PrepareProviderConfigRequest) (*tfprotov5.PrepareProviderConfigResponse, error) {
-	return &tfprotov5.PrepareProviderConfigResponse{PreparedConfig: r.Config}, nil
-}
-
-func (provider) ValidateResourceTypeConfig(context.Context, *tfprotov5.ValidateResourceTypeConfigRequest) (*tfprotov5.ValidateResourceTypeConfigResponse, error) {
-	return &tfprotov5.ValidateResourceTypeConfigResponse{}, nil
-}
-
-func (provider) ValidateDataSourceConfig(context.Context, *tfprotov5.ValidateDataSourceConfigRequest) (*tfprotov5.ValidateDataSourceConfigResponse, error) {
-	return &tfprotov5.ValidateDataSourceConfigResponse{}, nil
-}
-
-func (provider) StopProvider(context.Context, *tfprotov5.StopProviderRequest) (*tfprotov5.StopProviderResponse, error) {
-	return &tfprotov5.StopProviderResponse{}, nil
-}
-
 func main() {
-	serve := func() tfprotov5.ProviderServer { return provider{} }
+	serve := func() tfprotov5.ProviderServer { return &provider{} }
 	if err := tf5server.Serve("registry.terraform.io/hashicorp/google", serve); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -8,6 +8,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod web;
+mod webhook;
 
 use super::services::Parts;
 use super::{logging, say};
@@ -27,6 +28,20 @@ const USAGE: &str = "Looks at everything that a server with these settings needs
     --expect-iap      pages have to answer with the redirect of Google's Identity-Aware Proxy\n  \
     --events-url URL  where the host sends deliveries, if that is not --atlantis-url and /events\n\n\
     Exit code 1 when there is a fault.\n";
+
+/// Its flags, beside those of the server, for completions and the manual.
+pub(super) fn command(server: clap::Command) -> clap::Command {
+    let switch = |name: &'static str, help: &'static str| {
+        clap::Arg::new(name).long(name).action(clap::ArgAction::SetTrue).help(help)
+    };
+    server
+        .name("doctor")
+        .about("Looks at everything that a server with these settings needs, and says how to mend what is wrong")
+        .arg(switch("json", "Print JSON"))
+        .arg(switch("from-outside", "This is not the server's machine: leave its tools and data directory out"))
+        .arg(switch("expect-iap", "Pages have to answer with the redirect of Google's Identity-Aware Proxy"))
+        .arg(clap::Arg::new("events-url").long("events-url").value_name("URL").help("Where the host sends deliveries"))
+}
 
 /// What is asked of the doctor, besides the server's settings.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -234,7 +234,7 @@ async fn release_until(leader: &Leader, end: Instant) {
     }
 }
 
-/// Renews the lease and looks into the inbox, from the moment there is a leader until it is dropped.
+/// Renews the lease and looks into the inbox, each in a task of its own, from the moment there is a leader until it is dropped.
 struct Pulse {
     inbox: watch::Receiver<Inbox>,
     /// Asks for a look at once.
@@ -247,23 +247,39 @@ impl Pulse {
         let (found, inbox) = watch::channel(Inbox::default());
         let now = Arc::new(Notify::new());
         let mut beating = JoinSet::new();
-        beating.spawn(beat(leader, meters, renew, found, Arc::clone(&now)));
+        beating.spawn(renewals(leader.clone(), renew));
+        beating.spawn(looks(leader, meters, renew, found, Arc::clone(&now)));
         Pulse { inbox, now, _beating: beating }
     }
 }
 
-async fn beat(leader: Leader, meters: Arc<Meters>, renew: Duration, found: watch::Sender<Inbox>, now: Arc<Notify>) {
+/// Renews the lease and does nothing else: what else there is to do may take longer than the lease lives.
+async fn renewals(leader: Leader, renew: Duration) {
+    let mut quiet = Quiet::default();
+    loop {
+        match leader.renew().await {
+            Ok(()) => {}
+            // Whoever waits for that knows.
+            Err(VaultError::Deposed(_)) => return,
+            Err(error) if quiet.may_say() => tracing::warn!("the lease could not be renewed, trying again: {error}"),
+            Err(_) => {}
+        }
+        tokio::time::sleep(renew).await;
+    }
+}
+
+/// Looks into the inbox.
+async fn looks(leader: Leader, meters: Arc<Meters>, every: Duration, found: watch::Sender<Inbox>, now: Arc<Notify>) {
     let mut quiet = Quiet::default();
     let mut commits = 0;
     loop {
-        match leader.tick().await {
+        match leader.look().await {
             Ok(mail) => {
                 meters.waiting.store(mail.len() as u64, Ordering::Relaxed);
                 found.send_modify(|inbox| inbox.put(mail));
             }
-            // Whoever waits for that knows.
             Err(VaultError::Deposed(_)) => return,
-            Err(error) if quiet.may_say() => tracing::warn!("the lease could not be renewed, trying again: {error}"),
+            Err(error) if quiet.may_say() => tracing::warn!("the inbox could not be read, trying again: {error}"),
             Err(_) => {}
         }
         let so_far = leader.figures().commits;
@@ -272,7 +288,7 @@ async fn beat(leader: Leader, meters: Arc<Meters>, renew: Duration, found: watch
             meters.last_commit.store(Timestamp::now().as_second().unsigned_abs(), Ordering::Relaxed);
         }
         tokio::select! {
-            () = tokio::time::sleep(renew) => {}
+            () = tokio::time::sleep(every) => {}
             () = now.notified() => {}
         }
     }

@@ -158,7 +158,7 @@ impl Roles {
             // First a pause: a lease that is free is ours before there is anything to tell.
             self.vault.clock.sleep(self.vault.timing.poll).await;
             let Ok(record) = lease::look(&self.vault).await else { continue };
-            let refusal = record.as_ref().and_then(|record| lease::refusal(record, &self.vault.identity));
+            let refusal = record.as_ref().and_then(|record| lease::held_back(&self.vault, record));
             let (epoch, leader) = record.map_or((None, None), |record| (Some(record.epoch), record.holder));
             let why = match (&refusal, &leader) {
                 (Some(refusal), _) => refusal.clone(),

@@ -2,7 +2,7 @@
 
 mod server;
 
-use super::{logging, say};
+use super::{logging, not_taken, say};
 use crate::sandbox::tour::terminal::Style;
 use crate::sandbox::{Forge, ForgeOptions, demo, missing_tools, tour};
 use crate::settings;
@@ -27,7 +27,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let name = std::iter::once(OsString::from("tidelock sandbox"));
     let matches = match command().try_get_matches_from(name.chain(args)) {
         Ok(matches) => matches,
-        Err(error) => return say(&error.to_string(), !error.use_stderr()),
+        Err(error) => return not_taken(&error),
     };
     let environment = settings::plain_environment();
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.to_string_lossy());
@@ -44,8 +44,12 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let touring = matches.get_flag("tour");
     let options = Options {
         touring,
-        port: port("port").unwrap_or(if touring { 0 } else { PORT }),
-        forge_port: port("forge-port").unwrap_or(if touring { 0 } else { FORGE_PORT }),
+        port: Port { name: "--port", given: port("port"), usual: if touring { 0 } else { PORT } },
+        forge_port: Port {
+            name: "--forge-port",
+            given: port("forge-port"),
+            usual: if touring { 0 } else { FORGE_PORT },
+        },
         dir: matches.get_one::<PathBuf>("dir").cloned(),
         level: level.to_owned(),
         environment,
@@ -63,14 +67,14 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
 
 struct Options {
     touring: bool,
-    port: u16,
-    forge_port: u16,
+    port: Port,
+    forge_port: Port,
     dir: Option<PathBuf>,
     level: String,
     environment: Vec<(OsString, OsString)>,
 }
 
-fn command() -> clap::Command {
+pub(super) fn command() -> clap::Command {
     let port = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name("PORT").value_parser(value_parser!(u16)).help(help)
     };
@@ -130,9 +134,9 @@ impl Drop for Scratch {
 
 async fn play(options: Options) -> Result<()> {
     let scratch = Scratch::new(options.dir.clone())?;
-    let forge_port = free_port(options.forge_port)?;
+    let forge_port = options.forge_port.free()?;
     let forge = Forge::start(ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
-    let port = free_port(options.port)?;
+    let port = options.port.free()?;
     let launch = Launch::new(&options.environment, &options.level, port, &forge, &scratch.path)?;
     forge.set_webhook(&format!("{}/events", launch.url));
     let style = Style { colours: std::io::stdout().is_terminal(), width: WIDTH };
@@ -180,9 +184,42 @@ async fn stay(forge: &Forge, url: &str, style: Style) -> Result<()> {
     demo::narrate(forge, style, &mut std::io::stdout()).await
 }
 
-/// The wanted port if it is free, else any.
-fn free_port(wanted: u16) -> Result<u16> {
-    let bound =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-    Ok(bound.context("no port is free on 127.0.0.1")?.local_addr()?.port())
+/// A port as it was asked for.
+struct Port {
+    /// Its flag.
+    name: &'static str,
+    given: Option<u16>,
+    /// Where people expect it; any other will do.
+    usual: u16,
+}
+
+impl Port {
+    /// A port that is free: the given one and no other, or the usual one if that is free.
+    fn free(&self) -> Result<u16> {
+        let bind = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        let bound = match self.given {
+            Some(port) => bind(port).with_context(|| {
+                format!("port {port} of 127.0.0.1 cannot be used: give {} another one, or leave it out", self.name)
+            })?,
+            None => bind(self.usual).or_else(|_| bind(0)).context("no port is free on 127.0.0.1")?,
+        };
+        Ok(bound.local_addr()?.port())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_was_asked_for_is_that_one_or_an_error() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let busy = taken.local_addr().unwrap().port();
+        let asked = |given, usual| Port { name: "--port", given, usual }.free();
+        let error = format!("{:#}", asked(Some(busy), 0).unwrap_err());
+        assert!(error.contains(&format!("port {busy} of 127.0.0.1 cannot be used: give --port another one")), "{error}");
+        assert_ne!(asked(None, busy).unwrap(), busy);
+        drop(taken);
+        assert_eq!(asked(Some(busy), 0).unwrap(), busy);
+    }
 }

@@ -6,6 +6,7 @@ use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::domain::command::CommandName;
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
+use crate::vcs::github::commit_address;
 use crate::web::access::Access;
 use crate::web::standing::{Meters, Role, Standing};
 use crate::web::{self, WebState};
@@ -29,7 +30,9 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let settings = match Settings::from_process(args) {
         Ok(settings) => settings,
         Err(SettingsError::Help(text)) => return super::say(&text, true),
-        Err(SettingsError::Invalid(text)) => return super::say(&format!("tidelock: {text}\n"), false),
+        Err(SettingsError::Invalid(text)) => {
+            return super::misused(&format!("tidelock: {text}\n\n`tidelock help server` lists what most servers need.\n"));
+        }
     };
     let to = match &settings.cloud_logging {
         Some(project) => logging::To::Cloud(project.clone()),
@@ -43,8 +46,9 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let code = match runtime.block_on(until_signal(settings)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            // Once: who collects logs has both streams.
             tracing::error!("{error:#}");
-            super::say(&format!("tidelock: {error:#}\n"), false)
+            ExitCode::FAILURE
         }
     };
     // Nothing that still waits, such as an open page, may keep the process.
@@ -182,6 +186,7 @@ fn web_state(
         api_secret: settings.api_secret.clone(),
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
+        commit_address: settings.github.as_ref().map(|host| commit_address(&host.api_url)).unwrap_or_default(),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
     })
 }

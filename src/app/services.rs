@@ -48,7 +48,7 @@ impl Parts {
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }
-        let host: Arc<dyn Host> = Arc::new(github_host(github(&settings)?)?);
+        let host: Arc<dyn Host> = Arc::new(github_host(github(&settings)?, &settings.repo_allowlist)?);
         Ok(Parts { secrets: secrets(&settings)?, settings, global, host })
     }
 
@@ -121,8 +121,9 @@ pub(super) fn secrets(settings: &Settings) -> Result<Secrets> {
     })
 }
 
-/// A client of it.
-pub(super) fn github_host(github: &GithubSettings) -> Result<Github> {
+/// A client of it; `allowlist` has the rules of the repositories that are served.
+pub(super) fn github_host(github: &GithubSettings, allowlist: &[String]) -> Result<Github> {
+    let allowlist = Allowlist::new(allowlist);
     let token = match github.token.as_ref().context("there is no token: set --gh-token or --gh-token-file")? {
         GithubToken::Value(token) => TokenSource::Value(token.clone()),
         GithubToken::File(path) => TokenSource::File(path.clone()),
@@ -132,6 +133,7 @@ pub(super) fn github_host(github: &GithubSettings) -> Result<Github> {
         api_url: github.api_url.clone(),
         user: github.user.clone(),
         token,
+        serves: Arc::new(move |repo| allowlist.allows(repo)),
     };
     Ok(Github::new(options))
 }
@@ -166,6 +168,7 @@ fn rendering(settings: &Settings, host: &dyn Host) -> RenderOptions {
     RenderOptions {
         executable: settings.executable_names.first().cloned().unwrap_or_else(|| "atlantis".into()),
         url: settings.atlantis_url.clone(),
+        commit_address: host.commit_address(),
         comment_limit: host.comment_limit(),
         max_comments: settings.max_comments_per_command,
         disable_folding: settings.disable_markdown_folding,

@@ -7,7 +7,7 @@ mod tests;
 mod transfer;
 mod verify;
 
-use super::{bucket, logging, say};
+use super::{bucket, logging, not_taken, say};
 use crate::settings::BucketAddress;
 use crate::vault::Vault;
 use crate::vault::bucket::Bucket;
@@ -35,7 +35,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     let name = std::iter::once(OsString::from("tidelock vault"));
     let matches = match command().try_get_matches_from(name.chain(args)) {
         Ok(matches) => matches,
-        Err(error) => return say(&error.to_string(), !error.use_stderr()),
+        Err(error) => return not_taken(&error),
     };
     logging::start("warn", logging::To::Stderr);
     let played = tokio::runtime::Builder::new_multi_thread()
@@ -70,7 +70,7 @@ async fn dispatch(matches: &ArgMatches) -> Result<Report> {
     }
 }
 
-fn command() -> Command {
+pub(super) fn command() -> Command {
     let setting = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).value_parser(value_parser!(OsString)).help(help)
     };

@@ -21,7 +21,7 @@ const ERROR_LINES: usize = 20;
 const HELPER: &str = r#"!f() { test "$1" = get && cat /proc/self/fd/3; }; f"#;
 
 /// Configuration of every git that we start. It beats the configuration files.
-const CONFIG: [(&str, &str); 13] = [
+const CONFIG: [(&str, &str); 14] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
     ("core.quotePath", "false"),
@@ -36,6 +36,8 @@ const CONFIG: [(&str, &str); 13] = [
     // The git inside of a lazy fetch would ask a helper of the machine first.
     ("credential.helper", ""),
     ("credential.useHttpPath", "false"),
+    // A redirect leads to another repository than the one that passed the allowlist.
+    ("http.followRedirects", "false"),
 ];
 
 /// One git to run.
@@ -154,7 +156,10 @@ pub(super) fn failure(verb: &str, done: &Finished) -> CheckoutError {
         return CheckoutError::MissingCommit(commit.to_owned());
     }
     let refused = ["Authentication failed", "could not read Username", "could not read Password", "error: 403"];
-    let hint = if refused.iter().any(|sign| words.contains(sign)) {
+    let redirects = ["redirect", "error: 301", "error: 302", "error: 307", "error: 308"];
+    let hint = if redirects.iter().any(|sign| words.contains(sign)) {
+        "\nThe host leads to another address: was the repository renamed or transferred? It is fetched under its present name only."
+    } else if refused.iter().any(|sign| words.contains(sign)) {
         "\nThe host did not accept the server's token: it must be valid and allowed to read the repository's contents."
     } else {
         ""

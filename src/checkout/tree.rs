@@ -6,7 +6,8 @@
 
 use super::git::{Git, failure};
 use super::mirror::{Mirror, is_commit, quoted};
-use super::{CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, named, pristine, write_whole};
+use super::beside::Which;
+use super::{CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, pristine, write_whole};
 use crate::domain::PullRequest;
 use anyhow::Context;
 use std::fs;
@@ -14,12 +15,10 @@ use std::path::{Path, PathBuf};
 
 /// Says which state a tree has; written last and removed first, so that an interrupted checkout is not trusted.
 const MARKER: &str = "tidelock-commit";
-/// Names this tree as long as it is not made from nothing.
+/// Names this tree as long as it is neither moved nor made from nothing.
 const MADE: &str = "tidelock-made";
 /// Whom merge commits are by.
 const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
-/// Longest name of a workspace in the name of a folder of ours.
-const LONGEST_NAME: usize = 120;
 /// Directories that a walk for old plan files does not enter.
 const NOT_SEARCHED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 
@@ -36,12 +35,11 @@ impl<'a> Place<'a> {
     pub(super) fn of(
         checkouts: &'a Checkouts,
         pull: &PullRequest,
-        workspace: &str,
+        which: &Which,
     ) -> Result<Place<'a>, CheckoutError> {
         let mirror = Mirror::of(checkouts, pull)?;
-        let root = checkouts.tree_path(&pull.id, workspace);
-        let admin =
-            mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, named(workspace, LONGEST_NAME)));
+        let root = checkouts.pull_path(&pull.id).join(&which.name);
+        let admin = mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, which.name));
         Ok(Place { checkouts, mirror, root, admin })
     }
 
@@ -100,6 +98,17 @@ impl<'a> Place<'a> {
         Ok(tree(fetched.base_tip.clone()))
     }
 
+    /// Head and base that the tree is on, if it is there.
+    pub(super) fn present(&self) -> Option<Fetched> {
+        self.marker().map(|marker| Fetched { head: marker.head, base_tip: marker.base })
+    }
+
+    /// Whether the tree is there and would have to be moved.
+    pub(super) fn would_move(&self, fetched: &Fetched, dirs: Option<&[String]>) -> bool {
+        let wanted = Marker::new(self.checkouts.strategy, fetched, dirs.map(cone).as_deref());
+        self.marker().is_some_and(|present| !present.serves(&wanted))
+    }
+
     /// What the tree holds, if it was finished and is ours.
     fn marker(&self) -> Option<Marker> {
         let alternates = fs::read_to_string(self.root.join(".git/objects/info/alternates")).ok()?;
@@ -124,14 +133,14 @@ impl<'a> Place<'a> {
                 remove_dir(&admin)?;
                 fs::create_dir_all(&root)?;
                 fs::create_dir_all(admin.join("info"))?;
-                let mut random = [0; 16];
-                getrandom::fill(&mut random)?;
-                fs::write(admin.join(MADE), hex::encode(random))?;
                 fs::write(admin.join("commondir"), "../..\n")?;
                 fs::write(admin.join("gitdir"), format!("{}\n", root.join(".git").display()))?;
                 // Not a commit of the mirror: git takes it for an unborn branch, and read-tree for nothing to compare with.
                 fs::write(admin.join("HEAD"), "ref: refs/heads/main\n")?;
             }
+            let mut random = [0; 16];
+            getrandom::fill(&mut random)?;
+            fs::write(admin.join(MADE), hex::encode(random))?;
             remove_file(&admin.join("index.lock"))?;
             match patterns {
                 Some(patterns) => fs::write(admin.join("info/sparse-checkout"), patterns)?,

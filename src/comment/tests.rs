@@ -224,6 +224,8 @@ fn mistakes_say_what_is_wrong() {
     assert!(error("atlantis plan -p a -d b").contains("-p/--project names directory and workspace already"));
     assert!(error("atlantis apply --auto-merge-method merge --auto-merge-disabled").contains("contradict"));
     assert!(usage("atlantis plan -var a=b").ends_with("Type: atlantis plan -- -var a=b"));
+    assert!(usage("atlantis plan --vebrose").ends_with("Type: atlantis plan --verbose"));
+    assert!(usage("atlantis plan -w x --diir=a/b -- -var x=y").ends_with("Type: atlantis plan -w x --dir=a/b -- -var x=y"));
     assert!(usage("atlantis plan -p a -d b").ends_with("Type: atlantis plan -p a"));
 }
 

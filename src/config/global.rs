@@ -65,10 +65,21 @@ enum IdMatch {
     Regex(Regex),
 }
 
+impl IdMatch {
+    /// As the file has it, but for the slashes around a regular expression.
+    fn text(&self) -> &str {
+        match self {
+            IdMatch::Exact(exact) => exact,
+            IdMatch::Regex(regex) => regex.as_str(),
+        }
+    }
+}
+
 impl RepoEntry {
+    /// Exact ids are compared as the allowlist is: without case.
     fn is_for(&self, id: &str) -> bool {
         match &self.id {
-            IdMatch::Exact(exact) => exact == id,
+            IdMatch::Exact(exact) => exact.eq_ignore_ascii_case(id),
             IdMatch::Regex(regex) => regex.is_match(id),
         }
     }
@@ -155,6 +166,13 @@ impl GlobalConfig {
     /// `policy_check: true`, `custom_policy_check: true`) are refused by name.
     pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigError> {
         parse::global(text, origin)
+    }
+
+    /// Entries that are for none of these repositories, by their `id` as it is written.
+    pub fn ids_of_none(&self, repos: &[&RepoId]) -> Vec<&str> {
+        let names: Vec<String> = repos.iter().map(|repo| repo.to_string()).collect();
+        let idle = self.repos.iter().filter(|entry| !names.iter().any(|name| entry.is_for(name)));
+        idle.map(|entry| entry.id.text()).collect()
     }
 
     /// The rules for one repository and base branch.

@@ -7,6 +7,7 @@
 
 use super::queues::Task;
 use super::{Decision, Inner};
+use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Effect, NewEffect, Watermark};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, RepoId};
 use crate::reply::marker;
@@ -31,6 +32,8 @@ const MAX_PULLS: usize = 2_000;
 const STATUSES_PER_ROUND: usize = 20;
 /// Comments this much older than the watermark are listed as well: the firsts of late duplicates.
 const LOOK_BACK: SignedDuration = SignedDuration::from_hours(1);
+/// What identities of deliveries begin with that this server concluded; nobody signed them.
+pub(super) const MISSED: &str = "missed:";
 
 /// Rounds, for as long as this server leads.
 pub(super) async fn run(inner: Arc<Inner>) {
@@ -145,7 +148,7 @@ impl Round<'_> {
         let pull = crate::domain::PullRequest { open: false, ..known.pull.clone() };
         let id = pull.id.clone();
         tracing::info!(pull = %id, "it is not open any more, and no delivery said so");
-        let identity = format!("missed:{id}:closed:{}", Timestamp::now().as_microsecond());
+        let identity = format!("{MISSED}{id}:closed:{}", Timestamp::now().as_microsecond());
         let action = PullAction::Closed { merged: false };
         let event = PullEvent { action, pull, sender: String::new(), updated_at: String::new() };
         let decision = Decision::Queue(Task::Closed(Box::new(event.clone())));
@@ -188,7 +191,11 @@ impl Round<'_> {
             };
             let identity = comment_identity(&id.repo, comment.id);
             let event = Event::Comment(event);
-            let decision = self.inner.decide(&event, id);
+            let decision = match self.inner.decide(&event, id) {
+                Decision::Queue(_) if comment.edited => Decision::Reply(edited()),
+                _ if comment.edited => continue,
+                decision => decision,
+            };
             self.take_up(identity, event, asked, id.clone(), decision).await;
         }
         if let Some(newest) = comments.list.iter().map(|comment| comment.created).max() {
@@ -203,7 +210,7 @@ impl Round<'_> {
     async fn pushed(&self, now: &OpenPull, mark: &mut Watermark) -> Result<()> {
         let pull = now.pull.clone();
         let (id, head) = (pull.id.clone(), pull.head.commit.clone());
-        let identity = format!("missed:{id}:push:{head}");
+        let identity = format!("{MISSED}{id}:push:{head}");
         mark.taken = Some((head, now.updated_at.clone()));
         let (target, taken) = (id.clone(), mark.clone());
         self.inner.ctx.store.write(move |tx| tx.set_watermark(&target, &taken)).await?;
@@ -280,12 +287,19 @@ impl Round<'_> {
     }
 }
 
+/// The answer to a command in a comment that was edited: nobody can tell who wrote it, as others may edit a person's comments.
+fn edited() -> Message {
+    let because = "This comment was edited after it was written, and the server did not hear it before. Whoever may write to the \
+        repository can edit other people's comments, so it was not run. If it is still wanted, say it in a new comment";
+    Message::NotPermitted { because: because.to_owned() }
+}
+
 /// Whether a delivery comes after its push was taken up without it.
 pub(super) fn comes_late(delivery: &Delivery, mark: Option<&Watermark>) -> bool {
     let (Event::Pull(event), Some((head, updated_at))) = (&delivery.event, mark.and_then(|mark| mark.taken.as_ref()))
     else {
         return false;
     };
-    let of_push = !matches!(event.action, PullAction::Closed { .. }) && !delivery.identity.starts_with("missed:");
+    let of_push = !matches!(event.action, PullAction::Closed { .. }) && !delivery.identity.starts_with(MISSED);
     of_push && event.pull.head.commit == *head && event.updated_at <= *updated_at
 }

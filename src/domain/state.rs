@@ -53,6 +53,10 @@ pub struct ProjectLock {
     pub project: ProjectId,
     /// Who holds it.
     pub holder: LockHolder,
+    /// An apply, import or `state rm` began under it: until the merge, what is real is not what the base branch says. A plan that
+    /// fails does not free it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub applied: bool,
 }
 
 impl ProjectLock {
@@ -112,6 +116,9 @@ pub struct PlanRecord {
     pub head: String,
     /// Commit of the base branch at that time; its moving refuses an apply only where `undiverged` is required.
     pub base: String,
+    /// Name of the base branch. Empty in records of earlier versions: then it is not compared.
+    #[serde(default)]
+    pub base_branch: String,
     /// SHA-256 of the effective project config, hex.
     pub config_digest: String,
     /// Tool, such as `terraform 1.11.4`.
@@ -220,6 +227,9 @@ pub struct Run {
     pub finished: Option<Timestamp>,
     /// It ended with an answer, not by being stopped.
     pub answered: bool,
+    /// Its results, one JSON object each as in the hidden last line of its comments, which may not hold all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<String>,
 }
 
 /// One command on one project, or one workflow hook: owner of a log.

@@ -1,27 +1,27 @@
-//! The `apply` command: only a plan that is bound to what the pull request is now, and each only once.
+//! The `apply` command: only a plan that is bound to what the pull request is now ([`bound`]), and each only once.
+
+mod bound;
 
 use super::candidates::Candidates;
+use super::current::Current;
 use super::job::{self, Job, JobEnd};
-use super::plan::{answer_stop, answer_stop_with_hooks, holder, project_dir, remove_plan_files};
+use super::plan::{answer_stop, answer_stop_with_hooks, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
 use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, left, state_locks};
-use crate::checkout::Fetched;
 use crate::config::workflow::Step;
-use crate::config::{LockMode, ProjectConfig};
+use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
+use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::schedule::Schedule;
-use crate::store::{LockAttempt, Tx, is_deposed};
+use crate::store::{Tx, is_deposed};
 use crate::terraform::summary::apply_counts;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use futures::StreamExt;
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// Runs it.
@@ -30,14 +30,14 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     if hooks::any(work) {
         super::begin(ctx, work).await?;
     }
-    if let Some(answer) = disabled(ctx, work).await? {
-        return refuse(ctx, work, answer).await;
-    }
     let candidates = Candidates::load(ctx, work).await?;
-    if let Some(answer) = candidates.refusal(work) {
-        return refuse(ctx, work, answer).await;
+    if let Some(answer) = disabled(ctx, work).await? {
+        return refuse(ctx, work, &candidates, answer).await;
     }
-    let prepared = match prepare::check_out(ctx, work, Need::Tree).await {
+    if let Some(answer) = candidates.refusal(work) {
+        return refuse(ctx, work, &candidates, answer).await;
+    }
+    let prepared = match prepare::check_out(ctx, work, Need::Plans(&candidates)).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
@@ -49,7 +49,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         Ok(schedule) => schedule,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
-    let facts = PullFacts::default();
+    let (facts, current) = (PullFacts::default(), Current::new(work));
     let (remarks, end) = (Mutex::new(Vec::new()), Mutex::new(None));
     let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
     let run = ApplyRun {
@@ -57,6 +57,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         work,
         prepared: &prepared,
         facts: &facts,
+        current: &current,
         candidates: &candidates,
         remarks: &remarks,
         end: alone.then_some(&end),
@@ -69,15 +70,16 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     let failed = (broken > 0).then_some((broken, outcomes.len()));
     let end = end.into_inner().unwrap_or_else(PoisonError::into_inner);
     Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record_with(ctx, work, end).await?;
-    hooks::after(ctx, work, &prepared.tree, failed.is_some()).await?;
+    hooks::after(ctx, work, &prepared.tree, failed.is_some()).await;
+    ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
     Ok(Ended::Answered)
 }
 
 /// Answers an apply that is refused as a whole. Hooks run for it as well, as in Atlantis; a tree that cannot be made does not change
 /// the refusal.
-async fn refuse(ctx: &Context, work: &Work, answer: Answer) -> Result<Ended> {
+async fn refuse(ctx: &Context, work: &Work, candidates: &Candidates, answer: Answer) -> Result<Ended> {
     if hooks::any(work)
-        && let Ok(prepared) = prepare::check_out(ctx, work, Need::Tree).await
+        && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(candidates)).await
     {
         hooks::before(ctx, work, &prepared.tree).await?;
         return hooks::answer_before(ctx, work, &prepared.tree, answer).await;
@@ -116,6 +118,7 @@ struct ApplyRun<'a> {
     work: &'a Work,
     prepared: &'a Prepared,
     facts: &'a PullFacts,
+    current: &'a Current,
     candidates: &'a Candidates,
     remarks: &'a Mutex<Vec<String>>,
     /// Takes the end of the only job, which is committed with the answer: nobody waits for one without the other.
@@ -180,11 +183,10 @@ impl ApplyRun<'_> {
         let _permit = self.ctx.admission.enter_when_free().await;
         match self.apply(config, applied).await {
             Ok(outcome) => Ok(outcome),
-            Err(Refused::Stop(Stop::Other(error))) => Err(error),
             Err(refused) => {
                 let outcome = match refused {
                     Refused::Outcome(outcome) => *outcome,
-                    Refused::Stop(stop) => job::stop_outcome(self.work, stop)?,
+                    Refused::Stop(stop) => job::stop_outcome(self.ctx, self.work, stop)?,
                 };
                 self.record_refusal(job::refused(self.work, config, outcome)).await
             }
@@ -231,8 +233,7 @@ impl ApplyRun<'_> {
         if checks.iter().any(|check| !check.met) {
             return Err(Failure::Requirements(checks).into());
         }
-        let planned_on = Fetched { head: head.clone(), base_tip: plan.base.clone() };
-        let tree = job::tree(ctx, work, self.prepared, config, &planned_on).await?;
+        let tree = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
         let dir = project_dir(&tree.root, &config.id.dir)
             .map_err(|fault| Refused::Outcome(Box::new(Outcome::Errored(fault))))?;
         let _directory = ctx.directories.lock(&dir).await;
@@ -241,6 +242,10 @@ impl ApplyRun<'_> {
         if tool.to_string() != plan.tool {
             let because = format!("it was made with {}, and now {tool} would apply it", plan.tool);
             return Err(Failure::StalePlan { because }.into());
+        }
+        // The last of what it had to wait for is over.
+        if let Some(outcome) = self.current.refusal(ctx, work).await {
+            return Err(Refused::Outcome(Box::new(outcome)));
         }
         let plan_file = dir.join(job::plan_file_name(&config.id));
         let first = match left::is_missing(plan, &tree) {
@@ -254,67 +259,6 @@ impl ApplyRun<'_> {
         let job = self.consume(config, plan).await?;
         let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
         Ok(self.run(job, config, plan, &place, &first).await?)
-    }
-
-    /// Invariant 4: commit, configuration; the tool is looked at when it is known.
-    fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), Refused> {
-        let head = &self.work.pull.head.commit;
-        let short = |commit: &str| commit[..commit.len().min(7)].to_owned();
-        if plan.head != *head {
-            let because = format!("it was made for commit {}, and the head is now {}", short(&plan.head), short(head));
-            return Err(Failure::StalePlan { because }.into());
-        }
-        if plan.config_digest != config.digest() {
-            let because =
-                "the project's configuration (workflow, requirements or version) has changed since".to_owned();
-            return Err(Failure::StalePlan { because }.into());
-        }
-        Ok(())
-    }
-
-    /// Puts the plan file where the steps expect it, byte for byte as it was made.
-    async fn restore(&self, plan: &PlanRecord, plan_file: &Path) -> Result<(), Refused> {
-        let (Some(kept), Some(sha256)) = (plan.path.clone(), plan.sha256.clone()) else { return Ok(()) };
-        let (from, to) = (self.ctx.settings.data_dir.join(kept), plan_file.to_owned());
-        let run_as = self.ctx.settings.run_as_user;
-        let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
-            let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
-            if hex::encode(Sha256::digest(&bytes)) != sha256 {
-                return Ok(false);
-            }
-            super::files::write_for_steps(&to, &bytes, run_as)?;
-            Ok(true)
-        });
-        if restored.await.context("restoring the plan file")?? {
-            return Ok(());
-        }
-        let because = "its plan file is gone or is not the one that was made".to_owned();
-        Err(Failure::StalePlan { because }.into())
-    }
-
-    /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
-    async fn consume<'b>(&'b self, config: &ProjectConfig, plan: &PlanRecord) -> Result<Job<'b>, Refused> {
-        let locking = !self.ctx.settings.disable_repo_locking && config.repo_locks != LockMode::Disabled;
-        let lock =
-            ProjectLock { repo: self.work.pull.id.repo.clone(), project: config.id.clone(), holder: holder(self.work) };
-        let plan_id = plan.id.clone();
-        // Whatever becomes of this server, that it began is known.
-        let entry = self.audit_entry(config, plan, "begun");
-        let begun = Job::begin(self.ctx, self.work, config, move |tx, job| {
-            if let Some(lock) = tx.apply_lock()? {
-                let because = apply_lock_text(&lock);
-                return Ok(Err(Failure::Refused { reason: Reason::NotPermitted, because }));
-            }
-            if locking && let LockAttempt::HeldBy(holder) = tx.lock_project(&lock)? {
-                return Ok(Err(Failure::Locked(holder)));
-            }
-            if !tx.consume_plan(&plan_id, &job.id)? {
-                return Ok(Err(Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() }));
-            }
-            tx.audit(&entry)?;
-            Ok(Ok(()))
-        });
-        begun.await?.map_err(Refused::from)
     }
 
     fn audit_entry(&self, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {
@@ -342,6 +286,7 @@ impl ApplyRun<'_> {
                 output: String::new(),
             }),
         };
+        work.cancel.note_change();
         let _ = tokio::fs::remove_file(&place.plan_file).await;
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
         let errored = left::errored_or_none(ctx, &job.record.id, &place.dir, job.record.started).await;

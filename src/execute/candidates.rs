@@ -27,6 +27,17 @@ impl Candidates {
         self.plans.iter().map(|plan| plan.project.clone()).collect()
     }
 
+    /// The base commit of the newest plan of this head, on which the command's own tree is made.
+    pub(super) fn base(&self, head: &str) -> Option<&str> {
+        let of_head = self.plans.iter().filter(|plan| plan.head == head);
+        of_head.max_by_key(|plan| plan.made).map(|plan| plan.base.as_str())
+    }
+
+    /// Directories of all projects with a plan.
+    pub(super) fn dirs(&self) -> impl Iterator<Item = &str> {
+        self.plans.iter().map(|plan| plan.project.dir.as_str())
+    }
+
     pub(super) fn plan(&self, id: &ProjectId) -> Option<&PlanRecord> {
         self.plans.iter().find(|plan| plan.project == *id)
     }

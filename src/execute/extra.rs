@@ -1,16 +1,17 @@
 //! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own.
 
+use super::current::Current;
 use super::job::{self, Job};
-use super::plan::{answer_stop, answer_stop_with_hooks, holder, project_dir, var_file_fault};
+use super::plan::{answer_stop, answer_stop_with_hooks, project_dir, project_lock};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Work, force_unlock, hooks, state_locks, varfiles};
+use super::{Answer, Context, Ended, StatusUpdate, Work, force_unlock, hooks, state_locks};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{ProjectLock, ProjectState, ProjectStatus};
+use crate::domain::state::{ProjectState, ProjectStatus};
 use crate::store::LockAttempt;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -38,9 +39,6 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
 }
 
 async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Answer, Stop> {
-    if let Some(path) = varfiles::refused(&work.command.extra_args, &ctx.settings.var_file_allowlist) {
-        return Err(Stop::Fault(var_file_fault(ctx, path)));
-    }
     let pull = work.pull.id.clone();
     let planned: Vec<_> = ctx
         .store
@@ -64,11 +62,14 @@ async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Ans
             output: String::new(),
         }));
     }
-    let facts = PullFacts::default();
+    let (facts, current) = (PullFacts::default(), Current::new(work));
     let mut outcomes = Vec::new();
     let mut remarks = Vec::new();
     for config in configs {
-        let outcome = project(ctx, work, prepared, config, &facts).await?;
+        let outcome = match project(ctx, work, prepared, config, (&facts, &current)).await {
+            Ok(outcome) => outcome,
+            Err(stop) => job::refused(work, config, job::stop_outcome(ctx, work, stop)?),
+        };
         remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await);
         outcomes.push(outcome);
     }
@@ -80,7 +81,7 @@ async fn project(
     work: &Work,
     prepared: &Prepared,
     config: &ProjectConfig,
-    facts: &PullFacts,
+    (facts, current): (&PullFacts, &Current),
 ) -> Result<JobOutcome, Stop> {
     let changes_state = work.command.name != CommandName::Version;
     let locking = changes_state && !ctx.settings.disable_repo_locking && config.repo_locks != LockMode::Disabled;
@@ -91,11 +92,17 @@ async fn project(
             return Ok(job::refused(work, config, Outcome::Failed(Failure::Requirements(checks))));
         }
     }
-    let lock = ProjectLock { repo: work.pull.id.repo.clone(), project: config.id.clone(), holder: holder(work) };
+    let lock = project_lock(work, &config.id);
     let _permit = ctx.admission.enter_when_free().await;
+    if changes_state && let Some(outcome) = current.refusal(ctx, work).await {
+        return Ok(job::refused(work, config, outcome));
+    }
     let begun = Job::begin(ctx, work, config, move |tx, _| {
-        if locking && let LockAttempt::HeldBy(holder) = tx.lock_project(&lock)? {
-            return Ok(Err(Failure::Locked(holder)));
+        if locking {
+            if let LockAttempt::HeldBy(holder) = tx.lock_project(&lock)? {
+                return Ok(Err(Failure::Locked(holder)));
+            }
+            tx.keep_lock(&lock.repo, &lock.project, &lock.holder.pull)?;
         }
         Ok(Ok(()))
     });
@@ -107,6 +114,7 @@ async fn project(
         Ok(output) => Outcome::Ran { output },
         Err(outcome) => outcome,
     };
+    work.cancel.note_change();
     let outcome = job.outcome(outcome);
     let success = outcome.outcome.is_success();
     let pull = work.pull.id.clone();
@@ -146,7 +154,7 @@ async fn steps(
     };
     let tree = match job::tree(ctx, work, prepared, config, &prepared.fetched).await {
         Ok(tree) => tree,
-        Err(stop) => return Err(job::stop_outcome(work, stop).unwrap_or_else(internal)),
+        Err(stop) => return Err(job::stop_outcome(ctx, work, stop).unwrap_or_else(internal)),
     };
     let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
     let _directory = ctx.directories.lock(&dir).await;

@@ -27,7 +27,7 @@ pub(super) fn archive_path(plan: &str) -> String {
     format!("left/{plan}.tar.zst")
 }
 
-/// Keeps what the steps of a plan left; `others` are the directories of the projects that are planned with it.
+/// Keeps what the steps of a plan left; `others` are the directories of the projects that are or were planned with it.
 pub(super) async fn keep(
     ctx: &Context,
     tree: &WorkingTree,

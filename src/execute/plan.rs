@@ -4,7 +4,7 @@ mod projects;
 
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
-use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, left, stopped, varfiles};
+use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, left, stopped};
 use crate::checkout::inside;
 use crate::config::LockMode;
 use crate::domain::ProjectId;
@@ -91,9 +91,6 @@ pub(super) fn refusal_fault(refusal: Refusal) -> Fault {
 
 /// The answer; absent when the command was stopped for a reason that takes its delivery elsewhere.
 async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<Answer>, Stop> {
-    if let Some(path) = varfiles::refused(&work.command.extra_args, &ctx.settings.var_file_allowlist) {
-        return Err(Stop::Fault(var_file_fault(ctx, path)));
-    }
     let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
     let (attempts, earlier) = take_locks(ctx, work, &schedule).await?;
     if schedule.groups.iter().all(Vec::is_empty) {
@@ -101,7 +98,10 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     }
     let facts = PullFacts::default();
     let remarks = Mutex::new(Vec::new());
-    let dirs: Vec<String> = schedule.groups.iter().flatten().map(|config| config.id.dir.clone()).collect();
+    let pull = work.pull.id.clone();
+    let others = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
+    let planned = schedule.groups.iter().flatten().map(|config| &config.id);
+    let dirs: Vec<String> = planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
     let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
     let outcomes = run.groups(schedule, attempts).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
@@ -112,15 +112,6 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     remarks.sort();
     remarks.dedup();
     Ok(Some(Answer::results(work, outcomes, remarks, StatusUpdate::AfterPlan)))
-}
-
-pub(super) fn var_file_fault(ctx: &Context, path: &str) -> Fault {
-    let roots: Vec<String> = ctx.settings.var_file_allowlist.iter().map(|root| root.display().to_string()).collect();
-    let message = format!(
-        "`-var-file {path}` is not allowed: use a file of the repository, or one below {} (`--var-file-allowlist`)",
-        roots.join(", ")
-    );
-    Fault { reason: Reason::NotPermitted, message, output: String::new() }
 }
 
 fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
@@ -138,7 +129,8 @@ fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
     answer
 }
 
-/// One commit: earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
+/// One commit: earlier plans go, locks of projects that are no longer planned are freed (unless something was applied under
+/// them), the others are taken.
 /// A plan of everything starts over; a targeted one leaves other projects alone, unless the head has moved.
 async fn take_locks(
     ctx: &Context,
@@ -148,10 +140,10 @@ async fn take_locks(
     let pull = work.pull.id.clone();
     let head = work.pull.head.commit.clone();
     let everything = work.command.target.is_all();
-    let holder = holder(work);
     let locking = !ctx.settings.disable_repo_locking;
-    let projects: Vec<(ProjectId, LockMode)> =
-        schedule.groups.iter().flatten().map(|config| (config.id.clone(), config.repo_locks)).collect();
+    let projects: Vec<(ProjectLock, LockMode)> = (schedule.groups.iter().flatten())
+        .map(|config| (project_lock(work, &config.id), config.repo_locks))
+        .collect();
     let (attempts, dropped) = ctx
         .store
         .write(move |tx| {
@@ -159,8 +151,8 @@ async fn take_locks(
             if everything {
                 dropped = tx.discard_plans(&pull)?;
                 for lock in tx.locks_of(&pull)? {
-                    if !projects.iter().any(|(id, _)| *id == lock.project) {
-                        tx.unlock_project(&pull.repo, &lock.project, &pull)?;
+                    if !projects.iter().any(|(wanted, _)| wanted.project == lock.project) {
+                        tx.unlock_unplanned(&pull.repo, &lock.project, &pull)?;
                     }
                 }
             }
@@ -168,15 +160,12 @@ async fn take_locks(
                 tx.clear_project_statuses(&pull)?;
             }
             let mut attempts = Vec::new();
-            for (project, mode) in projects {
+            for (lock, mode) in projects {
+                let project = lock.project.clone();
                 dropped.extend(tx.plans(&pull)?.into_iter().filter(|plan| plan.project == project));
                 tx.discard_plan(&pull, &project)?;
                 let attempt = if locking && mode == LockMode::OnPlan {
-                    tx.lock_project(&ProjectLock {
-                        repo: pull.repo.clone(),
-                        project: project.clone(),
-                        holder: holder.clone(),
-                    })?
+                    tx.lock_project(&lock)?
                 } else {
                     LockAttempt::Acquired { new: false }
                 };
@@ -189,13 +178,23 @@ async fn take_locks(
     Ok((attempts, dropped))
 }
 
-pub(super) fn holder(work: &Work) -> LockHolder {
+fn holder(work: &Work) -> LockHolder {
     LockHolder {
         pull: work.pull.id.clone(),
         title: work.pull.title.clone(),
         url: work.pull.url.clone(),
         user: work.command.user.clone(),
         since: Timestamp::now(),
+    }
+}
+
+/// The lock that a command takes for a project of its pull request.
+pub(super) fn project_lock(work: &Work, project: &ProjectId) -> ProjectLock {
+    ProjectLock {
+        repo: work.pull.id.repo.clone(),
+        project: project.clone(),
+        holder: holder(work),
+        applied: false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Before the projects are known: fetch, the default workspace's tree, modified files, the repo config.
 
+use super::candidates::Candidates;
 use super::{Context, Work};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
@@ -50,6 +51,8 @@ pub(super) struct Prepared {
     pub(super) tree: WorkingTree,
     /// Files that the pull request changes.
     pub(super) modified: Vec<String>,
+    /// All directories of sparse trees; those of a command have the same, so that none is moved for another project.
+    pub(super) dirs: Option<Vec<String>>,
 }
 
 pub(super) fn credentials(ctx: &Context) -> Option<Credentials> {
@@ -58,35 +61,47 @@ pub(super) fn credentials(ctx: &Context) -> Option<Credentials> {
 }
 
 /// What a command needs to know besides the head's tree.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
+#[derive(Clone, Copy)]
+pub(super) enum Need<'a> {
     /// The base branch as it is now, and the files that the pull request changes.
     Changes,
-    /// The files that it changes, from a base branch that is known.
+    /// The files that it changes, from the base that the tree is on.
     Files,
-    /// Nothing: its projects are known.
-    Tree,
+    /// Nothing: these plans are known, and the newest one's base is what the tree is on.
+    Plans(&'a Candidates),
 }
 
 /// Fetches and checks out the head.
-pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need) -> Result<Prepared, Stop> {
+pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need<'_>) -> Result<Prepared, Stop> {
     let work_on = async {
         let credentials = credentials(ctx);
-        let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), need == Need::Changes).await?;
+        let refresh = matches!(need, Need::Changes);
+        let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), refresh).await?;
+        // Only a plan moves on to a newer base.
+        let base = match need {
+            Need::Changes => None,
+            Need::Files => ctx.checkouts.base_of_tree(&work.pull),
+            Need::Plans(candidates) => candidates.base(&work.pull.head.commit).map(str::to_owned),
+        };
+        let fetched = Fetched { base_tip: base.unwrap_or(fetched.base_tip), ..fetched };
         let modified = async {
             match need {
-                Need::Tree => Ok(Vec::new()),
+                Need::Plans(_) => Ok(Vec::new()),
                 Need::Changes | Need::Files => ctx.checkouts.modified_files(&work.pull, &fetched).await,
             }
         };
         if ctx.checkouts.sparse {
             let modified = modified.await?;
-            let tree = sparse_tree(ctx, work, &fetched, &modified).await?;
-            return Ok(Prepared { fetched, tree, modified });
+            let mut dirs: Vec<String> = modified.iter().map(|file| parent(file).to_owned()).collect();
+            if let Need::Plans(candidates) = need {
+                dirs.extend(candidates.dirs().map(str::to_owned));
+            }
+            let (tree, dirs) = sparse_tree(ctx, work, &fetched, dirs).await?;
+            return Ok(Prepared { fetched, tree, modified, dirs: Some(dirs) });
         }
         let tree = ctx.checkouts.tree(&work.pull, "default", &fetched, None, credentials.as_ref());
         let (modified, tree) = tokio::try_join!(modified, tree)?;
-        Ok(Prepared { fetched, tree, modified })
+        Ok(Prepared { fetched, tree, modified, dirs: None })
     };
     tokio::select! {
         biased;
@@ -95,15 +110,14 @@ pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need) -> Result<
     }
 }
 
-/// A tree with the directories of modified files and of configured projects, then also with the local modules they use.
+/// A tree with these directories, those of configured projects, then also with the local modules they use; and all of them.
 async fn sparse_tree(
     ctx: &Context,
     work: &Work,
     fetched: &Fetched,
-    modified: &[String],
-) -> Result<WorkingTree, CheckoutError> {
+    mut dirs: Vec<String>,
+) -> Result<(WorkingTree, Vec<String>), CheckoutError> {
     let credentials = credentials(ctx);
-    let mut dirs: Vec<String> = modified.iter().map(|file| parent(file).to_owned()).collect();
     let targeted = work.command.target.dir.iter().filter(|dir| !dir.contains(['*', '?', '[']));
     dirs.extend(targeted.cloned());
     // Twice: configured projects are known when the root's files are there, modules when the projects' files are.
@@ -122,7 +136,7 @@ async fn sparse_tree(
         dirs.dedup();
         tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
     }
-    Ok(tree)
+    Ok((tree, dirs))
 }
 
 fn parent(file: &str) -> &str {

@@ -11,6 +11,7 @@ use crate::config::workflow::{EnvValue, OutputFilter, Step};
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::process::{Finished, Invocation};
+use crate::reply::wording::duration;
 use crate::store::logs::LogWriter;
 use crate::terraform::install::Tool;
 use crate::terraform::summary::strip_ansi;
@@ -248,10 +249,10 @@ impl Stage<'_> {
             (None, Some(signal)) => format!("ended by signal {signal}"),
             (None, None) => "ended in an unknown way".to_owned(),
         };
-        let seconds = began.elapsed().as_secs();
+        let time = duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         let output = filtered_failure(strip_ansi(&finished.output), filters);
         if finished.timed_out {
-            let message = format!("{what}: interrupted after {seconds} s, the limit set by --job-timeout ({ended})");
+            let message = format!("{what}: interrupted after {time}, the limit set by --job-timeout ({ended})");
             return Err(self.fault(Reason::Timeout, &message, &output));
         }
         if !finished.cancelled {
@@ -266,9 +267,8 @@ impl Stage<'_> {
             false => String::new(),
         };
         let message = format!(
-            "{what}: interrupted by {by} after {} ms ({ended}). What had been changed until then is changed; see what is left with \
-             a new plan{lock}",
-            began.elapsed().as_millis()
+            "{what}: interrupted by {by} after {time} ({ended}). What had been changed until then is changed; see what is left with \
+             a new plan{lock}"
         );
         Err(self.fault(Reason::Interrupted, &message, &output))
     }

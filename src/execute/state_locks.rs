@@ -41,7 +41,10 @@ impl Doubts {
     /// Adds a recorded job that says so of itself.
     pub fn note(&self, job: &Job) {
         if job.state_lock.untold {
-            self.jobs().entry(job.pull.clone()).or_default().push(job.clone());
+            let mut jobs = self.jobs();
+            let of_pull = jobs.entry(job.pull.clone()).or_default();
+            of_pull.retain(|known| known.id != job.id);
+            of_pull.push(job.clone());
         }
     }
 
@@ -75,11 +78,18 @@ pub enum Left {
 /// Looks at what a killed job left in its project's directory.
 pub async fn look(ctx: &Context, job: &Job) -> Left {
     let Some(project) = &job.project else { return Left::Unknown };
-    let root = ctx.checkouts.tree_path(&job.pull, &project.workspace);
+    let roots = ctx.checkouts.tree_paths(&job.pull, &project.workspace);
     let (dir, workspace) = (project.dir.clone(), project.workspace.clone());
-    let looking = tokio::task::spawn_blocking(move || match crate::checkout::inside(&root, &dir) {
-        Ok(dir) => local_lock(&dir, &workspace),
-        Err(_) => Left::Unknown,
+    let looking = tokio::task::spawn_blocking(move || {
+        let found = roots.iter().map(|root| match crate::checkout::inside(root, &dir) {
+            Ok(dir) => local_lock(&dir, &workspace),
+            Err(_) => Left::Unknown,
+        });
+        // The job was at work in one of them.
+        found.fold(Left::Unknown, |best, left| match (&best, &left) {
+            (Left::Local(_), _) | (Left::Nothing, Left::Unknown) => best,
+            _ => left,
+        })
     });
     looking.await.unwrap_or(Left::Unknown)
 }

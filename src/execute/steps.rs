@@ -155,7 +155,8 @@ impl Stage<'_> {
             return Err(self.fault(Reason::NoPlan, "the plan file is gone; plan again", ""));
         }
         self.switch_workspace().await?;
-        args.push(self.plan_file.to_string_lossy().into_owned());
+        // A flag that waits for its value takes the dashes, not the plan file.
+        args.extend(["--".to_owned(), self.plan_file.to_string_lossy().into_owned()]);
         let finished = self.terraform("apply", args).await?;
         self.shown.push(strip_ansi(&finished.output));
         Ok(())

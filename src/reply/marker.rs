@@ -29,9 +29,7 @@ pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
         marker.put("head", json!(head));
     }
     let (key, rows) = match &reply.body {
-        ReplyBody::Results(results) => {
-            ("results", results.outcomes.iter().filter(|o| !o.silenced).map(result).collect())
-        }
+        ReplyBody::Results(_) => ("results", results(&reply.body)),
         ReplyBody::CommandError(fault) => match command_word(reply.command_name().unwrap_or(CommandName::Plan)) {
             Some(cmd) => {
                 let row = json!({"cmd": cmd, "scope": "command", "outcome": "error", "reason": fault.reason});
@@ -61,6 +59,14 @@ pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
         }
     };
     with_rows(&mut marker, key, rows, limit.min(MAX_MARKER))
+}
+
+/// All results of a reply, one JSON object each, as the marker has them.
+pub fn results(body: &ReplyBody) -> Vec<String> {
+    match body {
+        ReplyBody::Results(results) => results.outcomes.iter().filter(|o| !o.silenced).map(result).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Puts in as many rows as fit.

@@ -1,5 +1,6 @@
 //! Reply → Markdown, through the templates in `templates/comments`, split at the host's limit, each part with its marker. Pure.
 
+mod diff;
 pub(crate) mod markdown;
 mod message;
 mod split;
@@ -24,6 +25,8 @@ pub struct RenderOptions {
     pub executable: String,
     /// Server's own address, for links; no trailing slash.
     pub url: String,
+    /// Page of a commit on the host, with `{repo}` and `{commit}` in it; empty: commits are no links.
+    pub commit_address: String,
     /// The host's comment limit, in characters.
     pub comment_limit: usize,
     /// `--max-comments-per-command`; 0: no limit.

@@ -97,6 +97,17 @@ impl Statuses {
         (after_apply || applied > 0).then(|| self.make("apply", StatusState::Pending, &text, None))
     }
 
+    /// `atlantis/plan` or `atlantis/apply` of a merge queue's commit: success where nothing is missing, else what is.
+    pub fn of_queue(&self, command: CommandName, pulls: &[u64], missing: &[String]) -> CommitStatus {
+        let name = command.as_str();
+        if missing.is_empty() {
+            let pulls: Vec<String> = pulls.iter().map(|number| format!("#{number}")).collect();
+            let done = if command == CommandName::Plan { "planned" } else { "applied" };
+            return self.make(name, StatusState::Success, &format!("{} {done}", pulls.join(", ")), None);
+        }
+        self.make(name, StatusState::Failure, &missing.join("; "), None)
+    }
+
     /// 0/0 success of plan, policy_check and apply, for an autoplan without projects.
     pub fn nothing_to_do(&self) -> Vec<CommitStatus> {
         let texts =

@@ -29,7 +29,7 @@ pub(super) fn has_totals(summary: &PlanSummary) -> bool {
 }
 
 /// A duration, coarser the longer it is: `0.4 s`, `12 s`, `1 min 5 s`, `2 h 3 min`, `3 d`.
-pub(super) fn duration(millis: u64) -> String {
+pub(crate) fn duration(millis: u64) -> String {
     let seconds = millis.saturating_add(500) / 1000;
     let two = |big: u64, big_unit: &str, small: u64, small_unit: &str| match small {
         0 => format!("{big} {big_unit}"),

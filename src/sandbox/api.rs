@@ -74,7 +74,13 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         .ok_or_else(NOT_FOUND)?;
     let segments: Vec<&str> = path.trim_end_matches('/').split('/').collect();
     let (full_name, rest) = match segments.as_slice() {
-        ["repos", owner, name, rest @ ..] => (format!("{owner}/{name}"), rest),
+        ["repos", owner, name, rest @ ..] => {
+            let full_name = format!("{owner}/{name}");
+            if let Some(id) = moved(shared, &full_name) {
+                return redirect(shared, parts, id, rest);
+            }
+            (full_name, rest)
+        }
         // The form that GitHub's own `Link` headers have.
         ["repositories", id, rest @ ..] => {
             let state = shared.look();
@@ -95,6 +101,8 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
     match (parts.method.as_str(), rest) {
         ("GET", []) => call.repo(),
         ("GET", ["hooks"]) => call.webhooks(),
+        ("GET", ["hooks", "1", "deliveries"]) => call.deliveries(),
+        ("GET", ["hooks", "1", "deliveries", id]) => call.delivery(id),
         ("GET", ["pulls"]) => call.open_pulls(),
         ("GET", ["pulls", number]) => call.pull(number),
         ("GET", ["pulls", number, "reviews"]) => call.reviews(number),
@@ -106,9 +114,30 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         ("DELETE", ["issues", "comments", id]) => call.delete_comment(id),
         ("POST", ["issues", "comments", id, "reactions"]) => call.react(id),
         ("GET", ["commits", sha, "statuses"]) => call.statuses(sha),
+        ("GET", ["compare", commits]) => call.compare(commits).await,
         ("POST", ["statuses", sha]) => call.set_status(sha).await,
         _ => Err(NOT_FOUND()),
     }
+}
+
+/// Id of the repository that had this name before.
+fn moved(shared: &Shared, full_name: &str) -> Option<u64> {
+    let state = shared.look();
+    state.moved.contains_key(&full_name.to_lowercase()).then(|| state.repo(full_name).ok().map(|repo| repo.id)).flatten()
+}
+
+/// To the same below the repository's id; what changes something is to be sent again as it is.
+fn redirect(shared: &Shared, parts: &request::Parts, id: u64, rest: &[&str]) -> Result {
+    let tail: String = rest.iter().map(|segment| format!("/{segment}")).collect();
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let location = format!("{}/api/v3/repositories/{id}{tail}{query}", shared.url);
+    let is_read = parts.method == Method::GET;
+    let (status, message) = match is_read {
+        true => (StatusCode::MOVED_PERMANENTLY, "Moved Permanently"),
+        false => (StatusCode::TEMPORARY_REDIRECT, "Temporary Redirect"),
+    };
+    let headers = HeaderValue::from_str(&location).ok().map(|location| (header::LOCATION, location));
+    Ok(Answer(status, json!({"message": message, "url": location}), headers.into_iter().collect()))
 }
 
 impl Call<'_> {
@@ -148,6 +177,23 @@ impl Call<'_> {
         ok(Value::Array(shapes::webhook(&self.shared.url, &state, repo).into_iter().collect()))
     }
 
+    /// Deliveries that were tried, latest first.
+    fn deliveries(&self) -> Result {
+        let rows = {
+            let state = self.shared.look();
+            state.deliveries.iter().rev().filter(|delivery| delivery.done).map(shapes::delivery).collect()
+        };
+        self.page(rows, "hooks/1/deliveries")
+    }
+
+    fn delivery(&self, id: &str) -> Result {
+        let state = self.shared.look();
+        let found = state.deliveries.iter().find(|delivery| delivery.id.to_string() == id).ok_or_else(NOT_FOUND)?;
+        let mut body = shapes::delivery(found);
+        body["response"] = json!({"headers": {}, "payload": found.answer});
+        ok(body)
+    }
+
     fn pull(&self, number: &str) -> Result {
         let number = self.number(number)?;
         let state = self.shared.look();
@@ -176,6 +222,20 @@ impl Call<'_> {
             of_commit.map(|status| shapes::status(&self.shared.url, &state, repo, status)).collect()
         };
         self.page(rows, &format!("commits/{sha}/statuses"))
+    }
+
+    /// How `base...head` stand to each other, without their commits and files.
+    async fn compare(&self, commits: &str) -> Result {
+        let (base, head) = commits.split_once("...").ok_or_else(NOT_FOUND)?;
+        let git = self.shared.git(&self.full_name).map_err(|_| NOT_FOUND())?;
+        let (ahead, behind) = git.distance(base, head).await.map_err(|_| NOT_FOUND())?;
+        let status = match (ahead, behind) {
+            (0, 0) => "identical",
+            (_, 0) => "ahead",
+            (0, _) => "behind",
+            _ => "diverged",
+        };
+        ok(json!({"status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": [], "files": []}))
     }
 
     /// A parameter of the address.
@@ -228,10 +288,9 @@ impl Call<'_> {
             let pull = state.pull(&self.full_name, number).map_err(|_| NOT_FOUND())?;
             let shape = |comment| shapes::comment(&self.shared.url, &state, repo, number, comment);
             let since = self.asked("since").and_then(|text| text.parse::<jiff::Timestamp>().ok());
-            // Comments are never changed here, so that they were last updated when they were written.
             let is_wanted = |comment: &&CommentState| {
                 since.is_none_or(|since| {
-                    comment.created_at.parse::<jiff::Timestamp>().is_ok_and(|created| created >= since)
+                    comment.updated_at.parse::<jiff::Timestamp>().is_ok_and(|updated| updated >= since)
                 })
             };
             pull.comments.iter().filter(is_wanted).map(shape).collect()

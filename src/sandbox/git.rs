@@ -229,6 +229,11 @@ impl GitRepo {
         self.run(&["diff", "-M", &format!("{base}...{head}")], Vec::new()).await
     }
 
+    /// What one commit changed, as a diff; also the first one of a repository.
+    pub(super) async fn show(&self, commit: &str) -> anyhow::Result<String> {
+        self.run(&["show", "-M", "--format=", commit], Vec::new()).await
+    }
+
     /// Commits of a pull request, oldest first.
     pub(super) async fn log(&self, base: &str, head: &str) -> anyhow::Result<Vec<CommitLine>> {
         let range = format!("{base}..{head}");
@@ -239,6 +244,14 @@ impl GitRepo {
             Some(CommitLine { sha: parts.next()?, author: parts.next()?, subject: parts.next()? })
         };
         Ok(text.lines().filter_map(parse).collect())
+    }
+
+    /// How many commits `head` has that `base` has not, and the other way round. Both are branches or commits.
+    pub(super) async fn distance(&self, base: &str, head: &str) -> anyhow::Result<(u64, u64)> {
+        let range = format!("{base}...{head}");
+        let counts = self.run(&["rev-list", "--left-right", "--count", "--end-of-options", &range], Vec::new()).await?;
+        let (behind, ahead) = counts.split_once('\t').context("git counts oddly")?;
+        Ok((ahead.parse()?, behind.parse()?))
     }
 
     /// Whether this full id is a commit of it.

@@ -45,6 +45,10 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
         return StatusCode::NOT_FOUND.into_response();
     };
     let query = parts.uri.query().unwrap_or_default();
+    if let Some(now) = shared.look().moved.get(&full_name.to_lowercase()) {
+        let location = format!("{}/{now}.git/{service}?{query}", shared.url);
+        return (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, location)]).into_response();
+    }
     let push = service == "git-receive-pack" || query.contains("git-receive-pack");
     let Ok(Some(login)) = server::principal(shared, &parts.headers) else {
         let ask = [(header::WWW_AUTHENTICATE, "Basic realm=\"sandbox\"")];

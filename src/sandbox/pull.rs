@@ -112,8 +112,28 @@ impl Pull {
         self.shared().change(|state| {
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
             let comment = pull.comments.iter_mut().find(|comment| comment.id == id).context("no such comment")?;
-            let earlier = comment.created_at.parse::<jiff::Timestamp>()?.checked_sub(by)?;
-            comment.created_at = earlier.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            for time in [&mut comment.created_at, &mut comment.updated_at] {
+                *time = written(time.parse::<jiff::Timestamp>()?.checked_sub(by)?);
+            }
+            Ok(())
+        })
+    }
+
+    /// Somebody edits a comment, whoever wrote it; it looks as if at least a second had gone by.
+    pub fn edit_comment(&self, user: &str, id: u64, body: &str) -> anyhow::Result<()> {
+        self.repo.forge.credentials(user)?;
+        let shared = self.shared();
+        shared.change(|state| {
+            let pull = state.pull_mut(&self.repo.full_name, self.number)?;
+            let comment = pull.comments.iter_mut().find(|comment| comment.id == id).context("no such comment")?;
+            let second = jiff::SignedDuration::from_secs(1);
+            let later = comment.created_at.parse::<jiff::Timestamp>()?.checked_add(second)?;
+            comment.updated_at = written(later).max(timestamp());
+            pull.updated_at = comment.updated_at.clone();
+            comment.body = body.to_owned();
+            let name = &self.repo.full_name;
+            let payload = shapes::comment_event(&shared.url, state, name, self.number, id, "edited", user)?;
+            hooks::emit(state, "issue_comment", Some("edited"), &payload);
             Ok(())
         })
     }
@@ -182,6 +202,15 @@ impl Pull {
             if !std::mem::take(&mut pull.draft) {
                 bail!("#{} is no draft", pull.number);
             }
+            Ok(())
+        })
+    }
+
+    /// Alice changes the base branch; GitHub says `edited`.
+    pub async fn retarget(&self, branch: &str) -> anyhow::Result<()> {
+        let base = self.repo.tip(branch).await?;
+        self.alter("edited", |pull| {
+            (pull.base_ref, pull.base_sha) = (branch.to_owned(), base);
             Ok(())
         })
     }
@@ -257,6 +286,11 @@ impl Pull {
     }
 }
 
+/// A moment as GitHub writes it.
+fn written(at: jiff::Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 impl From<&CommentState> for Comment {
     fn from(comment: &CommentState) -> Comment {
         Comment { id: comment.id, author: comment.author.clone(), body: comment.body.clone() }
@@ -313,10 +347,11 @@ pub(super) fn comment(
         author: author.to_owned(),
         body: body.to_owned(),
         created_at: now.clone(),
+        updated_at: now.clone(),
         reactions: Vec::new(),
     });
     pull.updated_at = now;
-    let payload = shapes::comment_event(url, state, full_name, number, id)?;
+    let payload = shapes::comment_event(url, state, full_name, number, id, "created", author)?;
     hooks::emit(state, "issue_comment", Some("created"), &payload);
     Ok(id)
 }

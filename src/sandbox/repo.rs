@@ -26,6 +26,8 @@ pub struct OpenOptions {
     pub labels: Vec<String>,
     /// Account whose fork holds the head branch; the fork is made if there is none.
     pub fork: Option<String>,
+    /// Name of that fork, where it is another than the repository's: of a fork inside the same organization.
+    pub fork_name: Option<String>,
     /// Text under the title.
     pub body: String,
 }
@@ -116,7 +118,7 @@ impl Repo {
         options: OpenOptions,
     ) -> anyhow::Result<Pull> {
         let head_repo = match &options.fork {
-            Some(account) => self.fork(account).await?,
+            Some(account) => self.fork(account, options.fork_name.as_deref()).await?,
             None => self.clone(),
         };
         let base_ref = options.base.clone().unwrap_or_else(|| "main".to_owned());
@@ -185,11 +187,12 @@ impl Repo {
     }
 
     /// The account's fork of this repository; made if there is none.
-    async fn fork(&self, account: &str) -> anyhow::Result<Repo> {
+    async fn fork(&self, account: &str, name: Option<&str>) -> anyhow::Result<Repo> {
         let shared = &self.forge.shared;
-        let (_, name) = self.full_name.split_once('/').context("a repository without an owner")?;
-        if !is_name(account) {
-            bail!("not an account's name: {account:?}");
+        let (_, own_name) = self.full_name.split_once('/').context("a repository without an owner")?;
+        let name = name.unwrap_or(own_name);
+        if !is_name(account) || !is_name(name) {
+            bail!("not a name of an account and its fork: {account:?}, {name:?}");
         }
         let full_name = format!("{account}/{name}");
         if shared.look().repo(&full_name).is_err() {

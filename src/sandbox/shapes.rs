@@ -1,5 +1,6 @@
 //! GitHub's JSON shapes of the state: REST answers and webhook payloads.
 
+use super::hooks::Delivery;
 use super::state::{CommentState, PullState, ReactionState, RepoState, ReviewState, State, StatusState};
 use serde_json::{Map, Value, json};
 
@@ -105,10 +106,17 @@ pub(super) fn webhook(url: &str, state: &State, repo: &RepoState) -> Option<Valu
     };
     let api = format!("{url}/api/v3/repos/{}/hooks/1", repo.full_name());
     Some(json!({"type": "Repository", "id": 1, "name": "web", "active": true,
-        "events": ["issue_comment", "pull_request", "pull_request_review", "push"],
+        "events": ["issue_comment", "merge_group", "pull_request", "pull_request_review", "push"],
         "config": {"content_type": "json", "insecure_ssl": "0", "url": target, "secret": "********"},
         "updated_at": repo.created_at, "created_at": repo.created_at, "url": api, "test_url": format!("{api}/test"),
         "ping_url": format!("{api}/pings"), "deliveries_url": format!("{api}/deliveries"), "last_response": last}))
+}
+
+/// A delivery of the webhook, without request and answer.
+pub(super) fn delivery(delivery: &Delivery) -> Value {
+    json!({"id": delivery.id, "guid": delivery.guid, "delivered_at": delivery.created_at, "event": delivery.event,
+        "action": delivery.action, "status_code": delivery.status.unwrap_or_default(),
+        "status": if delivery.succeeded() { "OK" } else { "Invalid HTTP Response" }, "redelivery": false})
 }
 
 fn association(repo: &RepoState, login: &str) -> &'static str {
@@ -186,7 +194,7 @@ pub(super) fn comment(url: &str, state: &State, repo: &RepoState, number: u64, c
     json!({
         "url": own, "html_url": format!("{url}/{}/pull/{number}#issuecomment-{}", repo.full_name(), comment.id),
         "issue_url": format!("{api}/issues/{number}"), "id": comment.id, "node_id": format!("IC_{}", comment.id),
-        "user": user(url, state, &comment.author), "created_at": comment.created_at, "updated_at": comment.created_at,
+        "user": user(url, state, &comment.author), "created_at": comment.created_at, "updated_at": comment.updated_at,
         "author_association": association(repo, &comment.author), "body": comment.body, "reactions": reactions,
         "performed_via_github_app": null,
     })
@@ -249,14 +257,21 @@ pub(super) fn pull_event(
 }
 
 /// Payload of `issue_comment`.
-pub(super) fn comment_event(url: &str, state: &State, full_name: &str, number: u64, id: u64) -> anyhow::Result<Value> {
+pub(super) fn comment_event(
+    url: &str,
+    state: &State,
+    full_name: &str,
+    number: u64,
+    id: u64,
+    action: &str,
+    sender: &str,
+) -> anyhow::Result<Value> {
     let (found, pulled) = (state.repo(full_name)?, state.pull(full_name, number)?);
     let said = pulled.comments.iter().find(|comment| comment.id == id);
     let said = said.ok_or_else(|| anyhow::anyhow!("#{number} has no comment {id}"))?;
-    Ok(
-        json!({"action": "created", "issue": issue(url, state, found, pulled), "comment": comment(url, state, found, number, said),
-        "repository": repo(url, state, found), "sender": user(url, state, &said.author)}),
-    )
+    let said = comment(url, state, found, number, said);
+    Ok(json!({"action": action, "issue": issue(url, state, found, pulled), "comment": said,
+        "repository": repo(url, state, found), "sender": user(url, state, sender)}))
 }
 
 /// Payload of `pull_request_review` for the latest review.

@@ -5,7 +5,7 @@ use super::git::GitRepo;
 use super::hooks::Delivery;
 use super::server::Request;
 use super::{BOT, PEOPLE, timestamp};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Default)]
@@ -14,6 +14,8 @@ pub(super) struct State {
     pub users: BTreeMap<String, User>,
     /// By `owner/name` in lower case.
     pub repos: BTreeMap<String, RepoState>,
+    /// Former `owner/name` in lower case of repositories that were transferred or renamed, and the present one.
+    pub moved: BTreeMap<String, String>,
     pub webhook: Option<String>,
     pub webhooks_paused: bool,
     pub deliveries: VecDeque<Delivery>,
@@ -80,6 +82,8 @@ pub(super) struct CommentState {
     pub author: String,
     pub body: String,
     pub created_at: String,
+    /// The same until somebody edits it.
+    pub updated_at: String,
     pub reactions: Vec<ReactionState>,
 }
 
@@ -131,11 +135,37 @@ impl State {
     }
 
     pub(super) fn repo(&self, full_name: &str) -> anyhow::Result<&RepoState> {
-        self.repos.get(&full_name.to_lowercase()).with_context(|| format!("there is no repository {full_name}"))
+        self.repos.get(&self.key(full_name)).with_context(|| format!("there is no repository {full_name}"))
+    }
+
+    /// The key in `repos` of a present or a former name.
+    fn key(&self, full_name: &str) -> String {
+        let key = full_name.to_lowercase();
+        self.moved.get(&key).map_or(key, |now| now.to_lowercase())
+    }
+
+    /// Gives a repository another owner or name; the former one leads to it from now on.
+    pub(super) fn transfer(&mut self, from: &str, owner: &str, name: &str) -> anyhow::Result<()> {
+        let to = format!("{owner}/{name}");
+        if self.repo(&to).is_ok() {
+            bail!("{to} is there already");
+        }
+        let mut repo = self.repos.remove(&self.key(from)).with_context(|| format!("there is no repository {from}"))?;
+        let before = repo.full_name();
+        (repo.owner, repo.name) = (owner.to_owned(), name.to_owned());
+        self.repos.insert(to.to_lowercase(), repo);
+        for pull in self.repos.values_mut().flat_map(|repo| &mut repo.pulls) {
+            if pull.head_repo.eq_ignore_ascii_case(&before) {
+                pull.head_repo.clone_from(&to);
+            }
+        }
+        self.moved.insert(before.to_lowercase(), to);
+        Ok(())
     }
 
     pub(super) fn repo_mut(&mut self, full_name: &str) -> anyhow::Result<&mut RepoState> {
-        self.repos.get_mut(&full_name.to_lowercase()).with_context(|| format!("there is no repository {full_name}"))
+        let key = self.key(full_name);
+        self.repos.get_mut(&key).with_context(|| format!("there is no repository {full_name}"))
     }
 
     pub(super) fn pull(&self, full_name: &str, number: u64) -> anyhow::Result<&PullState> {

@@ -19,6 +19,10 @@ const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 const MAX_POOL: i64 = 1024;
 /// A pebibyte.
 const MAX_QUOTA_MIB: i64 = 1 << 30;
+/// What the token has to be good for.
+const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read, Pull requests read and write, Commit \
+     statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
+     scope repo (and admin:repo_hook for the doctor)";
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
@@ -181,6 +185,15 @@ pub(super) fn repo_allowlist(r: &mut Reader) -> Vec<String> {
     if rules.iter().any(|rule| rule.contains("://")) {
         r.wrong("repo-allowlist", "contains ://: rules are written without a scheme, such as github.com/acme/*");
     }
+    for rule in &rules {
+        let host = rule.trim().trim_start_matches('!').split('/').next().unwrap_or_default();
+        if !host.contains(['.', '*', ':']) && !host.eq_ignore_ascii_case("localhost") && !host.is_empty() {
+            r.warnings.push(format!(
+                "repo-allowlist: {rule} names no host, so that it fits no repository: rules are HOST/OWNER/NAME, such as \
+                 github.com/acme/*"
+            ));
+        }
+    }
     rules
 }
 
@@ -242,14 +255,14 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
     let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
     let token = github_token(r);
     if user.is_empty() {
-        r.wrong("gh-user", "is missing: no VCS host can be reached without a user and its token");
+        r.wrong("gh-user", "(ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to");
     }
     let webhook_secret = r.secret("gh-webhook-secret");
     match (&webhook_secret, r.switch("allow-unsigned-webhooks")) {
         (None, false) => r.wrong(
             "gh-webhook-secret",
-            "is missing: without it everybody who reaches the port can run commands here. Set it here and in the \
-             webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe",
+            "(ATLANTIS_GH_WEBHOOK_SECRET) is missing: without it everybody who reaches the port can run commands here. Set \
+             the same text here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe",
         ),
         (None, true) => {
             r.warnings
@@ -277,7 +290,7 @@ fn github_token(r: &mut Reader) -> Option<GithubToken> {
     match (r.secret("gh-token"), r.path("gh-token-file")) {
         (Some(_), Some(_)) => r.wrong("gh-token-file", "and gh-token are both given: leave one out"),
         (None, None) if r.switch("events-only") => {}
-        (None, None) => r.wrong("gh-token", "is missing, and so is gh-token-file"),
+        (None, None) => r.wrong("gh-token", format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}")),
         (Some(token), None) => {
             let trimmed = token.expose_secret().trim();
             if trimmed.contains(['\n', '\r']) {

@@ -76,15 +76,42 @@ fn command_line(args: impl IntoIterator<Item = OsString>) -> Result<Vec<(&'stati
     Ok(table::all().filter_map(value).collect())
 }
 
-/// The command line, made from the table.
-fn command() -> clap::Command {
+/// What every server needs.
+const REQUIRED: [&str; 4] = ["gh-user", "gh-token", "gh-webhook-secret", "repo-allowlist"];
+/// What most servers have beside it.
+const USUAL: [&str; 9] = [
+    "atlantis-url",
+    "bucket",
+    "config",
+    "data-dir",
+    "gh-hostname",
+    "gh-token-file",
+    "port",
+    "repo-config",
+    "web-basic-auth",
+];
+
+/// The command line of `tidelock server`, made from the table: what is required first. `-h` shows what most servers need, on one
+/// screen; `--help` all.
+pub fn command() -> clap::Command {
     let about = "Serves pull requests. Each setting is a flag, a variable (ATLANTIS_GH_USER or TIDELOCK_GH_USER for \
                  --gh-user) and a key of the --config file; the command line wins over variables, those over the file.";
     clap::Command::new("tidelock server")
         .no_binary_name(true)
         .args_override_self(true)
         .about(about)
-        .args(table::all().map(flag))
+        .args(sorted().into_iter().map(flag))
+}
+
+/// All settings, in the order of the help.
+fn sorted() -> Vec<&'static Setting> {
+    let mut settings: Vec<_> = table::all().collect();
+    let place = |list: &[&str], setting: &Setting| list.iter().position(|name| *name == setting.name);
+    settings.sort_by_key(|setting| {
+        let usual = place(&USUAL, setting).map(|place| REQUIRED.len() + place);
+        place(&REQUIRED, setting).or(usual).unwrap_or(REQUIRED.len() + USUAL.len())
+    });
+    settings
 }
 
 fn flag(setting: &'static Setting) -> clap::Arg {
@@ -92,7 +119,12 @@ fn flag(setting: &'static Setting) -> clap::Arg {
     if !setting.default.is_empty() && setting.kind != Kind::Secret {
         help += &format!(" [default: {}]", setting.default);
     }
+    if setting.is_secret() {
+        help += &format!(" Better as {}, which no list of processes shows.", setting.variable("ATLANTIS_"));
+    }
     let heading = match (setting.effect, setting.ours) {
+        _ if REQUIRED.contains(&setting.name) => "Required",
+        _ if USUAL.contains(&setting.name) => "Usual",
         (Effect::Built, false) => "Settings",
         (Effect::Built, true) => "Settings that Atlantis does not have",
         (Effect::Accepted(_), _) => "Accepted, without an effect",
@@ -107,6 +139,7 @@ fn flag(setting: &'static Setting) -> clap::Arg {
         Kind::Path => "PATH",
     };
     let flag = clap::Arg::new(setting.name).long(setting.name).value_name(value_name).help(help).help_heading(heading);
+    let flag = flag.hide_short_help(!matches!(heading, "Required" | "Usual"));
     if setting.kind == Kind::Switch {
         return flag.num_args(0..=1).require_equals(true).default_missing_value("true");
     }

@@ -322,12 +322,31 @@ fn the_vault_has_limits_for_its_times() {
 }
 
 #[test]
+fn a_rule_of_the_allowlist_without_a_host_is_warned_of() {
+    let warned = |rule: &str| {
+        let warnings = loaded(&[&format!("--repo-allowlist={rule}")], &[]).warnings;
+        warnings.iter().any(|warning| warning.contains("names no host"))
+    };
+    for (rule, expected) in [
+        ("a/*", true),
+        ("acme/infra", true),
+        ("github.com/*,!acme/secret", true),
+        ("github.com/a/*", false),
+        ("*/a/*", false),
+        ("*,!*/secret", false),
+        ("localhost:8080/a/*", false),
+    ] {
+        assert_eq!(warned(rule), expected, "{rule}");
+    }
+}
+
+#[test]
 fn everything_that_is_missing_is_named_at_once() {
     let nothing = Settings::load(Vec::new(), [("HOME".into(), "/".into())]).err().unwrap();
     assert_snapshot!(nothing, @"
-    --gh-token is missing, and so is gh-token-file
-    --gh-user is missing: no VCS host can be reached without a user and its token
-    --gh-webhook-secret is missing: without it everybody who reaches the port can run commands here. Set it here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe
+    --gh-token (ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. A fine-grained token needs, on the repositories: Contents read, Pull requests read and write, Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the scope repo (and admin:repo_hook for the doctor)
+    --gh-user (ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to
+    --gh-webhook-secret (ATLANTIS_GH_WEBHOOK_SECRET) is missing: without it everybody who reaches the port can run commands here. Set the same text here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe
     --repo-allowlist is missing: name the repositories to serve, such as github.com/acme/*
     ");
 }
@@ -400,7 +419,7 @@ fn values_are_brought_into_form() {
 #[test]
 fn without_a_webhook_secret_a_flag_must_say_so() {
     let unsigned = [("ATLANTIS_GH_WEBHOOK_SECRET", "")];
-    assert!(invalid(&[], &unsigned).starts_with("--gh-webhook-secret is missing"));
+    assert!(invalid(&[], &unsigned).starts_with("--gh-webhook-secret (ATLANTIS_GH_WEBHOOK_SECRET) is missing"));
     let s = loaded(&["--allow-unsigned-webhooks"], &unsigned);
     assert!(s.github.unwrap().webhook_secret.is_none());
     assert_eq!(s.warnings, ["deliveries are not signed: everybody who reaches the port can run commands here"]);

@@ -4,12 +4,21 @@ use super::{Tx, View, json, micros, parse, word};
 use crate::domain::state::{Delivery, DeliveryState};
 use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 impl View<'_> {
     /// Whether a delivery of this identity was accepted, done or not.
     pub fn knows_delivery(&self, identity: &str) -> Result<bool> {
         Ok((self.connection).prepare_cached("SELECT 1 FROM deliveries WHERE identity = ?1")?.exists([identity])?)
+    }
+
+    /// The identity of an accepted delivery, done or not, that begins like this.
+    pub fn delivery_beginning(&self, start: &str) -> Result<Option<String>> {
+        // In the order of bytes, `~` comes after all that an identity goes on with.
+        let found = (self.connection)
+            .prepare_cached("SELECT identity FROM deliveries WHERE identity > ?1 AND identity < ?1 || '~' LIMIT 1")?
+            .query_row([start], |row| row.get(0));
+        Ok(found.optional()?)
     }
 
     /// Accepted deliveries that are not done, in the order of their acceptance.

@@ -28,22 +28,33 @@ impl View<'_> {
         if waiting > 0 {
             return Ok(Vec::new());
         }
+        let last = self.last_statuses(&pull, commit)?.into_iter();
+        Ok(last.filter(|(_, note)| !note.starts_with("given up")).map(|(status, _)| status).collect())
+    }
+
+    /// The last status of each context that was to be told of a commit, whether it is told yet or not.
+    pub fn decided_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>> {
+        let last = self.last_statuses(&pull.to_string(), commit)?;
+        Ok(last.into_iter().map(|(status, _)| status).collect())
+    }
+
+    /// The last recorded status of each context of a commit, with the note on how it was done; empty: not yet.
+    fn last_statuses(&self, pull: &str, commit: &str) -> Result<Vec<(CommitStatus, String)>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT record, note FROM effects WHERE pull = ?1 AND done IS NOT NULL AND record IS NOT NULL ORDER BY id",
+            "SELECT record, coalesce(note, '') FROM effects WHERE pull = ?1 AND record IS NOT NULL ORDER BY id",
         )?;
-        let mut rows = statement.query([&pull])?;
-        let mut told: Vec<(CommitStatus, bool)> = Vec::new();
+        let mut rows = statement.query([pull])?;
+        let mut last: Vec<(CommitStatus, String)> = Vec::new();
         while let Some(row) = rows.next()? {
             let recorded: Recorded<NewEffect> = parse(row.get_ref(0)?.as_str()?)?;
-            let given_up = row.get_ref(1)?.as_str()?.starts_with("given up");
             if let Effect::Status { commit: of, status } = recorded.new.effect
                 && of == commit
             {
-                told.retain(|(known, _)| known.context != status.context);
-                told.push((status, given_up));
+                last.retain(|(known, _)| known.context != status.context);
+                last.push((status, row.get(1)?));
             }
         }
-        Ok(told.into_iter().filter(|(_, given_up)| !given_up).map(|(status, _)| status).collect())
+        Ok(last)
     }
 
     /// Effects that are still to be done, of one pull request or of all; in the order they were enqueued.

@@ -30,6 +30,11 @@ fn attempt(current: Option<LockHolder>, pull: &PullId) -> LockAttempt {
     }
 }
 
+/// Whether a plan that failed, or that is not made any more, frees the lock: not one under which something was applied.
+fn is_freed_by_planning(lock: &ProjectLock, pull: &PullId) -> bool {
+    may_release(&lock.holder, pull) && !lock.applied
+}
+
 /// Only the pull request that holds a lock gives it back.
 fn may_release(holder: &LockHolder, pull: &PullId) -> bool {
     holder.pull == *pull
@@ -56,7 +61,8 @@ impl View<'_> {
         self.record("SELECT record FROM apply_lock", [])
     }
 
-    fn project_lock(&self, repo: &RepoId, project: &ProjectId) -> Result<Option<ProjectLock>> {
+    /// The lock of a project, whoever holds it.
+    pub fn project_lock(&self, repo: &RepoId, project: &ProjectId) -> Result<Option<ProjectLock>> {
         let name = project.name.as_deref().unwrap_or("");
         self.record(
             "SELECT record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
@@ -88,6 +94,31 @@ impl Tx<'_> {
             )?;
         }
         Ok(attempt)
+    }
+
+    /// Notes that something is applied under a lock of this pull request: it stays until [`Tx::unlock_project`] or
+    /// [`Tx::unlock_pull`]. Nothing where it does not hold the lock.
+    pub fn keep_lock(&self, repo: &RepoId, project: &ProjectId, pull: &PullId) -> Result<()> {
+        if let Some(lock) = self.project_lock(repo, project)?
+            && is_freed_by_planning(&lock, pull)
+        {
+            let name = project.name.as_deref().unwrap_or("");
+            let kept = json(&ProjectLock { applied: true, ..lock })?;
+            self.execute(
+                "UPDATE locks SET record = ?6
+                 WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
+                params![repo.host, repo.full_name(), project.dir, project.workspace, name, kept],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Gives back the lock of a project that has no plan, unless something was applied under it; whether it did.
+    pub fn unlock_unplanned(&self, repo: &RepoId, project: &ProjectId, pull: &PullId) -> Result<bool> {
+        match self.project_lock(repo, project)? {
+            Some(lock) if is_freed_by_planning(&lock, pull) => self.unlock_project(repo, project, pull),
+            _ => Ok(false),
+        }
     }
 
     /// Gives a project lock back, if that pull request has it; whether it had.

@@ -1,17 +1,18 @@
 //! Logs of jobs: files under `<data_dir>/logs`, readable while they grow, after the job's end and after a restart.
 //!
-//! Each line goes to the file in one write and then to the readers, both under one lock. A reader joins under the same lock,
-//! so that its text so far ends exactly where its lines to come begin. What was written survives the death of the process.
+//! Each line goes to the file in one write; then readers are told the new length. A reader takes the text from the file, in pieces,
+//! at its own pace: it misses nothing and needs no memory for what it has not taken. What was written survives the death of the
+//! process.
 
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::broadcast;
+use tokio::sync::watch;
 
 /// Size of one log, bytes; what comes after is dropped.
 pub(super) const LOG_LIMIT: u64 = 8 << 20;
@@ -19,8 +20,8 @@ pub(super) const LOG_LIMIT: u64 = 8 << 20;
 /// Size of one line, bytes; a longer one becomes several.
 const LINE_LIMIT: usize = 16 << 10;
 
-/// Lines that a reader may be behind before it misses some.
-const LAG_LIMIT: usize = 512;
+/// Bytes that a reader takes from the file at once. More than [`LINE_LIMIT`], so that there is a whole line in each piece.
+const PIECE: u64 = 32 << 10;
 
 /// Length of a job id, hex digits.
 const JOB_ID_LENGTH: usize = 32;
@@ -38,10 +39,9 @@ pub struct Logs {
 /// A log that is being written.
 struct Live {
     file: File,
-    length: u64,
+    /// Bytes that are written; what readers may take. Its senders end with the log.
+    length: watch::Sender<u64>,
     full: bool,
-    /// Absent once the log has ended.
-    lines: Option<broadcast::Sender<String>>,
 }
 
 /// Writes one job's log; dropping it ends the log.
@@ -53,10 +53,13 @@ pub struct LogWriter {
 
 /// A log to read: what is there, and what comes.
 pub struct LogReader {
-    /// Text so far, each line with its line feed.
-    pub so_far: String,
-    /// Lines to come, without line feed; closed when the job ends. Absent when it has ended.
-    pub lines: Option<broadcast::Receiver<String>>,
+    file: Arc<File>,
+    /// Bytes taken so far.
+    taken: u64,
+    /// Bytes that are written.
+    length: u64,
+    /// Tells when there are more; absent when the log had ended.
+    growth: Option<watch::Receiver<u64>>,
 }
 
 impl Logs {
@@ -79,10 +82,15 @@ impl Logs {
         let file = (OpenOptions::new().append(true).create(true).mode(0o600).open(&path))
             .with_context(|| format!("cannot write the log {}", path.display()))?;
         let length = file.metadata()?.len();
-        let (lines, _) = broadcast::channel(LAG_LIMIT);
-        let log = Arc::new(Mutex::new(Live { file, length, full: false, lines: Some(lines) }));
+        let log = Arc::new(Mutex::new(Live { file, length: watch::Sender::new(length), full: false }));
         place.insert(log.clone());
         Ok(LogWriter { job: job.to_owned(), log, logs: self.clone() })
+    }
+
+    /// Whether this process has the job in hand: it writes the log from before the job's beginning is recorded until its end is. A
+    /// record that says that a job runs, without this, is of a job that nobody has.
+    pub fn is_being_written(&self, job: &str) -> bool {
+        lock(&self.live).contains_key(job)
     }
 
     /// Reads one; absent when there is no such log. Job ids that are not 32 hex digits are never a path.
@@ -100,20 +108,12 @@ impl Logs {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read the log {}", path.display())),
         };
-        let log = live.get(job).cloned();
-        drop(live);
-        let (lines, length) = match &log {
-            Some(log) => {
-                let log = lock(log);
-                (log.lines.as_ref().map(broadcast::Sender::subscribe), log.length)
-            }
-            None => (None, u64::MAX),
+        let growth = live.get(job).map(|log| lock(log).length.subscribe());
+        let length = match &growth {
+            Some(growth) => *growth.borrow(),
+            None => file.metadata()?.len(),
         };
-        let mut text = Vec::new();
-        file.take(length).read_to_end(&mut text).with_context(|| format!("cannot read the log {}", path.display()))?;
-        let so_far =
-            String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-        Ok(Some(LogReader { so_far, lines }))
+        Ok(Some(LogReader { file: Arc::new(file), taken: 0, length, growth }))
     }
 
     /// Removes one; absent is fine, and one that is being written stays.
@@ -155,8 +155,8 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
+        // The last one that sends lengths goes with it.
         lock(&self.logs.live).remove(&self.job);
-        lock(&self.log).lines = None;
     }
 }
 
@@ -165,7 +165,7 @@ impl Live {
         if self.full {
             return;
         }
-        let room = LOG_LIMIT.saturating_sub(self.length);
+        let room = LOG_LIMIT.saturating_sub(*self.length.borrow());
         let needed = line.len() + LIMIT_NOTICE.len() + 2;
         if needed as u64 > room {
             self.full = true;
@@ -178,37 +178,79 @@ impl Live {
     fn put(&mut self, line: &str) {
         let whole = format!("{line}\n");
         if let Err(error) = self.file.write_all(whole.as_bytes()) {
-            // Its length is not known any more; a log is not worth stopping the job.
+            // A log is not worth stopping the job.
             tracing::warn!(%error, "a log could not be written to; the rest of it is not kept");
             self.full = true;
-            self.length = u64::MAX;
             return;
         }
-        self.length += whole.len() as u64;
-        if let Some(lines) = self.lines.as_ref().filter(|lines| lines.receiver_count() > 0) {
-            let _ = lines.send(line.to_owned());
-        }
+        self.length.send_modify(|length| *length += whole.len() as u64);
     }
 }
 
 impl LogReader {
-    /// The next line to come; absent at the end. Whoever reads too slowly gets one line that says what is missing, and goes on.
-    pub async fn next_line(&mut self) -> Option<String> {
-        use broadcast::error::RecvError;
-        match self.lines.as_mut()?.recv().await {
-            Ok(line) => Some(line),
-            Err(RecvError::Lagged(missed)) => Some(lag_notice(missed)),
-            Err(RecvError::Closed) => {
-                self.lines = None;
-                None
+    /// Whether the log was being written when it was opened.
+    pub fn is_live(&self) -> bool {
+        self.growth.is_some()
+    }
+
+    /// The next whole lines, at most 32 KiB of them, each with its line feed; waits for them where the log still grows. Absent at
+    /// the end.
+    pub async fn next(&mut self) -> Result<Option<String>> {
+        while self.taken >= self.length {
+            let Some(growth) = &mut self.growth else { return Ok(None) };
+            if growth.changed().await.is_err() {
+                self.length = *growth.borrow();
+                self.growth = None;
+            } else {
+                self.length = *growth.borrow_and_update();
             }
         }
+        let piece = self.piece(self.length.min(self.taken + PIECE)).await?;
+        // A line that is cut off comes with the next piece.
+        let whole = piece.iter().rposition(|byte| *byte == b'\n').map_or(piece.len(), |end| end + 1);
+        if whole == 0 {
+            // The file was removed under us, or cut.
+            (self.taken, self.growth) = (self.length, None);
+            return Ok(None);
+        }
+        self.taken += whole as u64;
+        Ok(Some(text(&piece[..whole])))
+    }
+
+    /// All that is there now and was not taken yet, without waiting for more.
+    pub async fn so_far(&mut self) -> Result<String> {
+        if let Some(growth) = &mut self.growth {
+            self.length = *growth.borrow_and_update();
+        }
+        let rest = self.piece(self.length).await?;
+        self.taken = self.length;
+        Ok(text(&rest))
+    }
+
+    /// Bytes of the file from where this reader is up to `end`.
+    async fn piece(&self, end: u64) -> Result<Vec<u8>> {
+        let (file, from) = (self.file.clone(), self.taken);
+        let read = move || -> std::io::Result<Vec<u8>> {
+            let mut bytes = vec![0; usize::try_from(end.saturating_sub(from)).unwrap_or_default()];
+            let mut filled = 0;
+            while filled < bytes.len() {
+                match file.read_at(&mut bytes[filled..], from + filled as u64) {
+                    Ok(0) => break,
+                    Ok(count) => filled += count,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            bytes.truncate(filled);
+            Ok(bytes)
+        };
+        tokio::task::spawn_blocking(read).await.context("reading a log panicked")?.context("cannot read a log")
     }
 }
 
-/// What a reader is shown in place of lines that it was too slow for.
-pub fn lag_notice(missed: u64) -> String {
-    format!("[tidelock: {missed} lines were too fast for this page; reload it to see all of them]")
+/// What was written are whole characters; another program's bytes may be none.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -16,6 +16,9 @@ struct Kept<T> {
     /// Absent in rows of the first format.
     #[serde(default)]
     watermark: Option<Watermark>,
+    /// Why the last plan of everything failed as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
 }
 
 /// A pull request that the state knows, and how far it has been looked at.
@@ -37,7 +40,7 @@ impl View<'_> {
             .query_row([pull.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let known = |(record, open): (String, bool)| -> Result<KnownPull> {
-            let Kept { pull, watermark } = parse(&record)?;
+            let Kept { pull, watermark, .. } = parse(&record)?;
             Ok(KnownPull { pull, open, watermark })
         };
         found.map(known).transpose()
@@ -47,7 +50,7 @@ impl View<'_> {
     pub fn pulls_to_reconcile(&self, limit: usize) -> Result<Vec<KnownPull>> {
         let kept: Vec<Kept<PullRequest>> =
             self.records("SELECT record FROM pulls WHERE open ORDER BY activity DESC LIMIT ?1", [rows(limit)])?;
-        Ok(kept.into_iter().map(|Kept { pull, watermark }| KnownPull { pull, open: true, watermark }).collect())
+        Ok(kept.into_iter().map(|Kept { pull, watermark, .. }| KnownPull { pull, open: true, watermark }).collect())
     }
 
     /// A pull request as it was last recorded; `open` is false once it was forgotten.
@@ -59,15 +62,13 @@ impl View<'_> {
         found.map(|(record, open)| Ok(PullRequest { open, ..parse(&record)? })).transpose()
     }
 
-    /// Open pull requests that have a project status or a lock, with their statuses; latest activity first.
-    pub fn open_pulls(&self, limit: usize) -> Result<Vec<(PullRequest, Vec<ProjectStatus>)>> {
-        let pulls: Vec<PullRequest> = self.records(
-            "SELECT record FROM pulls WHERE open
-               AND (pull IN (SELECT pull FROM project_statuses) OR pull IN (SELECT pull FROM locks))
-             ORDER BY activity DESC LIMIT ?1",
-            [rows(limit)],
-        )?;
-        pulls.into_iter().map(|pull| self.project_statuses(&pull.id).map(|statuses| (pull, statuses))).collect()
+    /// Why the last plan of everything on an open pull request failed as a whole, in one line.
+    pub fn fault(&self, pull: &PullId) -> Result<Option<String>> {
+        let fault: Option<Option<String>> = (self.connection)
+            .prepare_cached("SELECT json_extract(record, '$.fault') FROM pulls WHERE pull = ?1 AND open")?
+            .query_row([pull.to_string()], |row| row.get(0))
+            .optional()?;
+        Ok(fault.flatten())
     }
 
     /// Project statuses of a pull request, in the order in which they were first recorded.
@@ -80,6 +81,7 @@ impl Tx<'_> {
     /// Records a pull request as the host describes it now, open or not. One that is new, or open again, is looked at from now on.
     pub fn put_pull(&self, pull: &PullRequest) -> Result<()> {
         let known = self.known_pull(&pull.id)?;
+        let fault = self.fault(&pull.id)?;
         let watermark = known.filter(|known| known.open).and_then(|known| known.watermark);
         let watermark = watermark.unwrap_or_else(|| Watermark::at(Timestamp::now()));
         self.execute(
@@ -89,7 +91,7 @@ impl Tx<'_> {
                 pull.id.to_string(),
                 pull.open,
                 self.next_activity()?,
-                json(&Kept { pull, watermark: Some(watermark) })?
+                json(&Kept { pull, watermark: Some(watermark), fault })?
             ],
         )?;
         Ok(())
@@ -100,6 +102,19 @@ impl Tx<'_> {
         self.execute(
             "UPDATE pulls SET record = json_set(record, '$.watermark', json(?2)) WHERE pull = ?1",
             params![pull.to_string(), json(watermark)?],
+        )?;
+        Ok(())
+    }
+
+    /// Records why the plan of everything on a known pull request failed as a whole, or that it did not.
+    pub fn set_fault(&self, pull: &PullId, fault: Option<&str>) -> Result<()> {
+        if self.fault(pull)?.as_deref() == fault {
+            return Ok(());
+        }
+        self.execute(
+            "UPDATE pulls SET record = iif(?2 IS NULL, json_remove(record, '$.fault'), json_set(record, '$.fault', ?2))
+             WHERE pull = ?1",
+            params![pull.to_string(), fault],
         )?;
         Ok(())
     }

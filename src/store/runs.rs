@@ -81,11 +81,6 @@ impl View<'_> {
             params![micros(until), repo.to_string(), rows(limit)],
         )
     }
-
-    /// Jobs, the newest first.
-    pub fn recent_jobs(&self, limit: usize) -> Result<Vec<Job>> {
-        self.records("SELECT record FROM jobs ORDER BY seq DESC LIMIT ?1", [rows(limit)])
-    }
 }
 
 impl Tx<'_> {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One step from each format to the next; `user_version` is how many were done. Only ever append.
-const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2];
+const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3];
 
 /// How long a connection waits for another one (a checkpoint, a snapshot).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -155,6 +155,15 @@ CREATE TABLE kept_files (
   length INTEGER NOT NULL,
   mode INTEGER NOT NULL
 );
+";
+
+/// Questions that are asked for each command, each answered without a walk over everything that is known.
+const FORMAT_3: &str = "
+CREATE INDEX runs_pull ON runs (pull, started);
+CREATE INDEX jobs_run ON jobs (run, seq);
+CREATE INDEX jobs_untold ON jobs (seq)
+  WHERE state IN ('interrupted', 'failed') AND json_extract(record, '$.state_lock.untold');
+CREATE INDEX effects_told ON effects (pull, id) WHERE done IS NOT NULL AND record IS NOT NULL;
 ";
 
 /// What a database is to the vault, in its `application_id`.
@@ -353,7 +362,7 @@ mod tests {
         drop(open_writer(&path, Durability::Disk).unwrap());
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
         let before = std::fs::read(&path).unwrap();
-        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 2. Run that newer version again, or give this one another --data-dir");
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 3. Run that newer version again, or give this one another --data-dir");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 
@@ -444,6 +453,28 @@ mod tests {
             }
         }
         assert!(seen > 10, "only {seen} statements were looked at");
+    }
+
+    #[test]
+    fn what_each_command_asks_is_answered_from_an_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let connection = open_writer(&dir.path().join("tidelock.db"), Durability::Disk).unwrap().connection;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
+        let mut seen = 0;
+        for file in ["runs.rs", "effects.rs", "deliveries.rs", "locks.rs", "plans.rs", "pulls.rs"] {
+            let text = std::fs::read_to_string(root.join(file)).unwrap();
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            for query in words.split('"').filter(|text| text.starts_with("SELECT ") && text.contains(" WHERE ")) {
+                let asks_of_all = ["instr(", "substr(pull"].iter().any(|word| query.contains(word));
+                let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
+                let steps = plan.raw_query().mapped(|row| row.get::<_, String>(3));
+                let steps: Vec<String> = steps.map(Result::unwrap).collect();
+                let walks = steps.iter().any(|step| step.starts_with("SCAN ") && !step.contains(" USING "));
+                assert!(asks_of_all || !walks, "{file}: {query}: {steps:?}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "only {seen} queries were looked at");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Behaviour of the store through its front door. `model` compares it with a simple model, `crash` kills it.
 
 mod crash;
+mod listing;
 mod model;
 mod records;
 mod vault;
@@ -65,7 +66,7 @@ fn project_lock(repo: RepoId, project: ProjectId, number: u64, since: i64) -> Pr
         user: "alice".into(),
         since: at(since),
     };
-    ProjectLock { repo, project, holder }
+    ProjectLock { repo, project, holder, applied: false }
 }
 
 fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
@@ -75,6 +76,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         project: project(dir),
         head: "a".repeat(40),
         base: "b".repeat(40),
+        base_branch: "main".into(),
         config_digest: "c".repeat(64),
         tool: "terraform 1.11.4".into(),
         path: Some(format!("plans/{id}")),
@@ -91,6 +93,11 @@ fn status(dir: &str, state: ProjectState) -> ProjectStatus {
     ProjectStatus { project: project(dir), state, head: "a".repeat(40), summary: None, job: None, updated: at(0) }
 }
 
+/// One page of what has these words.
+fn window(words: &str, offset: usize, limit: usize) -> Window {
+    Window { search: Search::new(words), offset, limit }
+}
+
 fn run(id: &str, finished: Option<Timestamp>) -> Run {
     Run {
         id: id.into(),
@@ -103,6 +110,7 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         started: at(0),
         everything: true,
         answered: false,
+        results: Vec::new(),
         finished,
     }
 }

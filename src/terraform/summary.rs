@@ -3,12 +3,10 @@
 //! The text is partly the pull request's own (names, values, provider messages), so every sentence of Terraform's is looked for
 //! only where Terraform puts it: at the start of a line that no value can begin.
 
-mod diff;
 mod resources;
 #[cfg(test)]
 mod tests;
 
-pub use diff::diff_markdown;
 pub use resources::plan_resources;
 
 use crate::domain::outcome::{PlanSummary, ResourceAction};

@@ -127,6 +127,13 @@ pub trait Bucket: Send + Sync + 'static {
     /// All names that begin with `prefix` and are greater than `after` (empty: all), in order, over all pages.
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError>;
 
+    /// The first names of such a list, at most `most`; perhaps fewer, but none only where the list is empty.
+    async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
+        let mut listed = self.list(prefix, after).await?;
+        listed.truncate(most);
+        Ok(listed)
+    }
+
     /// Tells others that this process lives, as long as it does, under its nonce. Only a bucket on this machine can.
     fn announce(&self, _nonce: &str) -> Result<(), BucketError> {
         Ok(())
@@ -135,6 +142,12 @@ pub trait Bucket: Send + Sync + 'static {
     /// Whether the process of that nonce is known to be gone, so that nothing of it is on its way. False when nobody can know.
     async fn is_gone(&self, _nonce: &str) -> Result<bool, BucketError> {
         Ok(false)
+    }
+
+    /// Whether all who may lead on it are processes of this machine, so that a lease without a living holder has nobody behind it
+    /// who could still want it with other settings. False for buckets that others reach.
+    fn knows_who_lives(&self) -> bool {
+        false
     }
 
     /// Requests so far, by kind, for metrics: (`put`, 17).

@@ -219,7 +219,12 @@ impl Bucket for Directory {
 
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
         let (doing, prefix, after) = (format!("list {prefix}"), prefix.to_owned(), after.to_owned());
-        self.call(Kind::List, doing, 0, move |shared| shared.list(&prefix, &after)).await
+        self.call(Kind::List, doing, 0, move |shared| shared.list(&prefix, &after, usize::MAX)).await
+    }
+
+    async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
+        let (doing, prefix, after) = (format!("list {prefix}"), prefix.to_owned(), after.to_owned());
+        self.call(Kind::List, doing, 0, move |shared| shared.list(&prefix, &after, most)).await
     }
 
     fn announce(&self, nonce: &str) -> Result<(), BucketError> {
@@ -230,6 +235,10 @@ impl Bucket for Directory {
     async fn is_gone(&self, nonce: &str) -> Result<bool, BucketError> {
         let (doing, nonce) = (format!("look for {nonce}"), nonce.to_owned());
         self.call(Kind::Get, doing, 0, move |shared| shared.is_gone(&nonce)).await
+    }
+
+    fn knows_who_lives(&self) -> bool {
+        true
     }
 
     fn requests(&self) -> Vec<(&'static str, u64)> {

@@ -184,13 +184,21 @@ impl Gcs {
     }
 
     /// One page; the token of the next one, empty after the last.
-    async fn page(&self, prefix: &str, after: &str, token: &str) -> Result<(Vec<Listed>, String), Answer> {
+    /// One page of a list, at most `most` objects of it, and the token of the next one; empty at the end.
+    async fn page(
+        &self,
+        prefix: &str,
+        after: &str,
+        token: &str,
+        most: Option<i32>,
+    ) -> Result<(Vec<Listed>, String), Answer> {
+        let size = self.calls.limits().page;
         let control = self.calls.control().await?;
         let request = control
             .list_objects()
             .set_parent(self.address.resource())
             .set_prefix(self.full(prefix))
-            .set_page_size(self.calls.limits().page)
+            .set_page_size(most.map_or(size, |most| most.min(size)))
             .set_page_token(token)
             .set_read_mask(google_cloud_wkt::FieldMask::default().set_paths(LISTED_FIELDS));
         let request = if after.is_empty() { request } else { request.set_lexicographic_start(self.full(after)) };
@@ -341,7 +349,7 @@ impl Bucket for Gcs {
         let mut token = String::new();
         for _ in 0..MAX_PAGES {
             let from = &token;
-            let attempt = |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(prefix, after, from))) };
+            let attempt = |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(prefix, after, from, None))) };
             let page = self.calls.run(Kind::List, 0, attempt).await;
             let (objects, next) = page.map_err(|answer| self.error(&doing(), answer))?;
             all.extend(objects);
@@ -351,6 +359,23 @@ impl Bucket for Gcs {
             token = next;
         }
         Err(self.error(&doing(), Answer::Refused(format!("there are more than {MAX_PAGES} pages of objects"))))
+    }
+
+    async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
+        let (mut token, most) = (String::new(), i32::try_from(most).unwrap_or(i32::MAX));
+        // A page may be empty and others follow.
+        for _ in 0..MAX_PAGES {
+            let from = &token;
+            let attempt =
+                |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(prefix, after, from, Some(most)))) };
+            let page = self.calls.run(Kind::List, 0, attempt).await;
+            let (objects, next) = page.map_err(|answer| self.error(&format!("listing {prefix}"), answer))?;
+            if !objects.is_empty() || next.is_empty() {
+                return Ok(objects);
+            }
+            token = next;
+        }
+        Ok(Vec::new())
     }
 
     fn requests(&self) -> Vec<(&'static str, u64)> {

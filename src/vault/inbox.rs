@@ -93,6 +93,10 @@ pub struct End {
 const KEY_LABEL: &[u8] = b"tidelock hand-over 1";
 /// Of an object in the inbox; a delivery's body is bounded by the front door. Larger ones are foreign.
 const MAX_MAIL: u64 = 64 << 20;
+/// Objects that one request lists.
+const PAGE: usize = 1000;
+/// Objects that one look finds, about.
+const MAX_LISTED: usize = 20_000;
 /// Objects that are deleted at once.
 const DELETED_AT_ONCE: usize = 16;
 
@@ -241,16 +245,23 @@ pub(super) async fn request_handover(vault: &Vault, epoch: u64) -> Result<(), Va
 }
 
 /// What lies in the inbox, in the order of its coming. Foreign objects are left out and named in `foreign`.
+/// Of a very long inbox only [`MAX_LISTED`] objects are given: the others are seen when those are taken up.
 pub(super) async fn list(vault: &Vault, foreign: &mut BTreeSet<String>) -> Result<Vec<Mail>, VaultError> {
-    let mut mail: Vec<Mail> = vault.bucket.list(FOLDER, "").await?.into_iter().map(classify).collect();
-    mail.retain(|mail| {
-        let known = mail.kind != MailKind::Foreign;
-        if !known && foreign.len() < MAX_FOREIGN && foreign.insert(mail.name.clone()) {
-            let place = vault.bucket.location();
-            tracing::warn!("{place}/{} is nothing that Tidelock left in its inbox: it is ignored", mail.name);
+    let (mut mail, mut after) = (Vec::new(), String::new());
+    while mail.len() < MAX_LISTED {
+        // In pieces, so that each is answered within the time that a call to the bucket has.
+        let page = vault.bucket.list_some(FOLDER, &after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after.clone_from(&last.name);
+        for one in page.into_iter().map(classify) {
+            if one.kind != MailKind::Foreign {
+                mail.push(one);
+            } else if foreign.len() < MAX_FOREIGN && foreign.insert(one.name.clone()) {
+                let place = vault.bucket.location();
+                tracing::warn!("{place}/{} is nothing that Tidelock left in its inbox: it is ignored", one.name);
+            }
         }
-        known
-    });
+    }
     mail.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
     Ok(mail)
 }
@@ -273,7 +284,7 @@ fn classify(listed: super::bucket::Listed) -> Mail {
 
 /// Whether a hand-over request is to be followed; says in the log why not. Both kinds are done with: delete them.
 pub(super) async fn judge(vault: &Vault, epoch: u64, mail: &Mail) -> Result<bool, VaultError> {
-    // Asked once, as renewals wait for this.
+    // Asked once: the next look asks again.
     let Some(object) = vault.bucket.get(&mail.name).await? else { return Ok(false) };
     let request: HandOver = match open(&mail.name, &object.bytes) {
         Ok(request) => request,

@@ -22,7 +22,7 @@ pub(super) use restore::lead;
 
 /// Positions that are remembered, so that a base can be written for one of them.
 const POSITIONS: usize = 1 << 16;
-/// Hand-over requests that one [`Leader::tick`] judges.
+/// Hand-over requests that one [`Leader::look`] judges.
 const REQUESTS: usize = 16;
 
 /// The one server that may write; cheap to clone. Every call ends with [`VaultError::Deposed`] once it is not the one any more.
@@ -63,6 +63,8 @@ pub struct Figures {
     pub commit_bytes: u64,
     /// Bases of this leader.
     pub bases: u64,
+    /// Bytes of them.
+    pub base_bytes: u64,
     /// How long the last commit took, from its first try to its answer.
     pub last_commit: Duration,
     /// How long the commit that is being written has taken so far.
@@ -113,17 +115,26 @@ impl Leader {
     /// Right before an effect outside the bucket: looks at the deadline; past it, renews first (DESIGN §3 "Outbox").
     pub async fn may_act(&self) -> Result<(), VaultError> {
         self.shared.check()?;
-        if self.shared.held.is_past() {
+        while self.shared.held.is_past() {
             self.shared.renew().await?;
+            if mutation::on(Mutation::LateRenewalCounts) {
+                break;
+            }
         }
         self.shared.check()
     }
 
-    /// Renews the lease and lists the inbox: every [`super::lease::Timing::renew`]. Without an answer it gives no mail and says
-    /// so in the log; the next tick asks again. Of hand-over requests it gives those that are to be followed.
-    pub async fn tick(&self) -> Result<Vec<Mail>, VaultError> {
+    /// Renews the lease: every [`super::lease::Timing::renew`], by a task that does nothing else, so that nothing delays it.
+    /// An error but [`VaultError::Deposed`] leaves it to the next renewal.
+    pub async fn renew(&self) -> Result<(), VaultError> {
         self.shared.check()?;
-        self.shared.renew().await?;
+        self.shared.renew().await
+    }
+
+    /// Looks into the inbox: as often as the lease is renewed, by another task, as a long inbox takes long. Without an answer it
+    /// gives no mail and says so in the log; the next look asks again. Of hand-over requests it gives those that are to be followed.
+    pub async fn look(&self) -> Result<Vec<Mail>, VaultError> {
+        self.shared.check()?;
         match self.mail().await {
             Err(error @ VaultError::Bucket(super::bucket::BucketError::Unavailable { .. })) => {
                 tracing::warn!(%error, "cannot look into the inbox; trying again");
@@ -163,7 +174,7 @@ impl Leader {
         let retention = &self.shared.vault.retention;
         let known = self.shared.known();
         let (objects, bytes) = known.tail();
-        objects >= retention.base_after_objects || bytes >= retention.base_after_bytes.max(known.base.1)
+        retention.is_base_due(objects, bytes, known.base.1)
     }
 
     /// Writes a base, reads it back and verifies it. False when one of that position is there already.
@@ -351,6 +362,7 @@ impl Known {
         self.verified = self.verified.max(Some(seq));
         self.base = self.base.max((seq, size, before));
         self.figures.bases += 1;
+        self.figures.base_bytes += size;
     }
 }
 

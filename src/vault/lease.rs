@@ -103,8 +103,17 @@ pub fn fingerprint(host: &str, bot: &str, allowlist: &str) -> String {
     [part(host), part(bot), part(allowlist)].join("-")
 }
 
-/// Why this server never leads after the last holder, if that is so: its fingerprint is another one.
-pub fn refusal(record: &Record, identity: &Identity) -> Option<String> {
+/// In what the settings of a server differ from those of the last holder of the lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// `the bot's account and the repository allowlist`.
+    pub what: String,
+    /// Whose they differ from, for people.
+    pub whose: String,
+}
+
+/// What differs from the last holder's settings, unless that does not matter: nobody led yet, or `--force-takeover` is given.
+pub fn difference(record: &Record, identity: &Identity) -> Option<Difference> {
     // Nobody led yet who has settings: the state came from `tidelock vault import`.
     if record.fingerprint.is_empty() || record.fingerprint == identity.fingerprint || identity.force {
         return None;
@@ -117,11 +126,30 @@ pub fn refusal(record: &Record, identity: &Identity) -> Option<String> {
     let what =
         if comparable { differing.join(" and ") } else { "VCS host, bot's account or repository allowlist".into() };
     let holder = record.holder.as_ref();
-    let who = holder.map_or("the last leader".into(), |holder| format!("{} ({})", holder.machine, holder.url));
-    Some(format!(
-        "this server does not lead: its settings differ from those of {who} in {what}. If this is the right bucket and the \
-         settings are meant to change, start it once with --force-takeover; otherwise correct --bucket or the settings"
-    ))
+    let whose = holder.map_or("the last leader".into(), |holder| format!("{} ({})", holder.machine, holder.url));
+    Some(Difference { what, whose })
+}
+
+/// Why a server with this difference does not lead, and the command with which it does.
+pub fn refusal(difference: &Difference) -> String {
+    let Difference { what, whose } = difference;
+    format!(
+        "its settings differ from those of {whose} in {what}. If this is the right bucket and the settings are meant to change, \
+         start this server once with --force-takeover (or TIDELOCK_FORCE_TAKEOVER=true), all else as it is; otherwise correct \
+         --bucket or the settings"
+    )
+}
+
+/// Why this server does not lead after the last holder, as far as its settings are why. In a directory of one machine they keep it
+/// back only while the other server lives.
+pub fn held_back(vault: &Vault, record: &Record) -> Option<String> {
+    let free = record.holder.is_none() && vault.bucket.knows_who_lives();
+    let difference = difference(record, &vault.identity).filter(|_| !free)?;
+    let mut why = refusal(&difference);
+    if vault.bucket.knows_who_lives() {
+        why.push_str(". When that server has ended, this one leads with its own settings");
+    }
+    Some(why)
 }
 
 /// What a look at the lease says, with the generation to replace.

@@ -37,6 +37,8 @@ pub(super) enum Mutation {
     LeaseDeleted,
     /// The lease's deadline counts from the answer to a renewal.
     DeadlineFromAnswer,
+    /// A renewal counts although its answer came after the deadline that it gives.
+    LateRenewalCounts,
 }
 
 /// Whether the code at hand is to be wrong in this way.

@@ -3,6 +3,7 @@
 mod answers;
 mod lists;
 mod merge;
+mod moved;
 mod reviews;
 mod setup;
 
@@ -16,6 +17,7 @@ use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Longest comment, in characters.
 const COMMENT_LIMIT: usize = 65_536;
@@ -34,12 +36,19 @@ pub struct GithubOptions {
     pub user: String,
     /// Its token.
     pub token: TokenSource,
+    /// Whether a repository is served: what is said follows one that was renamed or transferred to such a name only.
+    pub serves: Serves,
 }
+
+/// Tells which repositories are served.
+pub type Serves = Arc<dyn Fn(&RepoId) -> bool + Send + Sync>;
 
 /// A GitHub host. Making one costs nothing; the first request loads certificates.
 pub struct Github {
     hostname: String,
+    commit_address: String,
     user: String,
+    serves: Serves,
     http: Http,
 }
 
@@ -50,7 +59,8 @@ impl Github {
         headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
         headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
         let http = Http::new(options.api_url.trim_end_matches('/').to_owned(), options.token, headers);
-        Github { hostname: options.hostname, user: options.user, http }
+        let commit_address = commit_address(&options.api_url);
+        Github { hostname: options.hostname, commit_address, user: options.user, serves: options.serves, http }
     }
 
     /// Loads certificates ahead of the first request; for when the port is open and nobody waits yet.
@@ -58,8 +68,14 @@ impl Github {
         self.http.prepare().await
     }
 
-    /// A pull request, asked for again while it is not there.
+    /// A pull request, asked for again while it is not there. It is the one that was asked for.
     async fn pull(&self, pull: &PullId) -> Result<Value, HostError> {
+        let found = self.found_pull(pull).await?;
+        answers::is_asked_for(pull, &found)?;
+        Ok(found)
+    }
+
+    async fn found_pull(&self, pull: &PullId) -> Result<Value, HostError> {
         let path = format!("{}/pulls/{}", repo_path(&pull.repo)?, pull.number);
         let mut pause = self.http.pause();
         for _ in 1..PULL_TRIES {
@@ -71,6 +87,17 @@ impl Github {
         }
         Ok(self.http.get(&path).await?.body)
     }
+}
+
+/// Where people find the host whose API is at this address.
+pub fn pages_url(api_url: &str) -> String {
+    let url = api_url.trim_end_matches('/').trim_end_matches("/api/v3");
+    url.replacen("https://api.", "https://", 1)
+}
+
+/// A commit's page on the host whose API is at this address, with `{repo}` and `{commit}` in it.
+pub fn commit_address(api_url: &str) -> String {
+    format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url))
 }
 
 /// `/repos/owner/name`; names that would leave their place in the path are refused.
@@ -97,9 +124,13 @@ impl Host for Github {
         COMMENT_LIMIT
     }
 
+    fn commit_address(&self) -> String {
+        self.commit_address.clone()
+    }
+
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
         let body = self.pull(pull).await?;
-        answers::pull_request(pull, &body).map_err(|what| odd(&format!("pull request {pull}"), &what))
+        answers::pull_request(pull, &body)
     }
 
     async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
@@ -111,13 +142,17 @@ impl Host for Github {
     }
 
     async fn create_comment(&self, pull: &PullId, body: &str) -> Result<u64, HostError> {
-        let path = format!("{}/issues/{}/comments", repo_path(&pull.repo)?, pull.number);
-        let answer = self.http.send(Method::POST, &path, Some(json!({ "body": body }))).await?;
+        let path = format!("/issues/{}/comments", pull.number);
+        let answer = self.say(Method::POST, &pull.repo, &path, Some(json!({ "body": body }))).await?;
         answer.body["id"].as_u64().ok_or_else(|| odd(&path, "a comment without id"))
     }
 
     async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
         lists::comments(self, pull, since).await
+    }
+
+    async fn is_on_branch(&self, repo: &RepoId, commit: &str, branch: &str) -> Result<bool, HostError> {
+        lists::is_on_branch(self, repo, commit, branch).await
     }
 
     async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError> {
@@ -133,20 +168,19 @@ impl Host for Github {
     }
 
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {
-        let path = format!("{}/issues/comments/{id}", repo_path(&pull.repo)?);
-        match self.http.send(Method::DELETE, &path, None).await {
+        match self.say(Method::DELETE, &pull.repo, &format!("/issues/comments/{id}"), None).await {
             Ok(_) | Err(HostError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
     async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError> {
-        let path = format!("{}/issues/comments/{comment_id}/reactions", repo_path(&pull.repo)?);
-        self.http.send(Method::POST, &path, Some(json!({ "content": reaction }))).await.map(drop)
+        let path = format!("/issues/comments/{comment_id}/reactions");
+        self.say(Method::POST, &pull.repo, &path, Some(json!({ "content": reaction }))).await.map(drop)
     }
 
     async fn set_status(&self, repo: &RepoId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
-        let path = format!("{}/statuses/{}", repo_path(repo)?, segment(commit));
+        let path = format!("/statuses/{}", segment(commit));
         let state = match status.state {
             StatusState::Pending => "pending",
             StatusState::Success => "success",
@@ -157,7 +191,7 @@ impl Host for Github {
         if !status.url.is_empty() {
             body["target_url"] = json!(status.url);
         }
-        self.http.send(Method::POST, &path, Some(body)).await.map(drop)
+        self.say(Method::POST, repo, &path, Some(body)).await.map(drop)
     }
 
     async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {

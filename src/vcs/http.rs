@@ -3,7 +3,7 @@
 
 use super::{Budget, HostError, TokenSource};
 use jiff::Timestamp;
-use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{DATE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -21,8 +21,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(90);
 /// How often a GET is tried.
 const GET_TRIES: u32 = 3;
-/// Most redirects that are followed, within one origin.
-const MAX_REDIRECTS: usize = 3;
 /// Longest text of a host that is passed on, in characters.
 const MAX_MESSAGE: usize = 300;
 /// Wait after a rate limit that names no time (GitHub's advice for secondary limits).
@@ -89,6 +87,11 @@ impl Http {
             self.left.store(left, Ordering::Relaxed);
             self.limit.store(limit, Ordering::Relaxed);
         }
+    }
+
+    /// The path below the API's address that an address leads to.
+    pub(super) fn path_of<'a>(&self, address: &'a str) -> Option<&'a str> {
+        address.strip_prefix(&self.base).filter(|path| path.starts_with('/'))
     }
 
     /// The first pause between tries.
@@ -230,15 +233,12 @@ impl Http {
 fn build(direct: bool) -> reqwest::Result<Client> {
     // An error means that a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let redirects = reqwest::redirect::Policy::custom(|attempt| {
-        let same = attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
-        if same && attempt.previous().len() <= MAX_REDIRECTS { attempt.follow() } else { attempt.stop() }
-    });
     let builder = Client::builder()
         .user_agent(concat!("tidelock/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(KEEP_ALIVE)
-        .redirect(redirects);
+        // A redirect leads to another repository, or away with our token.
+        .redirect(reqwest::redirect::Policy::none());
     if direct { builder.no_proxy().build() } else { builder.build() }
 }
 
@@ -270,6 +270,7 @@ pub(super) fn odd(what: &str, message: &str) -> HostError {
 fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> HostError {
     let message = said(body);
     match status.as_u16() {
+        301 | 302 | 303 | 307 | 308 => HostError::Moved { what, to: location(headers) },
         404 | 410 => HostError::NotFound { what },
         429 => HostError::RateLimited { what, wait: wait(headers).unwrap_or(UNNAMED_WAIT) },
         401 | 403 => match wait(headers) {
@@ -299,6 +300,12 @@ fn wait(headers: &HeaderMap) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let reset = number(headers.get("x-ratelimit-reset")).map(|at| at.saturating_sub(now).max(1));
     Some(reset.map_or(UNNAMED_WAIT, Duration::from_secs).min(MAX_WAIT))
+}
+
+/// Where a redirect leads.
+fn location(headers: &HeaderMap) -> String {
+    let location = headers.get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or("nowhere");
+    location.chars().take(MAX_MESSAGE).collect()
 }
 
 /// The host's own words in an error's body, in one line.

@@ -137,7 +137,9 @@ impl Problem {
         );
         let leader = standing.leader.as_ref().map(|leader| Box::new((leader.machine.clone(), leader.url.clone())));
         let retry = Some(RETRY_SECONDS);
-        Problem { leader, retry, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
+        // What goes on, where it does not go on by itself.
+        let next = if standing.mismatch { vec!["--force-takeover".to_owned()] } else { Vec::new() };
+        Problem { leader, retry, next, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
     pub(super) fn with_job(mut self, job: String) -> Problem {

@@ -1,10 +1,10 @@
-//! Answers for machines: probes, `/status`, and `/api/locks` in Atlantis' shape.
+//! Answers for machines: probes, `/status`, `/api/locks` in Atlantis' shape, and the whole results of a run.
 
 use super::Site;
 use super::answer::{Problem, typed};
 use super::standing::Role;
 use crate::domain::state::ProjectLock;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
@@ -44,6 +44,9 @@ fn unready(error: String) -> Response {
     let body = axum::Json(serde_json::json!({ "status": "error", "error": error }));
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
+
+/// Length of a run's id, in hex digits.
+const RUN_ID: usize = 32;
 
 #[derive(Serialize)]
 struct Status<'a> {
@@ -133,6 +136,30 @@ fn answer(locks: Vec<ProjectLock>) -> Locks {
 pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, Problem> {
     let locks = site.ready()?.store.read(|view| view.locks()).await?;
     Ok(axum::Json(answer(locks)).into_response())
+}
+
+/// One run with its whole results, also those for which its comments' hidden line had no room.
+pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let none = || Problem::not_found("There is no such run, or it is so old that it was dropped.");
+    if id.len() != RUN_ID || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(none());
+    }
+    let run = site.ready()?.store.read(move |view| view.run(&id)).await?.ok_or_else(none)?;
+    let parsed = |row: &String| serde_json::from_str(row).map_err(anyhow::Error::from);
+    let results: Vec<serde_json::Value> = run.results.iter().map(parsed).collect::<anyhow::Result<_>>()?;
+    let answer = serde_json::json!({
+        "run": run.id,
+        "repo": run.pull.repo.full_name(),
+        "pull": run.pull.number,
+        "command": run.command,
+        "trigger": run.trigger,
+        "user": run.user,
+        "head": run.head,
+        "started": run.started.to_string(),
+        "finished": run.finished.map(|at| at.to_string()),
+        "results": results,
+    });
+    Ok(axum::Json(answer).into_response())
 }
 
 #[cfg(test)]

@@ -1,93 +1,111 @@
-//! `/`: whether all is well, what runs, who holds what, open pull requests, the last runs, the apply lock.
+//! `/`: whether all is well, what runs, who holds what, open pull requests, the last runs, the apply lock. What is shown can be
+//! looked through (`?q=`) and leafed through; all of it stands in the address.
+
+mod rows;
 
 use super::Site;
 use super::answer::{Problem, Visit};
-use super::locks::lock_address;
-use super::pages::{Mark, ProjectView, PullView, StatusView, Total, VERSION, When, duration};
+use super::pages::{VERSION, When};
 use super::standing::Ready;
-use crate::domain::command::CommandName;
-use crate::domain::state::{ApplyLock, Job, JobState, ProjectLock, ProjectState, ProjectStatus};
-use crate::domain::{PullId, PullRequest};
-use crate::store::Store;
+use crate::domain::PullRequest;
+use crate::domain::state::{ApplyLock, Job, ProjectLock, ProjectStatus};
+use crate::store::{Found, ListedPull, Search, Store, Window};
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
+pub(super) use rows::JobRow;
+use rows::{LockRow, PullRow};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::sync::Arc;
+use url::form_urlencoded;
 
-/// Most locks, and most running jobs, that are listed.
-pub(super) const MAX_ROWS: usize = 200;
+/// Locks on one page, and most running jobs that are listed.
+pub(super) const MAX_ROWS: usize = 100;
 
-/// Most open pull requests that are listed.
-pub(super) const MAX_PULLS: usize = 100;
+/// Open pull requests on one page.
+pub(super) const MAX_PULLS: usize = 50;
 
-/// How many finished jobs are listed.
+/// Finished jobs on one page.
 pub(super) const MAX_RECENT: usize = 50;
+
+/// Most projects of one pull request that are listed.
+const MAX_PROJECTS: usize = 200;
+
+/// Longest text that is looked for, in characters.
+const MAX_SEARCH: usize = 200;
 
 /// What the page is made of, as the state has it.
 pub(super) struct Facts {
-    pub(super) running: Vec<Job>,
-    pub(super) locks: Vec<ProjectLock>,
-    /// Up to one more than is listed, so that the page can say that there are more.
-    pub(super) pulls: Vec<(PullRequest, Vec<ProjectStatus>)>,
-    /// Finished and running ones, newest first.
-    pub(super) recent: Vec<Job>,
+    pub(super) running: Found<(Job, Option<PullRequest>)>,
+    pub(super) locks: Found<(ProjectLock, Option<ProjectStatus>)>,
+    pub(super) pulls: Found<ListedPull>,
+    /// Finished ones, newest first.
+    pub(super) ended: Found<(Job, Option<PullRequest>)>,
+    /// All that run, whether they are listed or not.
+    pub(super) at_work: Vec<Job>,
     pub(super) apply_lock: Option<ApplyLock>,
-    /// Project statuses of pull requests that hold locks but are not among `pulls`.
-    pub(super) other_statuses: HashMap<PullId, Vec<ProjectStatus>>,
-    /// Pull requests of listed jobs that are not among `pulls`.
-    pub(super) other_pulls: HashMap<PullId, PullRequest>,
+    /// Of all open pull requests, on whichever page.
+    pub(super) failures: usize,
 }
 
 impl Facts {
-    pub(super) async fn load(store: &Store) -> anyhow::Result<Facts> {
+    pub(super) async fn load(store: &Store, asked: &Asked) -> anyhow::Result<Facts> {
+        let window = |page: usize, limit: usize| Window {
+            search: Search::new(&asked.search),
+            offset: (page - 1).saturating_mul(limit),
+            limit,
+        };
+        let running = window(1, MAX_ROWS);
+        let (locks, pulls) = (window(asked.locks, MAX_ROWS), window(asked.pulls, MAX_PULLS));
+        let ended = window(asked.runs, MAX_RECENT);
         store
-            .read(|view| {
-                let mut facts = Facts {
-                    running: view.unfinished_jobs()?,
-                    locks: view.locks()?,
-                    pulls: view.open_pulls(MAX_PULLS + 1)?,
-                    recent: view.recent_jobs(MAX_RECENT)?,
+            .read(move |view| {
+                Ok(Facts {
+                    running: view.list_running_jobs(&running)?,
+                    locks: view.list_locks(&locks)?,
+                    pulls: view.list_pulls(&pulls)?,
+                    ended: view.list_ended_jobs(&ended)?,
+                    at_work: view.unfinished_jobs()?,
                     apply_lock: view.apply_lock()?,
-                    other_statuses: HashMap::new(),
-                    other_pulls: HashMap::new(),
-                };
-                facts.locks.sort_by_key(|lock| std::cmp::Reverse(lock.holder.since));
-                for lock in facts.locks.iter().take(MAX_ROWS) {
-                    let pull = &lock.holder.pull;
-                    if !facts.lists(pull) && !facts.other_statuses.contains_key(pull) {
-                        facts.other_statuses.insert(pull.clone(), view.project_statuses(pull)?);
-                    }
-                }
-                for job in facts.running.iter().take(MAX_ROWS).chain(&facts.recent) {
-                    if !facts.lists(&job.pull)
-                        && !facts.other_pulls.contains_key(&job.pull)
-                        && let Some(pull) = view.pull(&job.pull)?
-                    {
-                        facts.other_pulls.insert(job.pull.clone(), pull);
-                    }
-                }
-                Ok(facts)
+                    failures: view.failures()?,
+                })
             })
             .await
     }
+}
 
-    fn lists(&self, id: &PullId) -> bool {
-        self.pulls.iter().any(|(pull, _)| pull.id == *id)
+/// What the address asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Words that rows have to have.
+    pub(super) search: String,
+    /// Pages of the lists, from 1.
+    pub(super) locks: usize,
+    pub(super) pulls: usize,
+    pub(super) runs: usize,
+}
+
+impl Default for Asked {
+    fn default() -> Asked {
+        Asked { search: String::new(), locks: 1, pulls: 1, runs: 1 }
     }
+}
 
-    fn pull(&self, id: &PullId) -> Option<&PullRequest> {
-        let listed = self.pulls.iter().map(|(pull, _)| pull).find(|pull| pull.id == *id);
-        listed.or_else(|| self.other_pulls.get(id))
-    }
-
-    fn status_of(&self, lock: &ProjectLock) -> Option<&ProjectStatus> {
-        let id = &lock.holder.pull;
-        let listed = self.pulls.iter().find(|(pull, _)| pull.id == *id).map(|(_, statuses)| statuses);
-        let mut statuses = listed.or_else(|| self.other_statuses.get(id))?.iter();
-        statuses.find(|status| status.project == lock.project)
+impl Asked {
+    /// The address of the page with another page of one list; the rest of what is asked for stays.
+    fn address(&self, list: &str, page: usize) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        if !self.search.is_empty() {
+            query.append_pair("q", &self.search);
+        }
+        for (name, asked) in [("locks", self.locks), ("pulls", self.pulls), ("runs", self.runs)] {
+            let page = if name == list { page } else { asked };
+            if page > 1 {
+                query.append_pair(name, &page.to_string());
+            }
+        }
+        format!("?{}#{list}", query.finish())
     }
 }
 
@@ -111,53 +129,43 @@ impl Server {
     }
 }
 
-/// Rows, and how many there are beyond them.
+/// One page of a list.
 #[derive(Serialize)]
 pub(super) struct Listed<T> {
     rows: Vec<T>,
-    more: usize,
+    /// `210`, or `3 of 210` where words are looked for; empty: there is nothing at all.
+    count: String,
+    /// There are rows, but none fits.
+    none_fits: bool,
+    page: usize,
+    pages: usize,
+    /// Addresses of the pages before and after this one.
+    previous: Option<String>,
+    next: Option<String>,
 }
 
 impl<T> Listed<T> {
-    fn new<S>(all: &[S], limit: usize, make: impl Fn(&S) -> T) -> Listed<T> {
-        Listed { rows: all.iter().take(limit).map(make).collect(), more: all.len().saturating_sub(limit) }
+    fn new<S>(
+        found: &Found<S>,
+        (list, page, limit): (&str, usize, usize),
+        asked: &Asked,
+        make: impl Fn(&S) -> T,
+    ) -> Listed<T> {
+        let pages = found.fitting.div_ceil(limit).max(1);
+        Listed {
+            rows: found.rows.iter().map(make).collect(),
+            count: match (found.fitting, found.all) {
+                (_, 0) => String::new(),
+                (fitting, all) if fitting == all => all.to_string(),
+                (fitting, all) => format!("{fitting} of {all}"),
+            },
+            none_fits: found.fitting == 0 && found.all > 0,
+            page,
+            pages,
+            previous: (page > 1).then(|| asked.address(list, (page - 1).min(pages))),
+            next: (page < pages).then(|| asked.address(list, page + 1)),
+        }
     }
-}
-
-#[derive(Serialize)]
-pub(super) struct JobRow {
-    id: String,
-    kind: String,
-    project: Option<ProjectView>,
-    pull: PullView,
-    user: String,
-    mark: Mark,
-    summary: String,
-    started: When,
-    took: Option<String>,
-}
-
-#[derive(Serialize)]
-struct LockRow {
-    key: String,
-    address: String,
-    project: ProjectView,
-    pull: PullView,
-    user: String,
-    since: When,
-    mark: Option<Mark>,
-    totals: Vec<Total>,
-    job: Option<String>,
-}
-
-#[derive(Serialize)]
-struct PullRow {
-    pull: PullView,
-    author: String,
-    draft: bool,
-    branch: String,
-    projects: Vec<StatusView>,
-    more: usize,
 }
 
 #[derive(Serialize)]
@@ -172,6 +180,26 @@ struct ApplySwitch {
     switch: bool,
 }
 
+/// What was just done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct Notice {
+    text: &'static str,
+    tone: &'static str,
+}
+
+impl Notice {
+    /// By its name in the address that a change sends the browser to; free text would let a link put words on our page.
+    fn named(name: &str) -> Option<Notice> {
+        let (text, tone) = match name {
+            "unlocked" => ("The lock and its plan are gone. The pull request is told.", "good"),
+            "applies-stopped" => ("Applies are stopped until somebody allows them again.", "warn"),
+            "applies-allowed" => ("Applies are allowed again.", "good"),
+            _ => return None,
+        };
+        Some(Notice { text, tone })
+    }
+}
+
 #[derive(Serialize)]
 pub(super) struct Dashboard {
     role: &'static str,
@@ -179,83 +207,44 @@ pub(super) struct Dashboard {
     version: &'static str,
     in_progress: usize,
     failed: usize,
+    search: String,
     running: Listed<JobRow>,
     locks: Listed<LockRow>,
     pulls: Listed<PullRow>,
     recent: Listed<JobRow>,
     apply: ApplySwitch,
-    notice: Option<&'static str>,
-}
-
-/// What kind of work a job does, for people.
-pub(super) fn kind_words(kind: &str) -> String {
-    if kind == CommandName::StateRm.as_str() { "state rm".into() } else { kind.replace('_', " ") }
-}
-
-impl JobRow {
-    pub(super) fn new(job: &Job, pull: Option<&PullRequest>, now: Timestamp) -> JobRow {
-        JobRow {
-            id: job.id.clone(),
-            kind: kind_words(&job.kind),
-            project: job.project.as_ref().map(ProjectView::from),
-            pull: PullView::find(&job.pull, pull),
-            user: job.user.clone(),
-            mark: Mark::from(job.state),
-            summary: job.summary.clone(),
-            started: When::new(job.started, now),
-            took: job.finished.map(|end| duration(job.started, end)),
-        }
-    }
+    notice: Option<Notice>,
 }
 
 impl Dashboard {
-    pub(super) fn new(facts: &Facts, server: &Server, notice: Option<&'static str>, now: Timestamp) -> Dashboard {
-        let job_row = |job: &Job| JobRow::new(job, facts.pull(&job.pull), now);
-        let finished: Vec<Job> = facts.recent.iter().filter(|job| job.state != JobState::Running).cloned().collect();
+    pub(super) fn new(
+        facts: &Facts,
+        server: &Server,
+        asked: &Asked,
+        notice: Option<Notice>,
+        now: Timestamp,
+    ) -> Dashboard {
+        let job_row = |(job, pull): &(Job, Option<PullRequest>)| JobRow::new(job, pull.as_ref(), now);
         let (role, tone) = if server.draining { ("shutting down", "warn") } else { ("leading", "good") };
-        let failing = |status: &ProjectStatus| {
-            matches!(status.state, ProjectState::PlanErrored | ProjectState::ApplyErrored) && !status.was_not_planned()
-        };
+        let at_work = &facts.at_work;
         Dashboard {
             role,
             tone,
             version: VERSION,
             in_progress: server.in_progress,
-            failed: facts.pulls.iter().flat_map(|(_, statuses)| statuses).filter(|status| failing(status)).count(),
-            running: Listed::new(&facts.running, MAX_ROWS, job_row),
-            locks: Listed::new(&facts.locks, MAX_ROWS, |lock| lock_row(lock, facts.status_of(lock), now)),
-            pulls: Listed::new(&facts.pulls, MAX_PULLS, pull_row),
-            recent: Listed::new(&finished, MAX_RECENT, job_row),
+            failed: facts.failures,
+            search: asked.search.clone(),
+            running: Listed::new(&facts.running, ("running", 1, MAX_ROWS), asked, job_row),
+            locks: Listed::new(&facts.locks, ("locks", asked.locks, MAX_ROWS), asked, |(lock, status)| {
+                LockRow::new(lock, status.as_ref(), at_work, now)
+            }),
+            pulls: Listed::new(&facts.pulls, ("pulls", asked.pulls, MAX_PULLS), asked, |pull| {
+                PullRow::new(pull, at_work)
+            }),
+            recent: Listed::new(&facts.ended, ("runs", asked.runs, MAX_RECENT), asked, job_row),
             apply: apply_switch(facts.apply_lock.as_ref(), server, now),
             notice,
         }
-    }
-}
-
-fn lock_row(lock: &ProjectLock, status: Option<&ProjectStatus>, now: Timestamp) -> LockRow {
-    let status = status.map(StatusView::from);
-    let key = lock.key();
-    LockRow {
-        address: lock_address(&key),
-        key,
-        project: ProjectView::from(&lock.project),
-        pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
-        user: lock.holder.user.clone(),
-        since: When::new(lock.holder.since, now),
-        mark: status.as_ref().map(|status| status.mark.clone()),
-        totals: status.as_ref().map(|status| status.totals.clone()).unwrap_or_default(),
-        job: status.and_then(|status| status.job),
-    }
-}
-
-fn pull_row((pull, statuses): &(PullRequest, Vec<ProjectStatus>)) -> PullRow {
-    PullRow {
-        pull: PullView::new(&pull.id, &pull.title, &pull.url),
-        author: pull.author.clone(),
-        draft: pull.draft,
-        branch: pull.head.branch.clone(),
-        projects: statuses.iter().take(MAX_ROWS).map(StatusView::from).collect(),
-        more: statuses.len().saturating_sub(MAX_ROWS),
     }
 }
 
@@ -270,20 +259,22 @@ fn apply_switch(lock: Option<&ApplyLock>, server: &Server, now: Timestamp) -> Ap
     }
 }
 
-/// What was just done, from the address that a change sends the browser to; free text would let a link put words on our page.
-#[derive(Deserialize)]
-pub(super) struct Notice {
-    notice: Option<String>,
+/// The query of the address; what is no number means the first page.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Parameters {
+    notice: String,
+    q: String,
+    locks: String,
+    pulls: String,
+    runs: String,
 }
 
-impl Notice {
-    fn words(&self) -> Option<&'static str> {
-        match self.notice.as_deref()? {
-            "unlocked" => Some("The lock and its plan are gone. The pull request is told."),
-            "applies-stopped" => Some("Applies are stopped until somebody allows them again."),
-            "applies-allowed" => Some("Applies are allowed again."),
-            _ => None,
-        }
+impl Parameters {
+    fn asked(&self) -> Asked {
+        let page = |text: &str| text.parse::<u32>().map_or(1, |page| page.max(1) as usize);
+        let search = self.q.trim().chars().filter(|c| !c.is_control()).take(MAX_SEARCH).collect();
+        Asked { search, locks: page(&self.locks), pulls: page(&self.pulls), runs: page(&self.runs) }
     }
 }
 
@@ -291,10 +282,32 @@ impl Notice {
 pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
-    Query(notice): Query<Notice>,
+    Query(parameters): Query<Parameters>,
 ) -> Result<Response, Problem> {
     let ready = site.ready()?;
-    let facts = Facts::load(&ready.store).await?;
-    let view = Dashboard::new(&facts, &Server::of(&site, &ready), notice.words(), Timestamp::now());
+    let asked = parameters.asked();
+    let facts = Facts::load(&ready.store, &asked).await?;
+    let notice = Notice::named(&parameters.notice);
+    let view = Dashboard::new(&facts, &Server::of(&site, &ready), &asked, notice, Timestamp::now());
     Ok(site.pages.page("dashboard.html", &visit, &view)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_without_trust_and_written_with_what_was_asked() {
+        let parameters = Parameters {
+            q: "  a&b \u{1b}c ".into(),
+            locks: "3".into(),
+            pulls: "-1".into(),
+            runs: "0".into(),
+            ..Parameters::default()
+        };
+        let asked = parameters.asked();
+        assert_eq!(asked, Asked { search: "a&b c".into(), locks: 3, pulls: 1, runs: 1 });
+        assert_eq!(asked.address("pulls", 2), "?q=a%26b+c&locks=3&pulls=2#pulls");
+        assert_eq!(Asked::default().address("locks", 1), "?#locks");
+    }
 }

@@ -87,6 +87,7 @@ pub(super) fn web_state() -> WebState {
         api_secret: Some("s3cret".to_owned().into()),
         disable_global_apply_lock: false,
         apply_allowed: true,
+        commit_address: String::new(),
         executable_name: "atlantis".into(),
     }
 }
@@ -146,6 +147,7 @@ fn every_route_has_its_decision_in_one_table() {
     People   GET /jobs/{id}/log
     People   GET /jobs/{id}/stream
     Api      GET /api/locks
+    Api      GET /api/runs/{id}
     People   POST /apply/lock
     People   DELETE /apply/unlock
     People   POST /apply/unlock

@@ -24,7 +24,7 @@ pub(super) fn no_work(event: &Event) -> Option<Answer> {
     match event {
         Event::Ping => Some((StatusCode::OK, "pong")),
         Event::Other(_) => Some((StatusCode::OK, "Nothing to do for this event.")),
-        Event::Pull(_) | Event::Comment(_) => None,
+        Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) => None,
     }
 }
 

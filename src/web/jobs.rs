@@ -6,10 +6,12 @@ mod stream;
 
 use super::answer::{Problem, Visit, typed};
 use super::dashboard::JobRow;
+use super::pages::web_address;
 use super::{Site, header_value};
 use crate::domain::PullRequest;
 use crate::domain::state::{Job, JobState};
 use crate::store::Store;
+use crate::store::logs::LogReader;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -33,6 +35,8 @@ const HEAD_LINES: usize = 1_000;
 pub(super) struct JobPage {
     job: JobRow,
     commit: String,
+    /// Its page on the host; empty: none.
+    commit_address: String,
     /// How many lines the log has so far; the stream goes on from there.
     lines: usize,
     /// The log still grows.
@@ -44,10 +48,11 @@ pub(super) struct JobPage {
 }
 
 impl JobPage {
-    /// `text` is the log so far.
+    /// `text` is the log so far, `commit_address` the page of a commit with `{repo}` and `{commit}` in it.
     pub(super) fn new(
         job: &Job,
         pull: Option<&PullRequest>,
+        commit_address: &str,
         text: Option<&str>,
         live: bool,
         now: Timestamp,
@@ -55,6 +60,10 @@ impl JobPage {
         let rendered = log::render(text.unwrap_or_default());
         JobPage {
             commit: job.head.chars().take(7).collect(),
+            commit_address: web_address(
+                &commit_address.replace("{repo}", &job.pull.repo.full_name()).replace("{commit}", &job.head),
+            )
+            .to_owned(),
             job: JobRow::new(job, pull, now),
             lines: rendered.lines,
             live: live && job.state == JobState::Running,
@@ -97,13 +106,16 @@ pub(super) async fn page(
     // The log first: a job that ends in between is then shown as ended, never as running for ever.
     let mut log = ready.logs.read(id).await?;
     let (job, pull) = find(&ready.store, id).await?.ok_or_else(no_such_job)?;
-    let live = log.as_ref().is_some_and(|log| log.lines.is_some());
+    let live = log.as_ref().is_some_and(LogReader::is_live);
     if live && job.state != JobState::Running {
         log = ready.logs.read(id).await?;
     }
-    let text = log.map(|log| log.so_far);
+    let text = match &mut log {
+        Some(log) => Some(log.so_far().await?),
+        None => None,
+    };
     let rendered = tokio::task::spawn_blocking(move || {
-        let view = JobPage::new(&job, pull.as_ref(), text.as_deref(), live, Timestamp::now());
+        let view = JobPage::new(&job, pull.as_ref(), &site.state.commit_address, text.as_deref(), live, Timestamp::now());
         site.pages.page("job.html", &visit, &view)
     });
     Ok(rendered.await.map_err(anyhow::Error::from)??)
@@ -113,8 +125,9 @@ pub(super) async fn page(
 pub(super) async fn plain(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, Problem> {
     let ready = site.ready()?;
     let id = checked(&id)?;
-    let log = ready.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
-    let text = tokio::task::spawn_blocking(move || log::plain(&log.so_far)).await.map_err(anyhow::Error::from)?;
+    let mut log = ready.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
+    let text = log.so_far().await?;
+    let text = tokio::task::spawn_blocking(move || log::plain(&text)).await.map_err(anyhow::Error::from)?;
     let mut response = typed("text/plain; charset=utf-8", text);
     let name = format!("inline; filename=\"tidelock-{}.log\"", &id[..12]);
     response.headers_mut().insert(header::CONTENT_DISPOSITION, header_value(&name));

@@ -188,7 +188,16 @@ pub(super) async fn stop_applies(
     let fields = Fields::of(request).await?;
     let printable = fields.get("reason").unwrap_or_default().chars().filter(|c| !c.is_control());
     let reason: String = printable.take(MAX_REASON).collect();
-    let lock = ApplyLock { user: visit.name.clone(), reason: reason.trim().to_owned(), since: Timestamp::now() };
+    let reason = reason.trim().to_owned();
+    // Scripts that know Atlantis have none to give.
+    if visit.browser && reason.is_empty() {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "No reason given",
+            "Applies were not stopped: say why, so that everyone who tries to apply can read it. Go back and fill in the reason.",
+        ));
+    }
+    let lock = ApplyLock { user: visit.name.clone(), reason, since: Timestamp::now() };
     let text = format!("Apply Lock is acquired on {}", lock.since);
     set_apply_lock(&ready.store, visit.entry("apply lock", &lock.reason, "done"), Some(lock)).await?;
     Ok(visit.done("applies-stopped", text))

@@ -99,6 +99,7 @@ impl Facts<'_> {
         page.one("journal_tail_objects", "gauge", "Journal objects after the newest base.", figures.tail_objects);
         page.one("journal_tail_bytes", "gauge", "Bytes of those.", figures.tail_bytes);
         page.one("bases_total", "counter", "Bases written since this server leads.", figures.bases);
+        page.one("base_bytes_total", "counter", "Bytes of those.", figures.base_bytes);
     }
 }
 

@@ -70,16 +70,22 @@ pub(super) struct Viewer<'a> {
     pub(super) may_change: bool,
 }
 
-/// A moment: how long ago for people, the exact time for machines and tooltips.
+/// A moment: how long ago, and when.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct When {
     pub(super) ago: String,
     pub(super) at: String,
+    /// The moment as people read it, in UTC; the script puts the reader's own time before it.
+    pub(super) utc: String,
 }
 
 impl When {
     pub(super) fn new(at: Timestamp, now: Timestamp) -> When {
-        When { ago: age(now.as_second() - at.as_second()), at: at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() }
+        When {
+            ago: age(now.as_second() - at.as_second()),
+            at: at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            utc: at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        }
     }
 }
 
@@ -231,7 +237,8 @@ pub(super) struct StatusView {
     pub(super) mark: Mark,
     /// Only where there is still a plan that would be applied.
     pub(super) totals: Vec<Total>,
-    pub(super) job: Option<String>,
+    /// Where the mark leads, relative to `/`: a job, or the lock that is waited for.
+    pub(super) link: Option<String>,
 }
 
 impl From<&ProjectStatus> for StatusView {
@@ -241,7 +248,7 @@ impl From<&ProjectStatus> for StatusView {
             project: ProjectView::from(&status.project),
             mark: Mark::from(status),
             totals: status.summary.as_ref().filter(|_| open_plan).map(totals).unwrap_or_default(),
-            job: status.job.clone(),
+            link: status.job.as_ref().map(|job| format!("jobs/{job}")),
         }
     }
 }

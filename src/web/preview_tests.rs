@@ -1,17 +1,17 @@
 //! Pages made of made-up data: what they say, and that nothing of it becomes markup. Built with `TIDELOCK_PREVIEW_DIR` set to a
 //! folder, the pages are written there too, to be opened as files.
 
-use super::dashboard::{Dashboard, Facts, MAX_ROWS, Server};
+use super::dashboard::{Asked, Dashboard, Facts, MAX_ROWS, Server};
 use super::jobs::JobPage;
 use super::locks::LockPage;
 use super::pages::{Pages, Viewer};
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
 use crate::domain::*;
+use crate::store::{Found, ListedPull};
 use jiff::{SignedDuration, Timestamp};
 use minijinja::value::Serde;
 use minijinja::{Value, context};
-use std::collections::HashMap;
 
 const HOSTILE: &str = "<script>alert('x')</script> \" ' & ```";
 
@@ -45,7 +45,7 @@ pub(super) fn lock(name: &str, dir: &str, workspace: &str, number: u64) -> Proje
         since: ago(125),
         pull: id,
     };
-    ProjectLock { repo: holder.pull.repo.clone(), project: project(name, dir, workspace), holder }
+    ProjectLock { repo: holder.pull.repo.clone(), project: project(name, dir, workspace), holder, applied: false }
 }
 
 pub(super) fn pull(number: u64, title: &str) -> PullRequest {
@@ -100,45 +100,74 @@ pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
     }
 }
 
+/// One page that has everything.
+fn found<T>(rows: Vec<T>) -> Found<T> {
+    Found { fitting: rows.len(), all: rows.len(), rows }
+}
+
+fn listed(number: u64, title: &str, statuses: Vec<ProjectStatus>) -> ListedPull {
+    ListedPull { pull: pull(number, title), statuses, fault: None, blocked_by: Vec::new() }
+}
+
 fn busy_facts() -> Facts {
-    let network = project("network", "infra/network", "prod");
-    let dns = project("", "infra/dns", "default");
+    let network = status(project("network", "infra/network", "prod"), ProjectState::Planned, 1, 1, 1);
+    let dns = status(project("", "infra/dns", "default"), ProjectState::PlanErrored, 0, 0, 0);
+    let storage = project("", "infra/storage", "default");
+    let waiting = ProjectStatus { job: None, ..status(storage.clone(), ProjectState::PlanErrored, 0, 0, 0) };
+    let change = Some(pull(41, "Open SSH through IAP"));
+    let of_change = |job: Job| (job, change.clone());
+    let at_work = vec![job(1, "apply", JobState::Running, ""), job(2, "plan", JobState::Running, "")];
     Facts {
-        running: vec![job(1, "apply", JobState::Running, ""), job(2, "plan", JobState::Running, "")],
-        locks: vec![lock("network", "infra/network", "prod", 41), lock("", "infra/dns", "default", 41)],
-        pulls: vec![
-            (
-                pull(41, "Open SSH through IAP"),
-                vec![
-                    status(network, ProjectState::Planned, 1, 1, 1),
-                    status(dns, ProjectState::PlanErrored, 0, 0, 0),
-                    status(project("", "infra/storage", "default"), ProjectState::Applied, 2, 0, 0),
-                ],
+        running: found(at_work.iter().cloned().map(of_change).collect()),
+        locks: found(vec![
+            (lock("network", "infra/network", "prod", 41), Some(network.clone())),
+            (lock("", "infra/dns", "default", 41), Some(dns.clone())),
+        ]),
+        pulls: found(vec![
+            ListedPull {
+                fault: Some("`atlantis.yaml`, line 3: unknown key `projets`".into()),
+                ..listed(40, "Split the projects", Vec::new())
+            },
+            listed(
+                41,
+                "Open SSH through IAP",
+                vec![network, dns, status(storage, ProjectState::Applied, 2, 0, 0)],
             ),
-            (pull(42, "Move the state of the old project to the new bucket, and rename its service accounts"), vec![]),
-        ],
-        recent: vec![
-            job(1, "apply", JobState::Running, ""),
-            job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy"),
-            job(9, "plan", JobState::Failed, "init failed: could not load the backend configuration"),
-            job(30, "pre_workflow_hook", JobState::Succeeded, ""),
-            job(95, "apply", JobState::Interrupted, "interrupted after 38 s; 2 of 5 changes were made"),
-        ],
+            ListedPull {
+                blocked_by: vec![lock("", "infra/storage", "default", 41)],
+                ..listed(
+                    42,
+                    "Move the state of the old project to the new bucket, and rename its service accounts",
+                    vec![waiting],
+                )
+            },
+        ]),
+        ended: found(
+            [
+                job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy"),
+                job(9, "plan", JobState::Failed, "init failed: could not load the backend configuration"),
+                job(30, "pre_workflow_hook", JobState::Succeeded, ""),
+                job(95, "apply", JobState::Interrupted, "interrupted after 38 s; 2 of 5 changes were made"),
+            ]
+            .into_iter()
+            .map(of_change)
+            .collect(),
+        ),
+        at_work,
         apply_lock: None,
-        other_statuses: HashMap::new(),
-        other_pulls: HashMap::new(),
+        failures: 2,
     }
 }
 
 fn empty_facts() -> Facts {
     Facts {
-        running: Vec::new(),
-        locks: Vec::new(),
-        pulls: Vec::new(),
-        recent: Vec::new(),
+        running: found(Vec::new()),
+        locks: found(Vec::new()),
+        pulls: found(Vec::new()),
+        ended: found(Vec::new()),
+        at_work: Vec::new(),
         apply_lock: None,
-        other_statuses: HashMap::new(),
-        other_pulls: HashMap::new(),
+        failures: 0,
     }
 }
 
@@ -147,7 +176,7 @@ fn server() -> Server {
 }
 
 fn dashboard(facts: &Facts, server: &Server) -> String {
-    html("dashboard.html", "./", &Dashboard::new(facts, server, None, now()))
+    html("dashboard.html", "./", &Dashboard::new(facts, server, &Asked::default(), None, now()))
 }
 
 fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
@@ -190,31 +219,37 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
     preview("dashboard.html", &page);
     insta::assert_snapshot!(lines(&page).replace(super::pages::VERSION, "[version]"), @r##"
     Runs and locks
-    leading version [version] 2 commands at work 1 project failed
-    Running now
+    leading version [version] 2 commands at work 2 failed
+    Running now 2
     apply network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 1 min ago
     plan network infra/network · prod acme/infra#41 Open SSH through IAP running alice · 2 min ago
     Locks 2
-    network infra/network · prod acme/infra#41 Open SSH through IAP planned −1 ~1 +1 alice · 2 h ago Unlock… Its plan is dropped as well. Yes, unlock
-    infra/dns/default acme/infra#41 Open SSH through IAP plan failed alice · 2 h ago Unlock… Its plan is dropped as well. Yes, unlock
-    Open pull requests 2
-    acme/infra#41 Open SSH through IAP alice · ssh-through-iap network infra/network · prod planned −1 ~1 +1
+    network infra/network · prod : its lock acme/infra#41 Open SSH through IAP applying −1 ~1 +1 alice · 2 h ago Unlock… network Its plan is dropped as well. Yes, unlock
+    infra/dns/default : its lock acme/infra#41 Open SSH through IAP plan failed alice · 2 h ago Unlock… infra/dns/default Its plan is dropped as well. Yes, unlock
+    Open pull requests 3
+    acme/infra#40 Split the projects alice · ssh-through-iap · draft plan failed `atlantis.yaml`, line 3: unknown key `projets`
+    no project planned
+    acme/infra#41 Open SSH through IAP alice · ssh-through-iap network infra/network · prod applying −1 ~1 +1
     infra/dns/default plan failed
     infra/storage/default applied
-    acme/infra#42 Move the state of the old project to the new bucket, and rename its service accounts alice · ssh-through-iap · draft no project planned yet
-    Last runs
+    acme/infra#42 Move the state of the old project to the new bucket, and rename its service accounts alice · ssh-through-iap · draft infra/storage/default waits for #41
+    Last runs 4
     plan network infra/network · prod acme/infra#41 Open SSH through IAP succeeded 1 to add, 1 to change, 1 to destroy alice · 7 min ago · took 1 min 12 s
     plan network infra/network · prod acme/infra#41 Open SSH through IAP failed init failed: could not load the backend configuration alice · 9 min ago · took 1 min 12 s
     pre workflow hook acme/infra#41 Open SSH through IAP succeeded alice · 30 min ago · took 1 min 12 s
     apply network infra/network · prod acme/infra#41 Open SSH through IAP interrupted interrupted after 38 s; 2 of 5 changes were made alice · 1 h ago · took 1 min 12 s
     Applies
     allowed Plans can be applied on every pull request that meets its requirements.
-    Reason, shown to everyone who tries: Stop all applies
+    Stop all applies… Reason, shown to everyone who tries Yes, stop all applies
     "##);
-    let order = ["id=\"health\"", "id=\"running\"", "id=\"locks\"", "id=\"pulls\"", "id=\"recent\"", "id=\"applies\""];
+    let order = ["id=\"health\"", "id=\"running\"", "id=\"locks\"", "id=\"pulls\"", "id=\"runs\"", "id=\"applies\""];
     let places: Vec<usize> = order.iter().map(|id| page.find(id).unwrap()).collect();
     assert!(places.is_sorted(), "{places:?}");
     assert!(page.contains("href=\"./lock?id=acme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork\""), "{page}");
+    let waits = "href=\"./lock?id=acme%2Finfra%2Finfra%2Fstorage%2Fdefault%2F\"><span class=\"mark warn\">waits for #41</span></a>";
+    assert!(page.contains(waits), "{page}");
+    let running = "href=\"./jobs/00000000000000000000000000000001\"><span class=\"mark busy\">applying</span></a>";
+    assert_eq!(page.replace("&#x2f;", "/").matches(running).count(), 2, "{page}");
 }
 
 #[test]
@@ -243,34 +278,54 @@ fn the_apply_lock_is_on_top_and_shows_its_reason() {
 }
 
 #[test]
-fn long_lists_are_cut_and_say_so() {
-    let locks = (0..MAX_ROWS as u64 + 7).map(|n| lock("", &format!("dir{n}"), "default", n)).collect();
-    let page = dashboard(&Facts { locks, ..empty_facts() }, &server());
-    assert!(words(&page).contains("… and 7 more"));
+fn long_lists_have_pages_and_count_everything() {
+    let row = |n: u64| (lock("", &format!("dir{n}"), "default", n), None);
+    let rows = (0..MAX_ROWS as u64).map(row).collect();
+    let locks = Found { rows, fitting: 2 * MAX_ROWS + 7, all: 2 * MAX_ROWS + 7 };
+    let facts = Facts { locks, ..empty_facts() };
+    let asked = Asked { search: "dir default".into(), locks: 2, ..Asked::default() };
+    let page = html("dashboard.html", "./", &Dashboard::new(&facts, &server(), &asked, None, now()));
+    assert!(words(&page).contains("Locks 207") && words(&page).contains("page 2 of 3"), "{page}");
+    assert!(page.contains("href=\"./?q=dir+default#locks\">Previous"), "{page}");
+    assert!(page.contains("href=\"./?q=dir+default&amp;locks=3#locks\">Next"), "{page}");
     assert_eq!(page.matches("Yes, unlock").count(), MAX_ROWS);
+}
+
+#[test]
+fn a_filter_that_fits_nothing_says_so_and_how_to_see_all() {
+    let none = Found { rows: Vec::new(), fitting: 0, all: 12 };
+    let facts = Facts { locks: none, ..busy_facts() };
+    let asked = Asked { search: HOSTILE.into(), ..Asked::default() };
+    let page = html("dashboard.html", "./", &Dashboard::new(&facts, &server(), &asked, None, now()));
+    assert!(words(&page).contains("Locks 0 of 12 No lock has the words &lt;script&gt;"), "{page}");
+    assert!(page.contains("<a href=\"./\">Show all</a>") && page.matches("<script").count() == 1);
 }
 
 #[test]
 fn nothing_that_a_pull_request_says_becomes_markup() {
     let mut facts = busy_facts();
     let hostile = project(HOSTILE, HOSTILE, HOSTILE);
-    for lock in &mut facts.locks {
+    for (lock, _) in &mut facts.locks.rows {
         lock.project = hostile.clone();
         lock.holder.title = HOSTILE.into();
         lock.holder.user = HOSTILE.into();
         lock.holder.url = format!("javascript:{HOSTILE}");
     }
-    facts.pulls[0].0.title = HOSTILE.into();
-    facts.pulls[0].0.head.branch = HOSTILE.into();
-    facts.pulls[0].1[0].project = hostile.clone();
-    facts.recent[1].summary = HOSTILE.into();
-    facts.recent[1].project = Some(hostile);
+    facts.pulls.rows[0].fault = Some(HOSTILE.into());
+    facts.pulls.rows[1].pull.title = HOSTILE.into();
+    facts.pulls.rows[1].pull.head.branch = HOSTILE.into();
+    facts.pulls.rows[1].statuses[0].project = hostile.clone();
+    facts.ended.rows[1].0.summary = HOSTILE.into();
+    facts.ended.rows[1].0.project = Some(hostile);
     facts.apply_lock = Some(ApplyLock { user: HOSTILE.into(), reason: HOSTILE.into(), since: ago(1) });
     let now = now();
     let pages = [
         dashboard(&facts, &server()),
-        html("lock.html", "./", &LockPage::new(&facts.locks[0], None, "atlantis", now)),
-        html("job.html", "../", &JobPage::new(&facts.recent[1], Some(&facts.pulls[0].0), Some(HOSTILE), false, now)),
+        html("lock.html", "./", &LockPage::new(&facts.locks.rows[0].0, None, "atlantis", now)),
+        html("job.html", "../", &{
+            let (job, pull) = (&facts.ended.rows[1].0, &facts.pulls.rows[1].pull);
+            JobPage::new(job, Some(pull), "", Some(HOSTILE), false, now)
+        }),
     ];
     for page in pages {
         assert_eq!(page.matches("<script").count(), 1, "only our own: {page}");
@@ -293,7 +348,7 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     Directory infra/network
     Workspace prod
     Taken by alice
-    Taken at 2026-08-24T09:55:00Z
+    Taken at 2026-08-24 09:55 UTC
     Plan planned −1 ~1 +1 commit 3f2c1ab
     Lock id acme/infra/infra/network/prod/network
     Unlock
@@ -309,6 +364,8 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     assert_eq!(command("a b", "prod"), "tidelock plan -d 'a b' -w prod");
 }
 
+const HOST_COMMIT: &str = "https://github.com/{repo}/commit/{commit}";
+
 const LOG: &str = include_str!("preview_log.txt");
 
 #[test]
@@ -316,17 +373,19 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     let now = now();
     let pull = pull(41, "Open SSH through IAP");
     let done = job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy");
-    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(LOG), false, now));
+    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), HOST_COMMIT, Some(LOG), false, now));
     preview("job.html", &page);
     assert!(words(&page).starts_with(
         "plan network succeeded 1 to add, 1 to change, 1 to destroy acme/infra#41 Open SSH through IAP dir infra/network"
     ));
+    let commit = format!("https://github.com/acme/infra/commit/{}", done.head).replace('/', "&#x2f;");
+    assert!(page.contains(&commit), "{page}");
     assert!(page.contains("id=\"L1\"") && !page.contains("data-stream"));
     let running = job(1, "apply", JobState::Running, "");
-    let page = html("job.html", "./", &JobPage::new(&running, Some(&pull), Some("one\ntwo\n"), true, now));
+    let page = html("job.html", "./", &JobPage::new(&running, Some(&pull), HOST_COMMIT, Some("one\ntwo\n"), true, now));
     preview("running.html", &page);
     assert!(page.contains("data-lines=\"2\" data-stream=\"./jobs/00000000000000000000000000000001/stream\""), "{page}");
-    let gone = html("job.html", "./", &JobPage::new(&done, None, None, false, now));
+    let gone = html("job.html", "./", &JobPage::new(&done, None, HOST_COMMIT, None, false, now));
     assert!(gone.contains("The log is gone"));
 }
 

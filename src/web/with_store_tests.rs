@@ -1,7 +1,7 @@
 //! What pages read from and write to a real store and real logs.
 
 use super::answer::Visit;
-use super::dashboard::{Dashboard, Facts, Server};
+use super::dashboard::{Asked, Dashboard, Facts, Server};
 use super::jobs::{self, log_events};
 use super::preview_tests::{job, lock, pull, status};
 use super::{Who, locks};
@@ -37,6 +37,7 @@ async fn filled() -> (tempfile::TempDir, Store) {
                 started: plan.started,
                 everything: true,
                 answered: false,
+                results: Vec::new(),
                 finished: None,
             };
             tx.put_run(&run)?;
@@ -51,14 +52,14 @@ async fn filled() -> (tempfile::TempDir, Store) {
 #[tokio::test]
 async fn the_dashboard_shows_what_the_store_holds() {
     let (_folder, store) = filled().await;
-    let facts = Facts::load(&store).await.unwrap();
+    let facts = Facts::load(&store, &Asked::default()).await.unwrap();
     let server = Server { in_progress: 1, draining: false, apply_allowed: true, apply_switch: true };
-    let view = serde_json::to_value(Dashboard::new(&facts, &server, None, Timestamp::now())).unwrap();
+    let view = serde_json::to_value(Dashboard::new(&facts, &server, &Asked::default(), None, Timestamp::now())).unwrap();
     assert_eq!(view["running"]["rows"][0]["kind"], "apply");
     assert_eq!(view["running"]["rows"][0]["pull"]["title"], "Open SSH through IAP");
     let network =
         view["locks"]["rows"].as_array().unwrap().iter().find(|row| row["project"]["label"] == "network").unwrap();
-    assert_eq!(network["mark"]["word"], "planned");
+    assert_eq!(network["mark"]["word"], "applying", "its apply runs");
     assert_eq!(network["totals"][0]["short"], "−2");
     assert_eq!(view["pulls"]["rows"][0]["projects"][0]["project"]["label"], "network");
     assert_eq!(view["recent"]["rows"].as_array().unwrap().len(), 1, "running jobs are listed once, above");
@@ -119,7 +120,7 @@ async fn a_reader_that_is_far_behind_still_gets_every_line_once() {
         writer.line(&format!("line {number}"));
     }
     drop(writer);
-    let text = log_events(logs, id, reader, 0).await;
+    let text = log_events(reader, 0).await;
     let ids: Vec<usize> = text.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect();
     assert_eq!(ids, (1..=5000).collect::<Vec<_>>());
     assert!(text.contains("id: 5000\nretry: 2000\ndata: {\"k\":\"\",\"s\":[[\"\",\"line 5000\"]]}"));

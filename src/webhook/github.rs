@@ -1,5 +1,6 @@
-//! GitHub's deliveries, cloud and Enterprise: `pull_request`, `issue_comment` and `ping`; all else is [`Event::Other`].
+//! GitHub's deliveries, cloud and Enterprise: `pull_request`, `issue_comment`, `merge_group` and `ping`; all else is [`Event::Other`].
 
+mod merge_group;
 mod payload;
 #[cfg(test)]
 mod tests;
@@ -9,6 +10,8 @@ use crate::domain::{Base, CommentEvent, Event, Head, PullAction, PullEvent, Pull
 use payload::{Payload, Side, commit, login, or_empty, owner_and_name, present, text};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
+
+pub use merge_group::{EntryBelow, entry_identities};
 
 /// Longest name from outside that is repeated, in characters.
 const MAX_NAME: usize = 64;
@@ -30,6 +33,7 @@ pub(super) fn receive(
         "ping" => (Event::Ping, None),
         "pull_request" => pull_request(&json(body, is_form)?, &secrets.github_hostname)?,
         "issue_comment" => issue_comment(&json(body, is_form)?, &secrets.github_hostname)?,
+        "merge_group" => merge_group::read(&json(body, is_form)?, &secrets.github_hostname)?,
         other => (Event::Other(short(other)), None),
     };
     let identity = identity.unwrap_or_else(|| {

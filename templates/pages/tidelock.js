@@ -1,8 +1,12 @@
-// What pages do beyond HTML: follow a log, copy it, filter rows, refresh the dashboard. Everything else works without.
+// What pages do beyond HTML: follow a log, copy it, filter as one types, refresh the dashboard, tell the reader's own time.
+// Everything else works without.
 "use strict";
 
 // Most lines that a followed log keeps on the page; the oldest go first, the plain text has all.
 const MAX_LINES = 20000;
+
+// After the last key of a filter.
+const TYPING_PAUSE = 250;
 
 const byId = (id) => document.getElementById(id);
 
@@ -29,11 +33,25 @@ function logLine(number, line) {
   return row;
 }
 
+// Times in the reader's zone, with UTC beside.
+function localTimes(root) {
+  const words = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const moment = new Date(time.dateTime);
+    if (isNaN(moment)) continue;
+    const utc = moment.toISOString().slice(0, 16).replace("T", " ") + " UTC";
+    const both = words.format(moment) + " (" + utc + ")";
+    if ("whole" in time.dataset) time.textContent = both;
+    else time.title = both;
+  }
+}
+
 const replaceFrom = async (id) => {
   const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
   if (!answer.ok) return null;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = fresh.getElementById(id);
+  if (part) localTimes(part);
   if (part) byId(id).replaceWith(part);
   if (part) document.title = fresh.title;
   return part;
@@ -45,17 +63,36 @@ async function showResult(tries) {
   if ((!part || part.dataset.state === "running") && tries > 0) setTimeout(() => showResult(tries - 1), 1000);
 }
 
+const toEnd = () => window.scrollTo(0, document.documentElement.scrollHeight);
+
 function followLog(log) {
-  const state = byId("stream-state"), follow = byId("follow");
-  byId("follow-label").hidden = false;
-  state.textContent = "live";
+  const state = byId("stream-state"), resume = byId("follow");
+  let following = true, last = window.scrollY;
+  state.textContent = "live, following";
+  const stop = () => {
+    if (!following) return;
+    following = false;
+    resume.hidden = false;
+    state.textContent = "live, not following";
+  };
+  const go = () => {
+    following = true;
+    resume.hidden = true;
+    state.textContent = "live, following";
+    toEnd();
+    last = window.scrollY;
+  };
+  resume.addEventListener("click", () => { go(); log.focus({ preventScroll: true }); });
   let waiting = document.createDocumentFragment(), scheduled = false;
   const flush = () => {
     scheduled = false;
     byId("no-lines")?.remove();
     log.append(waiting);
-    while (log.childElementCount > MAX_LINES) log.firstElementChild.remove();
-    if (follow.checked) window.scrollTo(0, document.documentElement.scrollHeight);
+    let cut = 0;
+    while (log.childElementCount > MAX_LINES) { cut += log.firstElementChild.offsetHeight; log.firstElementChild.remove(); }
+    if (cut && !following) window.scrollBy(0, -cut);
+    if (following) toEnd();
+    last = window.scrollY;
   };
   const later = () => {
     if (!scheduled) { scheduled = true; setTimeout(flush, 100); }
@@ -69,16 +106,37 @@ function followLog(log) {
   source.addEventListener("end", () => {
     source.close();
     flush();
+    following = false;
     state.textContent = "";
-    byId("follow-label").hidden = true;
+    resume.hidden = true;
     showResult(10);
   });
-  source.onopen = () => { state.textContent = "live"; };
+  source.onopen = () => { state.textContent = following ? "live, following" : "live, not following"; };
   source.onerror = () => {
     state.textContent = source.readyState === EventSource.CLOSED ? "no longer live; reload to go on" : "connection lost, trying again…";
   };
-  // Whoever scrolls up wants to read.
-  addEventListener("wheel", (event) => { if (event.deltaY < 0) follow.checked = false; }, { passive: true });
+  // Whoever moves up wants to read, by wheel, key, finger or scroll bar.
+  addEventListener("scroll", () => {
+    const now = window.scrollY;
+    if (now < last - 1) stop();
+    last = now;
+  }, { passive: true });
+  addEventListener("wheel", (event) => { if (event.deltaY < 0) stop(); }, { passive: true });
+  addEventListener("keydown", (event) => {
+    if (["ArrowUp", "PageUp", "Home"].includes(event.key) || (event.key === " " && event.shiftKey)) stop();
+  });
+  addEventListener("resize", () => {
+    if (following) toEnd();
+    last = window.scrollY;
+  });
+  let finger = null;
+  addEventListener("touchstart", (event) => { finger = event.touches[0]?.clientY ?? null; }, { passive: true });
+  addEventListener("touchmove", (event) => {
+    const y = event.touches[0]?.clientY ?? null;
+    if (finger !== null && y !== null && y > finger + 2) stop();
+    finger = y;
+  }, { passive: true });
+  go();
 }
 
 function offerCopy(button) {
@@ -91,33 +149,49 @@ function offerCopy(button) {
   });
 }
 
-function filterRows() {
-  const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  for (const row of document.querySelectorAll("[data-row]")) {
-    const text = row.textContent.toLowerCase();
-    row.hidden = !words.every((word) => text.includes(word));
-  }
-}
-
-// Replaces what changed, but never under somebody's hands.
-async function refresh() {
-  if (document.hidden) return;
-  const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
+// Replaces what changed, but never under somebody's hands; with `all` also where nothing but the filter was touched.
+let asked = 0;
+async function refresh(all) {
+  if (document.hidden && !all) return;
+  const mine = ++asked;
+  const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
   if (!answer.ok) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (mine !== asked) return;
+  localTimes(fresh);
   for (const part of document.querySelectorAll("[data-live]")) {
     const next = fresh.getElementById(part.id);
-    const busy = part.contains(document.activeElement) || part.querySelector("details[open]");
+    const busy = !all && (part.contains(document.activeElement) || part.querySelector("details[open]"));
     if (next && !busy && next.innerHTML !== part.innerHTML) part.replaceWith(next);
   }
-  filterRows();
 }
 
+function filterAsTyped(filter) {
+  let pause = null;
+  const look = () => {
+    const address = new URL(location.href);
+    address.search = "";
+    address.hash = "";
+    const words = filter.value.trim();
+    if (words) address.searchParams.set("q", words);
+    if (address.href === location.href) return;
+    history.replaceState(null, "", address);
+    refresh(true).catch(() => {});
+  };
+  filter.addEventListener("input", () => { clearTimeout(pause); pause = setTimeout(look, TYPING_PAUSE); });
+}
+
+localTimes(document);
 const log = byId("log"), copy = byId("copy"), filter = byId("filter");
 if (log?.dataset.stream && window.EventSource) followLog(log);
 if (copy) offerCopy(copy);
 if (filter) {
-  filter.hidden = false;
-  filter.addEventListener("input", filterRows);
-  setInterval(() => refresh().catch(() => {}), 10000);
+  // A notice is shown once, not again when the page is loaded anew.
+  const address = new URL(location.href);
+  if (address.searchParams.has("notice")) {
+    address.searchParams.delete("notice");
+    history.replaceState(null, "", address);
+  }
+  filterAsTyped(filter);
+  setInterval(() => refresh(false).catch(() => {}), 10000);
 }

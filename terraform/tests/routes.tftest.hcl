@@ -182,8 +182,8 @@ run "without_a_load_balancer_two_services_share_the_bucket" {
     error_message = "The webhook's address is wrong: ${output.events_url}"
   }
   assert {
-    condition     = alltrue([for m in google_project_iam_member.pages : strcontains(one(m.condition).expression, "tidelock-123456789012.europe-west1.run.app")])
-    error_message = "People are let into more than this host."
+    condition     = alltrue([for m in google_iap_web_cloud_run_service_iam_member.pages : m.cloud_run_service_name == "tidelock" && m.project == "123456789012"])
+    error_message = "People are let into more than this service, or its project is not named by number."
   }
 }
 

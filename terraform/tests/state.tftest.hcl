@@ -7,6 +7,9 @@ mock_provider "google" {
   mock_resource "google_service_account" {
     defaults = { email = "tidelock-server@acme-infra.iam.gserviceaccount.com", member = "serviceAccount:tidelock-server@acme-infra.iam.gserviceaccount.com" }
   }
+  mock_data "google_secret_manager_secret_version" {
+    defaults = { version = "7" }
+  }
   mock_resource "google_certificate_manager_dns_authorization" {
     defaults = { dns_resource_record = [{ name = "_acme-challenge.tidelock.example.com.", type = "CNAME", data = "x.authorize.certificatemanager.goog." }] }
   }
@@ -81,6 +84,32 @@ run "secrets_are_named_and_not_kept" {
     condition     = length(google_secret_manager_secret.own) == 0
     error_message = "Secrets are made though nobody asked."
   }
+  assert {
+    condition     = toset(flatten([for e in google_cloud_run_v2_service.leader.template[0].containers[0].env : [for s in e.value_source : s.secret_key_ref[0].version]])) == toset(["7"])
+    error_message = "A secret is not pinned to the number of its newest version."
+  }
+  assert {
+    condition     = alltrue([for d in data.google_secret_manager_secret_version.newest : !d.fetch_secret_data])
+    error_message = "A secret's value is read, and would be in the state."
+  }
+}
+
+run "a_first_start_that_fails_can_be_repeated" {
+  assert {
+    condition     = !google_cloud_run_v2_service.leader.deletion_protection
+    error_message = "The replacement of a service that never started would be refused."
+  }
+}
+
+run "alerts_need_no_metric_that_exists" {
+  assert {
+    condition     = alltrue([for p in [google_monitoring_alert_policy.heartbeat[0], google_monitoring_alert_policy.commit_lag[0], google_monitoring_alert_policy.restarts[0]] : p.conditions[0].condition_prometheus_query_language[0].disable_metric_validation])
+    error_message = "An alert on a metric of ours would be refused for ten minutes."
+  }
+  assert {
+    condition     = strcontains(google_monitoring_alert_policy.heartbeat[0].conditions[0].condition_prometheus_query_language[0].query, "logging_googleapis_com:user_tidelock_heartbeat{") && strcontains(google_monitoring_alert_policy.commit_lag[0].conditions[0].condition_prometheus_query_language[0].query, "logging_googleapis_com:user_tidelock_commit_lag_bucket{")
+    error_message = "The names are not PromQL's for ${google_logging_metric.heartbeat[0].name} and ${google_logging_metric.commit_lag[0].name}."
+  }
 }
 
 run "values_go_through_write_only_arguments" {
@@ -121,10 +150,10 @@ run "an_upstream_image_is_pulled_through" {
 
 run "a_key_of_ones_own_is_used_everywhere" {
   variables {
-    kms_key_name = "projects/acme-infra/locations/europe-west1/keyRings/tidelock/cryptoKeys/tidelock"
+    kms_key = { name = "projects/acme-infra/locations/europe-west1/keyRings/tidelock/cryptoKeys/tidelock" }
   }
   assert {
-    condition     = google_storage_bucket.state[0].encryption[0].default_kms_key_name == var.kms_key_name && google_cloud_run_v2_service.leader.template[0].encryption_key == var.kms_key_name && google_artifact_registry_repository.images[0].kms_key_name == var.kms_key_name
+    condition     = google_storage_bucket.state[0].encryption[0].default_kms_key_name == var.kms_key.name && google_cloud_run_v2_service.leader.template[0].encryption_key == var.kms_key.name && google_artifact_registry_repository.images[0].kms_key_name == var.kms_key.name
     error_message = "Something is encrypted with another key."
   }
   assert {

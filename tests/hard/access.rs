@@ -75,7 +75,7 @@ enum Open {
 }
 
 /// One decision for each route there is.
-const DECISIONS: [(&str, Open); 18] = [
+const DECISIONS: [(&str, Open); 19] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -91,6 +91,7 @@ const DECISIONS: [(&str, Open); 18] = [
     ("GET /jobs/{id}/log", Open::People),
     ("GET /jobs/{id}/stream", Open::People),
     ("GET /api/locks", Open::PeopleAndToken),
+    ("GET /api/runs/{id}", Open::PeopleAndToken),
     ("POST /apply/lock", Open::People),
     ("DELETE /apply/unlock", Open::People),
     ("POST /apply/unlock", Open::People),

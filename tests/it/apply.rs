@@ -208,6 +208,58 @@ fn the_apply_lock_stops_applies_until_it_is_lifted() {
     });
 }
 
+#[test]
+fn the_apply_lock_holds_for_projects_whose_turn_has_not_come() {
+    let setup = Setup::projects(&["first", "second"]);
+    let setup = setup.steps(&[PLANNED], &[&gate("$REPO_REL_DIR"), "echo $REPO_REL_DIR >> {tmp}/applied"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_dirs("change", &["first", "second"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("first", 1).await;
+        let (status, text) = ctx.ask("POST", "/apply/lock?reason=freeze", &[]).await;
+        assert!(status < 400, "{status} {text}");
+        ctx.open_gate("first");
+        ctx.open_gate("second");
+        let said = ctx.next(&pull).await;
+        assert_eq!(said.outcomes(), [("first".into(), "success".into()), ("second".into(), "failure".into())]);
+        said.has("(freeze)");
+        assert_eq!(ctx.lines("applied"), 1);
+        ctx.ask("DELETE", "/apply/unlock", &[]).await;
+        // Its plan was not used.
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 2);
+    });
+}
+
+/// A binary that only tells its version, where downloaded ones are kept.
+fn install(ctx: &Ctx, version: &str) {
+    let path = ctx.server.data(&format!("bin/terraform{version}"));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, format!("#!/bin/sh\necho 'Terraform v{version}'\n")).unwrap();
+    make_executable(&path);
+}
+
+#[test]
+fn a_plan_of_another_tool_is_not_applied() {
+    run_test(Setup::one_project().steps(&[PLANNED], &["echo applied >> {tmp}/applied"]), async |ctx| {
+        install(ctx, "9.9.1");
+        install(ctx, "9.9.2");
+        ctx.server.flag("--default-tf-version=9.9.1");
+        ctx.server.restart().await;
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success").has("Terraform 9.9.1");
+        ctx.server.flag("--default-tf-version=9.9.2");
+        ctx.server.restart().await;
+        let said = ctx.say(&pull, "atlantis apply").await;
+        said.is("apply", "failure").because("stale_plan").has("terraform 9.9.1").has("terraform 9.9.2");
+        said.has("`atlantis plan -d .`");
+        assert_eq!(ctx.lines("applied"), 0);
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
 fn gated() -> Setup {
     Setup::one_project().steps(&[PLANNED], &["echo begun >> {tmp}/begun", &gate("apply"), "echo ended >> {tmp}/ended"])
 }

@@ -24,15 +24,15 @@ fn opening_plans_what_changed_and_says_so() {
         ```diff
         Terraform used the selected providers to generate the following execution
         plan. Resource actions are indicated with the following symbols:
-        + create
+          + create
 
         Terraform will perform the following actions:
 
           # terraform_data.this will be created
-        + resource "terraform_data" "this" {
-              + id     = (known after apply)
-              + input  = "ranges"
-              + output = (known after apply)
+        +   resource "terraform_data" "this" {
+        +       id     = (known after apply)
+        +       input  = "ranges"
+        +       output = (known after apply)
             }
 
         Plan: 1 to add, 0 to change, 0 to destroy.
@@ -160,6 +160,23 @@ fn forks_are_refused_until_an_operator_allows_them() {
 }
 
 #[test]
+fn a_fork_inside_the_organization_is_a_fork() {
+    let setup = Setup::one_project().steps(&["touch {tmp}/ran", PLANNED], &["touch {tmp}/ran"]);
+    run_test(setup, async |ctx| {
+        let fork_name = Some("infra-eve".to_owned());
+        let options = OpenOptions { fork: Some("acme".to_owned()), fork_name, ..OpenOptions::default() };
+        let pull = ctx.open_as("mallory", "evil", &[("main.tf", &terraform("root", "2"))], options).await;
+        ctx.next(&pull).await.is_message("fork_refused").has("--allow-fork-prs");
+        for command in ["atlantis plan", "atlantis apply", "atlantis unlock"] {
+            ctx.say_as("bob", &pull, command).await.is_message("fork_refused");
+        }
+        ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        ctx.quiet().await;
+        assert!(!ctx.tmp.join("ran").exists());
+    });
+}
+
+#[test]
 fn a_label_turns_autoplan_off() {
     let setup = Setup::one_project().steps(&[PLANNED], &[]).flags(&["--disable-autoplan-label=no-plan"]);
     run_test(setup, async |ctx| {
@@ -207,6 +224,9 @@ fn own_comments_and_chatter_are_never_heard() {
         // The account of the server itself; the forge counts it among its comments.
         pull.comment(ctx.forge.bot(), "atlantis plan\n<!-- tidelock:{\"v\":1} -->").unwrap();
         assert_eq!(ctx.next(&pull).await.text, "atlantis plan");
+        // A command of one line, which nothing but its author tells from a person's.
+        pull.comment(ctx.forge.bot(), "atlantis help").unwrap();
+        ctx.pass_over(&pull);
         for chatter in ["looks good", "we should run atlantis plan here", "> atlantis plan"] {
             pull.comment("bob", chatter).unwrap();
         }
@@ -223,14 +243,33 @@ fn own_comments_and_chatter_are_never_heard() {
 }
 
 #[test]
-fn a_repository_that_is_not_allowed_gets_nothing_but_that() {
+fn a_repository_that_is_not_allowed_is_told_so_where_that_is_wanted() {
     let setup = Setup::one_project().steps(&["touch {tmp}/ran", PLANNED], &[]);
-    run_test(setup.flags(&["--repo-allowlist=127.0.0.1/acme/other"]), async |ctx| {
+    let flags = ["--repo-allowlist=127.0.0.1/acme/other", "--silence-allowlist-errors=false"];
+    run_test(setup.flags(&flags), async |ctx| {
         let pull = ctx.open_input("first", "2").await;
         ctx.next(&pull).await.is_message("not_allowlisted").has("--repo-allowlist");
         ctx.say(&pull, "atlantis plan").await.is_message("not_allowlisted");
         pull.comment("bob", "just talking").unwrap();
         ctx.quiet().await;
         assert!(!ctx.tmp.join("ran").exists() && pull.statuses().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn other_repositories_of_an_organizations_webhook_hear_nothing_and_their_deliveries_succeed() {
+    let setup = Setup::one_project().steps(&["touch {tmp}/ran", PLANNED], &[]);
+    run_test(setup.flags(&["--repo-allowlist=127.0.0.1/acme/other"]), async |ctx| {
+        let pull = ctx.open_input("first", "2").await;
+        ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        let said = pull.comment("alice", "atlantis plan").unwrap();
+        pull.enqueue(None).await.unwrap();
+        ctx.quiet().await;
+        let answered = ctx.forge.deliveries();
+        let odd: Vec<_> = answered.iter().filter(|one| one.status != Some(200)).collect();
+        assert!(odd.is_empty(), "{odd:#?}");
+        assert!(answered.last().unwrap().answer.contains("--repo-allowlist"), "{answered:#?}");
+        assert!(!ctx.tmp.join("ran").exists() && pull.statuses().unwrap().is_empty());
+        assert!(pull.reactions(said).unwrap().is_empty());
     });
 }

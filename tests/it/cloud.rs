@@ -3,7 +3,7 @@
 use crate::storage_double::{Effect, Fault as BucketFault, Operation, Rule, Seen, Settings, StorageDouble};
 use crate::support::*;
 use std::time::{Duration, Instant};
-use tidelock::sandbox::Fault;
+use tidelock::sandbox::{Fault, Gate};
 
 /// Of the double.
 const BUCKET: &str = "acme-tidelock";
@@ -64,6 +64,36 @@ fn a_plan_survives_its_server_and_its_disk() {
 }
 
 #[test]
+fn other_settings_never_lead_on_a_bucket_that_others_reach_until_they_are_forced() {
+    in_cloud(
+        |setup| setup.flags(&[SHORT]),
+        async |ctx, _| {
+            ctx.quiet().await;
+            ctx.server.stop().await;
+            let other = ctx.server.beside(&ctx.tmp.join("data-2"), &["--repo-allowlist=*,!*/secret"]);
+            other.start_as_standby().await;
+            let mismatch = async || other.status().await["fingerprint_mismatch"] == true;
+            ctx.until("it says why it does not lead", mismatch).await;
+            let standing = tokio::time::timeout(Duration::from_secs(6), other.role("leading"));
+            assert!(standing.await.is_err(), "it leads: {}", other.log());
+            let page = reqwest::Client::builder().no_proxy().build().unwrap().get(other.url());
+            let page = page.header("accept", "text/html").send().await.unwrap().text().await.unwrap();
+            for told in ["the repository allowlist", "<code>--force-takeover</code>"] {
+                assert!(page.contains(told), "{told} is missing: {page}");
+            }
+            assert!(!page.contains("does not lead: this server"), "{page}");
+            other.stop().await;
+            let forced = ctx.server.beside(&ctx.tmp.join("data-2"), &["--repo-allowlist=*,!*/secret", "--force-takeover"]);
+            forced.start_as_standby().await;
+            forced.role("leading").await;
+            forced.stop().await;
+            ctx.server.flag("--force-takeover");
+            ctx.server.start().await;
+        },
+    );
+}
+
+#[test]
 fn what_comes_while_the_lead_is_taken_is_taken_up_as_soon_as_it_is_stored() {
     in_cloud(
         |setup| setup.flags(&["--lease-ttl=60s"]),
@@ -98,10 +128,11 @@ fn a_server_at_rest_asks_for_its_lease_and_its_inbox_alone() {
             ctx.next(&pull).await.is("plan", "success");
             ctx.quiet().await;
             ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
-            ctx.until("what was said is recorded as said", async || {
-                let before = commits(double);
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                commits(double) == before
+            ctx.until("what was said is recorded as said, and logs are kept", async || {
+                let database = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
+                let waiting = "SELECT (SELECT count(*) FROM effects WHERE done IS NULL)
+                    + (SELECT count(*) FROM jobs WHERE state = 'running')";
+                database.query_row(waiting, [], |row| row.get::<_, i64>(0)).is_ok_and(|waiting| waiting == 0)
             })
             .await;
             double.forget();
@@ -193,26 +224,30 @@ fn an_apply_waits_for_few_objects() {
             ctx.quiet().await;
             ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
             // What is posted besides comments takes long: what is recorded of it comes after what is counted here.
+            let [posts, begin, comment] = [Gate::new(), Gate::new(), Gate::new()];
             for path in ["**/statuses/*", "**/reactions"] {
-                ctx.forge.fail_next("POST", path, Fault::Stall(Duration::from_secs(8)), 100).unwrap();
+                ctx.forge.fail_next("POST", path, Fault::Hold(posts.clone()), 100).unwrap();
             }
-            // The command itself begins a second after its delivery.
-            ctx.forge.fail_next("GET", "**/pulls/*", Fault::Stall(Duration::from_secs(1)), 1).unwrap();
+            // The command itself begins when its delivery is answered.
+            ctx.forge.fail_next("GET", "**/pulls/*", Fault::Hold(begin.clone()), 1).unwrap();
             let before = commits(double);
             pull.comment("alice", "atlantis apply").unwrap();
             ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
             let accepted = commits(double);
             assert_eq!(accepted - before, 1, "before the 2xx");
+            begin.open();
             ctx.reached("before", 1).await;
             let starting = commits(double);
             ctx.open_gate("before");
             ctx.reached("after", 1).await;
             let exited = commits(double);
             assert_eq!(exited, starting, "while Terraform runs");
-            ctx.forge.fail_next("POST", "**/comments", Fault::Stall(Duration::from_secs(2)), 1).unwrap();
+            ctx.forge.fail_next("POST", "**/comments", Fault::Hold(comment.clone()), 1).unwrap();
             ctx.open_gate("after");
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            comment.reached(1).await;
             let told = commits(double);
+            comment.open();
+            posts.open();
             ctx.next(&pull).await.is("apply", "success");
             assert_eq!(starting - accepted, 1, "before Terraform starts");
             assert_eq!(told - exited, 1, "from Terraform's exit to the comment");

@@ -80,6 +80,19 @@ fn each_fault_is_said_with_its_mend() {
         assert!(code == Some(1) && text.contains("one comes to URL/event and not to URL/events"), "{text}");
         assert!(text.contains("mend: correct its payload URL at FORGE/acme/infra/settings/hooks"), "{text}");
         ctx.server.take_webhooks();
+        // What the server said to a delivery that it refused is said again, and what mends it.
+        ctx.server.stop().await;
+        ctx.server.flag("--webhook-allowlist=192.0.2.0/24");
+        ctx.server.start().await;
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        let (code, text) = doctor(ctx, &[]).await;
+        let said = "answered 403: deliveries from 127.0.0.1 are not taken: --webhook-allowlist does not name that address";
+        assert!(code == Some(1) && text.contains(said), "{text}");
+        assert!(text.contains("mend: let the host's addresses in (--webhook-allowlist)"), "{text}");
+        ctx.server.stop().await;
+        ctx.server.flag("--webhook-allowlist=127.0.0.1/32");
+        ctx.server.start().await;
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         // A token without the right to read webhooks is no fault.
         ctx.forge.fail_next("GET", "/api/v3/repos/*/hooks", Fault::Status(404, "{}".into(), vec![]), 1).unwrap();
         let (code, text) = doctor(ctx, &[]).await;
@@ -111,5 +124,18 @@ fn a_leader_that_is_gone_and_a_server_with_other_settings_are_found() {
         let (_, text) = ctx.server.command("doctor", &[&url]).await;
         assert!(text.contains("nobody leads; epoch 2 was the last"), "{text}");
         ctx.server.start().await;
+    });
+}
+
+#[test]
+fn an_id_of_the_global_config_that_is_for_no_repository_is_a_warning() {
+    let rules = "repos:\n  - id: 127.0.0.1/ACME/Infra\n  - id: github.com/acme/infra\n  - id: /.*\\/acme\\/nothing/\n  - id: /.*/\n";
+    run_test(well().repos_yaml(rules), async |ctx| {
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        let (code, text) = doctor(ctx, &[]).await;
+        let warned: Vec<_> = text.lines().filter(|line| line.contains("is for none of the 1 repositories")).collect();
+        assert_eq!((code, warned.len()), (Some(0), 2), "{text}");
+        assert!(warned[0].contains("`id: github.com/acme/infra`") && warned[1].contains("nothing`"), "{text}");
+        assert!(text.contains("mend: write it as 127.0.0.1/acme/infra is written"), "{text}");
     });
 }

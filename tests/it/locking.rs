@@ -137,3 +137,101 @@ fn projects_without_locks_are_held_by_nobody() {
         assert!(ctx.locks().await.is_empty());
     });
 }
+
+/// Two projects whose plan fails, or waits at a gate, where the test says so.
+fn breakable() -> Setup {
+    let plan = ["[ ! -e {tmp}/broken ]", "[ ! -e {tmp}/slow ] || { touch {tmp}/begun; while true; do sleep 0.05; done; }", PLANNED];
+    Setup::projects(&["a", "b"]).steps(&plan, &["[ ! -e {tmp}/fails ]"])
+}
+
+/// Both projects of a pull request are planned, and `a` was applied.
+async fn applied(ctx: &Ctx) -> Pull {
+    let pull = ctx.open_dirs("first", &["a", "b"]).await;
+    ctx.next(&pull).await.is("plan", "success");
+    ctx.say(&pull, "atlantis apply -d a").await.is("apply", "success");
+    pull
+}
+
+/// `a` is held, until `unlock`; `b` is not.
+async fn only_a_is_held(ctx: &Ctx, pull: &Pull) {
+    assert_eq!(ctx.locks().await, ["acme/infra/a/default/"]);
+    for file in ["broken", "slow", "fails"] {
+        let _ = std::fs::remove_file(ctx.tmp.join(file));
+    }
+    let other = ctx.open_dirs("second", &["a"]).await;
+    ctx.next(&other).await.is("plan", "failure").because("locked").has("#1");
+    ctx.say(pull, "atlantis unlock").await.is_message("unlocked");
+    ctx.say(&other, "atlantis plan").await.is("plan", "success");
+}
+
+#[test]
+fn a_plan_that_fails_does_not_free_an_applied_project() {
+    run_test(breakable(), async |ctx| {
+        let pull = applied(ctx).await;
+        std::fs::write(ctx.tmp.join("broken"), "").unwrap();
+        ctx.say(&pull, "atlantis plan").await.is("plan", "error");
+        only_a_is_held(ctx, &pull).await;
+    });
+}
+
+#[test]
+fn a_plan_that_is_cancelled_does_not_free_an_applied_project() {
+    run_test(breakable(), async |ctx| {
+        let pull = applied(ctx).await;
+        std::fs::write(ctx.tmp.join("slow"), "").unwrap();
+        pull.comment("alice", "atlantis plan").unwrap();
+        ctx.until("a plan has begun", async || ctx.tmp.join("begun").exists()).await;
+        pull.comment("bob", "atlantis cancel").unwrap();
+        let said = [ctx.next(&pull).await, ctx.next(&pull).await];
+        let planned = said.iter().find(|said| said.marker["message"].is_null()).unwrap();
+        planned.is("plan", "failure").because("cancelled");
+        only_a_is_held(ctx, &pull).await;
+    });
+}
+
+#[test]
+fn an_applied_project_that_left_the_pull_request_stays_locked() {
+    run_test(breakable(), async |ctx| {
+        let pull = applied(ctx).await;
+        // As on `main` again: only `c` is changed now.
+        let as_on_main = |dir: &str| ctx.fill(&terraform(dir, "1"));
+        let (a, b, c) = (as_on_main("a"), as_on_main("b"), as_on_main("c"));
+        let changes = [("a/main.tf", Some(a.as_str())), ("b/main.tf", Some(b.as_str())), ("c/main.tf", Some(c.as_str()))];
+        pull.push(&changes).await.unwrap();
+        ctx.next(&pull).await.is("plan", "success").has("dir `c`");
+        assert_eq!(ctx.locks().await, ["acme/infra/a/default/", "acme/infra/c/default/"]);
+        ctx.say(&pull, "atlantis plan -d a").await.is("plan", "success");
+        assert_eq!(ctx.locks().await.len(), 2);
+        pull.close().unwrap();
+        ctx.next(&pull).await.is_message("cleanup");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn a_project_whose_apply_broke_stays_locked_as_well() {
+    run_test(breakable(), async |ctx| {
+        std::fs::write(ctx.tmp.join("fails"), "").unwrap();
+        let pull = ctx.open_dirs("first", &["a", "b"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply -d a").await.is("apply", "error");
+        std::fs::write(ctx.tmp.join("broken"), "").unwrap();
+        ctx.say(&pull, "atlantis plan").await.is("plan", "error");
+        only_a_is_held(ctx, &pull).await;
+    });
+}
+
+#[test]
+fn a_project_whose_state_was_changed_stays_locked_as_well() {
+    let plan = ["[ ! -e {tmp}/broken ]", "init", "plan"];
+    let setup = Setup::one_project().steps(&plan, &["apply"]).flags(&["--allow-commands=plan,apply,unlock,import,state"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis import -d . terraform_data.this known").await.is("import", "success");
+        std::fs::write(ctx.tmp.join("broken"), "").unwrap();
+        ctx.say(&pull, "atlantis plan").await.is("plan", "error");
+        assert_eq!(ctx.locks().await.len(), 1);
+        ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
+    });
+}

@@ -3,12 +3,19 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the answer")]
 
 mod apply;
+mod arguments;
 mod autoplan;
+mod bad_moments;
+mod bases;
 mod cloud;
 mod doctor;
+mod first_hour;
 mod left;
 mod locking;
+mod merge_queue;
 mod missed;
+mod moved;
+mod moving;
 mod pages;
 mod restart;
 mod roles;

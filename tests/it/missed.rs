@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use jiff::SignedDuration;
+use tidelock::sandbox::{Fault, OpenOptions};
 
 /// The server is away while this happens, and its deliveries are lost.
 async fn missed(ctx: &Ctx, what: impl AsyncFnOnce()) {
@@ -109,5 +110,66 @@ fn a_missed_apply_that_is_old_is_answered_with_the_command_to_repeat() {
         ctx.next(&pull).await.is_message("interrupted").has("`atlantis unlock`");
         ctx.next(&pull).await.is("plan", "success");
         assert_eq!((ctx.lines("applied"), ctx.locks().await.len()), (0, 1));
+    });
+}
+
+#[test]
+fn a_missed_comment_that_was_edited_is_not_run() {
+    let setup = Setup::one_project().steps(&[PLANNED], &["echo applied >> {tmp}/applied"]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        missed(ctx, async || {
+            let said = pull.comment("alice", "looks good").unwrap();
+            pull.edit_comment("bob", said, "atlantis apply").unwrap();
+            let command = pull.comment("alice", "atlantis plan").unwrap();
+            pull.edit_comment("bob", command, "no, rather not").unwrap();
+        })
+        .await;
+        ctx.next(&pull).await.is_message("not_permitted").has("edited after it was written");
+        ctx.say(&pull, "atlantis help").await.is_message("help");
+        assert_eq!(ctx.lines("applied"), 0);
+    });
+}
+
+#[test]
+fn a_closing_that_nobody_confirms_frees_nothing() {
+    run_test(Setup::one_project().steps(&[PLANNED], &["true"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        missed(ctx, async || {
+            let answers = |status: u16, body: &str| Fault::Status(status, body.to_owned(), vec![]);
+            ctx.forge.fail_next("GET", "/api/v3/repos/acme/infra/pulls", answers(200, "[]"), 1).unwrap();
+            ctx.forge.fail_next("GET", "/api/v3/repos/acme/infra/pulls/1", answers(404, "{}"), 3).unwrap();
+        })
+        .await;
+        ctx.until("the host was asked", async || {
+            ctx.forge.requests().iter().filter(|one| one.path.ends_with("/pulls/1") && one.status == 404).count() == 3
+        })
+        .await;
+        ctx.quiet().await;
+        assert_eq!(ctx.locks().await.len(), 1);
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn a_missed_push_of_a_fork_inside_the_organization_is_not_planned() {
+    let setup = Setup::one_project().steps(&["echo ran >> {tmp}/ran", PLANNED], &[]);
+    run_test(setup.flags(&["--allow-fork-prs"]), async |ctx| {
+        let fork_name = Some("infra-eve".to_owned());
+        let options = OpenOptions { fork: Some("acme".to_owned()), fork_name, ..OpenOptions::default() };
+        let pull = ctx.open_as("mallory", "evil", &[("main.tf", &terraform("root", "2"))], options).await;
+        ctx.next(&pull).await.is("plan", "success");
+        let lists = || ctx.forge.requests().iter().filter(|one| one.path.ends_with("/infra/pulls")).count();
+        let before = lists();
+        missed(ctx, async || {
+            ctx.server.flag("--allow-fork-prs=false");
+            ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        })
+        .await;
+        ctx.until("the second round is over", async || lists() >= before + 2).await;
+        ctx.say_as("bob", &pull, "atlantis plan").await.is_message("fork_refused");
+        assert_eq!(ctx.lines("ran"), 1);
     });
 }

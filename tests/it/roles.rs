@@ -92,7 +92,7 @@ fn a_server_that_was_killed_is_replaced_by_one_with_an_empty_disk() {
 }
 
 #[test]
-fn who_has_another_allowlist_stands_by_until_it_is_forced() {
+fn who_has_another_allowlist_stands_by_while_the_other_lives() {
     run_test(shared_bucket(), async |ctx| {
         let other = another(ctx, &["--repo-allowlist=*,!*/secret"]);
         other.start_as_standby().await;
@@ -102,19 +102,38 @@ fn who_has_another_allowlist_stands_by_until_it_is_forced() {
         let why = status["why"].as_str().unwrap();
         assert!(why.contains("allowlist") && why.contains("--force-takeover"), "{why}");
         assert!(other.log().contains("--force-takeover"), "{}", other.log());
-        // Nor does it lead when nobody does.
+        // Nobody else can be behind a directory of this machine once the other has ended.
         ctx.server.stop().await;
-        let standing = tokio::time::timeout(Duration::from_secs(3), other.role("leading"));
-        assert!(standing.await.is_err(), "it leads: {}", other.log());
-        other.stop().await;
-        let forced = another(ctx, &["--repo-allowlist=*,!*/secret", "--force-takeover"]);
-        forced.start_as_standby().await;
-        forced.role("leading").await;
-        forced.stop().await;
+        other.role("leading").await;
+        assert!(other.log().contains("no server lives on this directory"), "{}", other.log());
         // Who comes with the settings of before has become the other one.
         ctx.server.start_as_standby().await;
         ctx.until("it says why it does not lead", async || ctx.server.status().await["fingerprint_mismatch"] == true)
             .await;
+        other.stop().await;
+        ctx.server.role("leading").await;
+    });
+}
+
+#[test]
+fn an_allowlist_that_changes_between_two_starts_is_warned_of_and_taken() {
+    run_test(Setup::one_project().own_process(), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        for (kill, warnings) in [(false, 1), (true, 2)] {
+            ctx.quiet().await;
+            if kill {
+                ctx.server.kill().await;
+            } else {
+                ctx.server.stop().await;
+            }
+            ctx.server.flag(if kill { "--repo-allowlist=*,!*/kept" } else { "--repo-allowlist=*,!*/secret" });
+            ctx.server.start().await;
+            let told = ctx.server.log().matches("in the repository allowlist").count();
+            assert_eq!(told, warnings, "{}", ctx.server.log());
+            assert_eq!(ctx.server.status().await["fingerprint_mismatch"], false);
+        }
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
 }
 

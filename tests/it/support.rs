@@ -245,6 +245,11 @@ impl Ctx {
         Said::new(&comment.body)
     }
 
+    /// A comment that the server's account has, and the server did not write.
+    pub(crate) fn pass_over(&self, pull: &Pull) {
+        *self.read.lock().unwrap().entry(pull.number()).or_default() += 1;
+    }
+
     /// Somebody comments, and the server's next comment is the answer.
     pub(crate) async fn say_as(&self, user: &str, pull: &Pull, comment: &str) -> Said {
         pull.comment(user, comment).unwrap();

@@ -116,8 +116,13 @@ async fn look_at_lease(vault: &Vault, findings: &mut Findings) {
             return;
         }
     };
-    if let Some(why) = lease::refusal(&record, &vault.identity) {
-        findings.fault(LEASE, why, "");
+    match (lease::held_back(vault, &record), lease::difference(&record, &vault.identity)) {
+        (Some(why), _) => findings.fault(LEASE, format!("a server with these settings does not lead: {why}"), ""),
+        (None, Some(difference)) => {
+            let text = format!("the last leader had other settings: {} changed", difference.what);
+            findings.warn(LEASE, text, "nothing, if that is meant: the next server on this directory leads with the new ones");
+        }
+        (None, None) => {}
     }
     let Record { epoch, holder, .. } = record;
     let Some(holder) = holder else {

@@ -29,12 +29,30 @@ async fn balancer(pages: bool, events: bool) -> String {
     let answer = move |signs_in: bool, status: u16| async move {
         if signs_in { sign_in() } else { StatusCode::from_u16(status).unwrap().into_response() }
     };
-    let router =
-        Router::new().route("/events", any(move || answer(events, 401))).fallback(any(move || answer(pages, 200)));
+    let status = move || async move { if pages { sign_in() } else { STANDS_BY.into_response() } };
+    let router = Router::new()
+        .route("/events", any(move || answer(events, 401)))
+        .route("/status", any(status))
+        .fallback(any(move || answer(pages, 200)));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
     url
+}
+
+const STANDS_BY: &str = r#"{"role":"standby","version":"0.1.0","leader":{"machine":"other (process 1)"}}"#;
+
+#[tokio::test]
+async fn another_program_on_the_port_is_not_taken_for_ours() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // As Atlantis answers.
+    let router = Router::new().fallback(any(|| async { r#"{"status":"ok","shutting_down":false}"# }));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let findings: Findings = web::check(&settings(&url), &format!("{url}/events"), false).await;
+    let text = findings.text().replace(&url, "URL");
+    assert!(text.contains("FAULT    web        URL is answered by another program, which is no Tidelock"), "{text}");
+    assert!(!text.contains("URL/healthz answers"), "{text}");
 }
 
 fn settings(url: &str) -> Settings {
@@ -74,9 +92,9 @@ async fn settings_that_a_server_would_refuse_are_faults() {
     let looked = look(Settings::load(["--port=x".into(), "--data-dir=/d".into()], []), &Asked::default()).await;
     assert!(!looked.well());
     assert_snapshot!(looked.text(), @"
-    FAULT    settings   --gh-token is missing, and so is gh-token-file
-    FAULT    settings   --gh-user is missing: no VCS host can be reached without a user and its token
-    FAULT    settings   --gh-webhook-secret is missing: without it everybody who reaches the port can run commands here. Set it here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe
+    FAULT    settings   --gh-token (ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. A fine-grained token needs, on the repositories: Contents read, Pull requests read and write, Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the scope repo (and admin:repo_hook for the doctor)
+    FAULT    settings   --gh-user (ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to
+    FAULT    settings   --gh-webhook-secret (ATLANTIS_GH_WEBHOOK_SECRET) is missing: without it everybody who reaches the port can run commands here. Set the same text here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe
     FAULT    settings   --port is no number from 1 to 65535
     FAULT    settings   --repo-allowlist is missing: name the repositories to serve, such as github.com/acme/*
                         mend: `tidelock server --help` and docs/settings.md say what each one takes

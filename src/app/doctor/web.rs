@@ -1,15 +1,22 @@
 //! Our own address as others see it: health, deliveries, pages.
 
 use super::report::Findings;
+use crate::app::bucket;
 use crate::execute::random_id;
-use crate::settings::Settings;
+use crate::settings::{BucketAddress, Settings};
+use crate::vault::bucket::Bucket;
+use crate::vault::directory::Directory;
+use crate::vault::lease::{self, Record};
 use reqwest::{Client, Method, Response, StatusCode, redirect};
+use std::sync::Arc;
 use std::time::Duration;
 use url::{Host, Url};
 
 const WEB: &str = "web";
 /// For one answer.
 const LIMIT: Duration = Duration::from_secs(15);
+/// Largest answer of `/status` that is read, in bytes.
+const MAX_STATUS: usize = 64 * 1024;
 /// Where Identity-Aware Proxy sends people who are not signed in.
 const SIGN_IN: &str = "https://accounts.google.com/";
 
@@ -23,6 +30,9 @@ pub(super) async fn check(settings: &Settings, events: &str, expect_iap: bool) -
             return findings;
         }
     };
+    if !ours(&client, settings, &mut findings).await {
+        return findings;
+    }
     health(&client, url, expect_iap, &mut findings).await;
     deliveries(&client, events, &mut findings).await;
     pages(&client, settings, expect_iap, &mut findings).await;
@@ -43,6 +53,66 @@ fn is_loopback(url: &str) -> bool {
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     }
+}
+
+/// False when another program answers at our address, or a Tidelock on another bucket: nothing else there says anything about ours.
+async fn ours(client: &Client, settings: &Settings, findings: &mut Findings) -> bool {
+    let url = &settings.atlantis_url;
+    let Some(status) = status(client, url).await else { return true };
+    let mend = "stop it, or give this server an address and a port of its own: --atlantis-url, --port";
+    let Some(role) = status["role"].as_str() else {
+        findings.fault(WEB, format!("{url} is answered by another program, which is no Tidelock"), mend);
+        return false;
+    };
+    // Who led changes now and then: only what two looks agree on is a fault.
+    for last in [false, true] {
+        let led_by = lease(settings).await.and_then(|record| record.holder).map(|holder| holder.machine);
+        let seen = status["leader"]["machine"].as_str();
+        let fits = match (&led_by, seen) {
+            (Some(ours), Some(seen)) => ours == seen,
+            (None, Some(_)) => role != "leading",
+            _ => true,
+        };
+        if fits {
+            return true;
+        }
+        if last {
+            let ours = led_by.map_or_else(|| "nobody leads".to_owned(), |machine| format!("{machine} leads"));
+            let text = format!(
+                "{url} is answered by another Tidelock: it says that {} leads, and on --bucket {ours}",
+                seen.unwrap_or("nobody")
+            );
+            findings.fault(WEB, text, mend);
+        } else {
+            tokio::time::sleep(settings.vault.lease_ttl / 10).await;
+        }
+    }
+    false
+}
+
+/// What `/status` answers: JSON, or `null` for anything else; absent where it cannot be seen.
+async fn status(client: &Client, url: &str) -> Option<serde_json::Value> {
+    let mut answer = client.get(format!("{url}/status")).send().await.ok()?;
+    if !matches!(answer.status(), StatusCode::OK | StatusCode::NOT_FOUND) {
+        return None;
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.ok()? {
+        body.extend_from_slice(&chunk);
+        if body.len() > MAX_STATUS {
+            return Some(serde_json::Value::Null);
+        }
+    }
+    Some(serde_json::from_slice(&body).unwrap_or_default())
+}
+
+/// The lease on the bucket of these settings, where there is one.
+async fn lease(settings: &Settings) -> Option<Record> {
+    let open: Arc<dyn Bucket> = match &settings.vault.bucket {
+        BucketAddress::Directory(path) => Arc::new(Directory::existing(path).ok()?),
+        address @ BucketAddress::CloudStorage { .. } => bucket::open(address).await.ok()?,
+    };
+    lease::look(&bucket::vault_on(settings, open).ok()?).await.ok()?
 }
 
 async fn health(client: &Client, url: &str, expect_iap: bool, findings: &mut Findings) {

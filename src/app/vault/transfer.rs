@@ -66,11 +66,11 @@ async fn holding<T>(leader: &Leader, renew: Duration, work: impl Future<Output =
         tokio::select! {
             biased;
             done = &mut work => return done,
-            () = tokio::time::sleep(renew) => match leader.tick().await {
+            () = tokio::time::sleep(renew) => match leader.renew().await {
                 Err(VaultError::Deposed(why)) => bail!("a server took the lease: {why}"),
                 // The deadline decides, in the work.
                 Err(error) => tracing::warn!("{error}"),
-                Ok(_) => {}
+                Ok(()) => {}
             }
         }
     }

@@ -245,3 +245,12 @@ fn wrong_steps_are_explained() {
     assert_snapshot!(step("multienv: {command: a, output: strip_refreshing}"), @"repos.yaml:5:9: `multienv.output` is `show` or `hide`");
     assert_snapshot!(step("[]"), @"repos.yaml:5:9: expected a step: its name, or a mapping with exactly one key");
 }
+
+#[test]
+fn exact_ids_are_compared_without_case_as_the_allowlist_is() {
+    let yaml = "repos:\n  - id: GitHub.com/Acme/INFRA\n    apply_requirements: [approved]\n  - id: github.com/acme/other\n";
+    assert_eq!(rules(yaml, "acme/infra", "main").apply_requirements, [Requirement::Approved]);
+    assert!(rules(yaml, "acme/infra2", "main").apply_requirements.is_empty());
+    let (infra, config) = (repo("acme/infra"), GlobalConfig::parse(yaml, FILE).unwrap());
+    assert_eq!(config.ids_of_none(&[&infra]), ["github.com/acme/other"]);
+}

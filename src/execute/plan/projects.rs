@@ -32,7 +32,7 @@ pub(super) struct PlanRun<'a> {
     pub(super) remarks: &'a Mutex<Vec<String>>,
     /// Plans that this one replaces.
     pub(super) earlier: &'a [PlanRecord],
-    /// Directories of all its projects.
+    /// Directories of its projects and of those that were planned before.
     pub(super) dirs: &'a [String],
 }
 
@@ -86,7 +86,18 @@ impl PlanRun<'_> {
         Ok(outcomes)
     }
 
+    /// Whatever breaks is this project's outcome; an error: this server does not lead any more.
     async fn project(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
+        match self.attempt(config, attempt, slots).await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                let outcome = job::stop_outcome(self.ctx, self.work, Stop::Other(error))?;
+                self.record_failure(job::refused(self.work, config, outcome)).await
+            }
+        }
+    }
+
+    async fn attempt(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
         if let Some(outcome) = self.cancelled(config) {
             return self.record_failure(outcome).await;
         }
@@ -96,7 +107,7 @@ impl PlanRun<'_> {
         }
         let ready = match self.ready(config).await {
             Ok(ready) => ready,
-            Err(stop) => Err(job::stop_outcome(self.work, stop)?),
+            Err(stop) => Err(job::stop_outcome(self.ctx, self.work, stop)?),
         };
         let slot = slots.acquire().await?;
         if let Some(outcome) = self.cancelled(config) {
@@ -134,7 +145,7 @@ impl PlanRun<'_> {
                     left.map_or(Ok(()), |file| tx.keep_file(&file))?;
                 }
                 None => {
-                    tx.unlock_project(&pull.repo, &status.project, &pull)?;
+                    tx.unlock_unplanned(&pull.repo, &status.project, &pull)?;
                 }
             }
             tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status })
@@ -148,12 +159,12 @@ impl PlanRun<'_> {
         self.work.cancel.token.is_cancelled().then(|| job::refused(self.work, config, outcome()))
     }
 
-    /// Records a project that did not get as far as a job; a lock that it took is freed.
+    /// Records a project that did not get as far as a job; a lock that it took is freed, unless something was applied under it.
     async fn record_failure(&self, outcome: JobOutcome) -> Result<JobOutcome> {
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let project = outcome.project.clone();
         job::record_refusal(self.ctx, self.work, outcome, move |tx| {
-            tx.unlock_project(&pull.repo, &project, &pull)?;
+            tx.unlock_unplanned(&pull.repo, &project, &pull)?;
             let state = ProjectState::PlanErrored;
             let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
             tx.put_project_status(&pull, &status)
@@ -273,6 +284,7 @@ impl PlanRun<'_> {
             project: config.id.clone(),
             head: self.work.pull.head.commit.clone(),
             base: base.to_owned(),
+            base_branch: self.work.pull.base.branch.clone(),
             config_digest: config.digest(),
             tool: place.tool.to_string(),
             path: stored.is_some().then(|| kept.to_string_lossy().into_owned()),

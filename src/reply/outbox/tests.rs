@@ -32,7 +32,7 @@ struct Fake {
 }
 
 fn said(id: u64, body: &str) -> HostComment {
-    HostComment { id, author: "Tidelock".into(), created: Timestamp::now(), body: body.to_owned() }
+    HostComment { id, author: "Tidelock".into(), created: Timestamp::now(), edited: false, body: body.to_owned() }
 }
 
 fn unavailable() -> HostError {
@@ -98,6 +98,9 @@ impl Host for Fake {
         Ok(Comments { list: lock(&self.comments).clone(), now: Timestamp::now() })
     }
     async fn open_pulls(&self, _: &RepoId) -> Result<Vec<OpenPull>, HostError> {
+        Err(unavailable())
+    }
+    async fn is_on_branch(&self, _: &RepoId, _: &str, _: &str) -> Result<bool, HostError> {
         Err(unavailable())
     }
     async fn own_statuses(&self, _: &RepoId, _: &str) -> Result<Vec<CommitStatus>, HostError> {

@@ -223,33 +223,17 @@ pub(crate) fn tidy(markdown: &str) -> String {
     out.join("\n")
 }
 
-/// Moves Terraform's `+`, `-` and `~` to the first column, where the host colours them: those of resources, or with `all`
-/// those of attributes too (`--enable-diff-markdown-format`, with `!` for `~`).
-pub(crate) fn diff_columns(text: &str, all: bool) -> String {
+/// Moves the `+`, `-` and `~` of Terraform's resources to the first column, where the host colours them; those of attributes stay.
+pub(crate) fn diff_columns(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
         let body = line.trim_start_matches(' ');
-        let indent = line.len() - body.len();
-        let marker = ["-/+ ", "+/- ", "<= ", "+ ", "- ", "~ "].iter().find(|m| body.starts_with(**m));
-        match marker {
-            Some(marker) if all && indent > 0 && (changes_something(body) || indent == 2) => {
-                let shown = if *marker == "~ " { "! " } else { marker };
-                out.push_str(shown.trim_end());
-                out.push_str(&" ".repeat(indent + 1));
-                out.push_str(&body[marker.len()..]);
-            }
-            Some(_) if indent == 2 => out.push_str(body),
-            _ => out.push_str(line),
-        }
+        let is_resource = line.len() - body.len() == 2
+            && ["-/+ ", "+/- ", "<= ", "+ ", "- ", "~ "].iter().any(|marker| body.starts_with(marker));
+        out.push_str(if is_resource { body } else { line });
         out.push('\n');
     }
     out
-}
-
-/// Whether a line with a marker is one of Terraform's diff and not of a text within it.
-fn changes_something(line: &str) -> bool {
-    line.ends_with(['{', '[', '(', ','])
-        || [" = ", " -> ", "<<", "(known after apply)"].iter().any(|part| line.contains(part))
 }
 
 #[cfg(test)]
@@ -318,12 +302,8 @@ mod tests {
     fn markers_of_the_diff_move_to_the_first_column() {
         let plan = "  # a.b will change\n  ~ resource \"a\" \"b\" {\n      ~ x = 1 -> 2\n      - a word in a text\n    }\n  -/+ resource \"c\" \"d\" {\n";
         assert_eq!(
-            diff_columns(plan, false),
+            diff_columns(plan),
             "  # a.b will change\n~ resource \"a\" \"b\" {\n      ~ x = 1 -> 2\n      - a word in a text\n    }\n-/+ resource \"c\" \"d\" {\n"
-        );
-        assert_eq!(
-            diff_columns(plan, true),
-            "  # a.b will change\n!   resource \"a\" \"b\" {\n!       x = 1 -> 2\n      - a word in a text\n    }\n-/+   resource \"c\" \"d\" {\n"
         );
     }
 }

@@ -10,6 +10,9 @@ use crate::reply::wording;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
 
+/// Longest word that is compared with the names of commands, in characters.
+const MAX_WORD: usize = 30;
+
 /// The template of a message and its context.
 pub(super) fn template(
     message: &Message,
@@ -24,7 +27,7 @@ pub(super) fn template(
         Message::Usage { text } => ("usage.md", context! { text => fenced(text) }),
         Message::UnknownCommand { word, allowed } => {
             let allowed: Vec<_> = allowed.iter().map(|name| name.spoken()).collect();
-            ("unknown_command.md", context! { word, allowed })
+            ("unknown_command.md", context! { word, meant => meant(word, &allowed), allowed })
         }
         Message::DidYouMean { suggestion } => ("did_you_mean.md", context! { suggestion }),
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
@@ -76,6 +79,14 @@ pub(super) fn template(
         }
         Message::PlannedAlready { head } => ("planned_already.md", context! { head => wording::short(head) }),
     }
+}
+
+/// The command that was probably meant by a word.
+fn meant<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
+    let word: String = word.chars().take(MAX_WORD).collect::<String>().to_lowercase();
+    let names = allowed.iter().copied().chain(["help"]);
+    let near = names.map(|name| (strsim::damerau_levenshtein(name, &word), name)).min()?;
+    (near.0 > 0 && near.0 * 2 < near.1.len()).then_some(near.1)
 }
 
 /// The command as it was typed; what autoplan does is asked for with `plan`.

@@ -21,6 +21,7 @@ fn options() -> RenderOptions {
     RenderOptions {
         executable: "atlantis".to_owned(),
         url: "https://tide.example".to_owned(),
+        commit_address: String::new(),
         comment_limit: 65_536,
         max_comments: 100,
         disable_folding: false,

@@ -3,6 +3,7 @@
 mod failure;
 mod output;
 mod plan;
+mod totals;
 
 use super::RenderOptions;
 use super::markdown;
@@ -69,6 +70,8 @@ pub(super) struct ErrorView {
     title: String,
     /// What broke, in a word.
     word: &'static str,
+    /// What the tool's first error says.
+    headline: Option<String>,
     /// `was interrupted after`: how the heading goes on in front of the time.
     after: Option<&'static str>,
     message: String,
@@ -77,21 +80,6 @@ pub(super) struct ErrorView {
     excerpt: Option<Value>,
     whole: Option<Value>,
     offers: Vec<Offer>,
-}
-
-/// What stands around several results.
-#[derive(Serialize)]
-pub(super) struct Totals {
-    line: String,
-    head: Option<String>,
-    base: Option<String>,
-    branch: String,
-    /// Whether any project has a name, so that the table has a column for it.
-    named: bool,
-    hide_unchanged: bool,
-    offers: Vec<Offer>,
-    locked: bool,
-    remarks: Vec<String>,
 }
 
 impl Maker<'_> {
@@ -134,7 +122,7 @@ impl Maker<'_> {
         match &job.outcome {
             Outcome::Planned(planned) => {
                 let s = &planned.summary;
-                let plan = PlanView::new(planned);
+                let plan = PlanView::new(planned, planned.base_commit.as_deref().map(|base| self.commit(base)));
                 view.unchanged = s.no_changes;
                 view.rank = if s.no_changes { 2 } else { 1 };
                 view.state = Value::from(plan.state());
@@ -201,7 +189,7 @@ impl Maker<'_> {
         match &job.outcome {
             Outcome::Planned(planned) => {
                 let mut offers = Vec::new();
-                if self.options.offer_apply {
+                if self.options.offer_apply && !planned.summary.no_changes {
                     offers.push(self.offer("to apply", "apply", project, &[]));
                 }
                 offers.push(self.offer("to plan again", "plan", project, &planned.extra_args));
@@ -247,6 +235,7 @@ impl Maker<'_> {
         let (excerpt, whole) = self.error_output(&fault.output, log);
         ErrorView {
             title: String::new(),
+            headline: output::headline(&fault.output).filter(|_| !is_interruption(fault.reason)),
             word: match wording::reason(fault.reason) {
                 word if word == command.spoken() => "",
                 word => word,
@@ -289,42 +278,24 @@ impl Maker<'_> {
         })
     }
 
+    /// Seven digits of a commit, linked to its page on the host.
+    fn commit(&self, commit: &str) -> Value {
+        let repo = self.reply.pull.repo.full_name();
+        let address = self.options.commit_address.replace("{repo}", &repo).replace("{commit}", commit);
+        Value::from_safe_string(markdown::link(&wording::short(commit), &address))
+    }
+
     fn is_single(&self) -> bool {
         match &self.reply.body {
             crate::domain::reply::ReplyBody::Results(results) => visible(results).count() == 1,
             _ => true,
         }
     }
+}
 
-    /// What stands around the results.
-    pub(super) fn totals(&self, results: &Results) -> Totals {
-        let command = self.reply.command_name().unwrap_or(CommandName::Plan);
-        let trouble = visible(results).any(|job| !job.outcome.is_success());
-        let is_plan = command == CommandName::Plan;
-        let bases = visible(results).filter_map(|job| match &job.outcome {
-            Outcome::Planned(planned) => planned.base_commit.as_deref(),
-            _ => None,
-        });
-        let mut offers = Vec::new();
-        if is_plan {
-            if self.options.offer_apply && self.options.offer_apply_all && !trouble {
-                offers.push(self.offer("to apply all of it", "apply", None, &[]));
-            }
-            let label = if self.options.locking { "to drop all plans and locks" } else { "to drop all plans" };
-            offers.push(self.offer(label, "unlock", None, &[]));
-        }
-        Totals {
-            line: totals_line(command, results),
-            head: self.reply.head.as_deref().map(wording::short).filter(|_| is_plan),
-            base: bases.map(wording::short).next(),
-            branch: results.base_branch.clone(),
-            named: visible(results).any(|job| job.project.name.is_some()),
-            hide_unchanged: self.options.hide_unchanged,
-            offers: capitalized(offers),
-            locked: is_plan && self.options.locking && visible(results).any(|job| job.outcome.is_success()),
-            remarks: results.remarks.clone(),
-        }
-    }
+/// It did not fail by itself: what its output says of errors is no news.
+fn is_interruption(reason: Reason) -> bool {
+    matches!(reason, Reason::Interrupted | Reason::Cancelled | Reason::Timeout)
 }
 
 fn visible(results: &Results) -> impl Iterator<Item = &JobOutcome> {
@@ -354,19 +325,6 @@ fn applied_counts(applied: &Applied) -> String {
     format!("{} added, {} changed, {} destroyed", applied.added, applied.changed, applied.destroyed)
 }
 
-/// What several applies changed together.
-fn applied_sum(results: &Results) -> Applied {
-    let mut sum = Applied::default();
-    for job in visible(results) {
-        if let Outcome::Applied(applied) = &job.outcome {
-            sum.added += applied.added;
-            sum.changed += applied.changed;
-            sum.destroyed += applied.destroyed;
-        }
-    }
-    sum
-}
-
 /// How a heading about a refused or broken command begins.
 fn noun(command: CommandName) -> String {
     match command {
@@ -393,32 +351,4 @@ fn title(command: CommandName) -> &'static str {
         CommandName::ApprovePolicies => "Policies approved for",
         _ => "Done for",
     }
-}
-
-/// `Planned 4 projects: 2 with changes, 1 without changes, 1 failed`.
-fn totals_line(command: CommandName, results: &Results) -> String {
-    let count = |matches: &dyn Fn(&Outcome) -> bool| visible(results).filter(|job| matches(&job.outcome)).count();
-    let all = visible(results).count();
-    let ok = count(&Outcome::is_success);
-    let counts = if command == CommandName::Plan {
-        let same = count(&|outcome| matches!(outcome, Outcome::Planned(planned) if planned.summary.no_changes));
-        vec![(ok - same, "with changes"), (same, "without changes"), (all - ok, "failed")]
-    } else if command == CommandName::Apply {
-        if ok == all {
-            return format!("Applied {all} projects: {}", applied_counts(&applied_sum(results)));
-        }
-        let refused = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
-        vec![(ok, "applied"), (refused, "refused"), (all - ok - refused, "failed")]
-    } else {
-        let failed = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
-        vec![(ok, "successful"), (failed, "failed"), (all - ok - failed, "errored")]
-    };
-    let counts: Vec<_> = counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
-    let verb = match command {
-        CommandName::Plan => "Planned".to_owned(),
-        CommandName::Apply => "Apply of".to_owned(),
-        CommandName::ApprovePolicies => "Approved policies of".to_owned(),
-        other => format!("Ran {} for", other.spoken()),
-    };
-    format!("{verb} {all} projects: {}", counts.join(", "))
 }

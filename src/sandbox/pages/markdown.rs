@@ -1,9 +1,12 @@
 //! Markdown of descriptions and comments → HTML that is safe to show: of raw HTML only a few harmless tags stay, the rest is text.
 
-use pulldown_cmark::{CodeBlockKind, CowStr, Event, Options, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 
 /// Tags that stay, without attributes (`<details open>` apart).
 const TAGS: [&str; 11] = ["details", "summary", "br", "code", "b", "strong", "i", "em", "sub", "sup", "kbd"];
+
+/// A block that may be wider than the page.
+const SCROLLS: &str = "<pre tabindex=\"0\" role=\"group\" aria-label=\"Output\">";
 
 /// The HTML of a comment.
 pub(super) fn to_html(text: &str) -> String {
@@ -17,7 +20,11 @@ pub(super) fn to_html(text: &str) -> String {
     for tag in writer.open_tags.iter().rev() {
         out += &format!("</{tag}>");
     }
-    out
+    // Text has no `<` left, so these are tags: what may scroll is reached by keyboard, and a header cell says something.
+    out.replace("<pre>", SCROLLS)
+        .replace("<th></th>", "<td></td>")
+        .replace("<table>", "<div class=\"table\" tabindex=\"0\" role=\"group\" aria-label=\"Table\"><table>")
+        .replace("</table>", "</table></div>")
 }
 
 /// `&`, `<`, `>` and `"` made harmless.
@@ -42,6 +49,16 @@ pub(super) fn diff_lines(text: &str) -> String {
     out
 }
 
+/// The level that a heading of a comment has on the page: our comments begin with the third.
+fn below_title(level: HeadingLevel) -> HeadingLevel {
+    match level {
+        HeadingLevel::H1 | HeadingLevel::H2 | HeadingLevel::H3 => HeadingLevel::H2,
+        HeadingLevel::H4 => HeadingLevel::H3,
+        HeadingLevel::H5 => HeadingLevel::H4,
+        HeadingLevel::H6 => HeadingLevel::H5,
+    }
+}
+
 #[derive(Default)]
 struct Writer<'a> {
     events: Vec<Event<'a>>,
@@ -60,7 +77,7 @@ impl<'a> Writer<'a> {
             }
             Event::End(TagEnd::CodeBlock) if self.diff.is_some() => {
                 let lines = diff_lines(&self.diff.take().unwrap_or_default());
-                self.events.push(Event::Html(format!("<pre class=\"diff\"><code>{lines}</code></pre>\n").into()));
+                self.events.push(Event::Html(format!("<pre class=\"diff\" tabindex=\"0\" role=\"group\" aria-label=\"Output\"><code>{lines}</code></pre>\n").into()));
             }
             Event::Text(text) if self.diff.is_some() => {
                 self.diff.get_or_insert_default().push_str(&text);
@@ -80,6 +97,11 @@ impl<'a> Writer<'a> {
                 self.events.push(Event::Start(Tag::Link { link_type, dest_url, title, id }));
             }
             Event::End(TagEnd::Image) => self.events.push(Event::End(TagEnd::Link)),
+            // The page's title is the only heading of the first level; comments begin right below it.
+            Event::Start(Tag::Heading { level, id, classes, attrs }) => {
+                self.events.push(Event::Start(Tag::Heading { level: below_title(level), id, classes, attrs }));
+            }
+            Event::End(TagEnd::Heading(level)) => self.events.push(Event::End(TagEnd::Heading(below_title(level)))),
             Event::SoftBreak => self.events.push(Event::HardBreak),
             other => self.events.push(other),
         }
@@ -150,9 +172,9 @@ mod tests {
     fn folded_plans_stay_foldable_and_markers_vanish() {
         let text = "### Plan\n<details><summary>Full plan</summary>\n\n```diff\n+ a <b>\n  ~ c\n- d\n```\n\n</details>\n\n<!-- tidelock:{\"v\":1} -->";
         assert_snapshot!(to_html(text), @r#"
-        <h3>Plan</h3>
+        <h2>Plan</h2>
         <details><summary>Full plan</summary>
-        <pre class="diff"><code><span class="line add">+ a &lt;b&gt;
+        <pre class="diff" tabindex="0" role="group" aria-label="Output"><code><span class="line add">+ a &lt;b&gt;
         </span><span class="line update">  ~ c
         </span><span class="line delete">- d
         </span></code></pre>

@@ -1,6 +1,5 @@
 //! What the pages show, as data for the templates in `templates/sandbox`.
 
-use super::super::git::GitRepo;
 use super::super::state::{PullState, RepoState, State};
 use super::super::{BOT, PEOPLE, Shared};
 use super::markdown::{diff_lines, escape, to_html};
@@ -40,6 +39,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         template!("pull.html"),
         template!("edit.html"),
         template!("file.html"),
+        template!("commit.html"),
         template!("deliveries.html"),
         template!("problem.html"),
     ] {
@@ -82,6 +82,7 @@ pub(super) async fn show(shared: &Arc<Shared>, segments: &[&str], query: &Fields
             page(shared, "deliveries.html", content)
         }
         [owner, name] => repo(shared, &format!("{owner}/{name}")).await,
+        [owner, name, "commit", sha] => commit(shared, &format!("{owner}/{name}"), sha).await,
         [owner, name, "new"] => edit(shared, &format!("{owner}/{name}"), None, query).await,
         [owner, name, "file"] => file(shared, &format!("{owner}/{name}"), query).await,
         [owner, name, "pull", number] => match number.parse() {
@@ -172,6 +173,16 @@ async fn file(shared: &Shared, full_name: &str, query: &Fields) -> anyhow::Resul
     page(shared, "file.html", json!({ "full_name": full_name, "path": path, "text": text }))
 }
 
+/// What one commit changed.
+async fn commit(shared: &Shared, full_name: &str, sha: &str) -> anyhow::Result<Reaction> {
+    let Ok(git) = shared.git(full_name) else { return Ok(Reaction::NotFound) };
+    if sha.len() != 40 || !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(Reaction::NotFound);
+    }
+    let changes = files_changed(&git.show(sha).await?);
+    page(shared, "commit.html", json!({ "full_name": full_name, "sha": sha, "changes": changes }))
+}
+
 /// The form for a new pull request, or for one more commit of one.
 async fn edit(shared: &Shared, full_name: &str, number: Option<u64>, query: &Fields) -> anyhow::Result<Reaction> {
     let Ok(git) = shared.git(full_name) else { return Ok(Reaction::NotFound) };
@@ -210,7 +221,7 @@ async fn pull(shared: &Shared, full_name: &str, number: u64) -> anyhow::Result<R
         (repo.git.clone(), pull.base_sha.clone(), pull.head_sha.clone(), pull.head_repo.clone())
     };
     let commits = git.log(&base, &head).await?;
-    let changes = files_changed(&git, &base, &head).await?;
+    let changes = files_changed(&git.diff(&base, &head).await?);
     let content = {
         let state = shared.look();
         let (repo, pull) = (state.repo(full_name)?, state.pull(full_name, number)?);
@@ -280,9 +291,8 @@ fn statuses(repo: &RepoState, pull: &PullState) -> Vec<Value> {
     latest.into_iter().map(shape).collect()
 }
 
-/// One entry per file: path, counts, diff as HTML.
-async fn files_changed(git: &GitRepo, base: &str, head: &str) -> anyhow::Result<Vec<Value>> {
-    let text = git.diff(base, head).await?;
+/// One entry per file of a diff: path, counts, the diff as HTML.
+fn files_changed(text: &str) -> Vec<Value> {
     let shown = text.lines().take(MAX_DIFF_LINES).collect::<Vec<_>>().join("\n");
     let mut files = Vec::new();
     for file in format!("\n{shown}").split("\ndiff --git ").skip(1) {
@@ -297,5 +307,5 @@ async fn files_changed(git: &GitRepo, base: &str, head: &str) -> anyhow::Result<
             "gone": header.contains("\ndeleted file")
         }));
     }
-    Ok(files)
+    files
 }

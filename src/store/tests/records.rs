@@ -159,12 +159,12 @@ async fn project_statuses_keep_the_order_in_which_they_came() {
 }
 
 #[tokio::test]
-async fn open_pulls_have_a_status_or_a_lock_and_come_latest_activity_first() {
+async fn listed_pulls_have_a_status_or_a_lock_and_come_latest_activity_first() {
     let (_dir, store) = open();
     store
         .write(|tx| {
             let numbers = |tx: &Tx<'_>| -> Result<Vec<u64>> {
-                Ok(tx.open_pulls(10)?.into_iter().map(|(pull, _)| pull.id.number).collect())
+                Ok(tx.list_pulls(&window("", 0, 10))?.rows.into_iter().map(|listed| listed.pull.id.number).collect())
             };
             for number in 1..=4 {
                 tx.put_pull(&pull_request(number))?;
@@ -176,7 +176,8 @@ async fn open_pulls_have_a_status_or_a_lock_and_come_latest_activity_first() {
             assert_eq!(numbers(tx)?, [2, 1, 3]);
             tx.put_pull(&pull_request(3))?;
             assert_eq!(numbers(tx)?, [3, 2, 1]);
-            assert_eq!(tx.open_pulls(1)?, [(pull_request(3), vec![])]);
+            let first = tx.list_pulls(&window("", 0, 1))?;
+            assert_eq!((first.rows[0].pull.clone(), first.fitting, first.all), (pull_request(3), 3, 3));
 
             tx.put_plan(&plan("1", 2, "b"))?;
             tx.forget_pull(&pull_id(2))?;
@@ -209,8 +210,10 @@ async fn runs_and_jobs_are_found_until_they_end_and_afterwards() {
             assert_eq!(tx.unfinished_jobs()?, [job("j2", JobState::Running)]);
             assert_eq!(tx.job("j1")?, Some(job("j1", JobState::Interrupted)));
             assert_eq!(tx.job("none")?, None);
-            assert_eq!(tx.recent_jobs(5)?, [job("j2", JobState::Running), job("j1", JobState::Interrupted)]);
-            assert_eq!(tx.recent_jobs(1)?.len(), 1);
+            let running = tx.list_running_jobs(&window("", 0, 5))?;
+            assert_eq!(running.rows, [(job("j2", JobState::Running), None)]);
+            let ended = tx.list_ended_jobs(&window("", 0, 5))?;
+            assert_eq!(ended.rows, [(job("j1", JobState::Interrupted), None)]);
             Ok(())
         })
         .await

@@ -182,38 +182,6 @@ fn a_value_cannot_cut_the_plan_in_front_of_it() {
 }
 
 #[test]
-fn markers_come_first_in_a_diff_and_values_stay() {
-    let start = MIXED.find("  # terraform_data.each[\"a b\"]").unwrap();
-    let end = MIXED.find("  # terraform_data.each[\"c\"]").unwrap();
-    assert_snapshot!(diff_markdown(&MIXED[start..end]), @r#"
-      # terraform_data.each["a b"] will be updated in-place
-    !   resource "terraform_data" "each" {
-            id     = "6e4aefac-e77c-81bd-b834-8721ec31c1bb"
-    !       input  = {
-    !           text = <<-EOT
-                    line1
-    -               line2
-    +               line3
-    -               - dash
-    +               + plus
-                EOT
-                # (1 unchanged attribute hidden)
-            }
-    !       output = {
-    -           k    = "a b"
-    -           text = <<-EOT
-                    line1
-                    line2
-                    - dash
-                EOT
-            } -> (known after apply)
-        }
-    "#);
-    let legend = "  + create\n  ~ update in-place\n-/+ destroy and then create replacement\n - terraform_data.forget";
-    assert_eq!(diff_markdown(legend), legend);
-}
-
-#[test]
 fn escapes_and_controls_go_text_stays() {
     let table = [
         ("\u{1b}[31mred\u{1b}[0m", "red"),
@@ -236,8 +204,6 @@ proptest! {
         plan_summary(&plain);
         plan_resources(&format!("Terraform will perform the following actions:\n{plain}"));
         plan_text(&text);
-        let moved = diff_markdown(&plain);
-        prop_assert!(moved.len() == plain.len() && moved.lines().count() == plain.lines().count());
     }
 }
 

@@ -94,9 +94,13 @@ impl Shared {
         Ok(bytes.into())
     }
 
-    pub(super) fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Fault> {
+    /// At most `most` of them.
+    pub(super) fn list(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, Fault> {
         let mut listed = Vec::new();
         for name in self.names(prefix)?.into_iter().filter(|name| name.as_str() > after) {
+            if listed.len() == most {
+                break;
+            }
             let header = match self.open_object(&name) {
                 Ok(Some((_, header))) => header,
                 // One that was deleted meanwhile is none.

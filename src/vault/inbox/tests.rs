@@ -36,7 +36,7 @@ async fn a_delivery_is_stored_once_and_taken_up_in_the_order_of_its_coming() {
     store_end(&standby, &end).await.unwrap();
     bucket.set("inbox/notes.txt", "hello", "");
     let (vault, leader) = leading(&bucket, "a").await;
-    let mail = leader.tick().await.unwrap();
+    let mail = leader.look().await.unwrap();
     assert_eq!(
         mail.iter().map(|mail| mail.kind).collect::<Vec<_>>(),
         [MailKind::Delivery, MailKind::Delivery, MailKind::Delivery, MailKind::End]
@@ -52,6 +52,25 @@ async fn a_delivery_is_stored_once_and_taken_up_in_the_order_of_its_coming() {
 }
 
 #[tokio::test]
+async fn a_long_inbox_is_listed_in_pieces_and_given_in_the_order_of_its_coming() {
+    let bucket = Memory::new();
+    let mut bodies: Vec<String> = Vec::new();
+    for number in 0..2 * PAGE + 1 {
+        let (name, _) = delivery(&number.to_string());
+        let name = format!("{DELIVERY}{name}");
+        bucket.set(&name, "x", "delivery");
+        bodies.push(name);
+        bucket.set(&format!("{FOLDER}foreign-{number}"), "x", "");
+    }
+    let (_, leader) = leading(&bucket, "a").await;
+    bucket.log();
+    let found: Vec<String> = leader.look().await.unwrap().into_iter().map(|mail| mail.name).collect();
+    assert_eq!(found, bodies);
+    // Twice as many objects as mail, a page each, and the empty one.
+    assert_eq!(bucket.log().len(), 4 * PAGE / PAGE + 2);
+}
+
+#[tokio::test]
 async fn what_is_not_what_its_name_says_is_named() {
     let bucket = Memory::new();
     let (vault, leader) = leading(&bucket, "a").await;
@@ -59,7 +78,7 @@ async fn what_is_not_what_its_name_says_is_named() {
         let (name, delivery) = delivery(body);
         store_delivery(&vault, name, &delivery).await.unwrap();
     }
-    let mail = leader.tick().await.unwrap();
+    let mail = leader.look().await.unwrap();
     bucket.damage(&mail[0].name, |bytes| *bytes.last_mut().unwrap() ^= 1);
     let swapped = bucket.object(&mail[0].name).bytes;
     let error = read::<StoredDelivery>(&vault, &mail[0]).await.unwrap_err().to_string();
@@ -79,7 +98,7 @@ async fn a_hand_over_is_followed_only_when_it_is_proven_and_meant_for_this_leade
         let (mut standby, _) = vault(&bucket, "b");
         change(&mut standby);
         request_handover(&standby, epoch).await.unwrap();
-        let mail = leader.tick().await.unwrap();
+        let mail = leader.look().await.unwrap();
         assert_eq!(bucket.names("inbox/"), Vec::<String>::new());
         mail.iter().map(|mail| (mail.name.clone(), mail.kind)).collect::<Vec<_>>()
     };

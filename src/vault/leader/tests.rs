@@ -94,7 +94,7 @@ async fn a_foreign_object_in_the_place_deposes_for_good() {
     let later = [
         leader.commit(changes("later")).await.err(),
         leader.may_act().await.err(),
-        leader.tick().await.err(),
+        leader.look().await.err(),
         leader.collect().await.err(),
     ];
     assert!(later.iter().all(|error| matches!(error, Some(VaultError::Deposed(_)))), "{later:?}");
@@ -158,15 +158,17 @@ async fn past_the_deadline_an_effect_waits_for_a_renewal() {
 }
 
 #[tokio::test]
-async fn a_tick_is_a_renewal_and_a_list() {
+async fn a_renewal_is_one_request_and_a_look_is_another() {
     let bucket = Memory::new();
     let (leader, clock) = leading(&bucket, "a").await;
     clock.advance(Duration::from_secs(6));
     bucket.log();
-    assert_eq!(leader.tick().await.unwrap(), []);
-    assert_eq!(bucket.log(), ["put lock/leader.json", "list inbox/"]);
+    leader.renew().await.unwrap();
+    assert_eq!(bucket.log(), ["put lock/leader.json"]);
+    assert_eq!(leader.look().await.unwrap(), []);
+    assert_eq!(bucket.log(), ["list inbox/"]);
     bucket.fail("list", "inbox/", Fault::Before);
-    assert_eq!(leader.tick().await.unwrap(), []);
+    assert_eq!(leader.look().await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -267,6 +269,30 @@ async fn a_base_is_due_after_so_many_objects_or_bytes() {
     assert!(matches!(leader.write_base(image).await, Err(VaultError::Local(_))));
 }
 
+#[test]
+fn bases_cost_a_fixed_share_of_the_journal_however_much_is_known() {
+    let retention = super::super::Retention::default();
+    // A pull request: six commits, and what stays of it in a base.
+    let (objects, bytes, stays) = (6, 19_000, 4_000);
+    let (mut tail, mut base, mut state, mut written) = ((0, 0), 0, 0, 0_u64);
+    let mut cost = Vec::new();
+    for _ in 0..8 {
+        let before = written;
+        for _ in 0..2_000 {
+            tail = (tail.0 + objects, tail.1 + bytes);
+            (state, written) = (state + stays, written + bytes);
+            if retention.is_base_due(tail.0, tail.1, base) {
+                (tail, base, written) = ((0, 0), state, written + state);
+            }
+        }
+        cost.push((written - before) as f64 / 2_000.0);
+    }
+    let (least, most) = (cost.iter().copied().fold(f64::MAX, f64::min), cost.iter().copied().fold(0.0, f64::max));
+    assert!(most / least < 1.4 && most < 3.0 * bytes as f64, "{cost:?}");
+    // What a restore reads stays near the size of the state.
+    assert!(tail.1 <= 2 * base, "{tail:?} after a base of {base}");
+}
+
 #[tokio::test]
 async fn a_base_that_is_not_what_was_written_deletes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -285,6 +311,51 @@ async fn a_base_that_is_not_what_was_written_deletes_nothing() {
     assert!(matches!(&error, VaultError::Damaged(text) if text.contains("base/0000000000000002")), "{error}");
     assert_eq!(leader.collect().await.unwrap(), 0);
     assert_eq!(bucket.names("journal/").len(), 2);
+}
+
+#[tokio::test]
+async fn a_damaged_base_after_a_verified_one_deletes_nothing_that_the_verified_one_needs() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = Memory::new();
+    let (mut a, _) = vault(&bucket, "a");
+    (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
+    let lease = a.acquire(false).await.unwrap();
+    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    leader.commit(changes("one")).await.unwrap();
+    assert!(leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap());
+    for rows in ["two", "three"] {
+        leader.commit(changes(rows)).await.unwrap();
+    }
+    bucket.before(|bucket, kind, name| {
+        if kind == "list" && name == "base/" && bucket.names("base/").len() == 2 {
+            bucket.damage("base/0000000000000004", |bytes| *bytes.last_mut().unwrap() ^= 1);
+        }
+    });
+    let error = leader.write_base(image(&leader, dir.path(), vec![blob("content")])).await.unwrap_err();
+    assert!(matches!(&error, VaultError::Damaged(text) if text.contains("base/0000000000000004")), "{error}");
+    // The commit of the first base may go, what came after it may not.
+    assert_eq!(leader.collect().await.unwrap(), 1);
+    let journal = [1, 3, 4].map(|seq| format!("journal/{seq:016}"));
+    assert_eq!((bucket.names("journal/"), bucket.names("base/").len()), (journal.to_vec(), 2));
+    let damaged = "base/0000000000000004".to_owned();
+    bucket.before(|_, _, _| ());
+    bucket.remove(&damaged);
+    assert_eq!(rows(&bucket, None).await, ["two", "three"]);
+}
+
+#[tokio::test]
+async fn who_may_act_looks_at_the_deadline_again_after_a_renewal() {
+    let bucket = Memory::new();
+    let (leader, clock) = leading(&bucket, "a").await;
+    clock.advance(Duration::from_secs(60));
+    let slow = clock.clone();
+    bucket.before(move |_, kind, name| {
+        if (kind, name) == ("put", crate::vault::lease::NAME) {
+            slow.advance(Duration::from_secs(60));
+        }
+    });
+    // Each renewal is answered, and each answer is too old to act on.
+    assert!(matches!(leader.may_act().await, Err(VaultError::Deposed(_))));
 }
 
 #[tokio::test]
@@ -316,7 +387,8 @@ fn its_futures_can_go_to_any_thread() {
         sends(&vault.acquire(true));
         sends(&vault.read(None));
         sends(&leader.commit(Changes::default()));
-        sends(&leader.tick());
+        sends(&leader.renew());
+        sends(&leader.look());
         sends(&leader.write_base(image));
         sends(&leader.collect());
         sends(&leader.release());

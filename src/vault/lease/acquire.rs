@@ -1,6 +1,6 @@
 //! Waiting for the lease and taking it.
 
-use super::{Lease, Record, Seen, between_writes, is_unavailable, once, record, refusal, write};
+use super::{Lease, Record, Seen, between_writes, difference, is_unavailable, once, record, refusal, write};
 use crate::vault::bucket::{Generation, Written};
 use crate::vault::{Vault, VaultError, inbox};
 use std::time::Duration;
@@ -55,18 +55,31 @@ impl Waiter<'_> {
         if self.tried.is_some_and(|(epoch, _)| held.epoch >= epoch) {
             self.tried = None; // somebody else was faster; what is still on its way names a generation that is gone
         }
-        if let Some(why) = refusal(held, &vault.identity) {
-            if self.said.as_ref() != Some(&why) {
-                tracing::warn!("{why}");
-                self.said = Some(why);
+        if let Some(difference) = difference(held, &vault.identity) {
+            if !self.left_behind(held, now).await? {
+                let why = refusal(&difference);
+                if self.said.as_ref() != Some(&why) {
+                    tracing::warn!("this server does not lead: {why}");
+                    self.said = Some(why);
+                }
+                return Ok(None);
             }
-            return Ok(None);
+            tracing::warn!(
+                "the settings differ from those of {} in {}; no server lives on this directory, so this one leads with the new ones",
+                difference.whose,
+                difference.what
+            );
         }
         if self.free(held, now).await? {
             return self.take(&seen, held.epoch).await;
         }
         self.request(held).await;
         Ok(None)
+    }
+
+    /// Whether nobody can be behind the lease any more: its directory is this machine's, and its holder is gone.
+    async fn left_behind(&self, held: &Record, now: Duration) -> Result<bool, VaultError> {
+        Ok(self.vault.bucket.knows_who_lives() && self.free(held, now).await?)
     }
 
     /// Whether the lease is ours by a try whose answer was lost.

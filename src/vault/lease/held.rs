@@ -61,8 +61,8 @@ impl Held {
         self.vault.clock.now() > self.deadline()
     }
 
-    /// Renews. An error means that the lease is another's, or that its deadline passed without an answer; a renewal that
-    /// fails before is tried again by the next one.
+    /// Renews. An error means that the lease is another's, or that its deadline passed without an answer in time; a renewal
+    /// that fails before is tried again by the next one.
     pub(in crate::vault) async fn renew(&self) -> Result<(), VaultError> {
         let clock = &self.vault.clock;
         let least = between_writes(&self.vault.timing);
@@ -78,7 +78,9 @@ impl Held {
                 clock.sleep(next.saturating_sub(clock.now())).await;
             }
             match self.once(&mut state).await {
-                Ok(true) => return Ok(()),
+                // An answer may come when the deadline that it moves has passed, too: it says nothing about now.
+                Ok(true) if !self.is_past() || mutation::on(Mutation::LateRenewalCounts) => return Ok(()),
+                Ok(true) => why = "its answers come too late".into(),
                 Ok(false) => {}
                 Err(error @ VaultError::Bucket(_)) => why = error.to_string(),
                 Err(error) => return Err(error),
@@ -91,7 +93,7 @@ impl Held {
         Ok(())
     }
 
-    /// One write. False: it did not take effect so far.
+    /// One write. False: it did not take effect so far. True: the deadline has moved, which may have passed all the same.
     async fn once(&self, state: &mut State) -> Result<bool, VaultError> {
         let Held { vault, epoch, .. } = self;
         let sent = vault.clock.now();
@@ -113,7 +115,7 @@ impl Held {
         // One of the writes whose answer was lost; at the earliest the first of them.
         (state.generation, state.unanswered) = (seen, None);
         self.set_deadline(self.deadline().max(first + held_for(&vault.timing)));
-        Ok(!self.is_past())
+        Ok(true)
     }
 
     /// Generation of the lease, if it is still ours.

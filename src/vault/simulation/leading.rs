@@ -140,9 +140,15 @@ impl<'a> Leading<'a> {
         Ok(())
     }
 
-    /// Renews, and takes over what the list of the inbox shows.
+    /// Renews, then looks.
     pub(super) async fn tick(&self) -> Result<(), VaultError> {
-        let mail = self.leader.tick().await?;
+        self.leader.renew().await?;
+        self.look().await
+    }
+
+    /// Takes over what the list of the inbox shows.
+    async fn look(&self) -> Result<(), VaultError> {
+        let mail = self.leader.look().await?;
         if mail.iter().any(|m| m.kind == MailKind::HandOver) {
             self.leaving.send_replace(true);
         }
@@ -254,9 +260,16 @@ impl<'a> Leading<'a> {
         }
     }
 
-    async fn ticker(&self) -> Result<(), VaultError> {
+    async fn renewer(&self) -> Result<(), VaultError> {
         loop {
-            unless_unavailable(self.tick().await)?;
+            unless_unavailable(self.leader.renew().await)?;
+            self.server.vault.clock.sleep(self.server.vault.timing.renew).await;
+        }
+    }
+
+    async fn looker(&self) -> Result<(), VaultError> {
+        loop {
+            unless_unavailable(self.look().await)?;
             self.server.vault.clock.sleep(self.server.vault.timing.renew).await;
         }
     }
@@ -294,7 +307,7 @@ impl<'a> Leading<'a> {
     /// Until it has to go.
     pub(super) async fn run(&self) -> Result<(), VaultError> {
         let main = pin!(try_join(self.intake(), self.worker()));
-        let side = pin!(try_join(try_join(self.ticker(), self.keeper()), self.actor()));
+        let side = pin!(try_join(try_join(self.renewer(), self.looker()), try_join(self.keeper(), self.actor())));
         let gone = pin!(self.leader.deposed());
         let abrupt = self.port().random(4) == 0;
         let mut leaving = self.leaving.subscribe();

@@ -7,7 +7,7 @@ use crate::vault::bucket::{Body, Bucket, BucketError, Generation, Listed, Object
 use crate::vault::clock::Clock;
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,14 +18,16 @@ struct Slot {
     op: Op,
     reply: Option<Reply>,
     answered: bool,
-    /// Nobody waits for its answer any more.
-    dropped: bool,
     waker: Option<Waker>,
 }
 
 #[derive(Default)]
 struct Inner {
     slots: Vec<Slot>,
+    /// Slots that somebody waits for.
+    open: BTreeSet<usize>,
+    /// Slots without an answer, whether or not somebody waits for it.
+    unanswered: usize,
     now: Duration,
     notes: Vec<Note>,
     mail: VecDeque<String>,
@@ -66,7 +68,7 @@ impl Future for Ask<'_> {
 
 impl Drop for Ask<'_> {
     fn drop(&mut self) {
-        self.port.lock().slots[self.slot].dropped = true;
+        self.port.lock().open.remove(&self.slot);
     }
 }
 
@@ -89,8 +91,11 @@ impl Port {
     pub(super) async fn ask(&self, op: Op) -> Reply {
         let slot = {
             let mut inner = self.lock();
-            inner.slots.push(Slot { op, reply: None, answered: false, dropped: false, waker: None });
-            inner.slots.len() - 1
+            let slot = inner.slots.len();
+            inner.slots.push(Slot { op, reply: None, answered: false, waker: None });
+            inner.open.insert(slot);
+            inner.unanswered += 1;
+            slot
         };
         Ask { port: self, slot }.await
     }
@@ -147,27 +152,33 @@ impl Port {
 
     pub(super) fn answer(&self, slot: usize, reply: Reply) {
         let mut inner = self.lock();
-        let slot = &mut inner.slots[slot];
-        slot.reply = Some(reply);
-        slot.answered = true;
-        slot.waker.take().into_iter().for_each(Waker::wake);
+        inner.open.remove(&slot);
+        let answered = &mut inner.slots[slot];
+        answered.reply = Some(reply);
+        let first = !std::mem::replace(&mut answered.answered, true);
+        answered.waker.take().into_iter().for_each(Waker::wake);
+        inner.unanswered -= usize::from(first);
     }
 
     /// Requests from the `from`th on.
     pub(super) fn issued(&self, from: usize) -> Vec<(usize, Op)> {
-        self.lock().slots.iter().enumerate().skip(from).map(|(i, slot)| (i, slot.op.clone())).collect()
+        self.lock().slots[from..].iter().zip(from..).map(|(slot, i)| (i, slot.op.clone())).collect()
+    }
+
+    /// One request.
+    pub(super) fn asked(&self, slot: usize) -> Op {
+        self.lock().slots[slot].op.clone()
     }
 
     /// Requests that somebody waits for.
     pub(super) fn open(&self) -> Vec<(usize, Op)> {
         let inner = self.lock();
-        inner
-            .slots
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| !s.answered && !s.dropped)
-            .map(|(i, s)| (i, s.op.clone()))
-            .collect()
+        inner.open.iter().map(|slot| (*slot, inner.slots[*slot].op.clone())).collect()
+    }
+
+    /// Whether there is such a request.
+    pub(super) fn is_open(&self) -> bool {
+        !self.lock().open.is_empty()
     }
 
     pub(super) fn take_notes(&self) -> Vec<Note> {
@@ -176,7 +187,7 @@ impl Port {
 
     pub(super) fn waits(&self) -> bool {
         let inner = self.lock();
-        inner.mail_waker.is_some() || inner.slots.iter().any(|s| !s.answered)
+        inner.mail_waker.is_some() || inner.unanswered > 0
     }
 }
 

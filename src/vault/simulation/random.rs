@@ -372,7 +372,7 @@ impl Run {
         if running.process.ended() {
             running.alive = false;
             running.leads = false;
-        } else if port.open().is_empty() {
+        } else if !port.is_open() {
             let name = running.name.clone();
             self.world.bad(format!("{name} waits for what never comes"));
         }
@@ -457,7 +457,7 @@ impl Run {
     fn effect(&mut self, server: usize, slot: usize, after: u64) {
         let running = &mut self.servers[server];
         let lands = running.lands.remove(&slot).unwrap_or_default();
-        let Some((_, op)) = running.process.port.issued(slot).into_iter().next() else { return };
+        let op = running.process.port.asked(slot);
         if !running.alive && (matches!(op, Op::Spawn(_)) || !op.writes() || !lands) {
             return;
         }

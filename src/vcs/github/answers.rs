@@ -1,6 +1,9 @@
 //! GitHub's JSON → our data.
 
+use super::moved;
 use crate::domain::{Base, Head, PullId, PullRequest};
+use crate::vcs::HostError;
+use crate::vcs::http::odd;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -44,10 +47,23 @@ struct Label {
     name: String,
 }
 
-/// The pull request; an error says what is odd about the answer.
-pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, String> {
-    let pull = Pull::deserialize(body).map_err(|error| error.to_string())?;
-    let base_repo = pull.base.repo.ok_or("no base repository")?;
+/// An error if this is not the pull request that was asked for, but one of another repository or number.
+pub(super) fn is_asked_for(id: &PullId, body: &Value) -> Result<(), HostError> {
+    let what = format!("pull request {id}");
+    moved::is_asked_for(&id.repo, &what, &body["base"]["repo"])?;
+    if body["number"] == id.number { Ok(()) } else { Err(odd(&what, "another number")) }
+}
+
+/// The pull request, if it is the one that was asked for.
+pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, HostError> {
+    is_asked_for(id, body)?;
+    let what = format!("pull request {id}");
+    let pull = Pull::deserialize(body).map_err(|error| odd(&what, &error.to_string()))?;
+    let base_repo = pull.base.repo.ok_or_else(|| odd(&what, "no base repository"))?;
+    if let Err(wrong) = id.repo.check_clone_url(&base_repo.clone_url) {
+        let message = format!("the address that git is to fetch from {wrong}");
+        return Err(HostError::Rejected { what, status: 200, message });
+    }
     let (repo_owner, repo_name) = pull.head.repo.map(|repo| (repo.owner.login, repo.name)).unwrap_or_default();
     Ok(PullRequest {
         id: id.clone(),
@@ -62,4 +78,9 @@ pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, Str
         repo_size_kib: base_repo.size,
         clone_url: base_repo.clone_url,
     })
+}
+
+/// Whether an address in an answer, where there is one, leads to this place of the API.
+pub(super) fn leads_to(address: &Value, path: &str) -> bool {
+    address.as_str().is_none_or(|address| address.to_ascii_lowercase().ends_with(&path.to_ascii_lowercase()))
 }

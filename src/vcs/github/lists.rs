@@ -18,17 +18,55 @@ const PER_PAGE: u32 = 100;
 const PULL_PAGES: u32 = 20;
 
 pub(super) async fn comments(github: &Github, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
-    let mut path = format!("{}/issues/{}/comments", repo_path(&pull.repo)?, pull.number);
+    match comments_of(github, &pull.repo, pull.number, since).await {
+        // Asked for before a comment is posted, which follows the repository as well.
+        Err(HostError::Moved { .. }) => {
+            comments_of(github, &github.present_name(&pull.repo).await?, pull.number, since).await
+        }
+        found => found,
+    }
+}
+
+async fn comments_of(
+    github: &Github,
+    repo: &RepoId,
+    number: u64,
+    since: Option<Timestamp>,
+) -> Result<Comments, HostError> {
+    let issue = format!("{}/issues/{number}", repo_path(repo)?);
+    let mut path = format!("{issue}/comments");
     if let Some(since) = since {
         path += &format!("?since={}", since.strftime("%Y-%m-%dT%H:%M:%SZ"));
     }
-    let (mut list, now) = github.http.pages_at(&path, COMMENTS_PER_PAGE, COMMENT_PAGES, comment).await?;
-    list.sort_by_key(|comment: &HostComment| comment.id);
+    let read = |row: Value| answers::leads_to(&row["issue_url"], &issue).then(|| comment(row));
+    let (found, now) = github.http.pages_at(&path, COMMENTS_PER_PAGE, COMMENT_PAGES, |row| Some(read(row))).await?;
+    if found.iter().any(Option::is_none) {
+        return Err(HostError::Moved { what: format!("GET {path}"), to: "which its comments are of".to_owned() });
+    }
+    let mut list: Vec<HostComment> = found.into_iter().flatten().flatten().collect();
+    list.sort_by_key(|comment| comment.id);
     Ok(Comments { list, now })
 }
 
+/// How GitHub compares the commit with the branch: what is on the branch is behind it, or the same.
+pub(super) async fn is_on_branch(
+    github: &Github,
+    repo: &RepoId,
+    commit: &str,
+    branch: &str,
+) -> Result<bool, HostError> {
+    let path = format!("{}/compare/{}...{}?per_page=1", repo_path(repo)?, segment(commit), segment(branch));
+    match github.http.get(&path).await {
+        Ok(answer) => Ok(matches!(answer.body["status"].as_str(), Some("ahead" | "identical"))),
+        Err(HostError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 fn comment(comment: Value) -> Option<HostComment> {
+    let is_as_written = comment["updated_at"].is_string() && comment["updated_at"] == comment["created_at"];
     Some(HostComment {
+        edited: !is_as_written,
         id: comment["id"].as_u64()?,
         author: comment["user"]["login"].as_str().unwrap_or_default().to_owned(),
         created: comment["created_at"].as_str()?.parse().ok()?,
@@ -43,8 +81,8 @@ pub(super) async fn open_pulls(github: &Github, repo: &RepoId) -> Result<Vec<Ope
         let updated_at = body["updated_at"].as_str()?.to_owned();
         Some(answers::pull_request(&id, &body).map(|pull| OpenPull { pull, updated_at }))
     };
-    let read: Vec<Result<OpenPull, String>> = github.http.pages(&path, PER_PAGE, PULL_PAGES, read).await?;
-    read.into_iter().collect::<Result<_, _>>().map_err(|what| odd(&path, &what))
+    let read: Vec<Result<OpenPull, HostError>> = github.http.pages(&path, PER_PAGE, PULL_PAGES, read).await?;
+    read.into_iter().collect()
 }
 
 pub(super) async fn own_statuses(github: &Github, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {

@@ -1,6 +1,6 @@
 //! Whether GitHub would merge, and merging.
 
-use super::{Github, repo_path};
+use super::{Github, moved, repo_path};
 use crate::domain::PullRequest;
 use crate::vcs::{HostError, Mergeability};
 use reqwest::Method;
@@ -46,6 +46,7 @@ fn judged(pull: &Value) -> Mergeability {
 pub(super) async fn merge(github: &Github, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
     let repo_path = repo_path(&pull.id.repo)?;
     let repo = github.http.get(&repo_path).await?.body;
+    moved::is_asked_for(&pull.id.repo, &format!("GET {repo_path}"), &repo)?;
     let what = format!("PUT {repo_path}/pulls/{}/merge", pull.id.number);
     let method = chosen(&repo, method).map_err(|message| HostError::Rejected { what, status: 405, message })?;
     let body = json!({ "merge_method": method, "sha": pull.head.commit });

@@ -1,6 +1,6 @@
 //! Reviews boiled down to the latest verdict of each person.
 
-use super::repo_path;
+use super::{answers, repo_path};
 use crate::domain::PullRequest;
 use crate::vcs::http::{Http, segment};
 use crate::vcs::{HostError, Review, Verdict};
@@ -17,7 +17,11 @@ const AT_ONCE: usize = 4;
 /// The latest verdict of each person; a comment alone changes none, a dismissal takes it back.
 pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
     let repo = repo_path(&pull.id.repo)?;
-    let all = http.pages(&format!("{repo}/pulls/{}/reviews", pull.id.number), PER_PAGE, MAX_PAGES, Some).await?;
+    let path = format!("{repo}/pulls/{}", pull.id.number);
+    let all = http.pages(&format!("{path}/reviews"), PER_PAGE, MAX_PAGES, Some).await?;
+    if !all.iter().all(|review| answers::leads_to(&review["pull_request_url"], &path)) {
+        return Err(HostError::Moved { what: format!("GET {path}/reviews"), to: "which its reviews are of".to_owned() });
+    }
     futures::stream::iter(verdicts(&all))
         .map(|mut review| {
             let repo = &repo;

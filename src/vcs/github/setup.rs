@@ -12,6 +12,8 @@ const PER_PAGE: u32 = 100;
 const REPO_PAGES: u32 = 20;
 /// Most pages of webhooks: GitHub allows twenty webhooks for each event.
 const HOOK_PAGES: u32 = 5;
+/// Longest answer to a delivery that is repeated, in characters.
+const MAX_ANSWER: usize = 200;
 
 impl Github {
     /// Login of the account whose token we have.
@@ -49,11 +51,21 @@ impl Github {
     }
 
     async fn webhooks(&self, path: &str) -> Result<Vec<Webhook>, HostError> {
-        self.http.pages(path, PER_PAGE, HOOK_PAGES, |row| Some(webhook(&row))).await
+        self.http.pages(path, PER_PAGE, HOOK_PAGES, |row| Some(webhook(path, &row))).await
+    }
+
+    /// What we answered to a webhook's last delivery, in one line; empty when there was none.
+    pub async fn last_answer(&self, hook: &Webhook) -> Result<String, HostError> {
+        let last = self.http.get(&format!("{}?per_page=1", hook.deliveries)).await?;
+        let Some(id) = last.body[0]["id"].as_u64() else { return Ok(String::new()) };
+        let delivery = self.http.get(&format!("{}/{id}", hook.deliveries)).await?;
+        let text = delivery.body["response"]["payload"].as_str().unwrap_or_default();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ok(words.chars().filter(|c| !c.is_control()).take(MAX_ANSWER).collect())
     }
 }
 
-fn webhook(row: &Value) -> Webhook {
+fn webhook(path: &str, row: &Value) -> Webhook {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let config = &row["config"];
     let events = row["events"].as_array().into_iter().flatten().map(text).collect();
@@ -68,6 +80,8 @@ fn webhook(row: &Value) -> Webhook {
         events,
         last_status: last["code"].as_u64().and_then(|code| u16::try_from(code).ok()),
         last_message: text(&last["message"]),
+        last_answer: String::new(),
+        deliveries: row["id"].as_u64().map(|id| format!("{path}/{id}/deliveries")).unwrap_or_default(),
         was_used: last["status"].as_str().is_some_and(|status| status != "unused"),
     }
 }

@@ -62,9 +62,11 @@ async fn fake(play: impl Fn(usize, &str) -> Response + Send + Sync + 'static) ->
     Fake { github: github(&url, TokenSource::Value("t0ken".into())), seen, url }
 }
 
+/// Serves all of `acme`.
 fn github(url: &str, token: TokenSource) -> Github {
+    let serves: Serves = Arc::new(|repo| repo.owner == "acme");
     let options =
-        GithubOptions { hostname: "localhost".into(), api_url: url.to_owned(), user: "Tidelock".into(), token };
+        GithubOptions { hostname: "localhost".into(), api_url: url.to_owned(), user: "Tidelock".into(), token, serves };
     let github = Github::new(options);
     Github { http: github.http.hasty(), ..github }
 }
@@ -88,7 +90,7 @@ fn id() -> PullId {
 fn pull_json() -> Value {
     let repo = json!({"name": "infra", "owner": {"login": "acme"}, "clone_url": "https://localhost/acme/infra.git", "size": 12});
     json!({
-        "title": "T", "html_url": "https://localhost/acme/infra/pull/7", "state": "open", "draft": false,
+        "number": 7, "title": "T", "html_url": "https://localhost/acme/infra/pull/7", "state": "open", "draft": false,
         "user": {"login": "ann"}, "labels": [{"name": "l"}], "mergeable": true, "mergeable_state": "clean",
         "head": {"ref": "topic", "sha": "aaa", "repo": repo}, "base": {"ref": "main", "sha": "bbb", "repo": repo},
     })
@@ -121,6 +123,7 @@ async fn a_deleted_fork_has_no_owner() {
 fn told_apart(error: &HostError) -> String {
     match error {
         HostError::NotFound { .. } => "not found".to_owned(),
+        HostError::Moved { to, .. } => format!("moved to {to}"),
         HostError::Denied { message, .. } => format!("denied: {message}"),
         HostError::RateLimited { wait, .. } => format!("wait {}", wait.as_secs()),
         HostError::Rejected { status, message, .. } => format!("{status}: {message}"),
@@ -149,7 +152,7 @@ async fn errors_are_told_apart_by_what_may_help() {
         (says(404, json!({})), "not found"),
         (says(410, json!({})), "not found"),
         (says(422, invalid), "422: Validation Failed; body invalid; body is too long; odd"),
-        (with(says(302, json!({})), "location", "http://127.0.0.2:1/x"), "302: no reason given"),
+        (with(says(302, json!({})), "location", "http://127.0.0.2:1/x"), "moved to http://127.0.0.2:1/x"),
         (says(500, json!({"message": "oops"})), "unavailable"),
         ((StatusCode::BAD_GATEWAY, "<html>").into_response(), "unavailable"),
         ((StatusCode::CREATED, "{\"id\": ").into_response(), "unavailable"),
@@ -158,7 +161,7 @@ async fn errors_are_told_apart_by_what_may_help() {
     ] {
         let response = Mutex::new(Some(response));
         let fake = fake(move |_, _| response.lock().unwrap().take().expect("a POST is tried once")).await;
-        let error = fake.github.create_comment(&id(), "text").await.unwrap_err();
+        let error = fake.github.http.send(Method::POST, "/x", None).await.unwrap_err();
         assert_eq!(told_apart(&error), want, "{error}");
         assert_eq!(fake.requests().len(), 1, "a POST is tried once");
     }
@@ -244,8 +247,10 @@ async fn comments_are_listed_since_a_moment_and_deleted() {
     let fake = fake(|_, request| match request {
         r if r.starts_with("GET") => says(
             200,
-            json!([{"id": 9, "user": {"login": "tidelock"}, "body": "b", "created_at": "2026-01-01T00:00:09Z"},
-                   {"id": 3, "user": {"login": "TIDELOCK"}, "body": "a", "created_at": "2026-01-01T00:00:03Z"},
+            json!([{"id": 9, "user": {"login": "tidelock"}, "body": "b", "created_at": "2026-01-01T00:00:09Z",
+                    "updated_at": "2026-01-01T00:00:09Z", "issue_url": "https://x/repos/Acme/infra/issues/7"},
+                   {"id": 3, "user": {"login": "TIDELOCK"}, "body": "a", "created_at": "2026-01-01T00:00:03Z",
+                    "updated_at": "2026-01-01T00:00:04Z"},
                    {"id": 5, "user": null, "created_at": "2026-01-01T00:00:05Z"}]),
         ),
         r if r.starts_with("DELETE") => says(404, json!({})),
@@ -256,6 +261,8 @@ async fn comments_are_listed_since_a_moment_and_deleted() {
     let seen: Vec<_> =
         listed.list.iter().map(|c| (c.id, c.author.as_str(), c.body.as_str(), c.created.as_second() % 60)).collect();
     assert_eq!(seen, [(3, "TIDELOCK", "a", 3), (5, "", "", 5), (9, "tidelock", "b", 9)]);
+    let edited: Vec<_> = listed.list.iter().map(|comment| comment.edited).collect();
+    assert_eq!(edited, [true, true, false], "what the host does not tell may be edited");
     fake.github.delete_comment(&id(), 3).await.unwrap();
     assert_eq!(fake.github.create_comment(&id(), "text").await.unwrap(), 11);
     fake.github.react(&id(), 5, "eyes").await.unwrap();
@@ -288,8 +295,11 @@ async fn statuses_fit_the_host() {
 #[tokio::test]
 async fn merging_names_the_head_that_was_applied() {
     let fake =
-        fake(|n, _| says(200, if n == 0 { json!({"allow_merge_commit": false}) } else { json!({"merged": true}) }))
-            .await;
+        fake(|n, _| {
+            let repo = json!({"name": "infra", "owner": {"login": "Acme"}, "allow_merge_commit": false});
+            says(200, if n == 0 { repo } else { json!({"merged": true}) })
+        })
+        .await;
     fake.github.merge(&pull().await, None).await.unwrap();
     assert_eq!(fake.requests(), ["GET /repos/acme/infra", "PUT /repos/acme/infra/pulls/7/merge"]);
     assert_eq!(fake.body(1), json!({"merge_method": "rebase", "sha": "aaa"}));
@@ -319,4 +329,96 @@ async fn names_cannot_leave_their_place_in_the_path() {
     let repo = RepoId { host: "h".into(), owner: "a/b?c".into(), name: "x".into() };
     let _ = fake.github.create_comment(&PullId { repo, number: 1 }, "x").await;
     assert_eq!(fake.requests(), ["POST /repos/a%2Fb%3Fc/x/issues/1/comments"]);
+}
+
+/// A pull request of another repository, or the repository itself.
+fn elsewhere(owner: &str, name: &str) -> Value {
+    let mut told = pull_json();
+    let url = format!("https://localhost/{owner}/{name}.git");
+    told["base"]["repo"] = json!({"name": name, "owner": {"login": owner}, "clone_url": url});
+    told
+}
+
+#[tokio::test]
+async fn what_is_told_of_another_repository_is_not_taken() {
+    let moved = |location: &'static str| with(says(301, json!({"message": "Moved Permanently"})), "location", location);
+    let by_name = fake(move |_, _| moved("http://127.0.0.1:9/repos/other/vault/pulls/7")).await;
+    let by_id = fake(move |_, _| moved("/repositories/1/pulls/7")).await;
+    let silent = fake(|_, request| {
+        let one = elsewhere("other", "vault");
+        says(200, if request.contains("state=open") { json!([one]) } else { one })
+    })
+    .await;
+    for fake in [&by_name, &by_id, &silent] {
+        let is_moved = |error: HostError| assert!(matches!(error, HostError::Moved { .. }), "{error}");
+        is_moved(fake.github.pull_request(&id()).await.unwrap_err());
+        is_moved(fake.github.mergeability(&pull().await).await.unwrap_err());
+        is_moved(fake.github.open_pulls(&id().repo).await.unwrap_err());
+        assert!(fake.requests().iter().all(|request| request.starts_with("GET /repos/acme/infra/pulls")));
+    }
+    let rows = fake(|_, request| match request.contains("/reviews") {
+        true => says(200, json!([{"pull_request_url": "https://x/repos/other/vault/pulls/7"}])),
+        false => says(200, json!([{"issue_url": "https://x/repos/other/vault/issues/7"}])),
+    })
+    .await;
+    assert!(matches!(rows.github.reviews(&pull().await).await, Err(HostError::Moved { .. })));
+    assert!(matches!(rows.github.comments(&id(), None).await, Err(HostError::Moved { .. })));
+    let merges = fake(|_, _| says(200, json!({"name": "vault", "owner": {"login": "other"}}))).await;
+    assert!(matches!(merges.github.merge(&pull().await, None).await, Err(HostError::Moved { .. })));
+    assert_eq!(merges.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_pull_request_is_the_one_that_was_asked_for() {
+    let answers = |change: fn(&mut Value)| {
+        fake(move |_, _| {
+            let mut told = pull_json();
+            change(&mut told);
+            says(200, told)
+        })
+    };
+    let of_case = answers(|told| told["base"]["repo"]["owner"]["login"] = json!("ACME")).await;
+    assert_eq!(of_case.github.pull_request(&id()).await.unwrap().id, id());
+    let of_number = answers(|told| told["number"] = json!(8)).await;
+    assert_eq!(told_apart(&of_number.github.pull_request(&id()).await.unwrap_err()), "unavailable");
+    let of_address = answers(|told| told["base"]["repo"]["clone_url"] = json!("https://localhost/other/vault.git")).await;
+    let error = of_address.github.pull_request(&id()).await.unwrap_err();
+    assert!(error.to_string().contains("does not lead to /acme/infra.git"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_said_follows_a_repository_to_a_name_that_is_served() {
+    for (owner, url, said) in [
+        ("acme", "https://localhost/acme/new.git", true),
+        ("other", "https://localhost/other/new.git", false),
+        ("acme", "https://evil.example/acme/new.git", false),
+    ] {
+        let address = Arc::new(Mutex::new(String::new()));
+        let base = Arc::clone(&address);
+        let fake = fake(move |_, request| match request {
+            "POST /repos/acme/new/issues/7/comments" => says(201, json!({"id": 5})),
+            "GET /repositories/1" => says(200, json!({"name": "new", "owner": {"login": owner}, "clone_url": url})),
+            _ => {
+                let location = format!("{}/repositories/1", base.lock().unwrap());
+                with(says(307, json!({})), "location", &location)
+            }
+        })
+        .await;
+        address.lock().unwrap().clone_from(&fake.url);
+        let answer = fake.github.create_comment(&id(), "text").await;
+        assert_eq!(answer.is_ok(), said, "{answer:?}");
+        let posted = fake.requests().iter().filter(|request| request.starts_with("POST /repos/acme/new")).count();
+        assert_eq!(posted, usize::from(said));
+    }
+}
+
+#[tokio::test]
+async fn a_commit_is_on_a_branch_that_is_not_behind_it() {
+    for (status, on) in [("identical", true), ("ahead", true), ("behind", false), ("diverged", false)] {
+        let fake = fake(move |_, _| says(200, json!({"status": status}))).await;
+        assert_eq!(fake.github.is_on_branch(&id().repo, "aaa", "release/1").await.unwrap(), on, "{status}");
+        assert_eq!(fake.requests(), ["GET /repos/acme/infra/compare/aaa...release%2F1?per_page=1"]);
+    }
+    let fake = fake(|_, _| says(404, json!({}))).await;
+    assert!(!fake.github.is_on_branch(&id().repo, "aaa", "main").await.unwrap());
 }

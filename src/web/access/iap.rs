@@ -246,3 +246,6 @@ pub(super) async fn bounded(mut response: reqwest::Response) -> anyhow::Result<V
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 
 use super::ansi::{Span, Style};
 use super::{checked, log};
-use crate::store::logs::{LogReader, Logs};
+use crate::store::logs::LogReader;
 use crate::web::Site;
 use crate::web::answer::Problem;
 use axum::extract::{Path, Query, State};
@@ -17,7 +17,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::broadcast::error::RecvError;
 
 /// Most streams that are open at the same time.
 pub(in crate::web) const MAX_STREAMS: usize = 128;
@@ -57,7 +56,7 @@ pub(in crate::web) async fn stream(
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many streams", text)
     })?;
     let reader = ready.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
-    let follower = Follower::new(ready.logs.clone(), id.to_owned(), reader, from, Some(permit));
+    let follower = Follower::new(reader, from, Some(permit));
     let mut response = Sse::new(follower.events()).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
     // Proxies such as nginx would collect events otherwise.
     response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
@@ -66,12 +65,12 @@ pub(in crate::web) async fn stream(
 
 /// One reader of a log.
 struct Follower {
-    logs: Logs,
-    id: String,
     reader: LogReader,
-    /// Lines that are there but not sent.
+    /// Lines that were taken from the log and are not sent.
     waiting: VecDeque<String>,
-    /// Number of the last line that was sent.
+    /// Lines that the page has already; they are passed over.
+    known: usize,
+    /// Number of the last line that was sent or passed over.
     sent: usize,
     style: Style,
     ended: bool,
@@ -79,21 +78,9 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(logs: Logs, id: String, reader: LogReader, from: usize, permit: Option<OwnedSemaphorePermit>) -> Follower {
-        let mut style = Style::default();
-        for line in log::lines(&reader.so_far).take(from) {
-            style.spans(line);
-        }
+    fn new(reader: LogReader, from: usize, permit: Option<OwnedSemaphorePermit>) -> Follower {
         let waiting = VecDeque::new();
-        let mut follower = Follower { logs, id, reader, waiting, sent: from, style, ended: false, _permit: permit };
-        follower.take_over();
-        follower
-    }
-
-    /// Moves what the reader has beyond the lines that were sent to those that wait.
-    fn take_over(&mut self) {
-        let so_far = std::mem::take(&mut self.reader.so_far);
-        self.waiting.extend(log::lines(&so_far).skip(self.sent).map(str::to_owned));
+        Follower { reader, waiting, known: from, sent: 0, style: Style::default(), ended: false, _permit: permit }
     }
 
     fn events(self) -> impl Stream<Item = Result<Event, Infallible>> {
@@ -106,57 +93,46 @@ impl Follower {
     async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(line) = self.waiting.pop_front() {
-                return Some(self.line(&line));
+                match self.line(&line) {
+                    Some(event) => return Some(event),
+                    None => continue,
+                }
             }
             if self.ended {
                 return None;
             }
-            match &mut self.reader.lines {
-                None => {
+            match self.reader.next().await {
+                Ok(Some(piece)) => self.waiting.extend(log::lines(&piece).map(str::to_owned)),
+                Ok(None) => {
                     self.ended = true;
                     return Some(Event::default().event("end").data(self.sent.to_string()));
                 }
-                Some(lines) => match lines.recv().await {
-                    Ok(text) => self.waiting.extend(text.trim_end_matches('\n').split('\n').map(str::to_owned)),
-                    Err(RecvError::Closed) => self.reader.lines = None,
-                    Err(RecvError::Lagged(missed)) => {
-                        if let Some(notice) = self.catch_up(missed).await {
-                            return Some(notice);
-                        }
-                    }
-                },
+                Err(error) => {
+                    tracing::warn!(error = format!("{error:#}"), "a log could not be followed");
+                    self.ended = true;
+                    return Some(Event::default().event("notice").data("the log cannot be read; reload the page"));
+                }
             }
         }
     }
 
-    fn line(&mut self, text: &str) -> Event {
+    /// Colours go on from line to line, so that those that are passed over are read too.
+    fn line(&mut self, text: &str) -> Option<Event> {
         let spans = self.style.spans(text);
         self.sent += 1;
+        if self.sent <= self.known {
+            return None;
+        }
         let line = Line { k: log::kind(&spans), s: spans };
         let event = Event::default().event("line").id(self.sent.to_string()).retry(RECONNECT);
-        event.json_data(line).unwrap_or_else(|_| Event::default().comment("a line that cannot be shown"))
-    }
-
-    /// Lines came faster than this reader took them: the log itself still has them. Tells so where it has not.
-    async fn catch_up(&mut self, missed: u64) -> Option<Event> {
-        match self.logs.read(&self.id).await {
-            Ok(Some(reader)) => {
-                self.reader = reader;
-                self.take_over();
-                None
-            }
-            Ok(None) | Err(_) => {
-                self.sent += usize::try_from(missed).unwrap_or(usize::MAX);
-                Some(Event::default().event("notice").data(format!("{missed} lines were skipped; reload to see them")))
-            }
-        }
+        Some(event.json_data(line).unwrap_or_else(|_| Event::default().comment("a line that cannot be shown")))
     }
 }
 
 /// All that a reader is sent, for tests.
 #[cfg(test)]
-pub(in crate::web) async fn log_events(logs: Logs, id: String, reader: LogReader, from: usize) -> String {
-    let body = Sse::new(Follower::new(logs, id, reader, from, None).events()).into_response().into_body();
+pub(in crate::web) async fn log_events(reader: LogReader, from: usize) -> String {
+    let body = Sse::new(Follower::new(reader, from, None).events()).into_response().into_body();
     let bytes = axum::body::to_bytes(body, 1 << 24).await.unwrap();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -164,16 +140,16 @@ pub(in crate::web) async fn log_events(logs: Logs, id: String, reader: LogReader
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::sync::broadcast;
+    use crate::store::logs::Logs;
 
-    async fn sent(so_far: &str, lines: Option<broadcast::Receiver<String>>, from: usize) -> String {
-        let logs = Logs::new(std::path::Path::new("/nonexistent"));
-        log_events(logs, "0".repeat(32), LogReader { so_far: so_far.into(), lines }, from).await
-    }
+    const JOB: &str = "0123456789abcdef0123456789abcdef";
 
     #[tokio::test]
     async fn a_finished_log_is_sent_from_where_the_page_ends() {
-        let text = sent("one\n\x1b[31mtwo\nthree\n", None, 2).await;
+        let dir = tempfile::tempdir().unwrap();
+        let logs = Logs::new(dir.path());
+        logs.create(JOB).unwrap().line("one\n\x1b[31mtwo\nthree");
+        let text = log_events(logs.read(JOB).await.unwrap().unwrap(), 2).await;
         insta::assert_snapshot!(text, @r##"
     event: line
     id: 3
@@ -187,13 +163,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_growing_log_is_followed_to_its_end() {
-        let (sender, receiver) = broadcast::channel(8);
-        let writer = async move {
-            sender.send("two".to_owned()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let logs = Logs::new(dir.path());
+        let writer = logs.create(JOB).unwrap();
+        writer.line("one");
+        let reader = logs.read(JOB).await.unwrap().unwrap();
+        let writing = async move {
+            writer.line("two");
             tokio::task::yield_now().await;
-            sender.send("three\nfour\n".to_owned()).unwrap();
+            writer.line("three\nfour");
         };
-        let (text, ()) = tokio::join!(sent("one\n", Some(receiver), 0), writer);
+        let (text, ()) = tokio::join!(log_events(reader, 0), writing);
         let ids: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
         assert_eq!(ids, ["1", "2", "3", "4"]);
         assert!(text.trim_end().ends_with("event: end\ndata: 4"), "{text}");

@@ -9,6 +9,10 @@ terraform {
       source  = "hashicorp/google"
       version = ">= 7.24, < 9"
     }
+    google-beta = {
+      source  = "hashicorp/google-beta"
+      version = ">= 7.24, < 9"
+    }
   }
 
   # State holds no secret here, but plans do; keep it where only the deployers read.
@@ -43,10 +47,42 @@ variable "github_secrets" {
   ephemeral = true
 }
 
+provider "google-beta" {
+  project = var.project_id
+  region  = var.region
+}
+
+# What this file makes by itself needs its APIs, too. The first is the one that the others are switched on through.
+resource "google_project_service" "first" {
+  project            = var.project_id
+  service            = "cloudresourcemanager.googleapis.com"
+  disable_on_destroy = false
+}
+
+resource "google_project_service" "own" {
+  for_each = toset(["cloudkms.googleapis.com", "iam.googleapis.com"])
+
+  project            = var.project_id
+  service            = each.value
+  disable_on_destroy = false
+
+  depends_on = [google_project_service.first]
+}
+
+# A fresh project lacks these accounts of Google's, and a grant on the key to one that is not there is refused.
+module "service_agents" {
+  source = "../../modules/service-agents"
+
+  project_id = var.project_id
+  agents     = ["artifactregistry", "run"]
+}
+
 resource "google_kms_key_ring" "tidelock" {
   project  = var.project_id
   name     = "tidelock"
   location = var.region
+
+  depends_on = [google_project_service.own]
 }
 
 resource "google_kms_crypto_key" "tidelock" {
@@ -64,6 +100,8 @@ resource "google_service_account" "planner" {
   project      = var.project_id
   account_id   = "terraform-planner"
   display_name = "What Tidelock's plans and applies act as"
+
+  depends_on = [google_project_service.own]
 }
 
 module "tidelock" {
@@ -90,20 +128,21 @@ module "tidelock" {
   binary_authorization = true
   cpu                  = 2
   memory_gib           = 8
-  scratch              = { medium = "DISK", size_gib = 20 }
+  scratch              = { medium = "DISK", size_gib = 9 }
   vpc                  = { network = "default", subnetwork = "default", tags = ["tidelock"] }
 
   github                        = { user = "acme-terraform-bot" }
   repo_allowlist                = ["github.com/acme/*", "!github.com/acme/sandbox"]
   repo_config                   = file("${path.module}/repos.yaml")
   settings                      = { TIDELOCK_PARALLEL_PLAN = "true" }
-  impersonated_service_accounts = [google_service_account.planner.email]
+  impersonated_service_accounts = { planner = google_service_account.planner.email }
 
   create_secrets        = true
   secret_values         = var.github_secrets
   secret_values_version = 1
 
-  kms_key_name = google_kms_crypto_key.tidelock.id
+  kms_key        = { name = google_kms_crypto_key.tidelock.id }
+  service_agents = module.service_agents.emails
   bucket = {
     noncurrent_days  = 30
     soft_delete_days = 30

@@ -82,6 +82,7 @@ impl Said {
         let volatile = [
             ("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID"),
             ("[0-9a-f]{40}", "COMMIT"),
+            (r"\[[0-9a-f]{7}\]\([^)]*/commit/COMMIT\)", "COMMIT"),
             ("[0-9a-f]{32}", "ID"),
             (r"(commit|`main`|head is now|by|head,) [0-9a-f]{7}\b", "$1 COMMIT"),
             (r"Terraform [0-9.]+[0-9]", "Terraform VERSION"),

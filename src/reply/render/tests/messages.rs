@@ -32,12 +32,22 @@ fn help_and_usage_stand_in_a_fence() {
 
 #[test]
 fn unknown_commands_name_the_allowed_ones() {
-    let allowed = vec![CommandName::Plan, CommandName::StateRm];
-    assert_snapshot!(say(CommandName::Plan, Message::UnknownCommand { word: "aply".into(), allowed }), @r"
+    let allowed = vec![CommandName::Plan, CommandName::Apply, CommandName::StateRm];
+    assert_snapshot!(say(CommandName::Plan, Message::UnknownCommand { word: "aply".into(), allowed: allowed.clone() }), @r"
     unknown_command: ### Unknown command `aply`
 
-    It does not exist, or is not allowed here (`--allow-commands`). Allowed: `atlantis plan`, `atlantis state rm`
+    Did you mean `atlantis apply`? Nothing was run. It does not exist, or is not allowed here (`--allow-commands`). Allowed: `atlantis plan`, `atlantis apply`, `atlantis state rm`. `atlantis help` says what each does.
     ");
+    let meant = |word: &str| {
+        let said = say(CommandName::Plan, Message::UnknownCommand { word: word.into(), allowed: allowed.clone() });
+        said.split_once("Did you mean `").map(|(_, rest)| rest.split('`').next().unwrap().to_owned())
+    };
+    for (word, command) in [("plann", "plan"), ("Aply", "apply"), ("pln", "plan"), ("hepl", "help")] {
+        assert_eq!(meant(word), Some(format!("atlantis {command}")), "{word}");
+    }
+    for word in ["deploy", "destroy", "a", "apply"] {
+        assert_eq!(meant(word), None, "{word}");
+    }
     assert_snapshot!(say(CommandName::Plan, Message::DidYouMean { suggestion: "atlantis plan".into() }), @r"
     did_you_mean: ### Did you mean `atlantis plan`?
 

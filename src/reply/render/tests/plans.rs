@@ -105,16 +105,18 @@ fn several_plans() {
     assert_snapshot!(read(&reply, &options()).replace("+ line\n", ""), @r"
     ### Planned 4 projects: 1 with changes, 1 without changes, 2 failed
 
+    Together: 1 to add, 1 to change, 1 to destroy
+
     commit 3f2c1ab on top of `main` 9d0e77c
 
     | project | dir · workspace | result | changes | time |
     |---|---|---|---|---|
-    |  | `infra/x` · `default` | ✗ plan failed: init |  | 12 s |
-    |  | `infra/y` · `default` | ✗ locked by #41 |  | 12 s |
-    | `network` | `infra/network` · `prod` | ⚠ destroys 1 resource | +1 ~1 -1 | 12 s |
-    |  | `infra/dns` · `default` | no changes |  | 12 s |
+    |  | `infra/x` · `default` | [✗ plan failed: init](https://tide.example/jobs/ab12) |  | 12 s |
+    |  | `infra/y` · `default` | [✗ locked by #41](https://tide.example/jobs/ab12) |  | 12 s |
+    | `network` | `infra/network` · `prod` | [⚠ destroys 1 resource](https://tide.example/jobs/ab12) | +1 ~1 -1 | 12 s |
+    |  | `infra/dns` · `default` | [no changes](https://tide.example/jobs/ab12) |  | 12 s |
 
-    #### dir `infra/x` · workspace `default` · ✗ plan failed: init
+    #### dir `infra/x` · workspace `default` · ✗ plan failed: init: Reference to undeclared input variable
 
     terraform plan: exit status 1
 
@@ -169,13 +171,15 @@ fn several_plans() {
     Plan: 0 to add, 0 to change, 0 to destroy.
     ```
 
-    To apply: `atlantis apply -d infra/dns` · to plan again: `atlantis plan -d infra/dns`
+    To plan again: `atlantis plan -d infra/dns`
 
     [Log and history](https://tide.example/jobs/ab12)
 
     </details>
 
     ---
+    To apply what is planned: `atlantis apply -p network`
+
     To drop all plans and locks: `atlantis unlock`
 
     These projects are now locked by this pull request.
@@ -194,6 +198,44 @@ fn everything_can_be_applied_only_if_all_of_it_is_planned() {
     assert!(said.contains("To apply all of it: `atlantis apply` · to drop all plans and locks: `atlantis unlock`"));
     let no_all = RenderOptions { offer_apply_all: false, ..options() };
     assert!(!read(&reply(CommandName::Plan, results(plans)), &no_all).contains("`atlantis apply`"));
+}
+
+#[test]
+fn what_would_change_nothing_is_not_offered_to_be_applied() {
+    let unchanged = |dir| job(CommandName::Plan, unnamed(dir), Outcome::Planned(planned(0, 0, 0)));
+    assert!(!read(&one(unchanged("a")), &options()).contains("atlantis apply"));
+    let all = reply(CommandName::Plan, results(vec![unchanged("a"), unchanged("b")]));
+    assert!(!read(&all, &options()).contains("atlantis apply"));
+}
+
+#[test]
+fn only_so_many_applies_are_offered_one_by_one() {
+    let plan = |n: usize| job(CommandName::Plan, unnamed(&format!("d{n}")), Outcome::Planned(planned(1, 0, 0)));
+    let mut outcomes: Vec<_> = (0..12).map(plan).collect();
+    outcomes.push(job(CommandName::Plan, unnamed("x"), Outcome::Failed(Failure::Locked(holder()))));
+    let said = read(&reply(CommandName::Plan, results(outcomes)), &options());
+    assert!(said.contains("To apply what is planned: `atlantis apply -d d0`, `atlantis apply -d d1`, "), "{said}");
+    assert!(said.contains("`atlantis apply -d d9` and 2 more"), "{said}");
+    assert!(said.contains("Together: 12 to add, 0 to change, 0 to destroy"), "{said}");
+}
+
+#[test]
+fn commits_lead_to_their_page_on_the_host() {
+    let address = "https://github.com/{repo}/commit/{commit}".to_owned();
+    let said = read(&one(network_plan()), &RenderOptions { commit_address: address, ..options() });
+    let head = format!("commit [3f2c1ab](https://github.com/acme/infra/commit/{HEAD}) on top of `main` ");
+    assert!(said.contains(&(head + "[9d0e77c](https://github.com/acme/infra/commit/9d0e77c0000)")), "{said}");
+}
+
+#[test]
+fn markers_of_a_plan_are_coloured_at_every_depth() {
+    let plan = Planned { output: "  ~ resource \"a\" \"b\" {\n      ~ x = 1 -> 2\n    }\n".into(), ..planned(0, 1, 0) };
+    let said = |diff_format| {
+        let reply = one(job(CommandName::Plan, network(), Outcome::Planned(plan.clone())));
+        read(&reply, &RenderOptions { diff_format, ..options() })
+    };
+    assert!(said(true).contains("\n!   resource \"a\" \"b\" {\n!       x = 1 -> 2\n"), "{}", said(true));
+    assert!(said(false).contains("\n~ resource \"a\" \"b\" {\n      ~ x = 1 -> 2\n"), "{}", said(false));
 }
 
 #[test]

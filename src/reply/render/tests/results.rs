@@ -82,7 +82,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
 fn errors_show_their_own_lines_in_front_of_the_log() {
     let said = |fault| read(&one(job(CommandName::Plan, network(), Outcome::Errored(fault))), &options());
     assert_snapshot!(said(fault(Reason::Init, 50)).replace("line\n", ""), @r"
-    ### Plan for `network` failed: init · dir `infra/network` · workspace `prod` · 12 s
+    ### Plan for `network` failed at init: Reference to undeclared input variable · dir `infra/network` · workspace `prod` · 12 s
 
     terraform plan: exit status 1
 
@@ -110,7 +110,7 @@ fn errors_show_their_own_lines_in_front_of_the_log() {
 
     [Log and history](https://tide.example/jobs/ab12)
     ");
-    assert_snapshot!(said(fault(Reason::Plan, 0)).lines().next().unwrap(), @"### Plan for `network` failed · dir `infra/network` · workspace `prod` · 12 s");
+    assert_snapshot!(said(fault(Reason::Plan, 0)).lines().next().unwrap(), @"### Plan for `network` failed: Reference to undeclared input variable · dir `infra/network` · workspace `prod` · 12 s");
 }
 
 #[test]
@@ -190,10 +190,12 @@ fn applies() {
     assert_snapshot!(read(&reply, &options()).replace("x: Creating...\n", ""), @r#"
     ### Apply of 2 projects: 1 applied, 1 failed
 
+    Together: 1 added, 1 changed, 0 destroyed
+
     | project | dir · workspace | result | changes | time |
     |---|---|---|---|---|
-    |  | `b` · `default` | ✗ apply failed |  | 12 s |
-    | `network` | `infra/network` · `prod` | ✓ applied | +1 ~1 -0 | 12 s |
+    |  | `b` · `default` | [✗ apply failed](https://tide.example/jobs/ab12) |  | 12 s |
+    | `network` | `infra/network` · `prod` | [✓ applied](https://tide.example/jobs/ab12) | +1 ~1 -0 | 12 s |
 
     #### dir `b` · workspace `default` · ✗ apply failed
 

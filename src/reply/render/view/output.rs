@@ -2,11 +2,14 @@
 
 use super::Maker;
 use crate::domain::outcome::Planned;
+use crate::reply::render::diff::diff_markdown;
 use crate::reply::render::markdown;
 use minijinja::Value;
 
 /// Lines of an error that are shown unfolded.
 const ERROR_LINES: usize = 40;
+/// Most characters of an error in a heading.
+const HEADLINE: usize = 120;
 /// Lines of output values that are shown in front of a log.
 const OUTPUT_VALUE_LINES: usize = 20;
 /// Logs of at most so many lines are not folded, so nothing is picked out of them.
@@ -28,7 +31,8 @@ impl Maker<'_> {
 
     /// A plan's text. That of an unchanged one among several stands inside a fold already.
     pub(super) fn plan_output(&self, planned: &Planned, log: Option<&str>) -> Option<Value> {
-        let text = markdown::diff_columns(&markdown::clean(&planned.output), self.options.diff_format);
+        let text = markdown::clean(&planned.output);
+        let text = if self.options.diff_format { diff_markdown(&text) } else { markdown::diff_columns(&text) };
         let folded_already = planned.summary.no_changes && !self.is_single();
         self.shown(&text, "diff", "Full plan", log, !self.options.disable_folding && !folded_already)
     }
@@ -56,22 +60,28 @@ impl Maker<'_> {
     }
 }
 
-/// The lines from the first error on; if those are many, from the last one on; without any, the last lines.
+/// What a line of output says after `Error:`, inside Terraform's frame or without one.
+fn error_on(line: &str) -> Option<&str> {
+    Some(line.trim_start_matches(['│', ' ', '╷']).strip_prefix("Error:")?.trim())
+}
+
+/// What the first error of an output says on its first line.
+pub(super) fn headline(output: &str) -> Option<String> {
+    let text = markdown::clean(output);
+    let first = text.lines().find_map(error_on).filter(|error| !error.is_empty())?;
+    Some(markdown::shorten(first.trim_end_matches(['.', ':']), HEADLINE))
+}
+
+/// The lines from the first error on, as many as are shown; without any error, the last lines. What succeeded before an error is
+/// no part of it.
 fn error_lines<'a>(lines: &'a [&'a str]) -> &'a [&'a str] {
-    if lines.len() <= ERROR_LINES {
-        return lines;
-    }
-    let is_error = |line: &&str| line.trim_start_matches(['│', ' ', '╷']).starts_with("Error:");
     let with_frame = |at: usize| match at.checked_sub(1) {
         Some(above) if lines[above].trim() == "╷" => above,
         _ => at,
     };
-    let first = lines.iter().position(is_error).map(with_frame);
-    let last = lines.iter().rposition(is_error).map(with_frame);
-    match (first, last) {
-        (Some(first), _) if lines.len() - first <= ERROR_LINES => &lines[first..],
-        (_, Some(last)) => &lines[last..lines.len().min(last + ERROR_LINES)],
-        _ => &lines[lines.len() - ERROR_LINES..],
+    match lines.iter().position(|line| error_on(line).is_some()).map(with_frame) {
+        Some(first) => &lines[first..lines.len().min(first + ERROR_LINES)],
+        None => &lines[lines.len().saturating_sub(ERROR_LINES)..],
     }
 }
 
@@ -103,7 +113,12 @@ mod tests {
         lines.extend(["╷", "│ Error: one", "╵", "╷", "│ Error: two", "╵"]);
         assert_eq!(error_lines(&lines), &lines[60..]);
         let many = [&["╷", "│ Error: first"][..], &lines[..60], &["Error: last", "why"][..]].concat();
-        assert_eq!(error_lines(&many), ["Error: last", "why"]);
+        assert_eq!(error_lines(&many), &many[..ERROR_LINES]);
+        let short = ["Initializing the backend...", "", "╷", "│ Error: Failed to query", "╵"];
+        assert_eq!(error_lines(&short), &short[2..], "what succeeded before is left out");
+        assert_eq!(error_lines(&short[..2]), &short[..2]);
+        assert_eq!(headline(&short.join("\n")).as_deref(), Some("Failed to query"));
+        assert_eq!(headline("no Error: here"), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::domain::outcome::{Planned, ResourceAction, ResourceChange};
 use crate::reply::wording;
+use minijinja::Value;
 use serde::Serialize;
 
 /// Resources that are listed of each action.
@@ -21,7 +22,7 @@ pub(super) struct PlanView {
     outside: bool,
     merged_again: bool,
     saved: bool,
-    base: Option<String>,
+    base: Option<Value>,
     resources: Vec<ActionRow>,
 }
 
@@ -45,7 +46,8 @@ struct Resource {
 }
 
 impl PlanView {
-    pub(super) fn new(planned: &Planned) -> PlanView {
+    /// `base` is the commit that the head was planned on top of, as it is shown.
+    pub(super) fn new(planned: &Planned, base: Option<Value>) -> PlanView {
         let s = &planned.summary;
         let replaced = planned.resources.iter().filter(|r| r.action == ResourceAction::Replace).count();
         PlanView {
@@ -57,7 +59,7 @@ impl PlanView {
             outside: s.changes_outside,
             merged_again: planned.merged_again,
             saved: planned.saved,
-            base: planned.base_commit.as_deref().map(wording::short),
+            base,
             resources: rows(&planned.resources),
         }
     }

@@ -1,6 +1,5 @@
 //! A plan as a `diff` fence shows it best: markers at the start of the line.
 
-use super::pattern;
 use regex::Regex;
 use std::sync::LazyLock;
 
@@ -9,11 +8,12 @@ const LEGEND: [&str; 4] = ["create", "update in-place", "destroy", "read (data r
 /// From an attribute's marker to the marker of a line in its heredoc.
 const HEREDOC_MARKER: usize = 4;
 
-pattern!(HEREDOC, r"<<[-~]?(\w+)$");
+/// The beginning of a heredoc; a test compiles it.
+static HEREDOC: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"<<[-~]?(\w+)$").ok());
 
 /// Moves `+ - ~` markers to column 0 and turns `~` into `!`, for `diff` fences; aware of heredocs: a line of a value that begins
 /// with such a character stays as it is.
-pub fn diff_markdown(text: &str) -> String {
+pub(super) fn diff_markdown(text: &str) -> String {
     let mut moved = String::with_capacity(text.len());
     let mut heredoc: Option<(String, usize)> = None;
     for (at, line) in text.split('\n').enumerate() {
@@ -49,4 +49,58 @@ fn push(moved: &mut String, marker: char, column: usize, line: &str) {
     moved.push(if marker == '~' { '!' } else { marker });
     moved.push_str(&line[..column]);
     moved.push_str(&line[column + 1..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use insta::assert_snapshot;
+    use proptest::{prop_assert, proptest};
+
+    const MIXED: &str = include_str!("../../terraform/summary/outputs/mixed.txt");
+
+    #[test]
+    fn markers_come_first_in_a_diff_and_values_stay() {
+        let start = MIXED.find("  # terraform_data.each[\"a b\"]").unwrap();
+        let end = MIXED.find("  # terraform_data.each[\"c\"]").unwrap();
+        assert_snapshot!(diff_markdown(&MIXED[start..end]), @r#"
+          # terraform_data.each["a b"] will be updated in-place
+        !   resource "terraform_data" "each" {
+                id     = "6e4aefac-e77c-81bd-b834-8721ec31c1bb"
+        !       input  = {
+        !           text = <<-EOT
+                        line1
+        -               line2
+        +               line3
+        -               - dash
+        +               + plus
+                    EOT
+                    # (1 unchanged attribute hidden)
+                }
+        !       output = {
+        -           k    = "a b"
+        -           text = <<-EOT
+                        line1
+                        line2
+                        - dash
+                    EOT
+                } -> (known after apply)
+            }
+        "#);
+        let legend = "  + create\n  ~ update in-place\n-/+ destroy and then create replacement\n - terraform_data.forget";
+        assert_eq!(diff_markdown(legend), legend);
+    }
+
+    #[test]
+    fn the_pattern_compiles() {
+        assert!(HEREDOC.is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn a_moved_marker_changes_no_length(text in "(  # |Plan: |[+~-] |\\{|\\}|<<-EOT|EOT|\n|[a-z\" ä=]|    ){0,60}") {
+            let moved = diff_markdown(&text);
+            prop_assert!(moved.len() == text.len() && moved.lines().count() == text.lines().count());
+        }
+    }
 }

@@ -1,0 +1,67 @@
+//! What a server has cost so far, from outside: its own CPU time, memory, and requests and bytes of its bucket.
+
+use crate::server::Server;
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+/// Milliseconds of a tick in `/proc`: `USER_HZ` is 100 on every Linux.
+const TICK: u64 = 10;
+
+/// Counted since the server's start, but for the memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Costs {
+    /// CPU time of the server's own threads, without its children.
+    pub(crate) cpu: Duration,
+    /// Requests to the bucket.
+    pub(crate) requests: f64,
+    /// Bytes of journal objects and of bases.
+    pub(crate) bytes: f64,
+}
+
+impl Costs {
+    /// As they are now.
+    pub(crate) async fn of(server: &Server) -> Result<Costs> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid()))?;
+        // The name may have spaces and stands in parentheses; fields 14 and 15 of proc(5) are user and system time.
+        let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let field = |number: usize| -> Result<u64> { Ok(fields.get(number).context("a short stat")?.parse()?) };
+        let ticks = field(11)? + field(12)?;
+        let metrics = server.get("/metrics").await?;
+        let sum = |name: &str| -> f64 {
+            let lines = metrics.lines().filter(|line| line.starts_with(name));
+            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+        };
+        Ok(Costs {
+            cpu: Duration::from_millis(ticks * TICK),
+            requests: sum("tidelock_bucket_requests_total"),
+            bytes: sum("tidelock_commit_bytes_total") + sum("tidelock_base_bytes_total"),
+        })
+    }
+
+    /// Between two moments, per unit.
+    pub(crate) fn since(self, earlier: Costs, units: usize) -> PerUnit {
+        let units = units as f64;
+        PerUnit {
+            cpu: self.cpu.saturating_sub(earlier.cpu).as_secs_f64() * 1000.0 / units,
+            requests: (self.requests - earlier.requests) / units,
+            bytes: (self.bytes - earlier.bytes) / 1000.0 / units,
+        }
+    }
+}
+
+/// What one pull request, project or event cost: milliseconds, requests, kilobytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PerUnit {
+    pub(crate) cpu: f64,
+    pub(crate) requests: f64,
+    pub(crate) bytes: f64,
+}
+
+/// Resident memory of a server, in megabytes (10^6).
+pub(crate) fn resident(server: &Server) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib * 1024.0 / 1e6)
+}

@@ -1,0 +1,113 @@
+//! What a planned pull request costs when 20 are known and when 3,000 are; memory, and how soon a new server leads.
+
+use crate::costs::{Costs, PerUnit, resident};
+use crate::forge::Ground;
+use crate::report::Report;
+use crate::server::Server;
+use anyhow::{Result, ensure};
+use futures::StreamExt;
+use std::time::{Duration, Instant};
+use tidelock::sandbox::{OpenOptions, Pull, Repo};
+
+/// Pull requests, each over one project of its own; so many of one repository.
+const PULLS: usize = 3_000;
+const PER_REPO: usize = 100;
+/// Pull requests that are planned at the same time.
+const AT_ONCE: usize = 4;
+/// Pull requests in one line of the table.
+const WINDOW: usize = 250;
+/// The first ones, in which caches fill, are not counted.
+const WARM: usize = 20;
+/// Cost of the last window against the first one.
+const BOUND: f64 = 1.2;
+/// Resident megabytes with [`MEMORY_AT`] pull requests known.
+const MEMORY: f64 = 60.0;
+const MEMORY_AT: usize = 1_000;
+/// From the start of a server with an empty disk until it leads.
+const LEADS: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) async fn measure(report: &mut Report) -> Result<()> {
+    let ground = Ground::new().await?;
+    let path = |project: usize| format!("live/p{project:02}/main.tf");
+    let first: Vec<_> = (0..PER_REPO).map(|project| (path(project), "# one\n")).collect();
+    let first: Vec<_> = first.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let mut repos = Vec::new();
+    for number in 0..PULLS.div_ceil(PER_REPO) {
+        repos.push(ground.forge.create_repo(&format!("acme/infra-{number}"), &first).await?);
+    }
+    let server = ground.server("data", &[]).await?;
+    let mut windows: Vec<PerUnit> = Vec::new();
+    let mut memory = None;
+    plan(&repos, 0, WARM, &path).await?;
+    let (mut done, mut before) = (WARM, Costs::of(&server).await?);
+    while done < PULLS {
+        let (until, began) = ((done + WINDOW).min(PULLS), Instant::now());
+        plan(&repos, done, until, &path).await?;
+        let (now, count) = (Costs::of(&server).await?, until - done);
+        let (cost, rss) = (now.since(before, count), resident(&server)?);
+        report.line(&format!(
+            "{until:>5} known: per pull request {:.1} ms CPU, {:.1} requests, {:.1} kB; {rss:.0} MB resident; {:.0} s",
+            cost.cpu,
+            cost.requests,
+            cost.bytes,
+            began.elapsed().as_secs_f64()
+        ))?;
+        if until >= MEMORY_AT && memory.is_none() {
+            memory = Some(rss);
+        }
+        // A shorter rest says little.
+        if count == WINDOW {
+            windows.push(cost);
+        }
+        (done, before) = (until, now);
+    }
+    judge(report, &windows, memory)?;
+    server.kill();
+    start_again(report, &ground).await
+}
+
+/// Opens pull requests and waits until each is planned.
+async fn plan(repos: &[Repo], from: usize, until: usize, path: &impl Fn(usize) -> String) -> Result<()> {
+    let opened: Vec<Result<Pull>> = futures::stream::iter(from..until)
+        .map(|number| async move {
+            let (repo, project) = (&repos[number / PER_REPO], number % PER_REPO);
+            let (branch, file) = (format!("b{number}"), path(project));
+            let changes = [(file.as_str(), Some("# two\n"))];
+            let pull = repo.open_pull(&branch, "alice", "A change", &changes, OpenOptions::default()).await?;
+            let comment = pull.wait_for_comment(0, LIMIT).await?;
+            ensure!(comment.body.contains("1 to add"), "{branch} was not planned: {}", comment.body);
+            Ok(pull)
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    opened.into_iter().collect::<Result<Vec<_>>>().map(drop)
+}
+
+fn judge(report: &mut Report, windows: &[PerUnit], memory: Option<f64>) -> Result<()> {
+    let (Some(first), Some(last)) = (windows.first(), windows.last()) else { anyhow::bail!("nothing was measured") };
+    // A base is written now and then: its bytes belong to all pull requests since the one before.
+    let half = windows.len() / 2;
+    let mean = |windows: &[PerUnit]| windows.iter().map(|cost| cost.bytes).sum::<f64>() / windows.len() as f64;
+    let (early, late) = windows.split_at(half);
+    for (what, ratio) in [
+        ("CPU", last.cpu / first.cpu),
+        ("requests", last.requests / first.requests),
+        ("bucket bytes, later half", mean(late) / mean(early)),
+    ] {
+        report.bound(ratio <= BOUND, &format!("{what} of the last pull request against the first: {ratio:.2} (at most {BOUND})"))?;
+    }
+    let memory = memory.unwrap_or_default();
+    report.bound(memory < MEMORY, &format!("with {MEMORY_AT} pull requests: {memory:.0} MB resident (below {MEMORY})"))
+}
+
+/// A server whose disk is empty takes the bucket over.
+async fn start_again(report: &mut Report, ground: &Ground) -> Result<()> {
+    let began = Instant::now();
+    let server: Server = ground.server("other", &[]).await?;
+    let took = began.elapsed();
+    let rss = resident(&server)?;
+    let what = format!("an empty disk, {PULLS} pull requests: leads after {:.2} s (at most 1), {rss:.0} MB", took.as_secs_f64());
+    report.bound(took <= LEADS, &what)
+}

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""The Terraform module applied to a small cloud (scripts/schema-provider): first runs in an empty project, runs that fail and are repeated,
+everything turned on and off again, every example planned. The cloud refuses what the real one refuses, each refusal with its source.
+
+usage: terraform.py MODULE MIRROR [TEST…]     MODULE: a copy of terraform/; MIRROR: directory of providers for `terraform init -plugin-dir`
+TIDELOCK_PROVIDER_SCHEMA names the schemas."""
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+
+MODULE, MIRROR = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+TEMP = pathlib.Path(tempfile.mkdtemp(prefix="tidelock-module-test."))
+LONG = 900  # seconds; a limit against a hang, on a machine that others load
+AGENT = "service-123456789012@gcp-sa-iap.iam.gserviceaccount.com"
+BASE = {"project_id": "acme-infra", "region": "europe-west1", "domain": "tidelock.example.com", "image": "ghcr.io/example/tidelock:0.1.0",
+        "github": {"user": "acme-bot"}, "repo_allowlist": ["github.com/acme/*"], "iap_members": ["group:platform@example.com"]}
+KEY = {"name": "projects/acme-infra/locations/europe-west1/keyRings/tidelock/cryptoKeys/tidelock"}
+AGENTS = {"artifactregistry": "service-123456789012@serverless-robot-prod.iam.gserviceaccount.com"}
+INITIALIZED, INIT = set(), threading.Lock()
+
+
+class Place:
+    """A root module, the state of one deployment of it, and the cloud that this is in: an empty project with the two secrets."""
+
+    def __init__(self, root=".", files=None, apis=("serviceusage", "secretmanager"), agents=()):
+        self.dir = pathlib.Path(tempfile.mkdtemp(dir=TEMP))
+        self.root = MODULE / root
+        if files is not None:
+            self.root = self.dir / "root"
+            self.root.mkdir()
+            for name, text in files.items():
+                (self.root / name).write_text(text)
+        cloud = self.dir / "cloud"
+        cloud.mkdir()
+        (cloud / "apis").write_text("".join(f"{a}.googleapis.com\n" for a in apis))
+        (cloud / "agents").write_text("".join(a + "\n" for a in agents))
+        (cloud / "secret_versions").write_text("tidelock-gh-token 3\ntidelock-gh-webhook-secret 1\n")
+        with INIT:  # the roots are shared: one init each
+            if self.root not in INITIALIZED:
+                self.terraform("init", "-backend=false", f"-plugin-dir={MIRROR}")
+                INITIALIZED.add(self.root)
+
+    def terraform(self, *arguments, codes=(0,)):
+        env = {**os.environ, "TIDELOCK_FAKE_CLOUD": str(self.dir / "cloud"), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1",
+               "GOGC": "800"}  # half the processor time: the programs are short, the machine has memory
+        done = subprocess.run(["terraform", f"-chdir={self.root}", arguments[0], "-input=false" if arguments[0] != "show" else "-no-color",
+                               "-no-color", *arguments[1:]], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG)
+        self.said = done.stdout + done.stderr
+        assert done.returncode in codes, f"terraform {' '.join(arguments)} ended with {done.returncode}:\n{self.said[-6000:]}"
+        return self
+
+    def with_settings(self, settings):
+        (self.dir / "settings.tfvars.json").write_text(json.dumps(settings))
+        return [f"-state={self.dir}/state", f"-var-file={self.dir}/settings.tfvars.json"]
+
+    def apply(self, settings, codes=(0,)):
+        return self.terraform("apply", "-auto-approve", "-parallelism=30", *self.with_settings(settings), codes=codes)
+
+    def settled(self, settings):
+        """A second plan has nothing to do."""
+        return self.terraform("plan", "-detailed-exitcode", *self.with_settings(settings))
+
+    def destroy(self, settings, codes=(0,)):
+        return self.terraform("destroy", "-auto-approve", *self.with_settings(settings), codes=codes)
+
+    def says(self, *texts):
+        flat = " ".join(self.said.replace("│", " ").split())
+        for text in texts:
+            assert text in flat, f"does not say {text!r}:\n{self.said[-6000:]}"
+        return self
+
+    def state(self):
+        return json.loads((self.dir / "state").read_text())["resources"]
+
+    def attributes(self, kind, name):
+        return next(r["instances"][0]["attributes"] for r in self.state() if r["type"] == kind and r["name"] == name)
+
+    def env(self, service="leader"):
+        return {e["name"]: e for e in self.attributes("google_cloud_run_v2_service", service)["template"][0]["containers"][0]["env"]}
+
+
+def no_balancer(**more):
+    return {**{k: v for k, v in BASE.items() if k != "domain"}, "entry": "no_load_balancer", **more}
+
+
+def the_first_apply_makes_everything_in_an_empty_project_and_destroy_takes_it_away():
+    settings = {**BASE, "monitoring": {"emails": ["ops@example.com"]}, "bucket": {"force_destroy": True}}
+    p = Place().apply(settings).settled(settings)
+    on = (p.dir / "cloud/apis").read_text().split()
+    assert on.index("cloudresourcemanager.googleapis.com") == 2, f"something was switched on before Resource Manager: {on}"
+    assert p.env()["TIDELOCK_GH_TOKEN"]["value_source"][0]["secret_key_ref"][0]["version"] == "3", p.env()["TIDELOCK_GH_TOKEN"]
+    p.destroy(settings)
+    kept = [json.loads(f.read_text())["type"] for f in (p.dir / "cloud/objects").iterdir()]
+    assert set(kept) <= {"google_project_service"}, kept
+
+
+def the_first_apply_without_a_load_balancer_too():
+    settings = no_balancer(iap_oauth_client={"client_id": "id", "client_secret": "hush"})
+    p = Place(agents=[AGENT]).apply(settings).settled(settings)
+    assert p.attributes("google_iap_web_cloud_run_service_iam_member", "pages")["project"] == "123456789012"
+    Place().apply(no_balancer(), codes=(1,)).says(f"Service account {AGENT} does not exist")
+
+
+def a_service_that_never_started_is_replaced_by_the_next_apply():
+    broken = {**BASE, "image": "ghcr.io/example/tidelock:missing"}
+    p = Place().apply(broken, codes=(1,)).says("is not ready and cannot serve traffic")
+    p.apply(broken, codes=(1,)).says("is not ready and cannot serve traffic")
+    p.apply(BASE).settled(BASE)
+    Place().apply({**broken, "bucket": {"force_destroy": True}}, codes=(1,)).destroy({**broken, "bucket": {"force_destroy": True}})
+    # What protection would do: this is why it is off.
+    p = Place().apply({**broken, "deletion_protection": True}, codes=(1,))
+    p.apply({**BASE, "deletion_protection": True}, codes=(1,)).says("cannot destroy service without setting deletion_protection=false")
+
+
+def everything_at_the_edge_can_be_turned_off_and_on_again():
+    p, settings = Place(), {**BASE, "monitoring": {"emails": ["ops@example.com", "more@example.com"]}}
+    zone = {"dns_zone": {"name": "example-com"}}
+    steps = [
+        ("from the start", {}),
+        ("known networks only", {"pages_sources": ["203.0.113.0/24"]}),
+        ("from anywhere again", {"pages_sources": []}),
+        ("without Cloud Armor", {"enable_cloud_armor": False}),
+        ("with it again, and known networks", {"enable_cloud_armor": True, "pages_sources": ["203.0.113.0/24"]}),
+        ("a certificate map", {"certificate": {"kind": "dns_authorized"}, **zone}),
+        ("the map for another domain", {"domain": "other.example.com"}),
+        ("a certificate of one's own", {"certificate": {"kind": "existing", "ssl_certificates": ["projects/acme-infra/global/sslCertificates/own"]}}),
+        ("Google's certificate", {"certificate": {"kind": "managed"}, "pages_sources": []}),
+        ("another domain, one address fewer to write to", {"domain": "tidelock.example.com", "monitoring": {"emails": ["ops@example.com"]}}),
+        ("another region", {"region": "europe-west4"}),
+        ("a load balancer of one's own", {"entry": "existing_load_balancer"}),
+        ("and back, with IPv6", {"entry": "load_balancer", "ipv6": True}),
+        ("without alerts and IPv6", {"monitoring": {"enabled": False}, "ipv6": False}),
+    ]
+    for name, change in steps:
+        settings = {**settings, **change}
+        try:
+            p.apply(settings)
+        except AssertionError as problem:
+            raise AssertionError(f"{name}: {problem}") from None
+        if name == "another region":
+            p.says("stays in europe-west1, not europe-west4")
+            assert p.attributes("google_storage_bucket", "state")["location"] == "europe-west1", "the state was left behind"
+    p.settled(settings)
+    uptime = [r for r in p.state() if r["type"] == "google_monitoring_uptime_check_config" and r["instances"]]
+    assert uptime == []
+
+
+def the_load_balancer_can_come_and_go():
+    p = Place(agents=[AGENT]).apply(no_balancer())
+    p.apply(BASE).apply(no_balancer()).settled(no_balancer())
+
+
+def a_new_secret_is_a_rollout():
+    p = Place().apply(BASE)
+    with (p.dir / "cloud/secret_versions").open("a") as f:
+        f.write("tidelock-gh-token 4\n")
+    p.terraform("plan", "-detailed-exitcode", *p.with_settings(BASE), codes=(2,)).says("0 to add, 1 to change, 0 to destroy")
+    p.apply(BASE)
+    assert p.env()["TIDELOCK_GH_TOKEN"]["value_source"][0]["secret_key_ref"][0]["version"] == "4"
+    made = {**BASE, "create_secrets": True, "secret_values_version": 1, "secrets": {"gh_token": "own-token", "gh_webhook_secret": "own-secret"}}
+    p.apply(made).settled(made)
+    p.apply({**made, "secret_values_version": 2})
+    assert p.env()["TIDELOCK_GH_TOKEN"]["value_source"][0]["secret_key_ref"][0]["version"] == "2"
+
+
+def with_a_key_the_service_agents_have_to_exist():
+    p = Place().apply({**BASE, "kms_key": KEY}, codes=(1,)).says("gcp-sa-artifactregistry.iam.gserviceaccount.com does not exist")
+    p.apply({**BASE, "kms_key": KEY, "service_agents": AGENTS}).apply(BASE).settled(BASE)
+
+
+def an_ephemeral_disk_is_asked_for_as_a_preview_within_the_quota():
+    p = Place().apply({**BASE, "scratch": {"medium": "DISK", "size_gib": 9}})
+    p.apply({**BASE, "scratch": {"medium": "DISK", "size_gib": 20}}, codes=(1,)).says("Quota exceeded for ephemeral disk")
+    p.apply(BASE)
+    assert p.attributes("google_cloud_run_v2_service", "leader")["launch_stage"] == "GA"
+
+
+def with_known_networks_only_cloud_armors_answer_is_no_alarm():
+    def codes(settings):
+        p = Place().apply(settings)
+        return [c["status_value"] for c in p.attributes("google_monitoring_uptime_check_config", "way_in")["http_check"][0]["accepted_response_status_codes"]]
+    assert 403 not in codes(BASE) and 403 in codes({**BASE, "pages_sources": ["203.0.113.0/24"]})
+
+
+def nothing_is_read_while_planning_where_the_number_is_given():
+    settings = {**BASE, "project_number": "123456789012", "secret_versions": {"gh_token": "3", "gh_webhook_secret": "1"}, "enable_apis": False}
+    p = Place(apis=())
+    p.terraform("plan", *p.with_settings(settings)).says("0 to change, 0 to destroy")
+    p.terraform("plan", *p.with_settings({**settings, "project_number": None}), codes=(1,)).says("cloudresourcemanager.googleapis.com has not been used")
+
+
+def every_example_is_planned_and_applied():
+    variables = {"minimal": {"project_id": "acme-infra"}, "no-load-balancer": {"project_id": "acme-infra"},
+                 "existing-load-balancer": {"project_id": "acme-infra", "default_service": "projects/acme-infra/global/backendServices/web"},
+                 "complete": {"project_id": "acme-infra", "github_secrets": {"gh_token": "hush-token", "gh_webhook_secret": "hush-secret"}}}
+    assert set(variables) == {d.name for d in (MODULE / "examples").iterdir()}, "an example is not tried"
+    for name, settings in variables.items():
+        override = MODULE / "examples" / name / "test_override.tf"
+        override.write_text('terraform {\n  backend "local" {}\n}\n')  # complete's state is in a bucket
+        p = Place(f"examples/{name}", agents=[AGENT] if name == "no-load-balancer" else [])
+        p.terraform("init", "-reconfigure", f"-plugin-dir={MIRROR}")
+        p.terraform("plan", *p.with_settings(settings)).says("0 to change, 0 to destroy")
+        p.apply(settings).settled(settings)
+        assert "hush" not in (p.dir / "state").read_text(), "a secret is in the state"
+
+
+UNKNOWN = '''
+resource "terraform_data" "later" { input = "x" }
+locals { later = terraform_data.later.id }
+module "tidelock" {
+  source         = "%s"
+  project_id     = "acme-infra"
+  region         = "europe-west1"
+  entry          = "%s"
+  domain         = %s
+  image          = "docker.io/example/tidelock:${local.later}"
+  github         = { user = "bot-${local.later}" }
+  repo_allowlist = ["github.com/${local.later}/*"]
+  repo_config    = "repos: [{id: '${local.later}'}]"
+  admins         = [local.later]
+  settings       = { TIDELOCK_PARALLEL_PLAN = local.later }
+  secrets        = { gh_token = "a-${local.later}", gh_webhook_secret = "b-${local.later}" }
+  secret_env     = { TIDELOCK_API_SECRET = "c-${local.later}" }
+  kms_key        = { name = "projects/${local.later}" }
+  service_agents = { artifactregistry = local.later, iap = local.later }
+  monitoring     = { channels = [local.later] }
+  bucket         = { log_bucket = local.later }
+  vpc            = { network = local.later, subnetwork = local.later, tags = [local.later] }
+  webhook_sources = ["github", local.later]
+  %s
+  impersonated_service_accounts = { planner = local.later }
+  iap_oauth_client = { client_id = local.later, client_secret = local.later }
+}
+'''
+
+
+def what_is_made_in_the_same_run_can_be_given():
+    for entry, domain, more in (("load_balancer", '"${local.later}.example.com"', "pages_sources = [local.later]\n  iap_programmatic_clients = [local.later]"),
+                                ("no_load_balancer", "null", "")):
+        p = Place(files={"main.tf": UNKNOWN % (MODULE, entry, domain, more)})
+        p.terraform("plan", f"-state={p.dir}/state").says("0 to change, 0 to destroy")
+
+
+FIXTURE = '''
+resource "google_logging_metric" "m" {
+  project = "acme-infra"
+  name = "m"
+  filter = "x"
+}
+resource "google_monitoring_alert_policy" "p" {
+  project = "acme-infra"
+  display_name = "p"
+  combiner = "OR"
+  conditions {
+    display_name = "c"
+    %s
+  }
+}
+'''
+
+
+def the_cloud_refuses_what_the_real_one_refuses():
+    """Each refusal, met on purpose: a cloud that agrees with everything would show nothing."""
+    old = 'condition_absent {\n filter = "metric.type=\\"logging.googleapis.com/user/${google_logging_metric.m.name}\\""\n duration = "600s"\n }'
+    query = 'condition_prometheus_query_language {\n query = "logging_googleapis_com:user_m > 1"\n disable_metric_validation = %s\n }'
+    apis = ("logging", "monitoring")
+    Place(files={"main.tf": FIXTURE % old}, apis=apis).apply({}, codes=(1,)).says("Cannot find metric(s) that match type", "11102")
+    Place(files={"main.tf": FIXTURE % (query % "false")}, apis=apis).apply({}, codes=(1,)).says("Cannot find metric(s) that match type")
+    Place(files={"main.tf": FIXTURE % (query % "true")}, apis=apis).apply({})
+    Place(files={"main.tf": FIXTURE % (query % "true")}, apis=("logging",)).apply({}, codes=(1,)).says("monitoring.googleapis.com has not been used", "6101")
+    policy = 'resource "google_compute_security_policy" "s" {\n  count = %s\n  project = "acme-infra"\n  name = "s"\n}\n'
+    backend = 'resource "google_compute_backend_service" "b" {\n  project = "acme-infra"\n  name = "b"\n  security_policy = one(google_compute_security_policy.s[*].id)\n}\n'
+    p = Place(files={"main.tf": policy % 1 + backend}, apis=("compute",)).apply({})
+    (p.root / "main.tf").write_text(policy % 0 + backend)
+    p.apply({}, codes=(1,)).says("is already being used by", "60367")
+
+
+def main():
+    wanted = sys.argv[3:]
+    skip = {"main", "no_balancer", "Place"}
+    tests = [f for n, f in globals().items() if callable(f) and getattr(f, "__module__", "") == "__main__" and n not in skip]
+    failed = 0
+
+    def one(test):
+        try:
+            test()
+            return True
+        except Exception as problem:  # noqa: BLE001
+            print(f"FAILED {test.__name__}: {type(problem).__name__}: {problem}")
+            return False
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(one, [t for t in tests if not wanted or t.__name__ in wanted]))
+    failed = results.count(False)
+    shutil.rmtree(TEMP, ignore_errors=True)
+    print(f"module: {results.count(True)} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+main()

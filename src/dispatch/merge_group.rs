@@ -1,0 +1,162 @@
+//! Merge queues: the commit of an entry gets the statuses that its pull requests have come to, since a host that requires
+//! `atlantis/plan` or `atlantis/apply` of a branch wants them of the queue's commits as well. Nothing is planned or applied for it.
+//!
+//! An entry stands for the pull request that it adds and for those of the entries below it, down to the branch. It is answered once, when
+//! the commands of its own pull request that came before have ended.
+
+use super::Inner;
+use super::actor::fetch_pull;
+use super::queues::Item;
+use crate::domain::command::CommandName;
+use crate::domain::state::{CommitStatus, DeliveryState, Effect, NewEffect, StatusState};
+use crate::domain::{MergeGroupEvent, PullId, PullRequest};
+use crate::reply::statuses::Statuses;
+use crate::store::View;
+use crate::vcs::HostError;
+use crate::webhook::github::{EntryBelow, entry_identities};
+use anyhow::Result;
+use std::sync::Arc;
+
+/// Entries below one that are looked at; GitHub's queues build up to 100 at a time.
+const MAX_ENTRIES: usize = 100;
+
+/// What an entry's pull requests lack, for each status.
+#[derive(Default)]
+struct Verdict {
+    pulls: Vec<u64>,
+    plan: Vec<String>,
+    apply: Vec<String>,
+}
+
+impl Verdict {
+    /// Neither can be said to be so.
+    fn lacks(&mut self, what: String) {
+        self.plan.push(what.clone());
+        self.apply.push(what);
+    }
+}
+
+/// Sets the statuses of an entry's commit.
+pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &Item) -> Result<()> {
+    let rules = inner.ctx.global.rules(&event.pull.repo, &event.base_branch);
+    if !rules.branch_allowed {
+        return inner.answer_delivery(&event.pull, &item.delivery, None, None).await;
+    }
+    let verdict = judge(inner, event).await?;
+    let mut commands = vec![(CommandName::Plan, &verdict.plan)];
+    if inner.ctx.settings.allow_commands.contains(&CommandName::Apply) {
+        commands.push((CommandName::Apply, &verdict.apply));
+    }
+    let told = commands.into_iter().map(|(command, lacking)| {
+        let status = inner.ctx.statuses.of_queue(command, &verdict.pulls, lacking);
+        NewEffect { pull: event.pull.clone(), effect: Effect::Status { commit: event.commit.clone(), status } }
+    });
+    let (told, delivery): (Vec<NewEffect>, _) = (told.collect(), item.delivery.clone());
+    tracing::info!(pull = %event.pull, commit = event.commit, lacking = ?verdict.apply, "answers the merge queue");
+    let record = inner.ctx.store.write(move |tx| {
+        told.iter().try_for_each(|effect| tx.enqueue(effect).map(drop))?;
+        tx.set_delivery_state(&delivery, DeliveryState::Done, "the merge queue is answered")
+    });
+    record.await?;
+    inner.ctx.outbox.wake_marks(&event.pull);
+    Ok(())
+}
+
+/// Looks at the entry's own pull request and at those below.
+async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
+    let mut verdict = Verdict::default();
+    let (mut number, mut base) = (event.pull.number, event.base.clone());
+    for _ in 0..MAX_ENTRIES {
+        let id = PullId { repo: event.pull.repo.clone(), number };
+        match fetch_pull(inner, &id).await {
+            // Merged by now, and all below it; the first one left the queue.
+            Ok(pull) if !pull.open && !verdict.pulls.is_empty() => return Ok(verdict),
+            Ok(pull) => one(inner, &pull, &event.pull, &mut verdict).await?,
+            Err(error) => unknown(inner, &format!("#{number}"), &error, &mut verdict),
+        }
+        verdict.pulls.push(number);
+        let (start, below) = (entry_identities(&event.pull.repo, &base), base.clone());
+        let found = inner.ctx.store.read(move |view| view.delivery_beginning(&start)).await?;
+        match found.as_deref().and_then(EntryBelow::of) {
+            Some(entry) => (number, base) = (entry.number, entry.base),
+            None => {
+                bottom(inner, event, &below, &mut verdict).await;
+                return Ok(verdict);
+            }
+        }
+    }
+    verdict.lacks(format!("more than {MAX_ENTRIES} entries are ahead in the queue"));
+    Ok(verdict)
+}
+
+fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut Verdict) {
+    tracing::warn!("a merge queue is answered without {what}: {error}");
+    verdict.lacks(inner.ctx.redactor.redact(&format!("{what} could not be read: {error}")));
+}
+
+/// The lowest entry has to be built on the branch: below anything else there is an entry that nobody told of.
+async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &mut Verdict) {
+    let short = &commit[..commit.len().min(7)];
+    match inner.ctx.host.is_on_branch(&event.pull.repo, commit, &event.base_branch).await {
+        Ok(true) => {}
+        Ok(false) => {
+            let branch = &event.base_branch;
+            verdict.lacks(format!("built on {short}, neither on {branch} nor a known entry; queue it again"));
+        }
+        Err(error) => unknown(inner, short, &error, verdict),
+    }
+}
+
+/// What one pull request lacks: the statuses that were decided on its head count.
+async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut Verdict) -> Result<()> {
+    let number = pull.id.number;
+    if !pull.open {
+        verdict.lacks(format!("#{number} is closed"));
+        return Ok(());
+    }
+    if pull.is_fork() && !inner.ctx.settings.allow_fork_prs {
+        verdict.lacks(format!("#{number} comes from a fork"));
+        return Ok(());
+    }
+    if pull.id != *own && inner.actors.busy(&pull.id) {
+        verdict.lacks(format!("a command of #{number} runs; queue it again"));
+        return Ok(());
+    }
+    let (id, head, statuses) = (pull.id.clone(), pull.head.commit.clone(), inner.ctx.statuses.clone());
+    let found = inner.ctx.store.read(move |view| {
+        let of = |command| decided(view, &statuses, &id, &head, command);
+        Ok((of(CommandName::Plan)?, of(CommandName::Apply)?))
+    });
+    let (plan, apply) = found.await?;
+    let short = &pull.head.commit[..pull.head.commit.len().min(7)];
+    let lacking = |status: Option<CommitStatus>, done: &str| match status {
+        Some(status) if status.state == StatusState::Success => None,
+        Some(status) => Some(format!("#{number}: {}", status.description)),
+        None => Some(format!("#{number} is not {done} at {short}")),
+    };
+    verdict.plan.extend(lacking(plan, "planned"));
+    verdict.apply.extend(lacking(apply, "applied"));
+    Ok(())
+}
+
+/// The last word on a head; where that is forgotten already, what the projects have come to.
+fn decided(
+    view: &View<'_>,
+    statuses: &Statuses,
+    pull: &PullId,
+    head: &str,
+    command: CommandName,
+) -> Result<Option<CommitStatus>> {
+    let context = statuses.pending(command).context;
+    if let Some(decided) = view.decided_statuses(pull, head)?.into_iter().find(|status| status.context == context) {
+        return Ok(Some(decided));
+    }
+    let projects = view.project_statuses(pull)?;
+    if projects.is_empty() || projects.iter().any(|project| project.head != head) {
+        return Ok(None);
+    }
+    Ok(match command {
+        CommandName::Apply => statuses.apply(&projects, true),
+        _ => Some(statuses.plan(&projects)),
+    })
+}

@@ -1,0 +1,211 @@
+//! Whether a plan may be applied: what it is bound to, its file as it was made, and the commit that uses it up.
+
+use super::super::job::Job;
+use super::super::{files, plan};
+use super::{ApplyRun, Refused, apply_lock_text};
+use crate::config::{LockMode, ProjectConfig};
+use crate::domain::outcome::{Failure, Reason};
+use crate::domain::state::{AuditEntry, PlanRecord, ProjectLock};
+use crate::execute::Cancel;
+use crate::store::{LockAttempt, Tx};
+use anyhow::{Context as _, Result};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+
+impl ApplyRun<'_> {
+    /// Invariant 4: commit, base branch, configuration; the tool is looked at when it is known.
+    pub(super) fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), Refused> {
+        let pull = &self.work.pull;
+        let short = |commit: &str| commit[..commit.len().min(7)].to_owned();
+        let because = if plan.head != pull.head.commit {
+            format!("it was made for commit {}, and the head is now {}", short(&plan.head), short(&pull.head.commit))
+        } else if !plan.base_branch.is_empty() && plan.base_branch != pull.base.branch {
+            format!("it was made on top of `{}`, and the pull request is now for `{}`", plan.base_branch, pull.base.branch)
+        } else if plan.config_digest != config.digest() {
+            "the project's configuration (workflow, requirements or version) has changed since".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Failure::StalePlan { because }.into())
+    }
+
+    /// Puts the plan file where the steps expect it, byte for byte as it was made.
+    pub(super) async fn restore(&self, plan: &PlanRecord, plan_file: &Path) -> Result<(), Refused> {
+        let (Some(kept), Some(sha256)) = (plan.path.clone(), plan.sha256.clone()) else { return Ok(()) };
+        let (from, to) = (self.ctx.settings.data_dir.join(kept), plan_file.to_owned());
+        let run_as = self.ctx.settings.run_as_user;
+        let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
+            let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
+            if hex::encode(Sha256::digest(&bytes)) != sha256 {
+                return Ok(false);
+            }
+            files::write_for_steps(&to, &bytes, run_as)?;
+            Ok(true)
+        });
+        if restored.await.context("restoring the plan file")?? {
+            return Ok(());
+        }
+        let because = "its plan file is gone or is not the one that was made".to_owned();
+        Err(Failure::StalePlan { because }.into())
+    }
+
+    /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
+    pub(super) async fn consume<'b>(&'b self, config: &ProjectConfig, plan: &PlanRecord) -> Result<Job<'b>, Refused> {
+        let locking = !self.ctx.settings.disable_repo_locking && config.repo_locks != LockMode::Disabled;
+        let beginning = Beginning {
+            plan: plan.id.clone(),
+            lock: locking.then(|| plan::project_lock(self.work, &config.id)),
+            cancel: self.work.cancel.clone(),
+            // Whatever becomes of this server, that it began is known.
+            entry: self.audit_entry(config, plan, "begun"),
+        };
+        let begun = Job::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
+        begun.await?.map_err(Refused::from)
+    }
+}
+
+/// What has to hold when an apply begins.
+struct Beginning {
+    /// The plan, which must be there still.
+    plan: String,
+    /// The lock that is needed; absent where projects are not locked.
+    lock: Option<ProjectLock>,
+    cancel: Cancel,
+    entry: AuditEntry,
+}
+
+impl Beginning {
+    /// Uses the plan up for this job. A refusal changes nothing.
+    fn record(&self, tx: &Tx<'_>, job: &str) -> Result<Result<(), Failure>> {
+        if self.cancel.token.is_cancelled() {
+            return Ok(Err(Failure::Cancelled { by: self.cancel.by() }));
+        }
+        if let Some(lock) = tx.apply_lock()? {
+            let because = apply_lock_text(&lock);
+            return Ok(Err(Failure::Refused { reason: Reason::NotPermitted, because }));
+        }
+        let attempt = self.lock.as_ref().map(|lock| tx.lock_project(lock)).transpose()?;
+        if let Some(LockAttempt::HeldBy(holder)) = attempt {
+            return Ok(Err(Failure::Locked(holder)));
+        }
+        let used = tx.consume_plan(&self.plan, job)?;
+        if let Some(lock) = &self.lock {
+            match used {
+                true => tx.keep_lock(&lock.repo, &lock.project, &lock.holder.pull)?,
+                false if attempt == Some(LockAttempt::Acquired { new: true }) => {
+                    tx.unlock_project(&lock.repo, &lock.project, &lock.holder.pull)?;
+                }
+                false => {}
+            }
+        }
+        if !used {
+            return Ok(Err(Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() }));
+        }
+        tx.audit(&self.entry)?;
+        Ok(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::outcome::PlanSummary;
+    use crate::domain::state::{ApplyLock, LockHolder};
+    use crate::domain::{ProjectId, PullId, RepoId};
+    use crate::execute::Why;
+    use crate::store::Store;
+    use jiff::Timestamp;
+
+    fn pull(number: u64) -> PullId {
+        PullId { repo: RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() }, number }
+    }
+
+    fn lock(number: u64) -> ProjectLock {
+        let holder = LockHolder {
+            pull: pull(number),
+            title: String::new(),
+            url: String::new(),
+            user: "alice".into(),
+            since: Timestamp::UNIX_EPOCH,
+        };
+        let project = ProjectId { dir: "net".into(), workspace: "default".into(), name: None };
+        ProjectLock { repo: holder.pull.repo.clone(), project, holder, applied: false }
+    }
+
+    fn plan() -> PlanRecord {
+        PlanRecord {
+            id: "p".into(),
+            pull: pull(1),
+            project: lock(1).project,
+            head: "a".repeat(40),
+            base: "b".repeat(40),
+            base_branch: "main".into(),
+            config_digest: String::new(),
+            tool: String::new(),
+            path: None,
+            sha256: None,
+            summary: PlanSummary::default(),
+            made: Timestamp::UNIX_EPOCH,
+            job: String::new(),
+            consumed_by: None,
+            left: crate::domain::state::LeftFiles::default(),
+        }
+    }
+
+    /// A store with the plan, after `change`; what the beginning says, the plans that are left, and the locks.
+    async fn begin(
+        change: impl FnOnce(&Tx<'_>, &Cancel) -> Result<()> + Send + 'static,
+    ) -> (Result<(), Failure>, usize, Vec<ProjectLock>) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let cancel = Cancel::default();
+        let beginning =
+            Beginning { plan: "p".into(), lock: Some(lock(1)), cancel: cancel.clone(), entry: AuditEntry::default() };
+        let said = store.write(move |tx| {
+            tx.put_plan(&plan())?;
+            change(tx, &cancel)?;
+            beginning.record(tx, "job")
+        });
+        let said = said.await.unwrap();
+        let (plans, locks) = store.read(|view| Ok((view.plans(&pull(1))?.len(), view.locks()?))).await.unwrap();
+        (said, plans, locks)
+    }
+
+    #[tokio::test]
+    async fn an_apply_that_begins_uses_its_plan_up_and_keeps_its_lock() {
+        let (said, plans, locks) = begin(|_, _| Ok(())).await;
+        assert_eq!((said, plans, locks), (Ok(()), 0, vec![ProjectLock { applied: true, ..lock(1) }]));
+    }
+
+    #[tokio::test]
+    async fn a_plan_that_is_gone_or_used_is_not_applied_and_no_lock_stays() {
+        for used in [false, true] {
+            let (said, _, locks) = begin(move |tx, _| match used {
+                true => tx.consume_plan("p", "another job").map(drop),
+                false => tx.discard_plan(&pull(1), &lock(1).project).map(drop),
+            })
+            .await;
+            assert!(matches!(said, Err(Failure::NoPlan { .. })), "{said:?}");
+            assert_eq!(locks, []);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_beginning_costs_nothing() {
+        let set = ApplyLock { user: "bob".into(), reason: "freeze".into(), since: Timestamp::UNIX_EPOCH };
+        let (said, plans, locks) = begin(move |tx, _| tx.set_apply_lock(Some(&set))).await;
+        assert!(matches!(said, Err(Failure::Refused { because, .. }) if because.contains("(freeze)")));
+        assert_eq!((plans, locks), (1, vec![]));
+
+        let (said, plans, locks) = begin(|tx, _| tx.lock_project(&lock(2)).map(drop)).await;
+        assert!(matches!(said, Err(Failure::Locked(_))));
+        assert_eq!((plans, locks), (1, vec![lock(2)]));
+
+        let (said, plans, locks) = begin(|_, cancel| {
+            cancel.cancel(Why::Person("bob".into()));
+            Ok(())
+        })
+        .await;
+        assert_eq!((said, plans, locks), (Err(Failure::Cancelled { by: "bob".into() }), 1, vec![]));
+    }
+}

@@ -1,0 +1,143 @@
+//! Whether the pull request is still what its command began with. Projects wait for each other and for room, and people go on
+//! meanwhile: what has not begun by then is refused.
+
+use super::{Context, Work};
+use crate::domain::PullRequest;
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
+use crate::vcs::HostError;
+use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// What the host said serves for this long, unless something is heard of the pull request, or a project has run since.
+const FRESH: SignedDuration = SignedDuration::from_secs(2);
+/// Waits between tries to ask the host.
+const RETRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
+/// The pull request as the host described it last, for the projects of one command.
+pub(super) struct Current {
+    seen: Mutex<Seen>,
+}
+
+struct Seen {
+    at: Timestamp,
+    pull: PullRequest,
+}
+
+impl Current {
+    /// As it was when the command began.
+    pub(super) fn new(work: &Work) -> Current {
+        Current { seen: Mutex::new(Seen { at: work.run.started, pull: work.pull.clone() }) }
+    }
+
+    /// Why the next project may not begin; absent if it may. Asks the host, unless it was asked just now.
+    pub(super) async fn refusal(&self, ctx: &Context, work: &Work) -> Option<Outcome> {
+        let mut seen = self.seen.lock().await;
+        let old = Timestamp::now().duration_since(seen.at) > FRESH;
+        if work.cancel.take_change() || old {
+            match ask(ctx, work).await {
+                Ok(pull) => *seen = Seen { at: Timestamp::now(), pull },
+                Err(error) => {
+                    work.cancel.note_change();
+                    return Some(not_known(ctx, &error));
+                }
+            }
+        }
+        refusal(work.command.name, &work.pull, &seen.pull).map(Outcome::Failed)
+    }
+}
+
+async fn ask(ctx: &Context, work: &Work) -> Result<PullRequest, HostError> {
+    for wait in RETRIES {
+        match ctx.host.pull_request(&work.pull.id).await {
+            Err(error) if error.is_transient() => {
+                tracing::warn!(pull = %work.pull.id, "the pull request could not be read, trying again: {error}");
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = work.cancel.token.cancelled() => return Err(error),
+                }
+            }
+            result => return result,
+        }
+    }
+    ctx.host.pull_request(&work.pull.id).await
+}
+
+/// No answer is not a yes.
+fn not_known(ctx: &Context, error: &HostError) -> Outcome {
+    let message = format!(
+        "It did not begin: the host could not be asked whether the pull request is still as it was when the command began: {error}"
+    );
+    Outcome::Errored(Fault { reason: Reason::Internal, message: ctx.redactor.redact(&message), output: String::new() })
+}
+
+/// What has changed since a command began that forbids its next project.
+fn refusal(name: CommandName, began: &PullRequest, now: &PullRequest) -> Option<Failure> {
+    let short = |commit: &str| commit.get(..7).unwrap_or(commit).to_owned();
+    if !now.open {
+        let because = "the pull request was closed or merged before its turn came, so it did not begin".to_owned();
+        return Some(Failure::Refused { reason: Reason::NotPermitted, because });
+    }
+    let because = if now.head.commit != began.head.commit {
+        format!(
+            "the head is now {}; it was {} when the command began, and this project's turn had not come",
+            short(&now.head.commit),
+            short(&began.head.commit)
+        )
+    } else if now.base.branch != began.base.branch {
+        format!(
+            "the pull request is now for `{}`; it was for `{}` when the command began, and this project's turn had not come",
+            now.base.branch, began.base.branch
+        )
+    } else {
+        return None;
+    };
+    Some(match name {
+        CommandName::Apply => Failure::StalePlan { because },
+        _ => Failure::Refused { reason: Reason::NotPermitted, because },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{Base, Head, PullId, RepoId};
+
+    fn pull() -> PullRequest {
+        let repo = RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() };
+        let head =
+            Head { branch: "b".into(), commit: "a".repeat(40), repo_owner: "acme".into(), repo_name: "infra".into() };
+        PullRequest {
+            id: PullId { repo, number: 1 },
+            title: String::new(),
+            url: String::new(),
+            author: String::new(),
+            head,
+            base: Base { branch: "main".into(), commit: "c".repeat(40) },
+            draft: false,
+            open: true,
+            labels: Vec::new(),
+            repo_size_kib: None,
+            clone_url: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_moved_since_the_command_began_is_refused() {
+        let began = pull();
+        let (mut pushed, mut closed, mut retargeted, mut same) = (pull(), pull(), pull(), pull());
+        pushed.head.commit = "b".repeat(40);
+        closed.open = false;
+        retargeted.base.branch = "release".into();
+        // The base branch's own moving, a title or a label refuse nothing.
+        same.base.commit = "d".repeat(40);
+        same.title = "another".into();
+        assert_eq!(refusal(CommandName::Apply, &began, &same), None);
+        for now in [&pushed, &retargeted] {
+            assert!(matches!(refusal(CommandName::Apply, &began, now), Some(Failure::StalePlan { .. })));
+            assert!(matches!(refusal(CommandName::StateRm, &began, now), Some(Failure::Refused { .. })));
+        }
+        assert!(matches!(refusal(CommandName::Apply, &began, &closed), Some(Failure::Refused { .. })));
+    }
+}

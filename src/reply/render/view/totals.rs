@@ -1,0 +1,145 @@
+//! What stands around several results: their totals, what all of it comes to, and the commands for all of them.
+
+use super::{Maker, Offer, applied_counts, capitalized, visible};
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Applied, JobOutcome, Outcome, PlanSummary, Planned};
+use crate::domain::reply::Results;
+use crate::reply::wording;
+use minijinja::Value;
+use serde::Serialize;
+
+/// Commands that apply one project each, in the footer of several plans.
+const LISTED_APPLIES: usize = 10;
+
+/// What stands around several results.
+#[derive(Serialize)]
+pub(in crate::reply::render) struct Totals {
+    line: String,
+    /// What all of it comes to, where the line does not say so.
+    sum: String,
+    head: Option<Value>,
+    base: Option<Value>,
+    branch: String,
+    /// Whether any project has a name, so that the table has a column for it.
+    named: bool,
+    hide_unchanged: bool,
+    /// Commands that apply what is planned, one by one, because not everything is.
+    applies: Vec<String>,
+    /// Such commands that are not listed.
+    more_applies: usize,
+    offers: Vec<Offer>,
+    locked: bool,
+    remarks: Vec<String>,
+}
+
+impl Maker<'_> {
+    /// What stands around the results.
+    pub(in crate::reply::render) fn totals(&self, results: &Results) -> Totals {
+        let command = self.reply.command_name().unwrap_or(CommandName::Plan);
+        let trouble = visible(results).any(|job| !job.outcome.is_success());
+        let is_plan = command == CommandName::Plan;
+        let bases = visible(results).filter_map(|job| match &job.outcome {
+            Outcome::Planned(planned) => planned.base_commit.as_deref(),
+            _ => None,
+        });
+        let to_apply: Vec<&JobOutcome> = visible(results).filter(|job| has_changes(job)).collect();
+        let offer_apply = is_plan && self.options.offer_apply && !to_apply.is_empty();
+        let one_by_one = offer_apply && (trouble || !self.options.offer_apply_all);
+        let apply = |job: &&JobOutcome| {
+            wording::command_line(&self.options.executable, "apply", Some(&job.project), &[], &[])
+        };
+        let mut offers = Vec::new();
+        if is_plan {
+            if offer_apply && !one_by_one {
+                offers.push(self.offer("to apply all of it", "apply", None, &[]));
+            }
+            let label = if self.options.locking { "to drop all plans and locks" } else { "to drop all plans" };
+            offers.push(self.offer(label, "unlock", None, &[]));
+        }
+        Totals {
+            line: totals_line(command, results),
+            sum: sum(command, results),
+            head: self.reply.head.as_deref().map(|head| self.commit(head)).filter(|_| is_plan),
+            base: bases.map(|base| self.commit(base)).next(),
+            branch: results.base_branch.clone(),
+            named: visible(results).any(|job| job.project.name.is_some()),
+            hide_unchanged: self.options.hide_unchanged,
+            applies: to_apply.iter().filter(|_| one_by_one).take(LISTED_APPLIES).map(apply).collect(),
+            more_applies: if one_by_one { to_apply.len().saturating_sub(LISTED_APPLIES) } else { 0 },
+            offers: capitalized(offers),
+            locked: is_plan && self.options.locking && visible(results).any(|job| job.outcome.is_success()),
+            remarks: results.remarks.clone(),
+        }
+    }
+}
+
+/// A plan that would change something when it is applied.
+fn has_changes(job: &JobOutcome) -> bool {
+    matches!(&job.outcome, Outcome::Planned(planned) if !planned.summary.no_changes)
+}
+
+/// What several applies changed together.
+fn applied_sum(results: &Results) -> Applied {
+    let mut sum = Applied::default();
+    for job in visible(results) {
+        if let Outcome::Applied(applied) = &job.outcome {
+            sum.added += applied.added;
+            sum.changed += applied.changed;
+            sum.destroyed += applied.destroyed;
+        }
+    }
+    sum
+}
+
+/// What several results come to; empty where that is nothing, or where the totals say it already.
+fn sum(command: CommandName, results: &Results) -> String {
+    let applied = applied_sum(results);
+    match command {
+        CommandName::Plan => {
+            let mut sum = PlanSummary::default();
+            for job in visible(results) {
+                if let Outcome::Planned(Planned { summary, .. }) = &job.outcome {
+                    sum.add += summary.add;
+                    sum.change += summary.change;
+                    sum.destroy += summary.destroy;
+                    sum.import += summary.import;
+                    sum.forget += summary.forget;
+                }
+            }
+            if sum == PlanSummary::default() { String::new() } else { wording::plan_counts(&sum) }
+        }
+        CommandName::Apply if visible(results).any(|job| !job.outcome.is_success()) => {
+            let nothing = applied.added + applied.changed + applied.destroyed == 0;
+            if nothing { String::new() } else { applied_counts(&applied) }
+        }
+        _ => String::new(),
+    }
+}
+
+/// `Planned 4 projects: 2 with changes, 1 without changes, 1 failed`.
+fn totals_line(command: CommandName, results: &Results) -> String {
+    let count = |matches: &dyn Fn(&Outcome) -> bool| visible(results).filter(|job| matches(&job.outcome)).count();
+    let all = visible(results).count();
+    let ok = count(&Outcome::is_success);
+    let counts = if command == CommandName::Plan {
+        let same = count(&|outcome| matches!(outcome, Outcome::Planned(planned) if planned.summary.no_changes));
+        vec![(ok - same, "with changes"), (same, "without changes"), (all - ok, "failed")]
+    } else if command == CommandName::Apply {
+        if ok == all {
+            return format!("Applied {all} projects: {}", applied_counts(&applied_sum(results)));
+        }
+        let refused = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
+        vec![(ok, "applied"), (refused, "refused"), (all - ok - refused, "failed")]
+    } else {
+        let failed = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
+        vec![(ok, "successful"), (failed, "failed"), (all - ok - failed, "errored")]
+    };
+    let counts: Vec<_> = counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    let verb = match command {
+        CommandName::Plan => "Planned".to_owned(),
+        CommandName::Apply => "Apply of".to_owned(),
+        CommandName::ApprovePolicies => "Approved policies of".to_owned(),
+        other => format!("Ran {} for", other.spoken()),
+    };
+    format!("{verb} {all} projects: {}", counts.join(", "))
+}

@@ -1,0 +1,137 @@
+//! Lists for people: counts of everything, pages, failures first, and what a search finds.
+
+use super::*;
+
+fn failed(dir: &str) -> ProjectStatus {
+    ProjectStatus { job: Some("e".repeat(32)), ..status(dir, ProjectState::PlanErrored) }
+}
+
+fn numbers(found: &Found<ListedPull>) -> Vec<u64> {
+    found.rows.iter().map(|listed| listed.pull.id.number).collect()
+}
+
+#[tokio::test]
+async fn pulls_come_in_pages_with_failures_first_and_counts_of_all() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            for number in 1..=7 {
+                tx.put_pull(&pull_request(number))?;
+                tx.put_project_status(&pull_id(number), &status("a", ProjectState::Planned))?;
+            }
+            tx.put_project_status(&pull_id(2), &failed("b"))?;
+            tx.put_pull(&pull_request(8))?;
+            tx.put_pull(&pull_request(9))?;
+            tx.set_fault(&pull_id(8), Some("`atlantis.yaml` is broken"))?;
+            // Another pull request's lock is no failure.
+            tx.put_project_status(&pull_id(1), &status("c", ProjectState::PlanErrored))?;
+            let first = tx.list_pulls(&window("", 0, 4))?;
+            assert_eq!((first.fitting, first.all), (8, 8));
+            assert_eq!(numbers(&first), [8, 2, 1, 7]);
+            assert_eq!(first.rows[0].fault.as_deref(), Some("`atlantis.yaml` is broken"));
+            assert_eq!(numbers(&tx.list_pulls(&window("", 4, 4))?), [6, 5, 4, 3]);
+            assert_eq!(tx.failures()?, 2);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_fault_stays_until_a_plan_is_answered_or_the_pull_request_is_closed() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.put_pull(&pull_request(1))?;
+            tx.set_fault(&pull_id(1), Some("broken"))?;
+            tx.put_pull(&pull_request(1))?;
+            assert_eq!(tx.fault(&pull_id(1))?.as_deref(), Some("broken"));
+            assert!(tx.known_pull(&pull_id(1))?.unwrap().watermark.is_some(), "the rest of the record stays");
+            tx.set_fault(&pull_id(1), None)?;
+            assert_eq!(tx.fault(&pull_id(1))?, None);
+            tx.set_fault(&pull_id(1), Some("broken"))?;
+            tx.forget_pull(&pull_id(1))?;
+            assert_eq!(tx.failures()?, 0);
+            tx.put_pull(&pull_request(1))?;
+            assert_eq!(tx.fault(&pull_id(1))?, None, "opened again");
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_search_finds_all_words_wherever_they_are_read() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            for (number, title) in [(1, "Open SSH"), (2, "Rotate 100% of keys"), (3, "Drop \"x\" table")] {
+                tx.put_pull(&PullRequest { title: title.into(), ..pull_request(number) })?;
+                tx.put_project_status(&pull_id(number), &status(&format!("dir{number}"), ProjectState::Planned))?;
+            }
+            tx.put_project_status(&pull_id(3), &failed("net"))?;
+            let found = |words: &str| Ok::<_, anyhow::Error>(numbers(&tx.list_pulls(&window(words, 0, 10))?));
+            assert_eq!(found("ssh OPEN")?, [1]);
+            assert_eq!(found("plan failed")?, [3]);
+            assert_eq!(found("infra#2")?, [2]);
+            assert_eq!(found("dir1/default")?, [1]);
+            assert_eq!(found("100%")?, [2], "no sign stands for others");
+            assert_eq!(found("a_ice")?, [0; 0]);
+            assert_eq!(found("\"x\"")?, [3]);
+            assert_eq!(found("plan_errored title watermark")?, [0; 0], "only what is read, not how it is kept");
+            let none = tx.list_pulls(&window("nobody", 0, 10))?;
+            assert_eq!((none.fitting, none.all), (0, 3));
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn locks_and_jobs_are_searched_and_paged_too() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.put_pull(&pull_request(1))?;
+            for number in 0..5 {
+                let held = project_lock(repo("github.com", "infra"), project(&format!("d{number}")), 1, number);
+                tx.lock_project(&held)?;
+                let ended = Job { summary: format!("{number} to add"), ..job(&format!("j{number}"), JobState::Succeeded) };
+                tx.put_job(&ended)?;
+            }
+            tx.put_job(&job("running", JobState::Running))?;
+            tx.put_project_status(&pull_id(1), &failed("d3"))?;
+            let locks = tx.list_locks(&window("", 1, 2))?;
+            let dirs: Vec<_> = locks.rows.iter().map(|(lock, _)| lock.project.dir.as_str()).collect();
+            assert_eq!((dirs, locks.fitting), (vec!["d3", "d2"], 5));
+            assert_eq!(locks.rows[0].1.as_ref().map(|status| status.state), Some(ProjectState::PlanErrored));
+            assert_eq!(tx.list_locks(&window("plan failed", 0, 9))?.fitting, 1);
+            let jobs = tx.list_ended_jobs(&window("", 0, 2))?;
+            let ids: Vec<_> = jobs.rows.iter().map(|(job, _)| job.id.as_str()).collect();
+            assert_eq!((ids, jobs.fitting), (vec!["j4", "j3"], 5));
+            assert_eq!(jobs.rows[0].1, Some(pull_request(1)));
+            assert_eq!(tx.list_ended_jobs(&window("3 add succeeded subnet", 0, 9))?.rows[0].0.id, "j3");
+            assert_eq!(tx.list_running_jobs(&window("running", 0, 9))?.fitting, 1);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_project_that_waits_names_the_lock_that_it_waits_for() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.put_pull(&pull_request(1))?;
+            let held = project_lock(repo("github.com", "infra"), project("net"), 7, 0);
+            tx.lock_project(&held)?;
+            tx.put_project_status(&pull_id(1), &status("net", ProjectState::PlanErrored))?;
+            assert_eq!(tx.list_pulls(&window("", 0, 9))?.rows[0].blocked_by, [held.clone()]);
+            tx.unlock_pull(&pull_id(7))?;
+            assert_eq!(tx.list_pulls(&window("", 0, 9))?.rows[0].blocked_by, []);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}

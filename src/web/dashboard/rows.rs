@@ -1,0 +1,142 @@
+//! Rows of the dashboard's lists.
+
+use super::MAX_PROJECTS;
+use crate::domain::PullRequest;
+use crate::domain::command::CommandName;
+use crate::domain::state::{Job, ProjectLock, ProjectStatus};
+use crate::store::ListedPull;
+use crate::web::locks::lock_address;
+use crate::web::pages::{Mark, ProjectView, PullView, StatusView, Total, When, duration};
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// A job.
+#[derive(Serialize)]
+pub(in crate::web) struct JobRow {
+    id: String,
+    kind: String,
+    project: Option<ProjectView>,
+    pull: PullView,
+    user: String,
+    mark: Mark,
+    summary: String,
+    started: When,
+    took: Option<String>,
+}
+
+/// A project lock, and where its project stands.
+#[derive(Serialize)]
+pub(super) struct LockRow {
+    key: String,
+    address: String,
+    project: ProjectView,
+    pull: PullView,
+    user: String,
+    since: When,
+    mark: Option<Mark>,
+    totals: Vec<Total>,
+    /// Where the mark leads.
+    link: Option<String>,
+}
+
+/// An open pull request with its projects.
+#[derive(Serialize)]
+pub(super) struct PullRow {
+    pull: PullView,
+    author: String,
+    draft: bool,
+    branch: String,
+    /// Why all of it could not be planned.
+    fault: Option<String>,
+    projects: Vec<StatusView>,
+    more: usize,
+}
+
+/// What kind of work a job does, for people.
+fn kind_words(kind: &str) -> String {
+    if kind == CommandName::StateRm.as_str() { "state rm".into() } else { kind.replace('_', " ") }
+}
+
+/// What is being done to a project, as its mark says it.
+fn busy(job: &Job) -> Mark {
+    let word = match job.kind.as_str() {
+        "plan" => "planning".into(),
+        "apply" => "applying".into(),
+        other => format!("{} running", kind_words(other)),
+    };
+    Mark { word, tone: "busy" }
+}
+
+/// The status of a project of this pull request; what runs on it now goes before how it ended last.
+fn status_view(status: &ProjectStatus, pull: &crate::domain::PullId, at_work: &[Job]) -> StatusView {
+    let mut view = StatusView::from(status);
+    let running = at_work.iter().find(|job| job.pull == *pull && job.project.as_ref() == Some(&status.project));
+    if let Some(job) = running {
+        view.mark = busy(job);
+        view.link = Some(format!("jobs/{}", job.id));
+    }
+    view
+}
+
+impl JobRow {
+    pub(in crate::web) fn new(job: &Job, pull: Option<&PullRequest>, now: Timestamp) -> JobRow {
+        JobRow {
+            id: job.id.clone(),
+            kind: kind_words(&job.kind),
+            project: job.project.as_ref().map(ProjectView::from),
+            pull: PullView::find(&job.pull, pull),
+            user: job.user.clone(),
+            mark: Mark::from(job.state),
+            summary: job.summary.clone(),
+            started: When::new(job.started, now),
+            took: job.finished.map(|end| duration(job.started, end)),
+        }
+    }
+}
+
+impl LockRow {
+    pub(super) fn new(
+        lock: &ProjectLock,
+        status: Option<&ProjectStatus>,
+        at_work: &[Job],
+        now: Timestamp,
+    ) -> LockRow {
+        let status = status.map(|status| status_view(status, &lock.holder.pull, at_work));
+        let key = lock.key();
+        LockRow {
+            address: lock_address(&key),
+            key,
+            project: ProjectView::from(&lock.project),
+            pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
+            user: lock.holder.user.clone(),
+            since: When::new(lock.holder.since, now),
+            mark: status.as_ref().map(|status| status.mark.clone()),
+            totals: status.as_ref().map(|status| status.totals.clone()).unwrap_or_default(),
+            link: status.and_then(|status| status.link),
+        }
+    }
+}
+
+impl PullRow {
+    pub(super) fn new(listed: &ListedPull, at_work: &[Job]) -> PullRow {
+        let ListedPull { pull, statuses, fault, blocked_by } = listed;
+        let project = |status: &ProjectStatus| {
+            let mut view = status_view(status, &pull.id, at_work);
+            let blocker = blocked_by.iter().find(|lock| status.was_not_planned() && lock.project == status.project);
+            if let (Some(lock), None) = (blocker, &view.link) {
+                view.mark.word = format!("waits for #{}", lock.holder.pull.number);
+                view.link = Some(lock_address(&lock.key()));
+            }
+            view
+        };
+        PullRow {
+            pull: PullView::new(&pull.id, &pull.title, &pull.url),
+            author: pull.author.clone(),
+            draft: pull.draft,
+            branch: pull.head.branch.clone(),
+            fault: fault.clone(),
+            projects: statuses.iter().take(MAX_PROJECTS).map(project).collect(),
+            more: statuses.len().saturating_sub(MAX_PROJECTS),
+        }
+    }
+}
