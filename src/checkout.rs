@@ -242,6 +242,16 @@ impl Checkouts {
             .context("removing what git would wait for")
     }
 
+    /// Whether git tracks this file of a tree, as the tree's index says. `file` is below the root, and need not be there.
+    pub async fn is_tracked(&self, git_dir: &Path, root: &Path, file: &Path) -> Result<bool, CheckoutError> {
+        let real = root.canonicalize().context("the checkout is not there")?;
+        let below =
+            file.strip_prefix(&real).or_else(|_| file.strip_prefix(root)).context("a file outside of the tree")?;
+        let literal = format!(":(top,literal){}", below.display());
+        let git = Git::new(self, git_dir, &["ls-files", "--cached", "--", &literal]);
+        Ok(!git.env("GIT_WORK_TREE", root.to_string_lossy()).within(root).output().await?.is_empty())
+    }
+
     /// Removes all trees of a pull request; absent is fine.
     pub async fn remove_pull(&self, pull: &PullId) -> anyhow::Result<()> {
         let (trees, mirror) = (self.pull_path(pull), self.mirror_path(&pull.repo));

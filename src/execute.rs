@@ -11,11 +11,13 @@ mod current;
 mod environment;
 mod extra;
 mod files;
+mod filters;
 mod force_unlock;
 mod hooks;
 mod job;
 pub mod left;
 mod memory;
+mod pairs;
 mod plan;
 mod prepare;
 mod requirements;
@@ -246,6 +248,17 @@ impl Answer {
     fn results(work: &Work, outcomes: Vec<JobOutcome>, remarks: Vec<String>, statuses: StatusUpdate) -> Answer {
         let results = Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks };
         Answer { body: Some(ReplyBody::Results(results)), statuses }
+    }
+
+    /// Whether it tells that something broke or was refused: all of the command, or one of its projects.
+    fn has_errors(&self) -> bool {
+        let said = match &self.body {
+            Some(ReplyBody::Results(results)) => results.outcomes.iter().any(|o| !o.outcome.is_success()),
+            Some(ReplyBody::CommandError(_)) => true,
+            Some(ReplyBody::Message(message)) => !matches!(message, Message::NoProjects { .. }),
+            None => false,
+        };
+        said || matches!(self.statuses, StatusUpdate::Failed(_))
     }
 
     /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox.

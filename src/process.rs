@@ -5,11 +5,11 @@ mod redact;
 #[cfg(test)]
 mod tests;
 
-pub use redact::Redactor;
+pub use redact::{Redactor, SHORTEST_SECRET};
 
 use anyhow::Context;
 use command_fds::{CommandFdExt, FdMapping};
-use output::{Bounded, Lines};
+use output::{Bounded, Lines, Unread};
 use rustix::process::{Pid, Signal};
 use secrecy::{ExposeSecret, SecretString};
 use std::io::Write;
@@ -56,6 +56,8 @@ pub struct Invocation {
     pub grace: Duration,
     /// Bytes of output that are kept (head and tail); the rest is counted and named in the text.
     pub output_limit: usize,
+    /// Bytes of standard output that are kept as they are, to be read by us.
+    pub read_limit: usize,
     /// Other user to run as, where we may.
     pub run_as: Option<RunAs>,
     /// Handed to the child as an anonymous file on descriptor 3, for git's credential helper.
@@ -65,7 +67,7 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// With an empty environment, an hour's time, ten seconds of grace, 4 MiB of output, as ourselves.
+    /// With an empty environment, an hour's time, ten seconds of grace, 4 MiB of output of which we read nothing, as ourselves.
     pub fn new<A: Into<String>>(
         program: impl Into<PathBuf>,
         args: impl IntoIterator<Item = A>,
@@ -79,6 +81,7 @@ impl Invocation {
             timeout: TIMEOUT,
             grace: GRACE,
             output_limit: OUTPUT_LIMIT,
+            read_limit: 0,
             run_as: None,
             secret_file: None,
             stdin: None,
@@ -106,6 +109,12 @@ impl Invocation {
     /// Keeps so many bytes of output.
     pub fn output_limit(mut self, bytes: usize) -> Invocation {
         self.output_limit = bytes;
+        self
+    }
+
+    /// Keeps so many bytes of standard output as they are, for [`Finished::read`].
+    pub fn reading(mut self, bytes: usize) -> Invocation {
+        self.read_limit = bytes;
         self
     }
 
@@ -187,10 +196,11 @@ pub struct Finished {
     pub code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
-    /// Standard output and error in order of arrival by lines, redacted, bounded.
+    /// Standard output and error in order of arrival by lines, redacted, bounded: what may be shown.
     pub output: String,
-    /// Standard output alone, redacted, bounded.
-    pub stdout: String,
+    stdout: Vec<u8>,
+    /// Standard output had more bytes than were to be read.
+    stdout_cut: bool,
     /// It was interrupted because of the token.
     pub cancelled: bool,
     /// It ran into its timeout.
@@ -201,6 +211,18 @@ impl Finished {
     /// It ended by itself, with exit status 0.
     pub fn success(&self) -> bool {
         self.code == Some(0) && !self.cancelled && !self.timed_out
+    }
+
+    /// Standard output byte for byte, to be read and never shown: secrets in it are not masked. Empty without
+    /// [`Invocation::reading`]; an error where it was longer than that.
+    pub fn read(&self) -> anyhow::Result<&[u8]> {
+        anyhow::ensure!(!self.stdout_cut, "it printed more than {} bytes", self.stdout.len());
+        Ok(&self.stdout)
+    }
+
+    /// The same as text; bytes that are no UTF-8 are replaced.
+    pub fn read_text(&self) -> anyhow::Result<String> {
+        Ok(String::from_utf8_lossy(self.read()?).into_owned())
     }
 
     /// `exit status 1`, `signal 9`, `timed out`, `cancelled`.
@@ -238,7 +260,7 @@ pub async fn run(
         tokio::spawn(async move { pipe.write_all(&bytes).await });
     }
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
-    let mut streams = Streams::new(invocation.output_limit, redactor, sink);
+    let mut streams = Streams::new(invocation.output_limit, invocation.read_limit, redactor, sink);
     let mut buffers = (vec![0; CHUNK], vec![0; CHUNK]);
     let (mut cancelled, mut timed_out, mut status) = (false, false, None::<ExitStatus>);
     let mut deadline = Instant::now() + invocation.timeout;
@@ -279,7 +301,7 @@ pub async fn run(
     group.end();
     let (output, stdout) = streams.finish();
     let (code, signal) = status.map_or((None, None), |s| (s.code(), s.signal()));
-    Ok(Finished { code, signal, output, stdout, cancelled, timed_out })
+    Ok(Finished { code, signal, output, stdout: stdout.bytes, stdout_cut: stdout.cut, cancelled, timed_out })
 }
 
 /// A server that a script started in the background ignores SIGINT, and its children inherit that: they could not be
@@ -350,21 +372,25 @@ impl Drop for Group {
 struct Streams<'a> {
     lines: (Lines, Lines),
     both: Bounded,
-    out: Bounded,
+    out: Unread,
     redactor: &'a Redactor,
     sink: Option<LineSink<'a>>,
 }
 
 impl<'a> Streams<'a> {
-    fn new(limit: usize, redactor: &'a Redactor, sink: Option<LineSink<'a>>) -> Streams<'a> {
+    fn new(limit: usize, read: usize, redactor: &'a Redactor, sink: Option<LineSink<'a>>) -> Streams<'a> {
         let lines = (Lines::default(), Lines::default());
-        Streams { lines, both: Bounded::new(limit), out: Bounded::new(limit), redactor, sink }
+        Streams { lines, both: Bounded::new(limit), out: Unread::new(read), redactor, sink }
     }
 
     fn stdout(&mut self, bytes: &[u8]) {
+        self.out.push(bytes);
+        self.show_stdout(bytes);
+    }
+
+    fn show_stdout(&mut self, bytes: &[u8]) {
         self.lines.0.feed(bytes, |line| {
             let line = line.redacted(self.redactor);
-            self.out.push(&line);
             self.both.push(&line);
             self.sink.iter().for_each(|sink| sink(&line));
         });
@@ -378,15 +404,15 @@ impl<'a> Streams<'a> {
         });
     }
 
-    fn finish(mut self) -> (String, String) {
-        // A last line without newline gets one.
+    fn finish(mut self) -> (String, Unread) {
+        // A last line without newline gets one where it is shown.
         if self.lines.0.unfinished() {
-            self.stdout(b"\n");
+            self.show_stdout(b"\n");
         }
         if self.lines.1.unfinished() {
             self.stderr(b"\n");
         }
-        (self.both.into_text(), self.out.into_text())
+        (self.both.into_text(), self.out)
     }
 }
 

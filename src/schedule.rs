@@ -19,8 +19,8 @@ use crate::config::global::{AutodiscoverMode, RepoRules};
 use crate::config::paths::parent;
 use crate::config::repo::RepoConfig;
 use crate::config::{ConfigError, ProjectConfig};
-use crate::domain::ProjectId;
 use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::{Distribution, ProjectId};
 use discover::config_error;
 use modules::ModuleIndex;
 use patterns::Patterns;
@@ -34,6 +34,10 @@ pub trait Tree {
     fn files(&self, dir: &str) -> Vec<String>;
     /// All directories, without `.git`, `.terraform` and `.terragrunt-cache`.
     fn dirs(&self) -> Vec<String>;
+    /// The same, and what links to directories inside the tree lead to, by the paths that lead there; no path goes in circles.
+    fn dirs_and_links(&self) -> Vec<String> {
+        self.dirs()
+    }
     /// A file's text, if it is there, is inside the tree, and has at most 1 MiB of UTF-8.
     fn read(&self, path: &str) -> Option<String>;
 }
@@ -57,6 +61,8 @@ pub struct Facts<'a> {
 pub struct Options {
     /// First word of the commands that messages offer.
     pub executable: String,
+    /// `--default-tf-distribution`.
+    pub default_distribution: Distribution,
     /// `--autodiscover-mode`.
     pub autodiscover_mode: AutodiscoverMode,
     /// `--autoplan-file-list`.
@@ -130,7 +136,7 @@ pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) 
 /// listed, or one of its local modules. For the `undiverged` requirement.
 pub fn touched_by(project: &ProjectConfig, changed: &[String], facts: &Facts<'_>) -> bool {
     let dir = project.id.dir.as_str();
-    let modules = module_dirs(facts.tree, dir);
+    let modules = module_dirs(facts.tree, dir, distribution(project, facts));
     let Ok(file_list) = discover::file_list(facts) else { return true };
     let of_modules = |file: &String| file_list.matches(file) && modules.iter().any(|module| module == parent(file));
     if changed.iter().any(of_modules) {
@@ -154,11 +160,24 @@ fn configured(id: &ProjectId, facts: &Facts<'_>) -> ProjectConfig {
     same.next().cloned().unwrap_or_else(|| ProjectConfig::from_rules(id.clone(), facts.rules))
 }
 
+/// What reads a project's files.
+fn distribution(project: &ProjectConfig, facts: &Facts<'_>) -> Distribution {
+    project.distribution.unwrap_or(facts.options.default_distribution)
+}
+
 /// Projects that the pull request's files change: listed ones in the file's order, then discovered ones.
 fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
-    let index = module_index(facts)?;
+    let listed = facts.repo_config.map(|config| config.projects.as_slice()).unwrap_or_default();
+    let default = facts.options.default_distribution;
+    let is_of_other = |project: &ProjectConfig| distribution(project, facts) != default;
+    let index = module_index(facts, default)?;
+    let index_of_other = match listed.iter().any(is_of_other) {
+        true => module_index(facts, default.other())?,
+        false => None,
+    };
     let mut projects = Vec::new();
-    for project in facts.repo_config.into_iter().flat_map(|config| &config.projects) {
+    for project in listed {
+        let index = if is_of_other(project) { &index_of_other } else { &index };
         let dir = project.id.dir.as_str();
         let patterns = Patterns::relative_to(dir, &project.when_modified).map_err(|error| {
             config_error(format!("project `{}`: autoplan.when_modified: {error}", project.id.label()))
@@ -175,7 +194,7 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     Ok(projects)
 }
 
-fn module_index(facts: &Facts<'_>) -> Result<Option<ModuleIndex>, Refusal> {
+fn module_index(facts: &Facts<'_>, which: Distribution) -> Result<Option<ModuleIndex>, Refusal> {
     let from = &facts.options.autoplan_modules_from;
     if from.is_empty() {
         return Ok(None);
@@ -183,7 +202,7 @@ fn module_index(facts: &Facts<'_>) -> Result<Option<ModuleIndex>, Refusal> {
     let patterns = Patterns::new(from).map_err(|error| {
         config_error(format!("--autoplan-modules-from-projects: {error}; an operator has to fix it"))
     })?;
-    Ok(Some(ModuleIndex::build(facts.tree, &patterns)))
+    Ok(Some(ModuleIndex::build(facts.tree, &patterns, which)))
 }
 
 /// Puts projects in groups; their order within a group stays.

@@ -45,6 +45,9 @@ impl Parts {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
             None => GlobalConfig::without_file(),
         };
+        for warning in &global.warnings {
+            tracing::warn!("{warning}");
+        }
         let host: Arc<dyn Host> = Arc::new(github_host(github(&settings)?, &settings.repo_allowlist)?);
         Ok(Parts { secrets: secrets(&settings)?, settings, global, host })
     }

@@ -5,6 +5,7 @@ use super::{gone, inside};
 use crate::schedule::Tree;
 use rustix::fs::FileType;
 use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Largest file that is read.
@@ -18,6 +19,14 @@ const NOT_WALKED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 pub struct DiskTree {
     /// Root of the checkout.
     pub root: PathBuf,
+}
+
+/// The directory of the tree that a link leads to, unless the way there, with links at these places, would go in a circle.
+fn linked(root: &Path, link: &Path, passed: &[PathBuf]) -> Option<PathBuf> {
+    let to = fs::canonicalize(link).ok().filter(|to| to.is_dir())?;
+    let inside = to.strip_prefix(root).ok()?;
+    let walked = !inside.iter().any(|part| NOT_WALKED.iter().any(|name| part == *name));
+    (walked && !passed.iter().any(|place| place.starts_with(&to))).then_some(to)
 }
 
 impl Tree for DiskTree {
@@ -69,9 +78,23 @@ impl Tree for DiskTree {
         found
     }
 
+    fn dirs_and_links(&self) -> Vec<String> {
+        self.walk_links()
+    }
+
     fn read(&self, path: &str) -> Option<String> {
         self.find(path, |top, path| top.read_text(path, LARGEST_FILE))
     }
+}
+
+/// A directory on the way of a walk.
+struct Step {
+    /// As it is called from the root.
+    name: String,
+    /// Where it is.
+    place: PathBuf,
+    /// Where the links were that have led there.
+    links: Vec<PathBuf>,
 }
 
 impl DiskTree {
@@ -84,5 +107,41 @@ impl DiskTree {
         let target = inside(&self.root, path).ok()?;
         let relative = target.strip_prefix(self.root.canonicalize().ok()?).ok()?;
         look(&top, relative).ok()?
+    }
+
+    /// All directories, also those behind links.
+    fn walk_links(&self) -> Vec<String> {
+        let Ok(root) = fs::canonicalize(&self.root) else { return vec![".".into()] };
+        let (mut found, mut next) = (vec![Step { name: ".".into(), place: root.clone(), links: Vec::new() }], 0);
+        while next < found.len() && found.len() < MOST_DIRS {
+            let Step { name: dir, place, links: passed } = &found[next];
+            next += 1;
+            let mut inner = Vec::new();
+            for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                let Ok(kind) = entry.file_type() else { continue };
+                if NOT_WALKED.contains(&name.as_str()) {
+                    continue;
+                }
+                let (to, passed) = if kind.is_dir() {
+                    (place.join(&name), passed.clone())
+                } else if kind.is_symlink() {
+                    let passed = [passed.as_slice(), std::slice::from_ref(place)].concat();
+                    let Some(to) = linked(&root, &place.join(&name), &passed) else { continue };
+                    (to, passed)
+                } else {
+                    continue;
+                };
+                let name = if dir == "." { name } else { format!("{dir}/{name}") };
+                inner.push(Step { name, place: to, links: passed });
+            }
+            found.append(&mut inner);
+        }
+        if found.len() >= MOST_DIRS {
+            tracing::warn!(root = %self.root.display(), MOST_DIRS, "too many directories; the rest is not looked at");
+        }
+        let mut names: Vec<String> = found.into_iter().map(|step| step.name).collect();
+        names.sort();
+        names
     }
 }

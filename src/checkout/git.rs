@@ -2,6 +2,7 @@
 
 use super::{CheckoutError, Checkouts, Credentials};
 use crate::process::{self, Finished, Invocation};
+use anyhow::Context as _;
 use secrecy::{ExposeSecret, SecretString};
 use std::path::Path;
 use std::time::Duration;
@@ -12,8 +13,10 @@ use url::Url;
 const TIMEOUT: Duration = Duration::from_secs(20 * 60);
 /// The same for one that only looks at files on the disk. Steps may have left what it waits for.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2 * 60);
-/// What we keep of git's output; a list of changed files is the longest.
-const OUTPUT_LIMIT: usize = 64 << 20;
+/// What we read of git's output; a list of changed files is the longest.
+const READ_LIMIT: usize = 64 << 20;
+/// What we keep of it for errors.
+const OUTPUT_LIMIT: usize = 1 << 20;
 /// Lines of git's output that an error shows.
 const ERROR_LINES: usize = 20;
 /// Answers from the file on descriptor 3, and only to `get`.
@@ -123,6 +126,7 @@ impl<'a> Git<'a> {
             .env(env)
             .timeout(self.timeout)
             .output_limit(OUTPUT_LIMIT)
+            .reading(READ_LIMIT)
             .secret_file(self.secret)
     }
 
@@ -143,11 +147,14 @@ impl<'a> Git<'a> {
         Ok(done)
     }
 
-    /// Runs it and gives its standard output; a bad exit is an error with git's last words.
+    /// Runs it and gives its standard output as it is, to be read and not to be shown; a bad exit is an error with git's last words.
     pub(super) async fn output(self) -> Result<String, CheckoutError> {
         let verb = self.args.first().cloned().unwrap_or_default();
         let done = self.finish().await?;
-        if done.success() { Ok(done.stdout) } else { Err(failure(&verb, &done)) }
+        if !done.success() {
+            return Err(failure(&verb, &done));
+        }
+        Ok(done.read_text().with_context(|| format!("cannot read the output of git {verb}"))?)
     }
 }
 

@@ -23,10 +23,10 @@ async fn git(dir: &Path, args: &[&str]) -> String {
         env.push((format!("GIT_{role}_NAME"), "Test".into()));
         env.push((format!("GIT_{role}_EMAIL"), "test@example.invalid".into()));
     }
-    let invocation = Invocation::new("git", args.iter().copied(), dir).env(env);
+    let invocation = Invocation::new("git", args.iter().copied(), dir).env(env).reading(1 << 20);
     let done = run(invocation, &Redactor::default(), &CancellationToken::new(), None).await.unwrap();
     assert!(done.success(), "git {args:?}: {}", done.output);
-    done.stdout.trim().to_owned()
+    done.read_text().unwrap().trim().to_owned()
 }
 
 /// A repository to fetch from, a data directory, and one pull request between them.

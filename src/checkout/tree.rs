@@ -190,16 +190,17 @@ impl<'a> Place<'a> {
         let mirror = &self.mirror;
         let git = Git::new(self.checkouts, &mirror.path, &["merge-tree", "--write-tree", "--messages", base, head]);
         let done = git.credentials(&mirror.url, credentials).finish().await?;
+        let printed = done.read_text()?;
         match done.code {
             Some(0) if done.success() => {}
-            Some(1) if done.stdout.contains("CONFLICT") => {
+            Some(1) if printed.contains("CONFLICT") => {
                 // The tree, the conflicted entries, an empty line, and then what is meant for people.
-                let words = done.stdout.split_once("\n\n").map_or(done.stdout.as_str(), |(_, words)| words);
-                return Err(CheckoutError::Conflict(words.trim().to_owned()));
+                let words = printed.split_once("\n\n").map_or(printed.as_str(), |(_, words)| words);
+                return Err(CheckoutError::Conflict(self.checkouts.redactor.redact(words.trim())));
             }
             _ => return Err(failure("merge-tree", &done)),
         }
-        let tree = done.stdout.lines().next().unwrap_or_default().trim().to_owned();
+        let tree = printed.lines().next().unwrap_or_default().trim().to_owned();
         let message = format!("Merge pull request #{} for planning", pull.id.number);
         let args = ["commit-tree", "-p", base, "-p", head, "-m", &message, &tree];
         let mut git = Git::new(self.checkouts, &mirror.path, &args);

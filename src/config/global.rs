@@ -33,6 +33,8 @@ pub const OVERRIDABLE_KEYS: [&str; 10] = [
 pub struct GlobalConfig {
     repos: Vec<RepoEntry>,
     workflows: BTreeMap<String, Workflow>,
+    /// For the operator, to be logged at the start: keys that change nothing here.
+    pub warnings: Vec<String>,
 }
 
 /// One entry of `repos`; an absent key leaves to earlier entries what they say.
@@ -157,11 +159,11 @@ impl GlobalConfig {
     /// What holds without a file.
     pub fn without_file() -> GlobalConfig {
         let workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
-        GlobalConfig { repos: Vec::new(), workflows }
+        GlobalConfig { repos: Vec::new(), workflows, warnings: Vec::new() }
     }
 
     /// Reads YAML; `origin` is the file's name for messages. Keys whose effect is not built (`policies`, `team_authz`, `metrics`,
-    /// `external_stores`, `policy_check: true`, `custom_policy_check: true`) are refused by name.
+    /// `policy_check: true`, `custom_policy_check: true`) are refused by name.
     pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigError> {
         parse::global(text, origin)
     }

@@ -5,7 +5,7 @@ mod bound;
 use super::candidates::Candidates;
 use super::current::Current;
 use super::job::{self, Job, JobEnd};
-use super::plan::{answer_stop, project_dir, remove_plan_files};
+use super::plan::{answer_stop, answer_stop_with_hooks, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
@@ -32,21 +32,10 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     }
     let candidates = Candidates::load(ctx, work).await?;
     if let Some(answer) = disabled(ctx, work).await? {
-        // Hooks run for a refused apply as well, as in Atlantis; a tree that cannot be made does not change the refusal.
-        if hooks::any(work)
-            && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(&candidates)).await
-        {
-            hooks::before(ctx, work, &prepared.tree).await?;
-            answer.record(ctx, work).await?;
-            hooks::after(ctx, work, &prepared.tree).await;
-            return Ok(Ended::Answered);
-        }
-        answer.record(ctx, work).await?;
-        return Ok(Ended::Answered);
+        return refuse(ctx, work, &candidates, answer).await;
     }
     if let Some(answer) = candidates.refusal(work) {
-        answer.record(ctx, work).await?;
-        return Ok(Ended::Answered);
+        return refuse(ctx, work, &candidates, answer).await;
     }
     let prepared = match prepare::check_out(ctx, work, Need::Plans(&candidates)).await {
         Ok(prepared) => prepared,
@@ -58,7 +47,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     }
     let schedule = match prepare::schedule(ctx, work, &prepared, Wanted::Planned(&candidates.projects())).await {
         Ok(schedule) => schedule,
-        Err(stop) => return answer_stop(ctx, work, stop).await,
+        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
     let (facts, current) = (PullFacts::default(), Current::new(work));
     let (remarks, end) = (Mutex::new(Vec::new()), Mutex::new(None));
@@ -81,8 +70,21 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     let failed = (broken > 0).then_some((broken, outcomes.len()));
     let end = end.into_inner().unwrap_or_else(PoisonError::into_inner);
     Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record_with(ctx, work, end).await?;
-    hooks::after(ctx, work, &prepared.tree).await;
+    hooks::after(ctx, work, &prepared.tree, failed.is_some()).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
+    Ok(Ended::Answered)
+}
+
+/// Answers an apply that is refused as a whole. Hooks run for it as well, as in Atlantis; a tree that cannot be made does not change
+/// the refusal.
+async fn refuse(ctx: &Context, work: &Work, candidates: &Candidates, answer: Answer) -> Result<Ended> {
+    if hooks::any(work)
+        && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(candidates)).await
+    {
+        hooks::before(ctx, work, &prepared.tree).await?;
+        return hooks::answer_before(ctx, work, &prepared.tree, answer).await;
+    }
+    answer.record(ctx, work).await?;
     Ok(Ended::Answered)
 }
 
@@ -255,7 +257,7 @@ impl ApplyRun<'_> {
         };
         self.restore(plan, &tree.root, &plan_file).await?;
         let job = self.consume(config, plan).await?;
-        let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+        let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
         Ok(self.run(job, config, plan, &place, &first).await?)
     }
 

@@ -2,7 +2,7 @@
 
 use super::current::Current;
 use super::job::{self, Job};
-use super::plan::{answer_stop, project_dir, project_lock};
+use super::plan::{answer_stop, answer_stop_with_hooks, project_dir, project_lock};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
@@ -31,12 +31,11 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         CommandName::ForceUnlock => force_unlock::answer(ctx, work, &prepared).await,
         _ => projects(ctx, work, &prepared).await,
     };
-    match answered {
-        Ok(answer) => answer.record(ctx, work).await?,
-        Err(stop) => return answer_stop(ctx, work, stop).await,
-    }
-    hooks::after(ctx, work, &prepared.tree).await;
-    Ok(Ended::Answered)
+    let answer = match answered {
+        Ok(answer) => answer,
+        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
+    };
+    hooks::answer_before(ctx, work, &prepared.tree, answer).await
 }
 
 async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Answer, Stop> {
@@ -161,7 +160,7 @@ async fn steps(
     let _directory = ctx.directories.lock(&dir).await;
     let tool = job.tool(config, &tree).await?;
     let plan_file = dir.join(job::plan_file_name(&config.id));
-    let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+    let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
     let mut stage = Stage::new(job, config, &place, facts);
     let result = match work.command.name {
         CommandName::Version => stage.version().await,

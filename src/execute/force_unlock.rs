@@ -172,7 +172,7 @@ async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, i
     let _directory = ctx.directories.lock(&dir).await;
     let tool = job.tool(config, &tree).await?;
     let plan_file = dir.join(job::plan_file_name(&config.id));
-    let place = Place { root: tree.root, dir: dir.clone(), tool, plan_file };
+    let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
     let facts = PullFacts::default();
     let mut stage = Stage::new(job, config, &place, &facts);
     stage.run(&preparation(config)).await.map_err(|broken| broken.outcome(work))?;

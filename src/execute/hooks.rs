@@ -2,7 +2,7 @@
 
 use super::abandoned::{POST_HOOK, PRE_HOOK};
 use super::environment::{self, Environment};
-use super::{Answer, Context, Work, job};
+use super::{Answer, Context, Ended, Work, job};
 use crate::checkout::WorkingTree;
 use crate::checkout::folder::Folder;
 use crate::config::global::Hook;
@@ -57,9 +57,18 @@ pub(super) async fn before(ctx: &Context, work: &Work, tree: &WorkingTree) -> Re
     Ok(None)
 }
 
-/// Runs the post-workflow hooks. The command is answered already: whatever goes wrong here is logged only.
-pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree) {
-    match run_after(ctx, work, tree).await {
+/// Records the answer and runs the post-workflow hooks.
+pub(super) async fn answer_before(ctx: &Context, work: &Work, tree: &WorkingTree, answer: Answer) -> Result<Ended> {
+    let failed = answer.has_errors();
+    answer.record(ctx, work).await?;
+    after(ctx, work, tree, failed).await;
+    Ok(Ended::Answered)
+}
+
+/// Runs the post-workflow hooks, which are told whether anything of the command broke or was refused. The command is answered
+/// already: whatever goes wrong here is logged only.
+pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree, failed: bool) {
+    match run_after(ctx, work, tree, failed).await {
         Err(error) if !is_deposed(&error) => {
             tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "post-workflow hooks broke");
         }
@@ -67,13 +76,7 @@ pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree) {
     }
 }
 
-async fn run_after(ctx: &Context, work: &Work, tree: &WorkingTree) -> Result<()> {
-    if work.rules.post_workflow_hooks.is_empty() {
-        return Ok(());
-    }
-    let run_id = work.run.id.clone();
-    let jobs = ctx.store.read(move |view| view.jobs_of(&run_id)).await?;
-    let failed = jobs.iter().any(|job| job.state != JobState::Succeeded && job.project.is_some());
+async fn run_after(ctx: &Context, work: &Work, tree: &WorkingTree, failed: bool) -> Result<()> {
     for (number, hook) in work.rules.post_workflow_hooks.iter().enumerate() {
         if applies(hook, work.command.name) {
             let mut env = environment::for_hook(ctx, work, &tree.root);

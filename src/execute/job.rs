@@ -5,10 +5,10 @@ use super::state_locks::machine;
 use super::{Context, Work, random_id};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, PlanRecord, StateLockTrace};
+use crate::domain::{Distribution, ProjectId};
 use crate::store::logs::LogWriter;
 use crate::store::{Tx, is_deposed};
 use crate::terraform::install::{Tool, Wanted};
@@ -46,12 +46,13 @@ impl DirectoryLocks {
         root: &Path,
         dir: &str,
         env: &super::environment::Environment,
+        which: Distribution,
     ) -> Option<OwnedMutexGuard<()>> {
         let cache = PathBuf::from(super::environment::get(env, "TF_PLUGIN_CACHE_DIR")?);
         let (root, dir) = (root.to_owned(), dir.to_owned());
         let fills = tokio::task::spawn_blocking(move || {
             let tree = crate::checkout::disk::DiskTree { root };
-            crate::schedule::providers::init_may_install(&tree, &dir, &cache)
+            crate::schedule::providers::init_may_install(&tree, &dir, &cache, which)
         });
         if !fills.await.unwrap_or(true) {
             return None;
@@ -397,6 +398,11 @@ pub(super) async fn tree_of_plan(
     with_history(ctx, work, config, tree).await
 }
 
+/// What reads a project's files.
+fn distribution(ctx: &Context, config: &ProjectConfig) -> Distribution {
+    config.distribution.unwrap_or(ctx.settings.default_tf_distribution)
+}
+
 /// The binary for a project; an error is worded for people.
 pub(super) async fn resolve_tool(
     ctx: &Context,
@@ -405,7 +411,9 @@ pub(super) async fn resolve_tool(
 ) -> std::result::Result<Tool, Outcome> {
     let required = match config.terraform_version {
         Some(_) => Vec::new(),
-        None => super::prepare::required_versions(&tree.root, &config.id.dir).await.unwrap_or_default(),
+        None => super::prepare::required_versions(&tree.root, &config.id.dir, distribution(ctx, config))
+            .await
+            .unwrap_or_default(),
     };
     let wanted = Wanted { version: config.terraform_version.clone(), distribution: config.distribution, required };
     ctx.installer.resolve(&wanted).await.map_err(|error| {

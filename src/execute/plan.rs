@@ -32,23 +32,26 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         answer.record(ctx, work).await?;
         return Ok(Ended::Answered);
     }
-    let ended = match plan(ctx, work, &prepared).await {
-        Ok(Some(answer)) => {
-            answer.record(ctx, work).await?;
-            Ended::Answered
-        }
-        Ok(None) => stopped(ctx, work, work.cancel.why().cloned().unwrap_or(Why::Shutdown)).await?,
-        Err(stop) => answer_stop(ctx, work, stop).await?,
+    let answer = match plan(ctx, work, &prepared).await {
+        Ok(Some(answer)) => answer,
+        Ok(None) => return stopped(ctx, work, work.cancel.why().cloned().unwrap_or(Why::Shutdown)).await,
+        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
-    if ended == Ended::Answered {
-        hooks::after(ctx, work, &prepared.tree).await;
-    }
-    Ok(ended)
+    hooks::answer_before(ctx, work, &prepared.tree, answer).await
 }
 
 /// The answer to a command that ended before its projects began.
 pub(super) async fn answer_stop(ctx: &Context, work: &Work, stop: Stop) -> Result<Ended> {
-    let answer = match stop {
+    match answer_to(work, stop)? {
+        Ok(answer) => answer.record(ctx, work).await?,
+        Err(why) => return stopped(ctx, work, why).await,
+    }
+    Ok(Ended::Answered)
+}
+
+/// The same answer, not recorded; the inner error is a reason that takes the command's delivery elsewhere.
+fn answer_to(work: &Work, stop: Stop) -> Result<Result<Answer, Why>> {
+    Ok(Ok(match stop {
         Stop::Fault(fault) => Answer::error(fault),
         Stop::Refused(Refusal::Silent) => Answer { body: None, statuses: StatusUpdate::AfterPlan },
         Stop::Refused(refusal) => Answer::error(refusal_fault(refusal)),
@@ -58,12 +61,24 @@ pub(super) async fn answer_stop(ctx: &Context, work: &Work, stop: Stop) -> Resul
                 message: format!("Cancelled by {user} before any project began"),
                 output: String::new(),
             }),
-            why => return stopped(ctx, work, why.unwrap_or(Why::Shutdown)).await,
+            why => return Ok(Err(why.unwrap_or(Why::Shutdown))),
         },
         Stop::Other(error) => return Err(error),
+    }))
+}
+
+/// Records the answer to a command that ended after its pre-workflow hooks, and runs those after it.
+pub(super) async fn answer_stop_with_hooks(
+    ctx: &Context,
+    work: &Work,
+    prepared: &Prepared,
+    stop: Stop,
+) -> Result<Ended> {
+    let answer = match answer_to(work, stop)? {
+        Ok(answer) => answer,
+        Err(why) => return stopped(ctx, work, why).await,
     };
-    answer.record(ctx, work).await?;
-    Ok(Ended::Answered)
+    hooks::answer_before(ctx, work, &prepared.tree, answer).await
 }
 
 pub(super) fn refusal_fault(refusal: Refusal) -> Fault {

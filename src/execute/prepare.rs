@@ -6,6 +6,7 @@ use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
 use crate::config::ConfigError;
 use crate::config::repo::{self, RepoConfig};
+use crate::domain::Distribution;
 use crate::domain::outcome::{Fault, Reason};
 use crate::schedule::{self, Facts, Options, Refusal, Schedule, Tree};
 use anyhow::anyhow;
@@ -136,8 +137,12 @@ async fn sparse_tree(
         let disk = DiskTree { root: tree.root.clone() };
         let configured = read_config(work, &disk).ok().flatten();
         dirs.extend(configured.into_iter().flat_map(|config| config.projects).map(|project| project.id.dir));
-        let modules: Vec<String> = dirs.iter().flat_map(|dir| schedule::modules::module_dirs(&disk, dir)).collect();
-        dirs.extend(modules);
+        let default = ctx.settings.default_tf_distribution;
+        for which in [default, default.other()] {
+            let modules: Vec<String> =
+                dirs.iter().flat_map(|dir| schedule::modules::module_dirs(&disk, dir, which)).collect();
+            dirs.extend(modules);
+        }
         dirs.sort();
         dirs.dedup();
         tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
@@ -214,12 +219,18 @@ pub(super) async fn schedule(
     })
     .await
     .map_err(|error| Stop::Other(anyhow!(error).context("making the schedule")))?
+    .map_err(|stop| match stop {
+        // It may name files, whose names nobody has masked yet.
+        Stop::Refused(Refusal::Target(text)) => Stop::Refused(Refusal::Target(ctx.redactor.redact(&text))),
+        other => other,
+    })
 }
 
 pub(super) fn options(ctx: &Context) -> Options {
     let settings = &ctx.settings;
     Options {
         executable: ctx.rendering.executable.clone(),
+        default_distribution: settings.default_tf_distribution,
         autodiscover_mode: settings.autodiscover_mode,
         autoplan_file_list: settings.autoplan_file_list.clone(),
         autoplan_modules_from: settings.autoplan_modules_from_projects.clone(),
@@ -231,10 +242,10 @@ pub(super) fn options(ctx: &Context) -> Options {
     }
 }
 
-/// Constraints of `required_version`, and whether `init` may have to fetch providers, of one project directory.
-pub(super) async fn required_versions(root: &Path, dir: &str) -> Result<Vec<String>, Stop> {
+/// Constraints of `required_version` in the files of one project directory that this distribution reads.
+pub(super) async fn required_versions(root: &Path, dir: &str, which: Distribution) -> Result<Vec<String>, Stop> {
     let (root, dir) = (root.to_owned(), dir.to_owned());
-    tokio::task::spawn_blocking(move || schedule::required_versions(&DiskTree { root }, &dir))
+    tokio::task::spawn_blocking(move || schedule::required_versions(&DiskTree { root }, &dir, which))
         .await
         .map_err(|error| Stop::Other(anyhow!(error).context("reading required_version")))
 }

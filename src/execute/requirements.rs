@@ -146,7 +146,8 @@ async fn undiverged(
     .await
     .map_err(|error| anyhow!(error).context("comparing the base branch"))?;
     if touched {
-        let shown: Vec<String> = changed.iter().take(3).map(|file| format!("`{file}`")).collect();
+        let shown: Vec<String> =
+            changed.iter().take(3).map(|file| format!("`{}`", ctx.redactor.redact(file))).collect();
         let more = if changed.len() > 3 { format!(" and {} more", changed.len() - 3) } else { String::new() };
         return Ok((
             false,

@@ -1,18 +1,20 @@
 //! Runs the steps of one stage of a workflow, in order, until one breaks. Each step kind is in [`super::steps`].
 
 use super::environment::{self, Environment};
+use super::filters::filtered_failure;
 use super::job::Job;
 use super::requirements::PullFacts;
 use super::state_locks::{self, Left};
 use super::{Context, Why, Work};
 use crate::config::ProjectConfig;
-use crate::config::workflow::{EnvValue, Step};
+use crate::config::workflow::{EnvValue, OutputFilter, Step};
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::process::{Finished, Invocation};
 use crate::reply::wording::duration;
 use crate::store::logs::LogWriter;
 use crate::terraform::install::Tool;
+use crate::terraform::summary::strip_ansi;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,6 +37,8 @@ pub(super) struct Stage<'a> {
     pub(super) command: CommandName,
     /// Root of the tree.
     pub(super) root: &'a Path,
+    /// Our own git directory of the tree.
+    pub(super) git_dir: &'a Path,
     /// Project directory.
     pub(super) dir: PathBuf,
     pub(super) tool: &'a Tool,
@@ -53,10 +57,33 @@ pub(super) struct Stage<'a> {
 pub(super) struct Place {
     /// Root of the tree.
     pub(super) root: PathBuf,
+    /// Our own git directory of the tree.
+    pub(super) git_dir: PathBuf,
     /// Project directory.
     pub(super) dir: PathBuf,
     pub(super) tool: Tool,
     pub(super) plan_file: PathBuf,
+}
+
+/// A program that a step runs.
+pub(super) struct Call<'c> {
+    /// For messages: `terraform plan`.
+    pub(super) what: &'c str,
+    pub(super) program: &'c Path,
+    pub(super) args: Vec<String>,
+    /// Its lines go to the job's log.
+    pub(super) logged: bool,
+    /// Bytes of its standard output that are kept as they are, for us to read.
+    pub(super) read_limit: usize,
+    /// What of its output a failure shows.
+    pub(super) filters: &'c [OutputFilter],
+}
+
+impl<'c> Call<'c> {
+    /// Logged, and shown as it is when it fails.
+    pub(super) fn new(what: &'c str, program: &'c Path, args: Vec<String>) -> Call<'c> {
+        Call { what, program, args, logged: true, read_limit: 0, filters: &[] }
+    }
 }
 
 /// A step that ends its stage.
@@ -95,6 +122,7 @@ impl<'a> Stage<'a> {
             config,
             command: job.work.command.name,
             root: &place.root,
+            git_dir: &place.git_dir,
             dir: place.dir.clone(),
             tool: &place.tool,
             log: &job.log,
@@ -126,11 +154,7 @@ impl Stage<'_> {
                 Step::StateRm { extra_args } => self.state_command(&["state", "rm"], extra_args).await?,
                 Step::Run { command, output } => self.run_step(command, output).await?,
                 Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
-                Step::Env { name, value: EnvValue::Command(command) } => {
-                    let finished = self.shell(command, false).await?;
-                    let value = finished.stdout.strip_suffix('\n').unwrap_or(&finished.stdout);
-                    environment::set(&mut self.env, name, value.strip_suffix('\r').unwrap_or(value));
-                }
+                Step::Env { name, value: EnvValue::Command(command) } => self.env_command(name, command).await?,
                 Step::Multienv { command, show } => self.multienv(command, *show).await?,
                 Step::PolicyCheck { .. } => {
                     return Err(self.fault(Reason::Config, "the `policy_check` step is not built yet", ""));
@@ -169,23 +193,15 @@ impl Stage<'_> {
         Broken::Fault(Fault { reason, message: message.to_owned(), output: texts.join("\n") })
     }
 
-    /// Runs a program in the project's directory, its lines going to the job's log.
-    pub(super) async fn call(&self, what: &str, program: &Path, args: Vec<String>) -> Result<Finished, Broken> {
-        self.call_logged(what, program, args, true).await
-    }
-
-    pub(super) async fn call_logged(
-        &self,
-        what: &str,
-        program: &Path,
-        args: Vec<String>,
-        logged: bool,
-    ) -> Result<Finished, Broken> {
+    /// Runs a program in the project's directory.
+    pub(super) async fn run_call(&self, call: Call<'_>) -> Result<Finished, Broken> {
         let began = Instant::now();
+        let Call { what, program, args, logged, read_limit, filters } = call;
         let invocation = Invocation {
             timeout: self.ctx.settings.job_timeout,
             grace: if self.changes_something() { APPLY_GRACE } else { GRACE },
             output_limit: OUTPUT_LIMIT,
+            read_limit,
             run_as: self.ctx.settings.run_as_user,
             ..Invocation::new(program, args, &self.dir).env(self.env.clone())
         };
@@ -214,11 +230,17 @@ impl Stage<'_> {
         if finished.signal == Some(rustix::process::Signal::KILL.as_raw()) {
             self.killed.store(true, Ordering::Relaxed);
         }
-        self.judge(what, finished, began)
+        self.judge(what, finished, filters, began)
     }
 
-    /// Exit 0 is fine; everything else is worded.
-    fn judge(&self, what: &str, finished: Finished, began: Instant) -> Result<Finished, Broken> {
+    /// Exit 0 is fine; everything else is worded, with as much of the output as its filters let through.
+    fn judge(
+        &self,
+        what: &str,
+        finished: Finished,
+        filters: &[OutputFilter],
+        began: Instant,
+    ) -> Result<Finished, Broken> {
         if finished.code == Some(0) && !finished.cancelled && !finished.timed_out {
             return Ok(finished);
         }
@@ -228,7 +250,7 @@ impl Stage<'_> {
             (None, None) => "ended in an unknown way".to_owned(),
         };
         let time = duration(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
-        let output = crate::terraform::summary::strip_ansi(&finished.output);
+        let output = filtered_failure(strip_ansi(&finished.output), filters);
         if finished.timed_out {
             let message = format!("{what}: interrupted after {time}, the limit set by --job-timeout ({ended})");
             return Err(self.fault(Reason::Timeout, &message, &output));

@@ -2,31 +2,36 @@
 
 use super::environment::{self, expand};
 use super::files;
-use super::stage::{Broken, Stage};
+use super::filters::filtered;
+use super::pairs::{pairs, value};
+use super::stage::{Broken, Call, Stage};
 use crate::config::workflow::{OutputFilter, ShellCommand};
 use crate::domain::outcome::{Failure, Reason};
 use crate::process::Finished;
 use crate::terraform::summary::{plan_text, strip_ansi};
-use regex::Regex;
 use semver::Version;
 use std::path::{Path, PathBuf};
 
 /// First version whose `workspace select` knows `-or-create`.
 const SELECT_OR_CREATE: Version = Version::new(1, 4, 0);
+/// Bytes that the command of an `env` or `multienv` step may print.
+const VALUES_LIMIT: usize = 4 << 20;
 
 impl Stage<'_> {
+    /// Arguments with the environment's values in them; what comes to nothing is no argument.
     fn expanded(&self, args: &[String]) -> Vec<String> {
-        args.iter().map(|arg| expand(arg, &self.env)).collect()
+        args.iter().map(|arg| expand(arg, &self.env)).filter(|arg| !arg.is_empty()).collect()
     }
 
     async fn terraform(&self, what: &str, args: Vec<String>) -> Result<Finished, Broken> {
         let tool = self.tool.path.clone();
-        self.call(&format!("{} {what}", self.tool.distribution.binary()), &tool, args).await
+        self.run_call(Call::new(&format!("{} {what}", self.tool.distribution.binary()), &tool, args)).await
     }
 
     /// `init`: its output is shown only when it fails. Defaults give way to extra arguments of the same flag.
     pub(super) async fn init(&mut self, extra: &[String]) -> Result<(), Broken> {
-        let had_lock = self.in_dir(files::drop_generated_lock).await.unwrap_or(false);
+        let is_tracked = self.is_tracked(&self.dir.join(".terraform.lock.hcl")).await;
+        let had_lock = is_tracked || self.in_dir(files::drop_generated_lock).await.unwrap_or(false);
         let extra = self.expanded(extra);
         let mut args = vec!["init".to_owned()];
         let defaults = ["-input=false", "-upgrade"].into_iter().take(if had_lock { 1 } else { 2 });
@@ -38,7 +43,8 @@ impl Stage<'_> {
             }
         }
         args.extend(extra);
-        let guard = self.ctx.directories.plugin_cache(self.root, &self.config.id.dir, &self.env).await;
+        let which = self.tool.distribution;
+        let guard = self.ctx.directories.plugin_cache(self.root, &self.config.id.dir, &self.env, which).await;
         let result = self.terraform("init", args).await;
         drop(guard);
         if let Err(Broken::Fault(mut fault)) = result {
@@ -55,11 +61,25 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// Whether git has this file of the tree. Where git cannot say it, it may.
+    async fn is_tracked(&self, file: &Path) -> bool {
+        match self.ctx.checkouts.is_tracked(self.git_dir, self.root, file).await {
+            Ok(tracked) => tracked,
+            Err(error) => {
+                tracing::warn!(file = %file.display(), %error, "git does not say whether it tracks a file");
+                true
+            }
+        }
+    }
+
     /// Switches to the project's workspace. Terraform keeps the present one in a file, so that no process has to be asked.
     async fn switch_workspace(&self) -> Result<(), Broken> {
         let wanted = &self.config.id.workspace;
-        if environment::get(&self.env, "TF_WORKSPACE").is_some() {
-            return Ok(());
+        // Terraform takes an empty one for none.
+        match environment::get(&self.env, "TF_WORKSPACE").filter(|set| !set.is_empty()) {
+            Some(set) if set == wanted => return Ok(()),
+            Some(set) => return Err(self.other_workspace(set)),
+            None => {}
         }
         let data = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform").to_owned();
         let present = self.in_dir(move |dir| Ok(files::selected_workspace(dir, &data))).await.ok().flatten();
@@ -77,6 +97,19 @@ impl Stage<'_> {
             self.terraform("workspace new", new).await?;
         }
         Ok(())
+    }
+
+    /// Terraform cannot leave the workspace that `TF_WORKSPACE` names: it would plan and apply another one than the project's.
+    fn other_workspace(&self, set: &str) -> Broken {
+        let set = self.ctx.redactor.redact(set).replace(['`', '\n', '\r'], "'");
+        Broken::Refused(Failure::Refused {
+            reason: Reason::Config,
+            because: format!(
+                "The variable `TF_WORKSPACE` is `{set}`, and the workspace of this project is `{}`. Take the variable away from the \
+                 server's environment and the workflow's `env` steps, or give the project `workspace: {set}` in `atlantis.yaml`",
+                self.config.id.workspace
+            ),
+        })
     }
 
     /// `plan -out`, with `env/<workspace>.tfvars` if it is there.
@@ -129,7 +162,8 @@ impl Stage<'_> {
         args.extend(["show", "-json"].map(str::to_owned));
         args.extend(self.expanded(extra));
         args.push(self.plan_file.to_string_lossy().into_owned());
-        self.call_logged("terraform show", Path::new("/bin/sh"), args, false).await.map(drop)
+        let call = Call { logged: false, ..Call::new("terraform show", Path::new("/bin/sh"), args) };
+        self.run_call(call).await.map(drop)
     }
 
     /// `import` or `state rm` with the comment's arguments.
@@ -160,32 +194,44 @@ impl Stage<'_> {
         Ok(())
     }
 
-    pub(super) async fn shell(&self, command: &ShellCommand, logged: bool) -> Result<Finished, Broken> {
-        let mut args = command.shell_args.clone();
-        args.push(command.command.clone());
-        let first = command.command.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-        let what = format!("run `{}`", first.chars().take(80).collect::<String>().replace('`', "'"));
-        self.call_logged(&what, Path::new(&command.shell), args, logged).await
-    }
-
     pub(super) async fn run_step(&mut self, command: &ShellCommand, filters: &[OutputFilter]) -> Result<(), Broken> {
-        let finished = self.shell(command, true).await?;
+        let what = what_runs(command);
+        let finished = self.run_call(Call { filters, ..shell_call(&what, command) }).await?;
         let text = filtered(strip_ansi(&finished.output), filters)
             .map_err(|error| self.fault(Reason::Config, &format!("run.output: {error}"), ""))?;
         self.shown.extend(text);
         Ok(())
     }
 
+    /// What the command of an `env` or `multienv` step printed on standard output, neither logged nor shown.
+    async fn values<T>(
+        &self,
+        step: &str,
+        command: &ShellCommand,
+        read: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<T, Broken> {
+        let what = what_runs(command);
+        let call = Call { logged: false, read_limit: VALUES_LIMIT, ..shell_call(&what, command) };
+        let finished = self.run_call(call).await?;
+        let found = finished.read().map_err(|error| format!("{error:#}")).and_then(read);
+        found.map_err(|error| self.fault(self.reason(), &format!("{step}: {error}"), ""))
+    }
+
+    pub(super) async fn env_command(&mut self, name: &str, command: &ShellCommand) -> Result<(), Broken> {
+        let value = self.values("env", command, |printed| value(name, printed)).await?;
+        environment::set(&mut self.env, name, value);
+        Ok(())
+    }
+
     pub(super) async fn multienv(&mut self, command: &ShellCommand, show: bool) -> Result<(), Broken> {
-        let finished = self.shell(command, false).await?;
-        let pairs = parse_pairs(&finished.stdout)
-            .map_err(|error| self.fault(self.reason(), &format!("multienv: {error}"), &finished.output))?;
+        let pairs = self.values("multienv", command, pairs).await?;
         let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
         if show {
             self.shown.push(if names.is_empty() {
                 "No dynamic environment variables added".to_owned()
             } else {
-                format!("Dynamic environment variables added:\n{}", names.join("\n"))
+                let names = self.ctx.redactor.redact(&names.join("\n"));
+                format!("Dynamic environment variables added:\n{names}")
             });
         }
         for (name, value) in pairs {
@@ -195,84 +241,14 @@ impl Stage<'_> {
     }
 }
 
-/// `run.output` filters in order; absent when hidden.
-fn filtered(mut text: String, filters: &[OutputFilter]) -> Result<Option<String>, regex::Error> {
-    for filter in filters {
-        match filter {
-            OutputFilter::Show => {}
-            OutputFilter::Hide => return Ok(None),
-            OutputFilter::StripRefreshing => text = plan_text(&text),
-            OutputFilter::FilterRegex(expression) => {
-                text = Regex::new(expression)?.replace_all(&text, "${1}<redacted>${2}").into_owned();
-            }
-        }
-    }
-    Ok(Some(text))
+/// A command for messages: its first line.
+fn what_runs(command: &ShellCommand) -> String {
+    let first = command.command.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    format!("run `{}`", first.chars().take(80).collect::<String>().replace('`', "'"))
 }
 
-/// Comma-separated `NAME=value` pairs; values may be in single or double quotes, the latter with `\"`.
-fn parse_pairs(text: &str) -> Result<Vec<(String, String)>, String> {
-    let mut pairs = Vec::new();
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        let (name, tail) =
-            rest.split_once('=').ok_or_else(|| format!("`{rest}` has no `=`: print NAME=value,NAME2=value2"))?;
-        let name = name.trim();
-        if name.is_empty() || name.contains([',', ' ', '"', '\'']) {
-            return Err(format!("`{name}` is not a variable's name"));
-        }
-        let (value, left) = match tail.chars().next() {
-            Some(quote @ ('"' | '\'')) => quoted(&tail[1..], quote)?,
-            _ => tail.split_once(',').map_or((tail.to_owned(), ""), |(value, left)| (value.to_owned(), left)),
-        };
-        pairs.push((name.to_owned(), value));
-        rest = left.trim_start();
-    }
-    Ok(pairs)
-}
-
-/// The quoted value and what follows its comma.
-fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
-    let mut value = String::new();
-    let mut letters = text.char_indices();
-    while let Some((at, letter)) = letters.next() {
-        match letter {
-            '\\' if quote == '"' => value.extend(letters.next().map(|(_, escaped)| escaped)),
-            _ if letter == quote => {
-                let left = text[at + 1..].trim_start();
-                return match left.strip_prefix(',') {
-                    Some(left) => Ok((value, left)),
-                    None if left.is_empty() => Ok((value, "")),
-                    None => Err(format!("`{left}` follows a closing quote")),
-                };
-            }
-            _ => value.push(letter),
-        }
-    }
-    Err("a quote is not closed".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_may_be_quoted() {
-        let found = parse_pairs("A=1,B=\"x, \\\"y\\\"\",C='m b',D=\n").unwrap();
-        let want = [("A", "1"), ("B", "x, \"y\""), ("C", "m b"), ("D", "")];
-        assert_eq!(found, want.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!(parse_pairs(" \n").unwrap(), []);
-        for bad in ["A", "A=\"x", "=1", "A='x'y"] {
-            assert!(parse_pairs(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn output_filters_apply_in_order() {
-        let filter = |filters: &[OutputFilter]| filtered("password=hunter2;".into(), filters).unwrap();
-        assert_eq!(filter(&[]).as_deref(), Some("password=hunter2;"));
-        let mask = OutputFilter::FilterRegex("(password=)[^;]*(;)".into());
-        assert_eq!(filter(&[mask]).as_deref(), Some("password=<redacted>;"));
-        assert_eq!(filter(&[OutputFilter::Hide]), None);
-    }
+fn shell_call<'c>(what: &'c str, command: &'c ShellCommand) -> Call<'c> {
+    let mut args = command.shell_args.clone();
+    args.push(command.command.clone());
+    Call::new(what, Path::new(&command.shell), args)
 }

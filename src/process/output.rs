@@ -1,4 +1,4 @@
-//! Output of a child: bytes into lines, lines into a bounded text of head and tail.
+//! Output of a child: bytes into lines, lines into a bounded text of head and tail; and the bytes as they are.
 
 use super::Redactor;
 use std::collections::VecDeque;
@@ -123,5 +123,26 @@ impl Bounded {
             text.push('\n');
         }
         text
+    }
+}
+
+/// The beginning of a stream as it is.
+pub(super) struct Unread {
+    limit: usize,
+    pub(super) bytes: Vec<u8>,
+    /// There was more.
+    pub(super) cut: bool,
+}
+
+impl Unread {
+    /// Keeps at most `limit` bytes. Where nothing is to be read, nothing is missing either.
+    pub(super) fn new(limit: usize) -> Unread {
+        Unread { limit, bytes: Vec::new(), cut: false }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let kept = bytes.len().min(self.limit - self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..kept]);
+        self.cut |= self.limit > 0 && kept < bytes.len();
     }
 }

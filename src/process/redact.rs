@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 /// What stands in a secret's place.
 const MASK: &str = "<redacted>";
-/// Shorter values are left alone: masking them would mask half of every text.
-const SHORTEST: usize = 4;
+/// Shorter values, in bytes, are left alone: masking them would mask half of every text.
+pub const SHORTEST_SECRET: usize = 4;
 /// Shorter values are not looked for in base64: too little of them is left between the edges.
 const SHORTEST_ENCODED: usize = 12;
 
@@ -27,7 +27,8 @@ impl Redactor {
     pub fn new(secrets: Vec<SecretString>) -> Redactor {
         let mut needles: Vec<String> = Vec::new();
         for secret in &secrets {
-            for line in secret.expose_secret().split(['\n', '\r']).map(str::trim).filter(|line| line.len() >= SHORTEST)
+            for line in
+                secret.expose_secret().split(['\n', '\r']).map(str::trim).filter(|line| line.len() >= SHORTEST_SECRET)
             {
                 needles.push(line.to_owned());
                 needles.push(percent_encoded(line));

@@ -24,13 +24,26 @@ async fn lines_reach_the_sink_redacted_and_both_streams_are_kept() {
     let sink = |line: &str| seen.lock().unwrap().push(line.to_owned());
     let (redactor, cancel) = (secrets(&["hunter22"]), CancellationToken::new());
     let script = "echo one; echo 'pw hunt''er22!' >&2; printf 'no newline'; exit 3";
-    let done = run(sh(script), &redactor, &cancel, Some(&sink)).await.unwrap();
+    let done = run(sh(script).reading(100), &redactor, &cancel, Some(&sink)).await.unwrap();
     assert_eq!((done.code, done.signal, done.ending().as_str()), (Some(3), None, "exit status 3"));
-    assert_eq!(done.stdout, "one\nno newline\n");
+    assert_eq!(done.read_text().unwrap(), "one\nno newline");
     let mut lines: Vec<&str> = done.output.lines().collect();
     lines.sort();
     assert_eq!(lines, ["no newline", "one", "pw <redacted>!"]);
     assert_eq!(seen.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn what_is_read_is_as_it_was_printed_and_what_is_shown_is_not() {
+    let script = r"printf 'a\rsecret-of-ours \033[1mb\377'; head -c 100000 /dev/zero; echo to stderr >&2";
+    let (redactor, cancel) = (secrets(&["secret-of-ours"]), CancellationToken::new());
+    let done = run(sh(script).reading(200_000), &redactor, &cancel, None).await.unwrap();
+    let read = done.read().unwrap();
+    assert!(read.starts_with(b"a\rsecret-of-ours \x1b[1mb\xff\0\0") && read.len() == 100_023, "{}", read.len());
+    assert!(!done.output.contains("secret-of-ours"));
+    let done = run(sh(script).reading(10), &redactor, &cancel, None).await.unwrap();
+    assert_eq!(done.read().unwrap_err().to_string(), "it printed more than 10 bytes");
+    assert_eq!(run(sh(script), &redactor, &cancel, None).await.unwrap().read().unwrap(), b"");
 }
 
 #[tokio::test]
@@ -46,7 +59,7 @@ async fn lines_arrive_while_the_process_runs() {
 async fn environment_is_exactly_what_was_given() {
     let env = vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned()), ("A".to_owned(), "b c".to_owned())];
     let done = finish(Invocation::new("env", Vec::<String>::new(), "/").env(env)).await;
-    let mut lines: Vec<&str> = done.stdout.lines().collect();
+    let mut lines: Vec<&str> = done.output.lines().collect();
     lines.sort();
     assert_eq!(lines, ["A=b c", "PATH=/usr/bin:/bin"]);
 }
@@ -61,8 +74,8 @@ async fn a_program_that_is_not_on_path_is_named_with_the_path() {
 #[tokio::test]
 async fn standard_input_is_what_was_given_or_empty() {
     let big = "x".repeat(1 << 20);
-    assert_eq!(finish(sh("wc -c").stdin(big.clone().into_bytes())).await.stdout.trim(), big.len().to_string());
-    assert_eq!(finish(sh("wc -c")).await.stdout.trim(), "0");
+    assert_eq!(finish(sh("wc -c").stdin(big.clone().into_bytes())).await.output.trim(), big.len().to_string());
+    assert_eq!(finish(sh("wc -c")).await.output.trim(), "0");
 }
 
 #[tokio::test]
@@ -84,7 +97,7 @@ async fn a_grandchild_that_holds_the_pipe_neither_blocks_us_nor_lives_on() {
     let done = finish(sh("sleep 300 & echo $!")).await;
     assert!(begin.elapsed() < Duration::from_secs(20), "waited for the grandchild");
     assert_eq!(done.code, Some(0));
-    let status = format!("/proc/{}/stat", done.stdout.trim());
+    let status = format!("/proc/{}/stat", done.output.trim());
     for _ in 0..200 {
         // Killed, it may still be a zombie where nobody reaps orphans.
         match std::fs::read_to_string(&status) {
@@ -112,7 +125,7 @@ async fn a_line_without_end_is_cut_with_a_notice_and_no_half_of_a_secret() {
     let script =
         format!("head -c {} /dev/zero | tr '\\0' x; printf {secret}; head -c 100000 /dev/zero; echo; echo on", 65_530);
     let done = run(sh(&script), &secrets(&[secret]), &CancellationToken::new(), None).await.unwrap();
-    let (first, second) = done.stdout.split_once('\n').unwrap();
+    let (first, second) = done.output.split_once('\n').unwrap();
     assert!(first.ends_with(" bytes of this line left out]") && first.len() < output::LINE_LIMIT + 100);
     assert!(!first.contains("S3cr"), "{}", &first[65_000..]);
     assert_eq!(second, "on\n");
@@ -121,7 +134,7 @@ async fn a_line_without_end_is_cut_with_a_notice_and_no_half_of_a_secret() {
 #[tokio::test]
 async fn progress_shows_its_last_state_and_bad_utf8_is_replaced() {
     let done = finish(sh(r"printf '10%%\r50%%\r100%%\r\ndone \377\r\nlast\r'")).await;
-    assert_eq!(done.stdout, "100%\ndone \u{fffd}\nlast\n");
+    assert_eq!(done.output, "100%\ndone \u{fffd}\nlast\n");
 }
 
 #[tokio::test]
@@ -129,13 +142,13 @@ async fn a_secret_file_is_on_descriptor_3_of_that_child_alone() {
     let secret = || Some(SecretString::from("username=a\npassword=b\n"));
     let twice = "cat /proc/self/fd/3; cat /proc/self/fd/3; env; cat /proc/self/cmdline";
     let done = finish(sh(twice).secret_file(secret())).await;
-    assert_eq!(done.stdout.matches("password=b").count(), 2, "{}", done.stdout);
-    assert!(!done.stdout.split("PATH=").nth(1).unwrap().contains("password"));
+    assert_eq!(done.output.matches("password=b").count(), 2, "{}", done.output);
+    assert!(!done.output.split("PATH=").nth(1).unwrap().contains("password"));
 
     let holder = tokio::spawn(async move { finish(sh("sleep 0.5").secret_file(secret())).await });
     for _ in 0..10 {
         let other = finish(sh("ls -l /proc/self/fd")).await;
-        assert!(!other.stdout.contains("memfd"), "{}", other.stdout);
+        assert!(!other.output.contains("memfd"), "{}", other.output);
     }
     assert!(holder.await.unwrap().success());
 }
@@ -152,7 +165,7 @@ async fn another_user_has_no_group_of_ours() {
         return;
     }
     let done = finish(sh("id -u; id -g; id -G").run_as(Some(RunAs { uid: 65_534, gid: 65_534 }))).await;
-    assert_eq!(done.stdout, "65534\n65534\n65534\n");
+    assert_eq!(done.output, "65534\n65534\n65534\n");
 }
 
 #[tokio::test]

@@ -24,11 +24,14 @@ pub fn has_terraform(tree: &dyn Tree, dir: &str) -> bool {
     })
 }
 
-/// Directories with Terraform files that a glob `dir` of the repo config stands for; none for a wrong glob.
+/// Directories with Terraform files that a glob `dir` of the repo config stands for; none for a wrong glob. The root has no name:
+/// only `**` stands for it. Links to directories of the tree count as directories.
 pub fn directories_matching(tree: &dyn Tree, glob: &str) -> Vec<String> {
+    let for_root = clean(glob).split('/').all(|part| part == "**");
     let Ok(glob) = Glob::new(glob) else { return Vec::new() };
+    let matches = |dir: &String| if dir == "." { for_root } else { glob.matches(dir) };
     let mut dirs: Vec<String> =
-        tree.dirs().into_iter().filter(|dir| glob.matches(dir) && has_terraform(tree, dir)).collect();
+        tree.dirs_and_links().into_iter().filter(|dir| matches(dir) && has_terraform(tree, dir)).collect();
     dirs.sort();
     dirs
 }
@@ -124,7 +127,8 @@ const MODULES: &str = "modules";
 pub(super) fn unlisted(facts: &Facts<'_>, dir: &str, workspace: Option<&str>) -> Result<ProjectConfig, Refusal> {
     let workspace = match workspace {
         Some(workspace) => workspace.to_owned(),
-        None => cloud_workspace(facts.tree, dir).unwrap_or_else(|| DEFAULT_WORKSPACE.to_owned()),
+        None => cloud_workspace(facts.tree, dir, facts.options.default_distribution)
+            .unwrap_or_else(|| DEFAULT_WORKSPACE.to_owned()),
     };
     if let Some(problem) = workspace_problem(&workspace) {
         return Err(config_error(format!(

@@ -2,6 +2,7 @@
 
 use super::Tree;
 use crate::config::paths::join;
+use crate::domain::Distribution;
 use hcl::{Block, Body, Expression};
 use serde_json::Value;
 
@@ -11,29 +12,45 @@ enum Source {
     Json(Value),
 }
 
-/// Names and contents of a directory's configuration files that mention `word`, in alphabetical order.
-fn sources(tree: &dyn Tree, dir: &str, word: &str) -> Vec<Source> {
+/// Names of the configuration files of a directory that this distribution reads, in alphabetical order: Terraform reads no `.tofu`
+/// files, and for OpenTofu one takes the place of the `.tf` file of the same name.
+fn configuration_files(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
     let mut names = tree.files(dir);
     names.sort();
+    let in_place = |name: &str, ending: &str, tofu: &str| {
+        let stem = name.strip_suffix(ending)?;
+        let other = format!("{stem}{tofu}");
+        Some(which == Distribution::Terraform || names.binary_search(&other).is_err())
+    };
+    let is_read = |name: &&String| {
+        let terraform = in_place(name, ".tf", ".tofu").or_else(|| in_place(name, ".tf.json", ".tofu.json"));
+        let tofu = || which == Distribution::OpenTofu && (name.ends_with(".tofu") || name.ends_with(".tofu.json"));
+        terraform.unwrap_or_else(tofu)
+    };
+    names.iter().filter(is_read).cloned().collect()
+}
+
+fn is_json(name: &str) -> bool {
+    name.ends_with(".json")
+}
+
+/// Contents of a directory's configuration files that mention `word`.
+fn sources(tree: &dyn Tree, dir: &str, which: Distribution, word: &str) -> Vec<Source> {
     let read = |name: &String| {
-        let json = name.ends_with(".tf.json") || name.ends_with(".tofu.json");
-        if !json && !name.ends_with(".tf") && !name.ends_with(".tofu") {
-            return None;
-        }
         // Parsing is slow; most files say nothing about what is asked.
         let text = tree.read(&join(dir, name)).filter(|text| text.contains(word))?;
-        match json {
+        match is_json(name) {
             true => serde_json::from_str(&text).ok().map(Source::Json),
             false => hcl::parse(&text).ok().map(Source::Hcl),
         }
     };
-    names.iter().filter_map(read).collect()
+    configuration_files(tree, dir, which).iter().filter_map(read).collect()
 }
 
 /// `source` of the `module` blocks in a directory, as written.
-pub(super) fn module_sources(tree: &dyn Tree, dir: &str) -> Vec<String> {
+pub(super) fn module_sources(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
     let mut found = Vec::new();
-    for source in sources(tree, dir, "module") {
+    for source in sources(tree, dir, which, "module") {
         match source {
             Source::Hcl(body) => {
                 found.extend(blocks(&body, "module").filter_map(|block| text(block.body(), "source")));
@@ -49,9 +66,9 @@ pub(super) fn module_sources(tree: &dyn Tree, dir: &str) -> Vec<String> {
 }
 
 /// `required_version` of the `terraform` blocks in a directory.
-pub fn required_versions(tree: &dyn Tree, dir: &str) -> Vec<String> {
+pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
     let mut found = Vec::new();
-    for source in sources(tree, dir, "required_version") {
+    for source in sources(tree, dir, which, "required_version") {
         match source {
             Source::Hcl(body) => {
                 found.extend(blocks(&body, "terraform").filter_map(|block| text(block.body(), "required_version")));
@@ -67,8 +84,8 @@ pub fn required_versions(tree: &dyn Tree, dir: &str) -> Vec<String> {
 }
 
 /// `name` in `terraform { cloud { workspaces { name = "…" } } }` of the first file that has it.
-pub(super) fn cloud_workspace(tree: &dyn Tree, dir: &str) -> Option<String> {
-    sources(tree, dir, "cloud").iter().find_map(|source| match source {
+pub(super) fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<String> {
+    sources(tree, dir, which, "cloud").iter().find_map(|source| match source {
         Source::Hcl(body) => {
             let clouds = blocks(body, "terraform").flat_map(|terraform| blocks(terraform.body(), "cloud"));
             let mut workspaces = clouds.flat_map(|cloud| blocks(cloud.body(), "workspaces"));
@@ -94,13 +111,10 @@ pub(super) fn locked_providers(text: &str) -> Option<Vec<(String, String)>> {
 
 /// Whether a directory's files name a provider, a resource of one, or a module from elsewhere. JSON, and what does not parse,
 /// counts as if it did.
-pub(super) fn needs_installing(tree: &dyn Tree, dir: &str) -> bool {
-    tree.files(dir).iter().any(|name| {
-        if name.ends_with(".tf.json") || name.ends_with(".tofu.json") {
+pub(super) fn needs_installing(tree: &dyn Tree, dir: &str, which: Distribution) -> bool {
+    configuration_files(tree, dir, which).iter().any(|name| {
+        if is_json(name) {
             return true;
-        }
-        if !name.ends_with(".tf") && !name.ends_with(".tofu") {
-            return false;
         }
         let body = tree.read(&join(dir, name)).and_then(|text| hcl::parse(&text).ok());
         body.is_none_or(|body| body.blocks().any(installs))

@@ -4,6 +4,7 @@ use super::Tree;
 use super::hcl::module_sources;
 use super::patterns::Patterns;
 use crate::config::paths::{clean, join};
+use crate::domain::Distribution;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most directories that one walk along `source`s visits.
@@ -16,9 +17,9 @@ pub struct ModuleIndex {
 }
 
 impl ModuleIndex {
-    /// Indexes the directories that hold a file which `from` selects.
-    pub fn build(tree: &dyn Tree, from: &Patterns) -> ModuleIndex {
-        let mut direct = Direct::default();
+    /// Indexes the directories that hold a file which `from` selects, as this distribution reads them.
+    pub fn build(tree: &dyn Tree, from: &Patterns, which: Distribution) -> ModuleIndex {
+        let mut direct = Direct::new(which);
         let mut index = ModuleIndex::default();
         for dir in tree.dirs() {
             if tree.files(&dir).iter().any(|file| from.matches(&join(&dir, file))) {
@@ -45,15 +46,21 @@ impl ModuleIndex {
 }
 
 /// Directories of the local modules that `dir` uses, directly or not, without itself; in alphabetical order.
-pub fn module_dirs(tree: &dyn Tree, dir: &str) -> Vec<String> {
-    Direct::default().closure(tree, dir).into_iter().collect()
+pub fn module_dirs(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
+    Direct::new(which).closure(tree, dir).into_iter().collect()
 }
 
 /// The modules that each directory names itself; every directory is read once.
-#[derive(Default)]
-struct Direct(BTreeMap<String, Vec<String>>);
+struct Direct {
+    which: Distribution,
+    known: BTreeMap<String, Vec<String>>,
+}
 
 impl Direct {
+    fn new(which: Distribution) -> Direct {
+        Direct { which, known: BTreeMap::new() }
+    }
+
     fn closure(&mut self, tree: &dyn Tree, dir: &str) -> BTreeSet<String> {
         let start = clean(dir);
         let mut found = BTreeSet::new();
@@ -69,11 +76,12 @@ impl Direct {
     }
 
     fn of(&mut self, tree: &dyn Tree, dir: &str) -> &[String] {
-        self.0.entry(dir.to_owned()).or_insert_with(|| {
+        let which = self.which;
+        self.known.entry(dir.to_owned()).or_insert_with(|| {
             let local = |source: &String| {
                 source.starts_with("./") || source.starts_with("../") || source == "." || source == ".."
             };
-            let sources = module_sources(tree, dir).into_iter().filter(local);
+            let sources = module_sources(tree, dir, which).into_iter().filter(local);
             // What leads out of the repository, or nowhere, is no module of it.
             sources.map(|source| join(dir, &source)).filter(|module| tree.is_dir(module)).collect()
         })
@@ -83,6 +91,7 @@ impl Direct {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::Distribution::{OpenTofu, Terraform};
     use crate::schedule::required_versions;
     use crate::schedule::tree::MemoryTree;
 
@@ -109,17 +118,18 @@ mod tests {
     #[test]
     fn local_modules_are_followed_through_cycles() {
         let tree = tree();
-        assert_eq!(module_dirs(&tree, "prod"), ["modules/a", "modules/b"]);
-        assert_eq!(module_dirs(&tree, "modules/a"), ["modules/b"]);
-        assert_eq!(module_dirs(&tree, "listed"), ["modules/a", "modules/b"]);
-        for dir in ["broken", "outside", "dynamic", "nowhere"] {
-            assert_eq!(module_dirs(&tree, dir), Vec::<String>::new(), "{dir}");
+        let module_dirs = |dir: &str| module_dirs(&tree, dir, Terraform);
+        assert_eq!(module_dirs("prod"), ["modules/a", "modules/b"]);
+        assert_eq!(module_dirs("modules/a"), ["modules/b"]);
+        assert_eq!(module_dirs("listed"), ["modules/a", "modules/b"]);
+        for dir in ["broken", "outside", "dynamic", "nowhere", "tofu"] {
+            assert_eq!(module_dirs(dir), Vec::<String>::new(), "{dir}");
         }
     }
 
     #[test]
     fn the_index_tells_who_depends_on_a_module() {
-        let index = ModuleIndex::build(&tree(), &Patterns::new(&["**/*.tf", "**/*.tf.json"]).unwrap());
+        let index = ModuleIndex::build(&tree(), &Patterns::new(&["**/*.tf", "**/*.tf.json"]).unwrap(), Terraform);
         let users: Vec<&str> = index.dependents("modules/b").collect();
         assert_eq!(users, ["listed", "modules/a", "prod", "staging"]);
         assert_eq!(index.dependents("prod").count(), 0);
@@ -135,7 +145,34 @@ mod tests {
             ("a/broken.tf", "terraform {\n  required_version = "),
             ("a/variable.tf", "terraform {\n  required_version = var.x\n}"),
         ]);
-        assert_eq!(required_versions(&tree, "a"), ["~> 1.11", ">= 1.5"]);
-        assert_eq!(required_versions(&tree, "b"), Vec::<String>::new());
+        assert_eq!(required_versions(&tree, "a", Terraform), ["~> 1.11", ">= 1.5"]);
+        assert_eq!(required_versions(&tree, "b", Terraform), Vec::<String>::new());
+    }
+
+    #[test]
+    fn tofu_files_are_opentofus_alone_and_take_the_place_of_those_of_the_same_name() {
+        let version = |version: &str| format!("terraform {{\n  required_version = \"{version}\"\n}}");
+        let module = |path: &str| format!("module \"m\" {{\n  source = \"{path}\"\n}}");
+        let tree = MemoryTree::new([
+            ("a/versions.tf", &version("terraform")),
+            ("a/versions.tofu", &version("tofu")),
+            ("a/main.tf", &module("../modules/both")),
+            ("a/more.tf", &module("../modules/terraform")),
+            ("a/more.tofu", &module("../modules/tofu")),
+            ("a/json.tf.json", r#"{"terraform": [{"required_version": "terraform json"}]}"#),
+            ("a/json.tofu.json", r#"{"terraform": [{"required_version": "tofu json"}]}"#),
+            ("modules/both/main.tf", ""),
+            ("modules/terraform/main.tf", ""),
+            ("modules/tofu/main.tofu", "resource \"null_resource\" \"a\" {}"),
+        ]);
+        assert_eq!(required_versions(&tree, "a", Terraform), ["terraform json", "terraform"]);
+        assert_eq!(required_versions(&tree, "a", OpenTofu), ["tofu json", "tofu"]);
+        assert_eq!(module_dirs(&tree, "a", Terraform), ["modules/both", "modules/terraform"]);
+        assert_eq!(module_dirs(&tree, "a", OpenTofu), ["modules/both", "modules/tofu"]);
+        let index = ModuleIndex::build(&tree, &Patterns::new(&["a/*.tf"]).unwrap(), OpenTofu);
+        assert_eq!(index.dependents("modules/tofu").collect::<Vec<_>>(), ["a"]);
+        let installs =
+            |which| crate::schedule::providers::init_may_install(&tree, "modules/tofu", "/nowhere".as_ref(), which);
+        assert!(installs(OpenTofu) && !installs(Terraform));
     }
 }

@@ -5,19 +5,20 @@ use super::Tree;
 use super::hcl;
 use super::modules::module_dirs;
 use crate::config::paths::join;
+use crate::domain::Distribution;
 use std::path::Path;
 
 /// False where it surely installs nothing: every provider of the lock file is in the cache, or neither the directory nor the
 /// local modules it uses need a provider or a module from elsewhere.
-pub fn init_may_install(tree: &dyn Tree, dir: &str, cache: &Path) -> bool {
+pub fn init_may_install(tree: &dyn Tree, dir: &str, cache: &Path, which: Distribution) -> bool {
     if let Some(lock_file) = tree.read(&join(dir, ".terraform.lock.hcl")) {
         let locked = hcl::locked_providers(&lock_file);
         let cached = |(source, version): &(String, String)| cache.join(source).join(version).is_dir();
         return !locked.is_some_and(|locked| locked.iter().all(cached));
     }
-    let mut dirs = module_dirs(tree, dir);
+    let mut dirs = module_dirs(tree, dir, which);
     dirs.push(dir.to_owned());
-    dirs.iter().any(|dir| hcl::needs_installing(tree, dir))
+    dirs.iter().any(|dir| hcl::needs_installing(tree, dir, which))
 }
 
 #[cfg(test)]
@@ -42,7 +43,11 @@ mod tests {
             ("resource \"broken", true),
         ] {
             let tree = MemoryTree::new([("p/main.tf", text)]);
-            assert_eq!(init_may_install(&tree, "p", Path::new("/nowhere")), installs, "{text}");
+            assert_eq!(
+                init_may_install(&tree, "p", Path::new("/nowhere"), Distribution::Terraform),
+                installs,
+                "{text}"
+            );
         }
     }
 
@@ -52,7 +57,7 @@ mod tests {
             ("p/main.tf", "module \"m\" {\n  source = \"../m\"\n}"),
             ("m/main.tf", "resource \"null_resource\" \"a\" {}"),
         ]);
-        assert!(init_may_install(&tree, "p", Path::new("/nowhere")));
+        assert!(init_may_install(&tree, "p", Path::new("/nowhere"), Distribution::Terraform));
     }
 
     #[test]
@@ -61,8 +66,8 @@ mod tests {
         let lock = "provider \"registry.terraform.io/hashicorp/null\" {\n  version = \"3.2.4\"\n}\n";
         let tree =
             MemoryTree::new([("p/main.tf", "resource \"null_resource\" \"a\" {}"), ("p/.terraform.lock.hcl", lock)]);
-        assert!(init_may_install(&tree, "p", cache.path()));
+        assert!(init_may_install(&tree, "p", cache.path(), Distribution::Terraform));
         std::fs::create_dir_all(cache.path().join("registry.terraform.io/hashicorp/null/3.2.4")).unwrap();
-        assert!(!init_may_install(&tree, "p", cache.path()));
+        assert!(!init_may_install(&tree, "p", cache.path(), Distribution::Terraform));
     }
 }

@@ -20,6 +20,7 @@ struct Scene {
 fn scene(tree: MemoryTree, modified: &[&str]) -> Scene {
     let options = Options {
         executable: "atlantis".into(),
+        default_distribution: Distribution::Terraform,
         autodiscover_mode: AutodiscoverMode::Auto,
         autoplan_file_list: ["**/*.tf", "**/*.tf.json", "**/*.tfvars", "**/.terraform.lock.hcl"]
             .map(str::to_owned)
@@ -191,6 +192,38 @@ fn the_workspace_of_a_discovered_project_is_in_its_cloud_block() {
 }
 
 #[test]
+fn each_project_is_read_as_its_distribution_reads_it() {
+    let cloud =
+        |name: &str| format!("terraform {{\n  cloud {{\n    workspaces {{\n      name = \"{name}\"\n    }}\n  }}\n}}");
+    let uses = |path: &str| format!("module \"m\" {{\n  source = \"{path}\"\n}}");
+    let tree = MemoryTree::new([
+        ("a/main.tf", &cloud("terraform")),
+        ("a/main.tofu", &cloud("tofu")),
+        ("b/main.tf", &uses("../modules/terraform")),
+        ("b/main.tofu", &uses("../modules/tofu")),
+        ("modules/terraform/main.tf", ""),
+        ("modules/tofu/main.tf", ""),
+    ]);
+    let discovered = scene(tree.clone(), &["a/main.tf"]);
+    assert_eq!(discovered.autoplan(), "a/terraform");
+    let tofu = discovered.with(|options| options.default_distribution = Distribution::OpenTofu);
+    assert_eq!(tofu.autoplan(), "a/tofu");
+    let listed = |file: &str| {
+        let scene = scene(tree.clone(), &[file]).with(|options| options.autoplan_modules_from = vec!["**/*.tf".into()]);
+        scene.yaml("projects:\n- {name: t, dir: b}\n- {name: o, dir: b, terraform_distribution: opentofu}")
+    };
+    assert_eq!(listed("modules/terraform/main.tf").autoplan(), "t");
+    assert_eq!(listed("modules/tofu/main.tf").autoplan(), "o");
+    let scene = listed("README.md");
+    let touched = |project: usize, file: &str| {
+        let project = &scene.config.as_ref().unwrap().projects[project];
+        touched_by(project, &[file.to_owned()], &scene.facts())
+    };
+    assert!(touched(0, "modules/terraform/main.tf") && !touched(0, "modules/tofu/main.tf"));
+    assert!(touched(1, "modules/tofu/main.tf") && !touched(1, "modules/terraform/main.tf"));
+}
+
+#[test]
 fn autodiscover_follows_server_then_repository_then_flag() {
     let base = || {
         scene(
@@ -321,6 +354,16 @@ fn glob_dirs_stand_for_directories_with_terraform_files() {
     ]);
     assert_eq!(directories_matching(&tree, "envs/*"), ["envs/dev", "envs/grunt", "envs/json", "envs/prod"]);
     assert_eq!(directories_matching(&tree, "**/deep"), ["envs/dev/deep"]);
+    let rooted = MemoryTree::of_dirs([".", "a", "a/b"]);
+    for (glob, dirs) in [
+        ("*", vec!["a"]),
+        ("?", vec!["a"]),
+        ("**/*", vec!["a", "a/b"]),
+        ("**", vec![".", "a", "a/b"]),
+        ("a/**", vec!["a", "a/b"]),
+    ] {
+        assert_eq!(directories_matching(&rooted, glob), dirs, "{glob}");
+    }
     let scene = scene(tree, &["envs/dev/main.tf", "envs/dev/deep/main.tf"]).yaml("projects:\n- {dir: envs/*}");
     assert_eq!(scene.autoplan(), "envs/dev/default");
 }

@@ -20,6 +20,7 @@ const LEVELS: [(&str, &str); 4] = [("debug", "debug"), ("info", "info"), ("warn"
 pub(super) fn settings(r: &mut Reader) -> Settings {
     check::old_distribution(r);
     check::language(r);
+    check::masked_values(r);
     let masked_variables = check::masked_variables(r);
     let github = check::github(r);
     Settings { masked_variables, ..fields(r, github) }

@@ -4,7 +4,7 @@ use super::environment::Environment;
 use super::typed::Reader;
 use super::{GithubSettings, GithubToken, Limits, hosts};
 use crate::domain::command::CommandName;
-use crate::process::RunAs;
+use crate::process::{RunAs, SHORTEST_SECRET};
 use secrecy::{ExposeSecret, SecretString};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -145,6 +145,23 @@ pub(super) fn masked_variables(r: &mut Reader) -> Vec<String> {
     let names = r.list("masked-variables");
     r.environment.mask(&names);
     names
+}
+
+/// `--masked-values-from`: the environment knows these values as secret, and children get them all the same.
+pub(super) fn masked_values(r: &mut Reader) {
+    let place = r.place("masked-values-from");
+    for name in r.list("masked-values-from") {
+        let Some(value) = r.environment.others.get(&name) else {
+            r.warnings.push(format!("{place} names {name}, which is not set: nothing is masked for it"));
+            continue;
+        };
+        if value.trim().len() < SHORTEST_SECRET {
+            let short =
+                format!("{place} names {name}, whose value is shorter than {SHORTEST_SECRET} bytes and is not masked");
+            r.warnings.push(short);
+        }
+        r.environment.secrets.push(value.as_str().into());
+    }
 }
 
 /// How many jobs of one command at the same time.

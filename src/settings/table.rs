@@ -1,6 +1,7 @@
 //! The one table of settings: flags, variables, keys of the config file and the reference page derive from it.
 
 mod built;
+mod moot;
 mod unbuilt;
 
 /// One setting.
@@ -82,7 +83,7 @@ const fn unbuilt(name: &'static str, kind: Kind, default: &'static str, help: &'
 
 /// All settings.
 pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
-    built::SETTINGS.iter().chain(unbuilt::SETTINGS)
+    built::SETTINGS.iter().chain(moot::SETTINGS).chain(unbuilt::SETTINGS)
 }
 
 /// The setting of that name.

@@ -171,12 +171,11 @@ fn zero_and_empty_mean_the_default_except_where_they_mean_none() {
 #[test]
 fn what_is_not_built_stops_the_start_by_name() {
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
-    let cases: [Case; 8] = [
+    let cases: [Case; 7] = [
         (&["--automerge"], &[], "--automerge is not built yet: leave it out"),
         (&[], &[("ATLANTIS_GITLAB_TOKEN", "glpat")], "ATLANTIS_GITLAB_TOKEN is not built yet: leave it out"),
         (&["--gh-app-id=12"], &[], "--gh-app-id is not built yet: leave it out"),
         (&["--gh-team-allowlist=a:plan"], &[], "--gh-team-allowlist is not built yet: leave it out"),
-        (&["--locking-db-type=redis"], &[], "--locking-db-type is not built yet: leave it out"),
         (&["--enable-policy-checks=true"], &[], "--enable-policy-checks is not built yet: leave it out"),
         (&[], &[("TIDELOCK_SSL_KEY_FILE", "/x")], "TIDELOCK_SSL_KEY_FILE is not built yet: leave it out"),
         (
@@ -211,6 +210,61 @@ fn what_has_no_effect_is_warned_of() {
         ]
     );
     assert_eq!(s.default_tf_distribution, Distribution::OpenTofu);
+}
+
+#[test]
+fn what_is_left_of_an_atlantis_set_up_and_changes_nothing_is_warned_of() {
+    let file = "locking-db-type: redis\nredis-host: redis.internal\nredis-port: 6380\nwrite-git-creds: false\n";
+    let args = ["--share-plan-dir=/plans", "--gitlab-hostname=git.example.com", "--automerge-method=squash"];
+    let env = [
+        ("ATLANTIS_REDIS_PASSWORD", "redis-password-value"),
+        ("ATLANTIS_REDIS_TLS_ENABLED", "true"),
+        ("ATLANTIS_REDIS_DB", "0"),
+        ("ATLANTIS_WRITE_GIT_CREDS", "false"),
+        ("ATLANTIS_SLACK_TOKEN", "slack-token-value"),
+    ];
+    let s = with_file(file, &args, &env).unwrap_or_else(|error| panic!("{error}"));
+    for name in [
+        "locking-db-type in ",
+        "redis-host in ",
+        "redis-port in ",
+        "ATLANTIS_REDIS_PASSWORD ",
+        "ATLANTIS_REDIS_TLS_ENABLED ",
+    ] {
+        let about =
+            |text: &&String| text.starts_with(name) && text.ends_with("has no effect: locks are kept in the bucket");
+        assert_eq!(s.warnings.iter().filter(about).count(), 1, "{name}: {:#?}", s.warnings);
+    }
+    for (name, why) in [
+        ("--share-plan-dir", "plans are kept in the bucket"),
+        ("--gitlab-hostname", "GitLab is not built yet"),
+        ("--automerge-method", "it matters with automerge alone"),
+        ("ATLANTIS_SLACK_TOKEN", "it matters with webhooks alone"),
+    ] {
+        assert!(s.warnings.contains(&format!("{name} has no effect: {why}")), "{name}: {:#?}", s.warnings);
+    }
+    assert_eq!(s.warnings.len(), 9, "{:#?}", s.warnings);
+    let secrets: Vec<_> = s.secrets.iter().map(|secret| secret.expose_secret()).collect();
+    assert!(secrets.contains(&"redis-password-value") && secrets.contains(&"slack-token-value"));
+}
+
+#[test]
+fn values_are_masked_that_children_get_all_the_same() {
+    let env = [("API_KEY", "key-of-the-cloud"), ("BOTH", "withheld too"), ("SHORT", "abc")];
+    let s = loaded(&["--masked-values-from=API_KEY, BOTH,SHORT,NOT_SET", "--masked-variables=BOTH"], &env);
+    let names: Vec<_> = s.child_env.iter().map(|(name, _)| name.as_str()).collect();
+    assert!(names.contains(&"API_KEY") && names.contains(&"SHORT") && !names.contains(&"BOTH"), "{names:?}");
+    let secrets: Vec<_> = s.secrets.iter().map(|secret| secret.expose_secret()).collect();
+    for secret in ["key-of-the-cloud", "withheld too"] {
+        assert_eq!(secrets.iter().filter(|&&known| known == secret).count(), 1, "{secret}");
+    }
+    assert_eq!(
+        s.warnings,
+        [
+            "--masked-values-from names SHORT, whose value is shorter than 4 bytes and is not masked",
+            "--masked-values-from names NOT_SET, which is not set: nothing is masked for it",
+        ]
+    );
 }
 
 #[test]

@@ -24,8 +24,9 @@ pub const TERRAFORM_RELEASES: &str = "https://releases.hashicorp.com";
 /// Where OpenTofu publishes. Of another server, the list of versions is expected at `<url>/api.json`, releases at `<url>/v<version>/`.
 pub const OPENTOFU_RELEASES: &str = "https://github.com/opentofu/opentofu/releases/download";
 
-/// How long `terraform version` may take.
+/// How long `terraform version` may take, and how many bytes it may print.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+const VERSION_OUTPUT: usize = 64 << 10;
 /// How long a release server's list of versions serves.
 const LIST_AGE: Duration = Duration::from_secs(600);
 
@@ -121,7 +122,7 @@ impl Installer {
     }
 
     /// The binary for a project: its own version, else what its `required_version` allows, else `--default-tf-version`, else the
-    /// one on `PATH`. The error is for people and says what to do.
+    /// one on `PATH`, else, of the distribution that is not the default, the newest. The error is for people and says what to do.
     pub async fn resolve(&self, wanted: &Wanted) -> anyhow::Result<Tool> {
         let which = wanted.distribution.unwrap_or(self.settings.default_distribution);
         if let Some(text) = &wanted.version {
@@ -141,7 +142,10 @@ impl Installer {
                 None => self.satisfying(which, &constraint, &text).await,
             };
         }
-        self.default_of(which).await
+        match self.default_of(which).await {
+            Err(_) if which != self.settings.default_distribution => self.newest(which).await,
+            default => default,
+        }
     }
 
     /// The default binary: `--default-tf-version`, else the one on `PATH`.
@@ -165,6 +169,35 @@ impl Installer {
         })?;
         let version = self.version_of(&path).await?;
         Ok(Tool { path, version, distribution: which })
+    }
+
+    /// The newest release, or where none can be downloaded the newest that is installed by version: for a distribution that has no
+    /// default here.
+    async fn newest(&self, which: Distribution) -> anyhow::Result<Tool> {
+        let newest = |versions: &[Version]| versions.iter().filter(|version| version.pre.is_empty()).max().cloned();
+        let mut released = None;
+        if self.settings.download {
+            match self.released(which).await {
+                Ok(versions) => released = newest(&versions),
+                Err(error) => {
+                    tracing::warn!(error = format!("{error:#}"), "releases cannot be listed; taking what is installed");
+                }
+            }
+        }
+        let found = match released {
+            Some(version) => Some(version),
+            None => newest(&self.installed(which).await?),
+        };
+        let (title, name) = (which.title(), which.binary());
+        let version = found.with_context(|| {
+            let downloads = if self.settings.download { "no release can be listed" } else { "downloads are off" };
+            format!(
+                "there is no {name} on the server's PATH ({}), and {downloads}; install it there, or give the project a \
+                 `terraform_version` of {title} that is installed",
+                self.settings.path
+            )
+        })?;
+        self.exact(which, &version).await
     }
 
     /// This version and no other: `terraform1.5.7` or `terraform` on `PATH`, the cache, the release server.
@@ -321,9 +354,11 @@ impl Installer {
         let invocation = Invocation::new(path, ["version"], "/")
             .env(env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec())
             .timeout(VERSION_TIMEOUT)
-            .grace(Duration::from_secs(1));
+            .grace(Duration::from_secs(1))
+            .reading(VERSION_OUTPUT);
         let done = process::run(invocation, &self.settings.redactor, &CancellationToken::new(), None).await?;
-        let version = done.stdout.lines().find_map(|line| {
+        let printed = done.read_text().unwrap_or_default();
+        let version = printed.lines().find_map(|line| {
             let words = line.strip_prefix("Terraform v").or_else(|| line.strip_prefix("OpenTofu v"))?;
             Version::parse(words.split_whitespace().next()?).ok()
         });

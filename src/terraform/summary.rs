@@ -32,8 +32,11 @@ pattern!(
 );
 pattern!(
     PLAN_BEGINS,
-    r"^(?:(?:Terraform|OpenTofu) (?:used the selected|will perform|planned the)|Changes to Outputs:|No changes\.|Note: |Plan: )"
+    r"^(?:\S.*\s)?(?:(?:Terraform|OpenTofu) (?:used the selected|will perform|planned the)|Changes to Outputs:|No changes\.|Note: |Plan: )"
 );
+pattern!(NO_CHANGES, r"^(?:\S.*\s)?No changes\. ");
+pattern!(OUTPUTS, r"^(?:\S.*\s)?Changes to Outputs:$");
+pattern!(OUTSIDE, r"^(?:\S.*\s)?Note: Objects have changed outside of ");
 
 /// Totals of a plan from its text (ANSI codes removed): all `Plan:` lines summed, or one of the "No changes" sentences.
 /// Absent when the text has neither (nor `Changes to Outputs:`).
@@ -55,9 +58,9 @@ pub fn plan_summary(text: &str) -> Option<PlanSummary> {
                 }
             }
         }
-        unchanged |= plain.starts_with("No changes. ");
-        outputs |= plain == "Changes to Outputs:";
-        summary.changes_outside |= plain.starts_with("Note: Objects have changed outside of ");
+        unchanged |= matches(&NO_CHANGES, plain);
+        outputs |= matches(&OUTPUTS, plain);
+        summary.changes_outside |= matches(&OUTSIDE, plain);
     }
     if !planned && !unchanged && !outputs {
         return None;
@@ -88,6 +91,10 @@ pub fn apply_counts(text: &str) -> Option<(u64, u64, u64)> {
     sums
 }
 
+fn matches(regex: &Option<Regex>, line: &str) -> bool {
+    regex.as_ref().is_some_and(|regex| regex.is_match(line))
+}
+
 /// Number and word of each part of the sentence in this line.
 fn counts<'t>(sentence: &Option<Regex>, part: &Option<Regex>, line: &'t str) -> Vec<(u64, &'t str)> {
     let found = sentence.as_ref().and_then(|regex| regex.captures(line)).and_then(|captures| captures.get(1));
@@ -101,7 +108,6 @@ fn counts<'t>(sentence: &Option<Regex>, part: &Option<Regex>, line: &'t str) -> 
 pub fn plan_text(output: &str) -> String {
     let text = strip_ansi(output);
     let lines: Vec<&str> = text.lines().collect();
-    let matches = |regex: &Option<Regex>, line: &str| regex.as_ref().is_some_and(|regex| regex.is_match(line));
     // Only up to where the plan begins: no value in it can make us cut it off.
     let begin = lines.iter().position(|line| matches(&PLAN_BEGINS, line)).unwrap_or(lines.len());
     let first = lines[..begin].iter().rposition(|line| matches(&REFRESH, line)).map_or(0, |last| last + 1);

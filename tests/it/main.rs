@@ -23,6 +23,7 @@ mod roles;
 mod rollout;
 mod room;
 mod state_locks;
+mod steps;
 #[path = "../storage_double/storage_double.rs"]
 #[expect(dead_code, reason = "the library's tests use the rest of it")]
 mod storage_double;

@@ -38,6 +38,7 @@ pub(crate) fn terraform(state: &str, input: &str) -> String {
 pub(crate) struct Setup {
     files: Vec<(String, String)>,
     flags: Vec<String>,
+    environment: Vec<(String, String)>,
     repos_yaml: Option<String>,
     binary: bool,
 }
@@ -46,7 +47,7 @@ impl Setup {
     /// A repository with these files on `main`.
     pub(crate) fn repo(files: &[(&str, &str)]) -> Setup {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
-        Setup { files, flags: Vec::new(), repos_yaml: None, binary: false }
+        Setup { files, flags: Vec::new(), environment: Vec::new(), repos_yaml: None, binary: false }
     }
 
     /// A repository with one project at its root.
@@ -67,6 +68,12 @@ impl Setup {
 
     pub(crate) fn flags(mut self, flags: &[&str]) -> Setup {
         self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self
+    }
+
+    /// A variable of the server's environment; it replaces the one that every server of these tests has.
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> Setup {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -147,7 +154,8 @@ impl Ctx {
             std::fs::write(tmp.join("repos.yaml"), fill(text)).unwrap();
             flags.push(format!("--repo-config={}", tmp.join("repos.yaml").display()));
         }
-        let server = Running::new(&forge, &tmp, flags, setup.binary);
+        let environment = setup.environment.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
+        let server = Running::new(&forge, &tmp, flags, environment, setup.binary);
         let ctx = Ctx { forge, repo, tmp, server, read: Mutex::default(), _dir: dir };
         ctx.server.start().await;
         ctx

@@ -17,6 +17,8 @@ const TOOLS: &str = "tools";
 const DATA_DIR: &str = "data-dir";
 /// For a program to say its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(20);
+/// Bytes of that.
+const VERSION_OUTPUT: usize = 4 << 10;
 /// Below this, checkouts and providers of one project may not fit.
 const LITTLE_SPACE: u64 = 2 << 30;
 /// Below this nothing can be expected to work.
@@ -66,13 +68,16 @@ pub(super) async fn check(settings: &Settings) -> Findings {
 }
 
 async fn git(settings: &Settings) -> Result<String> {
-    let invocation = Invocation::new("git", ["--version"], "/").env(settings.child_env.clone()).timeout(VERSION_LIMIT);
+    let invocation = Invocation::new("git", ["--version"], "/")
+        .env(settings.child_env.clone())
+        .timeout(VERSION_LIMIT)
+        .reading(VERSION_OUTPUT);
     let redactor = Redactor::new(settings.secrets.clone());
     let finished = run(invocation, &redactor, &CancellationToken::new(), None).await?;
     if !finished.success() {
         bail!("git --version: {}: {}", finished.ending(), finished.output.trim());
     }
-    Ok(finished.stdout.trim().to_owned())
+    Ok(redactor.redact(finished.read_text()?.trim()))
 }
 
 fn directory(data_dir: &Path, findings: &mut Findings) {

@@ -45,6 +45,35 @@ fn discovery_sees_files_inside_and_never_outside() {
 }
 
 #[test]
+fn links_to_directories_of_the_tree_match_globs_and_never_go_in_circles() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = temp.path().join("root");
+    for dir in ["envs/real", "shared/base", "shared/base/deep", "shared/.terraform/x", "loop/a", "loop/b", "../outside"]
+    {
+        let dir = root.join(dir);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("main.tf"), "").unwrap();
+    }
+    for (target, link) in [
+        ("../shared/base", "envs/linked"),
+        ("../../outside", "envs/out"),
+        ("../shared/.terraform/x", "envs/hidden"),
+        ("..", "envs/up"),
+        ("nowhere", "envs/broken"),
+        ("../b", "loop/a/to-b"),
+        ("../a", "loop/b/to-a"),
+    ] {
+        symlink(target, root.join(link)).unwrap();
+    }
+    let tree = DiskTree { root };
+    let matching = |glob: &str| crate::schedule::directories_matching(&tree, glob);
+    assert_eq!(matching("envs/*"), ["envs/linked", "envs/real"]);
+    assert_eq!(matching("envs/**"), ["envs/linked", "envs/linked/deep", "envs/real"]);
+    assert_eq!(matching("loop/**"), ["loop/a", "loop/a/to-b", "loop/b", "loop/b/to-a"]);
+    assert!(tree.dirs().iter().all(|dir| !dir.contains("linked") && !dir.contains("to-")), "{:?}", tree.dirs());
+}
+
+#[test]
 fn names_from_outside_become_one_plain_part_of_a_path() {
     let table = [
         ("default", "default"),

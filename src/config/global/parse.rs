@@ -18,16 +18,16 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         ))
     };
     let raw: RawGlobal = decode(text, file)?.ok_or_else(empty)?;
-    for (key, node) in [
-        ("policies", &raw.policies),
-        ("metrics", &raw.metrics),
-        ("team_authz", &raw.team_authz),
-        ("external_stores", &raw.external_stores),
-    ] {
+    for (key, node) in [("policies", &raw.policies), ("metrics", &raw.metrics), ("team_authz", &raw.team_authz)] {
         if let Some(node) = node {
             return Err(not_built(file, node, key));
         }
     }
+    let warnings = raw
+        .external_stores
+        .iter()
+        .map(|node| error_at(file, node, "`external_stores` has no effect: plans are kept in the bucket").to_string());
+    let warnings = warnings.collect();
     let mut workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
     for (name, workflow) in raw.workflows.unwrap_or_default() {
         workflows.insert(name, Workflow::from_raw(workflow.unwrap_or_default(), file)?);
@@ -37,7 +37,7 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         return Err(ConfigError(format!("{file}: repos: more than {MAX_ENTRIES} entries")));
     }
     let repos = entries.into_iter().map(|raw| entry(&raw, &workflows, file)).collect::<Result<_, _>>()?;
-    Ok(GlobalConfig { repos, workflows })
+    Ok(GlobalConfig { repos, workflows, warnings })
 }
 
 /// Known, but without effect yet: silence would make people believe that a gate is there.

@@ -155,12 +155,20 @@ workflows:
 }
 
 #[test]
+fn a_step_without_arguments_may_be_written_in_every_way_that_atlantis_takes() {
+    for step in ["plan", "plan:", "plan: {}", "plan: {extra_args: }", "plan: {extra_args: []}"] {
+        let yaml = format!("workflows:\n  w:\n    plan:\n      steps:\n      - {step}");
+        let plan = &rules(&yaml, "o/r", "main").workflows["w"].plan;
+        assert_eq!(*plan, [Step::Plan { extra_args: Vec::new() }], "{step}");
+    }
+}
+
+#[test]
 fn known_keys_without_effect_yet_are_refused_by_name() {
     for (yaml, key) in [
         ("policies:\n  policy_sets: []", "`policies`"),
         ("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"),
         ("team_authz: {command: x}", "`team_authz`"),
-        ("external_stores: {}", "`external_stores`"),
         ("repos:\n- id: /.*/\n  policy_check: true", "`policy_check: true`"),
         ("repos:\n- id: /.*/\n  custom_policy_check: true", "`custom_policy_check: true`"),
     ] {
@@ -168,6 +176,13 @@ fn known_keys_without_effect_yet_are_refused_by_name() {
         assert!(message.contains(key) && message.contains("not built yet"), "{message}");
     }
     GlobalConfig::parse("repos:\n- id: /.*/\n  policy_check: false\n  custom_policy_check: false", FILE).unwrap();
+}
+
+#[test]
+fn an_external_store_of_plans_changes_nothing_and_is_warned_of() {
+    let config = GlobalConfig::parse("external_stores: {plan_store: {type: s3, s3: {bucket: plans}}}", FILE).unwrap();
+    assert_eq!(config.warnings, ["repos.yaml:1:18: `external_stores` has no effect: plans are kept in the bucket"]);
+    assert_eq!(GlobalConfig::parse("repos: []", FILE).unwrap().warnings, [""; 0]);
 }
 
 #[test]
@@ -221,7 +236,6 @@ fn wrong_steps_are_explained() {
     assert_snapshot!(step("frobnicate: {}"), @"repos.yaml:5:9: unknown step `frobnicate`; known: init, plan, show, policy_check, apply, import, state_rm, run, env, multienv");
     assert_snapshot!(step("{run: a, plan: {}}"), @"repos.yaml:5:9: a step has exactly one key, this one has `run` and `plan`; begin the second with `- `");
     assert_snapshot!(step("plan: {args: [a]}"), @"repos.yaml:5:16: unknown key `args`; known here: extra_args");
-    assert_snapshot!(step("plan:"), @"repos.yaml:5:9: step `plan`: write `- plan` or give it `extra_args`");
     assert_snapshot!(step("env: {value: a}"), @"repos.yaml:5:9: step `env` needs `name`");
     assert_snapshot!(step("env: {name: A, value: a, command: b}"), @"repos.yaml:5:9: step `env` of `A` has both `value` and `command`; keep one");
     assert_snapshot!(step("run: {command: a, shellArgs: -c}"), @"repos.yaml:5:9: step `run`: `shellArgs` needs `shell`");

@@ -236,11 +236,7 @@ impl<'de> Deserialize<'de> for RawStep {
                     "env" => RawStep::Env(map.next_value()?),
                     name if super::BUILTIN_STEPS.contains(&name) => {
                         let arguments = map.next_value::<Option<Arguments>>()?;
-                        let Some(extra_args) = arguments.and_then(|arguments| arguments.extra_args) else {
-                            return Err(A::Error::custom(format!(
-                                "step `{key}`: write `- {key}` or give it `extra_args`"
-                            )));
-                        };
+                        let extra_args = arguments.and_then(|arguments| arguments.extra_args).unwrap_or_default();
                         RawStep::Builtin { name: key.clone(), extra_args }
                     }
                     _ => {

@@ -203,7 +203,7 @@ impl PlanRun<'_> {
             Err(outcome) => return Ok(Err(outcome)),
         };
         let plan_file = dir.join(job::plan_file_name(&config.id));
-        let place = Place { root: tree.root.clone(), dir, tool, plan_file };
+        let place = Place { root: tree.root.clone(), git_dir: tree.git_dir.clone(), dir, tool, plan_file };
         Ok(Ok(Ready { tree, place }))
     }
 

@@ -200,6 +200,12 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Variables of our environment that steps and Terraform do not get, masked in all output",
     ),
     ours(
+        "masked-values-from",
+        List,
+        "",
+        "Variables of our environment whose values are masked in all output; steps and Terraform get them all the same",
+    ),
+    ours(
         "max-memory-percent",
         Number,
         "85",

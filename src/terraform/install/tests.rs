@@ -213,7 +213,7 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for_and_what_to_do() 
     Terraform 1.6.0 is not installed (looked for terraform1.6.0 and terraform on PATH (/absent:TEMP/path) and for TEMP/data/bin/terraform1.6.0), and downloads are off; install it on the server as terraform1.6.0, set --tf-download, or ask for another version
     terraform_version of the project: "newest" is not a version constraint: "newest" is not a version (like 1.11.4)
     no Terraform on this server fits the constraint ">= 2" (installed are 1.5.7, and the default does not fit); install one on the server as terraform<version>, set --tf-download, or change the constraint
-    there is no tofu on the server's PATH (/absent:TEMP/path); install it there, or set --default-tf-version
+    there is no tofu on the server's PATH (/absent:TEMP/path), and downloads are off; install it there, or give the project a `terraform_version` of OpenTofu that is installed
     "#);
 }
 
@@ -263,6 +263,29 @@ async fn a_constraint_takes_the_newest_release_that_fits() {
     assert_eq!(world.server.asked("/terraform/index.json"), 1, "one list serves all projects");
     let error = installer.resolve(&required(&["> 5"])).await.unwrap_err();
     insta::assert_snapshot!(world.words(&error), @r#"no release of Terraform at URL fits the constraint "> 5"; change it"#);
+}
+
+#[tokio::test]
+async fn the_other_distribution_without_a_version_is_the_newest_that_there_is() {
+    let world = World::new().await;
+    let tofu = Wanted { distribution: Some(Distribution::OpenTofu), ..Wanted::default() };
+    let error = world.words(&world.installer().resolve(&tofu).await.unwrap_err());
+    assert!(error.contains("there is no tofu") && error.contains("no release can be listed"), "{error}");
+    put(&world.temp.path().join("path/tofu1.8.0"), &script("OpenTofu", "1.8.0"));
+    for installer in [world.installer(), world.offline()] {
+        assert_eq!(installer.resolve(&tofu).await.unwrap().to_string(), "tofu 1.8.0", "the list is not there");
+    }
+    world.server.set("/api.json", r#"{"versions":[{"id":"1.9.0"},{"id":"1.10.2"},{"id":"1.11.0-beta1"}]}"#);
+    world.server.release(Distribution::OpenTofu, "1.10.2", "1.10.2");
+    assert_eq!(world.installer().resolve(&tofu).await.unwrap().to_string(), "tofu 1.10.2");
+    put(&world.temp.path().join("path/tofu"), &script("OpenTofu", "1.7.0"));
+    assert_eq!(world.installer().resolve(&tofu).await.unwrap().to_string(), "tofu 1.7.0", "PATH has a default");
+    let settings = InstallSettings { default_version: Some("1.5.7".into()), ..world.settings() };
+    assert_eq!(Installer::new(settings).resolve(&tofu).await.unwrap().to_string(), "tofu 1.7.0");
+    // The default distribution has the default that an operator gave it, and no other.
+    std::fs::remove_file(world.temp.path().join("path/terraform")).unwrap();
+    let error = world.words(&world.installer().resolve(&Wanted::default()).await.unwrap_err());
+    assert!(error.contains("there is no terraform on the server's PATH"), "{error}");
 }
 
 #[tokio::test]

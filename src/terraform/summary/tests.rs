@@ -111,6 +111,18 @@ fn totals_are_terraforms_own() {
         (terragrunt, Some("+1 ~3 -3 <1 .0")),
         ("Plan: 2 to import, 1 to add, 0 to change, 0 to destroy, 4 to forget.", Some("+1 ~0 -0 <2 .4")),
         ("No changes. Infrastructure is up-to-date.", Some("+0 ~0 -0 <0 .0 none")),
+        (
+            "10:09:53.115 STDOUT [vpc] terraform: No changes. Your infrastructure matches the configuration.\n",
+            Some("+0 ~0 -0 <0 .0 none"),
+        ),
+        ("[a] No changes. Your infrastructure\n[b] Plan: 1 to add, 0 to change, 0 to destroy.", Some("+1 ~0 -0 <0 .0")),
+        ("[a] No changes. Your infrastructure\n[b] Changes to Outputs:", Some("+0 ~0 -0 <0 .0 outputs")),
+        (
+            "[a] Note: Objects have changed outside of Terraform\n[a] No changes. Your",
+            Some("+0 ~0 -0 <0 .0 none outside"),
+        ),
+        ("      + x = \"y: No changes. Your infrastructure\"", None),
+        ("No changes.", None),
         ("Error: Plan: failed", None),
         ("      + x = \"Plan: 1 to add, 0 to change, 0 to destroy.\"", None),
         ("  No changes. Your infrastructure", None),
@@ -193,4 +205,12 @@ proptest! {
         plan_resources(&format!("Terraform will perform the following actions:\n{plain}"));
         plan_text(&text);
     }
+}
+
+#[test]
+fn of_several_modules_behind_prefixes_no_plan_is_cut_off_by_the_refresh_of_another() {
+    let text = "[a] x.y: Refreshing state... [id=1]\n[a] Terraform used the selected providers\n[a]   # x.y will be updated\n\
+                [b] z: Refreshing state... [id=2]\n[b] No changes. Your infrastructure matches the configuration.";
+    let shown = plan_text(text);
+    assert!(shown.starts_with("[a] Terraform used") && shown.contains("# x.y will be updated"), "{shown}");
 }

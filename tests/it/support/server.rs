@@ -43,7 +43,13 @@ impl Drop for Guard {
 }
 
 impl Running {
-    pub(crate) fn new(forge: &Forge, tmp: &Path, extra: Vec<String>, process: bool) -> Running {
+    pub(crate) fn new(
+        forge: &Forge,
+        tmp: &Path,
+        extra: Vec<String>,
+        variables: Vec<(String, String)>,
+        process: bool,
+    ) -> Running {
         let mut flags: Vec<String> = [
             ("bind", "127.0.0.1"),
             ("atlantis-url", "http://tidelock.test"),
@@ -59,13 +65,15 @@ impl Running {
         .collect();
         flags.extend(extra);
         let secret = |secret: secrecy::SecretString| secret.expose_secret().to_owned();
-        let environment = vec![
+        let mut environment = vec![
             ("PATH".to_owned(), std::env::var("PATH").unwrap()),
             ("HOME".to_owned(), tmp.join("home").to_str().unwrap().to_owned()),
             ("CHECKPOINT_DISABLE".to_owned(), "1".to_owned()),
             ("TIDELOCK_GH_TOKEN".to_owned(), secret(forge.token())),
             ("TIDELOCK_GH_WEBHOOK_SECRET".to_owned(), secret(forge.webhook_secret())),
         ];
+        environment.retain(|(name, _)| variables.iter().all(|(other, _)| other != name));
+        environment.extend(variables);
         Running {
             forge: forge.clone(),
             flags: Mutex::new(flags),
