@@ -119,6 +119,7 @@ impl Planned {
             project,
             head: head.clone(),
             base: head.clone(),
+            base_branch: "main".into(),
             config_digest: head,
             tool: "terraform 1.13.3".into(),
             path: Some(path),

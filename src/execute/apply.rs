@@ -244,8 +244,8 @@ impl ApplyRun<'_> {
             return Err(Failure::StalePlan { because }.into());
         }
         // The last of what it had to wait for is over.
-        if let Some(outcome) = self.current.refusal(ctx, work).await {
-            return Err(Refused::Outcome(Box::new(outcome)));
+        if let Some(failure) = self.current.refusal(ctx, work).await {
+            return Err(failure.into());
         }
         let plan_file = dir.join(job::plan_file_name(&config.id));
         let first = match left::is_missing(plan, &tree) {

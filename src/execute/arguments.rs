@@ -8,9 +8,11 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, Reason};
 use std::path::{Component, Path, PathBuf};
 
+/// Whether a flag takes a value.
+type Fits = fn(&str) -> bool;
+
 /// What an apply takes with a value: nothing of it changes what is applied, or where.
-const APPLY_VALUES: [(&str, fn(&str) -> bool); 3] =
-    [("lock", is_switch), ("lock-timeout", is_duration), ("parallelism", is_count)];
+const APPLY_VALUES: [(&str, Fits); 3] = [("lock", is_switch), ("lock-timeout", is_duration), ("parallelism", is_count)];
 /// What it takes with or without one.
 const APPLY_SWITCHES: [&str; 2] = ["compact-warnings", "no-color"];
 /// Flags that write a file or read another configuration, whose state would be another one, or show what is secret.

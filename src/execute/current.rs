@@ -4,7 +4,7 @@
 use super::{Context, Work};
 use crate::domain::PullRequest;
 use crate::domain::command::CommandName;
-use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
+use crate::domain::outcome::{Failure, Reason};
 use crate::vcs::HostError;
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Current {
     }
 
     /// Why the next project may not begin; absent if it may. Asks the host, unless it was asked just now.
-    pub(super) async fn refusal(&self, ctx: &Context, work: &Work) -> Option<Outcome> {
+    pub(super) async fn refusal(&self, ctx: &Context, work: &Work) -> Option<Failure> {
         let mut seen = self.seen.lock().await;
         let old = Timestamp::now().duration_since(seen.at) > FRESH;
         if work.cancel.take_change() || old {
@@ -44,7 +44,7 @@ impl Current {
                 }
             }
         }
-        refusal(work.command.name, &work.pull, &seen.pull).map(Outcome::Failed)
+        refusal(work.command.name, &work.pull, &seen.pull)
     }
 }
 
@@ -65,11 +65,11 @@ async fn ask(ctx: &Context, work: &Work) -> Result<PullRequest, HostError> {
 }
 
 /// No answer is not a yes.
-fn not_known(ctx: &Context, error: &HostError) -> Outcome {
-    let message = format!(
-        "It did not begin: the host could not be asked whether the pull request is still as it was when the command began: {error}"
+fn not_known(ctx: &Context, error: &HostError) -> Failure {
+    let because = format!(
+        "the host could not be asked whether the pull request is still as it was when the command began, so it did not begin: {error}"
     );
-    Outcome::Errored(Fault { reason: Reason::Internal, message: ctx.redactor.redact(&message), output: String::new() })
+    Failure::Refused { reason: Reason::Internal, because: ctx.redactor.redact(&because) }
 }
 
 /// What has changed since a command began that forbids its next project.

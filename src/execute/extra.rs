@@ -94,8 +94,8 @@ async fn project(
     }
     let lock = project_lock(work, &config.id);
     let _permit = ctx.admission.enter_when_free().await;
-    if changes_state && let Some(outcome) = current.refusal(ctx, work).await {
-        return Ok(job::refused(work, config, outcome));
+    if changes_state && let Some(failure) = current.refusal(ctx, work).await {
+        return Ok(job::refused(work, config, Outcome::Failed(failure)));
     }
     let begun = Job::begin(ctx, work, config, move |tx, _| {
         if locking {
