@@ -8,6 +8,7 @@ mod heartbeat;
 mod lead;
 mod logging;
 mod mail;
+mod retention;
 mod roles;
 mod sandbox;
 mod server;

@@ -42,6 +42,7 @@ use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use job::JobEnd;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
@@ -139,6 +140,8 @@ pub struct Work {
     pub rules: RepoRules,
     /// Stops it.
     pub cancel: Cancel,
+    /// How many jobs it has begun.
+    pub begun: AtomicUsize,
 }
 
 /// How a command ended.

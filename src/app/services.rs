@@ -129,6 +129,7 @@ pub(super) fn github_host(github: &GithubSettings) -> Result<Github> {
         api_url: github.api_url.clone(),
         user: github.user.clone(),
         token,
+        posts_per_hour: github.posts_per_hour,
     };
     Ok(Github::new(options))
 }

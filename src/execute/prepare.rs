@@ -8,6 +8,7 @@ use crate::domain::outcome::{Fault, Reason};
 use crate::schedule::{self, Facts, Options, Refusal, Schedule, Tree};
 use anyhow::anyhow;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 
 /// Why a command ends before its projects begin.
 pub(super) enum Stop {
@@ -168,6 +169,7 @@ pub(super) async fn schedule(
         command: work.command.clone(),
         rules: work.rules.clone(),
         cancel: work.cancel.clone(),
+        begun: AtomicUsize::default(),
     };
     let root = prepared.tree.root.clone();
     tokio::task::spawn_blocking(move || {

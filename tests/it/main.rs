@@ -10,6 +10,7 @@ mod left;
 mod locking;
 mod missed;
 mod pages;
+mod refused;
 mod restart;
 mod roles;
 mod rollout;

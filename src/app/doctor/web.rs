@@ -10,6 +10,8 @@ use url::{Host, Url};
 const WEB: &str = "web";
 /// For one answer.
 const LIMIT: Duration = Duration::from_secs(15);
+/// Largest `/status` that is read, in bytes.
+const MAX_STATUS: usize = 64 * 1024;
 /// Where Identity-Aware Proxy sends people who are not signed in.
 const SIGN_IN: &str = "https://accounts.google.com/";
 
@@ -24,6 +26,7 @@ pub(super) async fn check(settings: &Settings, events: &str, expect_iap: bool) -
         }
     };
     health(&client, url, expect_iap, &mut findings).await;
+    refusals(&client, url, &mut findings).await;
     deliveries(&client, events, &mut findings).await;
     pages(&client, settings, expect_iap, &mut findings).await;
     findings
@@ -64,6 +67,26 @@ async fn health(client: &Client, url: &str, expect_iap: bool, findings: &mut Fin
             );
         }
         Err(error) => findings.fault(WEB, format!("{url}/healthz: {}", explain(error)), UNREACHABLE),
+    }
+}
+
+/// Whether the host refuses what the server that leads has to say. A server that cannot be reached was told above.
+async fn refusals(client: &Client, url: &str, findings: &mut Findings) {
+    let Ok(mut answer) = client.get(format!("{url}/status")).send().await else { return };
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        if body.len() + chunk.len() > MAX_STATUS {
+            return;
+        }
+        body.extend_from_slice(&chunk);
+    }
+    let status: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let refused = &status["refused_by_host"];
+    if let (Some(waiting), Some(since)) = (refused["waiting"].as_u64(), refused["since"].as_str()) {
+        let mend = "give the token its rights again (has it expired? single sign-on of the organization? a list of allowed \
+                    addresses?): see the lines on github here, and \"is refused\" in the server's log. Nothing is lost meanwhile";
+        let text = format!("the host refuses what the server has to say since {since}: {waiting} posts wait");
+        findings.fault(WEB, text, mend);
     }
 }
 
