@@ -65,15 +65,7 @@ impl Http {
     /// `base` without trailing slash. Nothing is opened or read yet: certificates are loaded at the first request.
     pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (pause, timeout) = (Duration::from_millis(300), TOTAL_TIMEOUT);
-        Http {
-            base,
-            token,
-            headers,
-            client: OnceCell::new(),
-            budget: Mutex::default(),
-            pause,
-            timeout,
-        }
+        Http { base, token, headers, client: OnceCell::new(), budget: Mutex::default(), pause, timeout }
     }
 
     /// The same with short times, for tests.

@@ -28,7 +28,10 @@ fn the_result_of_an_apply_waits_for_a_token_that_is_taken_again() {
         // Another server takes it over.
         ctx.server.kill().await;
         ctx.server.start().await;
-        ctx.until("it still waits", async || ctx.json("/status").await["refused_by_host"]["waiting"].as_u64() >= Some(2)).await;
+        ctx.until("it still waits", async || {
+            ctx.json("/status").await["refused_by_host"]["waiting"].as_u64() >= Some(2)
+        })
+        .await;
         ctx.forge.clear_faults();
         ctx.next(&pull).await.is("apply", "success");
         ctx.status(&pull, "atlantis/apply", "success", "1/1 applied").await;

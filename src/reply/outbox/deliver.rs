@@ -1,7 +1,7 @@
 //! One effect, done on its host, and what its errors mean.
 
-use super::refusals::{is_passing, kind};
 use super::pace::Rank;
+use super::refusals::{is_passing, kind};
 use super::{MAX_TRIES, Shared, lock};
 use crate::domain::state::{Effect, PendingEffect};
 use crate::reply::duplicates::{self, Trouble};
@@ -125,9 +125,8 @@ impl Shared {
         let Some(per_hour) = host.posts_per_hour() else { return Ok(()) };
         let now = Instant::now();
         let mut pacers = lock(&self.pacers);
-        let pacer = pacers
-            .entry(effect.pull.repo.host.clone())
-            .or_insert_with(|| super::pace::Pacer::new(per_hour, now));
+        let pacer =
+            pacers.entry(effect.pull.repo.host.clone()).or_insert_with(|| super::pace::Pacer::new(per_hour, now));
         pacer.take(Rank::of(&effect.effect), &effect.pull.repo, now)
     }
 

@@ -112,8 +112,7 @@ mod tests {
 
     #[test]
     fn only_the_last_status_of_a_name_and_commit_is_sent() {
-        let pending =
-            effects(&["status a plan", "react x", "status b plan", "status a apply", "status a plan"]);
+        let pending = effects(&["status a plan", "react x", "status b plan", "status a apply", "status a plan"]);
         let step = Lane::Marks.next(pending, &HashMap::new(), Instant::now());
         assert_eq!((ready(&step), step.superseded), (vec![1, 2, 3, 4], vec![0]));
     }

@@ -166,8 +166,10 @@ mod tests {
     fn nobody_waits_on_an_ordinary_day() {
         let now = Instant::now();
         let mut pacer = Pacer::new(500, now);
-        // Two plans of twenty projects, each with its reaction, its pending status and its comment.
-        let plan = |repo| [vec![(Rank::Passing, repo); 2], vec![(Rank::Comment, repo)], vec![(Rank::Final, repo); 21]].concat();
+        // Two plans of eighteen projects, each with its reaction, its pending status and its comment.
+        let plan = |repo| {
+            [vec![(Rank::Passing, repo); 2], vec![(Rank::Comment, repo)], vec![(Rank::Final, repo); 19]].concat()
+        };
         let posts = [plan("infra"), plan("network")].concat();
         assert!(play(&mut pacer, &posts, now).iter().all(|(at, ..)| at.is_zero()));
     }

@@ -307,8 +307,8 @@ async fn what_is_refused_of_one_kind_does_not_hold_up_others() {
     bench.record(1, vec![result("plan"), result("apply"), comment("a")]).await;
     bench.record(2, vec![comment("b")]).await;
     let outbox = bench.start().await;
-    until(async || bench.host.said().len() == 2 && outbox.refused().is_some_and(|all| all.waiting == 2)).await;
-    assert_eq!(bench.left().await, 2);
+    until(async || bench.left().await == 2 && outbox.refused().is_some_and(|all| all.waiting == 2)).await;
+    assert_eq!(bench.host.said().len(), 2);
     outbox.stop();
 }
 

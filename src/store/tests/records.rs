@@ -336,7 +336,11 @@ async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() 
     let files = ids[..2].iter().map(|id| KeptFile::of(dir.path(), &path(id)).unwrap().unwrap()).collect::<Vec<_>>();
     store
         .write(move |tx| {
-            let apply = |id: &str, dir: &str, state| Job { kind: "apply".into(), project: Some(project(dir)), ..job(id, state) };
+            let apply = |id: &str, dir: &str, state| Job {
+                kind: "apply".into(),
+                project: Some(project(dir)),
+                ..job(id, state)
+            };
             tx.put_job(&apply(&one, "net", JobState::Failed))?;
             tx.put_job(&apply(&other, "app", JobState::Failed))?;
             files.iter().try_for_each(|file| tx.keep_file(file))?;
@@ -416,7 +420,8 @@ async fn comments_and_marks_do_not_hide_each_other() {
     let (_dir, store) = open();
     store
         .write(|tx| {
-            let mark = |id| NewEffect { pull: pull_id(1), effect: Effect::React { comment_id: id, reaction: "eyes".into() } };
+            let mark =
+                |id| NewEffect { pull: pull_id(1), effect: Effect::React { comment_id: id, reaction: "eyes".into() } };
             (0..300).try_for_each(|id| tx.enqueue(&mark(id)).map(drop))?;
             tx.enqueue(&comment(1, "one"))?;
             tx.enqueue(&comment(2, "two"))?;

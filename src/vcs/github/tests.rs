@@ -67,8 +67,13 @@ async fn fake(play: impl Fn(usize, &str) -> Response + Send + Sync + 'static) ->
 }
 
 fn github(url: &str, token: TokenSource) -> Github {
-    let options =
-        GithubOptions { hostname: "localhost".into(), api_url: url.to_owned(), user: "Tidelock".into(), token, posts_per_hour: None };
+    let options = GithubOptions {
+        hostname: "localhost".into(),
+        api_url: url.to_owned(),
+        user: "Tidelock".into(),
+        token,
+        posts_per_hour: None,
+    };
     let github = Github::new(options);
     Github { http: github.http.hasty(), ..github }
 }
@@ -152,7 +157,10 @@ async fn errors_are_told_apart_by_what_may_help() {
         (says(429, json!({})), "wait 60"),
         (says(404, json!({})), "not found"),
         (says(410, json!({"message": "This issue was deleted"})), "410: This issue was deleted"),
-        (says(403, json!({"message": "Unable to create comment because issue is locked."})), "403: Unable to create comment because issue is locked."),
+        (
+            says(403, json!({"message": "Unable to create comment because issue is locked."})),
+            "403: Unable to create comment because issue is locked.",
+        ),
         (says(422, json!({"message": "Validation Failed", "errors": ["was submitted too quickly"]})), "wait 60"),
         (says(422, invalid), "422: Validation Failed; body invalid; body is too long; odd"),
         (with(says(302, json!({})), "location", "http://127.0.0.2:1/x"), "302: no reason given"),
@@ -375,7 +383,11 @@ async fn a_budget_is_what_an_answer_said_until_it_is_reset() {
     fake.github.login().await.unwrap();
     assert_eq!(fake.github.budget(), Some(Budget { left: 4000, all: 5000 }));
     fake.github.login().await.unwrap_err();
-    assert_eq!(fake.github.budget(), Some(Budget { left: 4000, all: 5000 }), "a refused request tells of another limit");
+    assert_eq!(
+        fake.github.budget(),
+        Some(Budget { left: 4000, all: 5000 }),
+        "a refused request tells of another limit"
+    );
     fake.github.login().await.unwrap();
     assert!(fake.github.budget().is_some_and(Budget::is_low));
     let forgotten = async {
