@@ -9,6 +9,7 @@ mod heartbeat;
 mod lead;
 mod logging;
 mod mail;
+mod retention;
 mod roles;
 mod sandbox;
 mod server;

@@ -23,6 +23,8 @@ use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
 use crate::execute::{Context, comment_effects, random_id};
+use crate::reply::outbox::Refused;
+use crate::store::Tx;
 use crate::vault::inbox::End;
 use crate::webhook::Verified;
 use anyhow::Result;
@@ -54,6 +56,9 @@ struct Inner {
     /// What was accepted before it may be old news.
     started: Timestamp,
 }
+
+/// Status of the answer to a delivery that could not be recorded.
+const UNRECORDED: u16 = 503;
 
 /// Answer to a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,6 +160,11 @@ impl Handle {
     /// How many commands run or wait.
     pub fn in_progress(&self) -> usize {
         self.inner.actors.count()
+    }
+
+    /// What the host refuses to take from us, until somebody mends the token or its rights.
+    pub fn refused(&self) -> Option<Refused> {
+        self.inner.ctx.outbox.refused()
     }
 
     /// Whether a shutdown has begun.
@@ -265,28 +275,19 @@ impl Inner {
         if off { obsolete } else { Decision::Queue(Task::Autoplan(Box::new(event.clone()))) }
     }
 
-    /// Does what is to be done about a delivery that never came; absent where that is nothing, or was done.
-    async fn act_on(self: &Arc<Self>, delivery: Delivery, pull: PullId, decision: Decision) -> Option<Answer> {
-        match decision {
-            Decision::Ignore(_) => None,
-            Decision::Obsolete(head) => {
-                self.actors.cancel_obsolete(&pull, &head);
-                None
-            }
-            decision => {
-                let identity = delivery.identity.clone();
-                match self.ctx.store.read(move |view| view.knows_delivery(&identity)).await {
-                    Ok(true) => None,
-                    Ok(false) | Err(_) => {
-                        Some(self.record(delivery, pull, decision).await).filter(|done| done.1).map(|done| done.0)
-                    }
-                }
-            }
-        }
-    }
-
     /// One commit before the 2xx: the delivery, and what is said at once. Whether it was new.
     async fn record(self: &Arc<Self>, delivery: Delivery, pull: PullId, decision: Decision) -> (Answer, bool) {
+        self.record_with(delivery, pull, decision, |_| Ok(())).await
+    }
+
+    /// The same commit has `also`, if the delivery is new.
+    async fn record_with(
+        self: &Arc<Self>,
+        delivery: Delivery,
+        pull: PullId,
+        decision: Decision,
+        also: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+    ) -> (Answer, bool) {
         let reaction = self.reaction(&delivery.event, &decision);
         let (task, replies) = match decision {
             Decision::Queue(task) => (Some(task), Vec::new()),
@@ -300,6 +301,7 @@ impl Inner {
             if reconcile::comes_late(&delivery, mark.as_ref()) || !tx.accept_delivery(&delivery)? {
                 return Ok(false);
             }
+            also(tx)?;
             for effect in reaction.into_iter().chain(replies) {
                 tx.enqueue(&NewEffect { pull: target.clone(), effect })?;
             }
@@ -314,7 +316,7 @@ impl Inner {
             Err(error) => {
                 tracing::error!(%pull, error = format!("{error:#}"), "a delivery could not be recorded");
                 let text = "The delivery could not be recorded. Deliver it again.".into();
-                return (Answer { status: 503, text }, false);
+                return (Answer { status: UNRECORDED, text }, false);
             }
         }
         self.ctx.outbox.wake(&pull);

@@ -49,7 +49,7 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use job::JobEnd;
 use status_update::StatusUpdate;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
@@ -162,6 +162,8 @@ pub struct Work {
     pub rules: RepoRules,
     /// Stops it.
     pub cancel: Cancel,
+    /// How many jobs it has begun.
+    pub begun: AtomicUsize,
 }
 
 /// How a command ended.

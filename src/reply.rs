@@ -1,5 +1,6 @@
 //! What we say on the host: comments ([`render`]), commit statuses ([`statuses`]), and the outbox that posts them ([`outbox`]).
 
+pub mod duplicates;
 pub mod marker;
 pub mod outbox;
 pub mod render;

@@ -265,6 +265,11 @@ impl Forge {
         Ok(())
     }
 
+    /// Faults that still wait for their requests will not happen.
+    pub fn clear_faults(&self) {
+        self.shared.change(|state| state.faults.clear());
+    }
+
     /// From now on the API's answers say that it is so much later.
     pub fn set_clock_ahead(&self, by: jiff::SignedDuration) {
         self.shared.change(|state| state.clock_ahead = by);

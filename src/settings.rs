@@ -108,6 +108,8 @@ pub struct Settings {
     pub sparse_checkout: bool,
     /// Ours: between two looks at the host for what was missed.
     pub reconcile_interval: Duration,
+    /// Ours: plan pull requests of which no delivery ever came.
+    pub reconcile_unknown: bool,
     pub tf_download: bool,
     pub tf_download_url: String,
     /// Ours: same for OpenTofu.
@@ -203,6 +205,8 @@ pub struct GithubSettings {
     pub webhook_secret: Option<SecretString>,
     /// Ours: the one before, which is still taken.
     pub previous_webhook_secret: Option<SecretString>,
+    /// Ours: most posts in an hour; absent: as many as there are.
+    pub posts_per_hour: Option<u32>,
 }
 
 /// Where the token comes from.

@@ -21,7 +21,7 @@ mod plans;
 mod pulls;
 mod readers;
 mod restore;
-mod retention;
+pub mod retention;
 mod rows;
 mod runs;
 mod schema;
@@ -124,6 +124,11 @@ impl Store {
 /// Why nothing can be read or written any more.
 const CLOSED: &str =
     "the server is stopping: its state is closed, nothing more is read or recorded; try again when it is back";
+
+/// Whether an error of the store means that it was closed in order.
+pub fn is_closed(error: &anyhow::Error) -> bool {
+    error.to_string() == CLOSED
+}
 
 impl View<'_> {
     /// Rows of a query whose first column is a record in JSON.

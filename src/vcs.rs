@@ -49,13 +49,28 @@ pub trait Host: Send + Sync {
     /// Whether a commit is the tip of a branch or one before it.
     async fn is_on_branch(&self, repo: &RepoId, commit: &str, branch: &str) -> Result<bool, HostError>;
 
-    /// All open pull requests of a repository.
+    /// All open pull requests of a repository. A list that has not changed costs next to nothing where the host can say so.
     async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError>;
+
+    /// All repositories that our token lists; none where the host cannot tell.
+    async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
+        Ok(Vec::new())
+    }
+
+    /// Whether a pull request that was not found is gone for ever: its repository can be read, and it is not there.
+    async fn is_gone(&self, _pull: &PullId) -> Result<bool, HostError> {
+        Ok(false)
+    }
+
+    /// Most comments, statuses and reactions that may be posted in an hour; absent where the host sets no such limit.
+    fn posts_per_hour(&self) -> Option<u32> {
+        None
+    }
 
     /// The latest status of each context of a commit that our own account has set, as far as one page of them tells.
     async fn own_statuses(&self, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError>;
 
-    /// How many requests are left of how many, as the host last told; absent where it tells nothing.
+    /// How many requests are left of how many, as the host last told; absent where it tells nothing, and once that has been reset.
     fn budget(&self) -> Option<Budget> {
         None
     }
@@ -135,6 +150,8 @@ pub struct Comments {
 pub struct OpenPull {
     /// As it is now.
     pub pull: PullRequest,
+    /// When it was opened, by the host's clock.
+    pub created: Timestamp,
     /// When anything of it last changed, as the host writes it; the same form as in its deliveries.
     pub updated_at: String,
 }
@@ -214,7 +231,7 @@ pub struct GitCredentials {
 /// How a request to a host can fail.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// 404, or gone.
+    /// 404: it is not there, or our token may not see it.
     #[error("{what}: not found (the token may lack access)")]
     NotFound {
         /// The request.
@@ -228,7 +245,7 @@ pub enum HostError {
         /// Its name there, or the address that the host redirects to.
         to: String,
     },
-    /// 401 or 403 that waiting does not mend.
+    /// 401 or 403: refused until somebody mends the token or its rights.
     #[error("{what}: refused by the host: {message}")]
     Denied {
         /// The request.
@@ -244,7 +261,7 @@ pub enum HostError {
         /// How long to wait.
         wait: std::time::Duration,
     },
-    /// 4xx other than those: the request is wrong, repeating it is useless.
+    /// 4xx other than those, and a conversation that is locked or gone: repeating the request is useless.
     #[error("{what}: {status}: {message}")]
     Rejected {
         /// The request.
@@ -268,5 +285,11 @@ impl HostError {
     /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, HostError::RateLimited { .. } | HostError::Unavailable { .. })
+    }
+
+    /// Whether the same request may succeed once somebody has given the token its rights: an expired token, single sign-on of an
+    /// organisation, a list of allowed addresses.
+    pub fn is_mendable(&self) -> bool {
+        matches!(self, HostError::Denied { .. } | HostError::NotFound { .. })
     }
 }

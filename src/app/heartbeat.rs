@@ -45,23 +45,28 @@ fn line(now: &Standing, meters: &Meters, commits: &mut u64) {
     let figures = services.map(|ready| ready.leader.figures());
     let in_progress = services.map_or(0, |ready| ready.dispatch.in_progress());
     let waiting = meters.waiting.load(Ordering::Relaxed);
-    write(now.role, now.epoch, figures.as_ref(), waiting, in_progress, commits);
+    let refused = services.and_then(|ready| ready.dispatch.refused()).map_or(0, |all| all.waiting);
+    let counts = Counts { inbox_waiting: waiting, in_progress, refused_by_host: refused };
+    write(now.role, now.epoch, figures.as_ref(), &counts, commits);
+}
+
+/// What waits, and what is at work.
+#[derive(Default)]
+struct Counts {
+    inbox_waiting: u64,
+    in_progress: usize,
+    /// Comments, statuses and reactions that the host refuses until somebody mends the token or its rights.
+    refused_by_host: usize,
 }
 
 /// `commits`: how many there were at the line before.
-fn write(
-    role: Role,
-    epoch: Option<u64>,
-    figures: Option<&Figures>,
-    inbox_waiting: u64,
-    in_progress: usize,
-    commits: &mut u64,
-) {
+fn write(role: Role, epoch: Option<u64>, figures: Option<&Figures>, counts: &Counts, commits: &mut u64) {
     let commit_lag_ms = figures.map(|figures| millis(lag(figures, *commits)));
     let lease_age_ms = figures.map(|figures| millis(figures.lease_age));
     *commits = figures.map_or(0, |figures| figures.commits);
     let role = role.name();
-    tracing::info!(role, epoch, commit_lag_ms, lease_age_ms, inbox_waiting, in_progress, "{MESSAGE}");
+    let Counts { inbox_waiting, in_progress, refused_by_host } = *counts;
+    tracing::info!(role, epoch, commit_lag_ms, lease_age_ms, inbox_waiting, in_progress, refused_by_host, "{MESSAGE}");
 }
 
 /// How long somebody waits, or has just waited, for the bucket. A server without work waits for nothing.

@@ -2,8 +2,8 @@
 
 use super::data_dir;
 use super::mail::{self, Inbox};
+use super::retention;
 use super::roles::{Next, Quiet, Roles};
-use crate::store::logs::Logs;
 use crate::store::{Store, is_deposed};
 use crate::vault::VaultError;
 use crate::vault::bucket::BucketError;
@@ -11,7 +11,7 @@ use crate::vault::chain::Chain;
 use crate::vault::leader::Leader;
 use crate::vault::lease::Lease;
 use crate::web::standing::{Meters, Ready, Role};
-use anyhow::{Context as _, Error, Result, bail};
+use anyhow::{Error, Result, bail};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -36,8 +36,6 @@ const APPLIES_LIMIT: Duration = Duration::from_secs(300);
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks whether a base is due.
 const KEEP_UP_INTERVAL: Duration = Duration::from_secs(30);
-/// Between two sweeps of what retention allows to go.
-const PRUNE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
 /// Why a leader stops leading.
 enum Over {
@@ -125,7 +123,7 @@ impl Roles {
         let mut chores = JoinSet::new();
         chores.spawn(sync(ready.store.clone(), self.parts.settings.vault.sync_interval));
         chores.spawn(keep_up(ready.store.clone()));
-        chores.spawn(prune(ready.store.clone(), ready.logs.clone()));
+        chores.spawn(retention::keep(ready.store.clone(), ready.logs.clone(), self.parts.settings.data_dir.clone()));
         let over = tokio::select! {
             biased;
             () = self.stop.cancelled() => Over::Stop,
@@ -310,17 +308,8 @@ async fn keep_up(store: Store) {
     }
 }
 
-/// Now and then drops what retention allows.
-async fn prune(store: Store, logs: Logs) {
-    loop {
-        tokio::time::sleep(PRUNE_INTERVAL).await;
-        let pruned = store.write(|tx| tx.prune(Timestamp::now())).await;
-        let pruned = pruned.map(|jobs| jobs.iter().for_each(|job| logs.remove(job)));
-        complain("old records could not be dropped", pruned.context("pruning"));
-    }
-}
-
-fn complain(what: &str, result: Result<()>) {
+/// Trouble with what nobody waits for.
+pub(super) fn complain(what: &str, result: Result<()>) {
     match result {
         Err(error) if !is_deposed(&error) => tracing::warn!(error = format!("{error:#}"), "{what}; trying again"),
         _ => {}

@@ -134,6 +134,7 @@ pub(super) fn github_host(github: &GithubSettings, allowlist: &[String]) -> Resu
         user: github.user.clone(),
         token,
         serves: Arc::new(move |repo| allowlist.allows(repo)),
+        posts_per_hour: github.posts_per_hour,
     };
     Ok(Github::new(options))
 }

@@ -1,21 +1,28 @@
 //! Missed deliveries: what the state knows as open is held against the host, when this server takes the lead and every few minutes.
-//! Closed pull requests free their locks, an unseen push is planned, unseen comments are taken up: all through the same decisions,
-//! and with the same identities, as if their deliveries had come. So one that comes late is not acted on twice.
+//! Closed pull requests free their locks, an unseen push is planned, unseen comments are taken up, an unseen pull request is planned:
+//! all through the same decisions, and with the same identities, as if their deliveries had come. So one that comes late is not acted on
+//! twice.
 //!
-//! It is nobody's business to wait for: one request for each repository, more only where something has changed, none while the
-//! host's rate limit is low.
+//! It is nobody's business to wait for: one conditional request for each repository, more only where something has changed, none while
+//! the host's rate limit is low. A round that ends early is taken up by the next one where it ended. How far a pull request was looked at
+//! is recorded when all that was found is recorded, never before.
+
+mod repos;
+mod statuses;
 
 use super::queues::Task;
-use super::{Decision, Inner};
+use super::{Decision, Inner, UNRECORDED};
 use crate::domain::reply::Message;
-use crate::domain::state::{Delivery, Effect, NewEffect, Watermark};
+use crate::domain::state::{Delivery, Watermark};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, RepoId};
+use crate::reply::duplicates::{self, Trouble};
 use crate::reply::marker;
-use crate::store::{KnownPull, is_deposed};
+use crate::store::{KnownPull, Tx, is_deposed};
 use crate::vcs::{Comments, HostError, OpenPull};
 use crate::webhook::github::comment_identity;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use jiff::{SignedDuration, Timestamp};
+use repos::in_turns;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,25 +33,34 @@ const FIRST_ROUND: Duration = Duration::from_secs(3);
 const SECOND_ROUND: Duration = Duration::from_secs(6);
 /// What is younger than this may still come as a delivery.
 const FRESH: SignedDuration = SignedDuration::from_secs(4);
-/// Pull requests that are looked at in one round, latest activity first.
-const MAX_PULLS: usize = 2_000;
-/// Pull requests of one round whose statuses are compared; the next round goes on with others.
-const STATUSES_PER_ROUND: usize = 20;
 /// Comments this much older than the watermark are listed as well: the firsts of late duplicates.
 const LOOK_BACK: SignedDuration = SignedDuration::from_hours(1);
 /// What identities of deliveries begin with that this server concluded; nobody signed them.
 pub(super) const MISSED: &str = "missed:";
+/// Comments on a pull request that was unknown are taken up if they are no older than this: identities of deliveries are kept longer.
+const COMMENTS_KNOWN: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// Repositories in a row that cannot be read for now: then the host is asked later.
+const FAILURES: usize = 3;
+
+/// Where the next round goes on.
+#[derive(Default)]
+struct Turn {
+    /// The repository that was looked at last in a round that ended early.
+    after: Option<RepoId>,
+    /// How many pull requests had their statuses compared.
+    statuses: usize,
+}
 
 /// Rounds, for as long as this server leads.
 pub(super) async fn run(inner: Arc<Inner>) {
-    let mut rotation = 0;
+    let mut turn = Turn::default();
     for pause in [FIRST_ROUND, SECOND_ROUND].into_iter().chain(std::iter::repeat(inner.ctx.settings.reconcile_interval))
     {
         tokio::time::sleep(pause).await;
         if inner.actors.draining() {
             return;
         }
-        match (Round { inner: &inner }).go(&mut rotation).await {
+        match (Round { inner: &inner }).go(&mut turn).await {
             Ok(()) => {}
             Err(Trouble::State(error)) if is_deposed(&error) => return,
             Err(Trouble::State(error)) => {
@@ -52,24 +68,6 @@ pub(super) async fn run(inner: Arc<Inner>) {
             }
             Err(Trouble::Host(error)) => tracing::warn!("missed deliveries could not be looked for: {error}"),
         }
-    }
-}
-
-/// Why a round ends early.
-enum Trouble {
-    State(anyhow::Error),
-    Host(HostError),
-}
-
-impl From<anyhow::Error> for Trouble {
-    fn from(error: anyhow::Error) -> Trouble {
-        Trouble::State(error)
-    }
-}
-
-impl From<HostError> for Trouble {
-    fn from(error: HostError) -> Trouble {
-        Trouble::Host(error)
     }
 }
 
@@ -102,49 +100,66 @@ impl Round<'_> {
         low.is_none()
     }
 
-    async fn go(&self, rotation: &mut usize) -> Result<(), Trouble> {
-        let known = self.inner.ctx.store.read(|view| view.pulls_to_reconcile(MAX_PULLS)).await?;
-        let mut by_repo: HashMap<RepoId, Vec<KnownPull>> = HashMap::new();
-        for one in known {
-            by_repo.entry(one.pull.id.repo.clone()).or_default().push(one);
-        }
+    async fn go(&self, turn: &mut Turn) -> Result<(), Trouble> {
         let mut at_rest = Vec::new();
-        for (repo, pulls) in by_repo {
-            if !self.may_ask() {
+        let mut failures = 0;
+        if !self.may_ask() {
+            return Ok(());
+        }
+        for repo in in_turns(self.repos().await?, turn.after.as_ref()) {
+            if self.inner.actors.draining() || !self.may_ask() {
                 return Ok(());
             }
-            if !self.inner.allowlist.allows(&repo) {
+            let looked = self.repository(&repo, &mut at_rest).await;
+            turn.after = Some(repo.clone());
+            match looked {
+                Ok(()) => failures = 0,
+                // One repository that cannot be read does not hide the others.
+                Err(Trouble::Host(error)) if !error.is_transient() => self.unreadable(&repo, &error).await?,
+                Err(Trouble::Host(error @ HostError::Unavailable { .. })) if failures + 1 < FAILURES => {
+                    failures += 1;
+                    tracing::warn!(%repo, "what was missed there is looked for later: {error}");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        turn.after = None;
+        self.statuses(&at_rest, &mut turn.statuses).await
+    }
+
+    /// All that is known of one repository, and all that is open there.
+    async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), Trouble> {
+        let open = self.inner.ctx.host.open_pulls(repo).await?;
+        let of = repo.clone();
+        let found = self.inner.ctx.store.read(move |view| Ok((view.open_pulls_of(&of)?, view.served_since(&of)?)));
+        let (known, served) = found.await?;
+        let mut open: HashMap<u64, OpenPull> = open.into_iter().map(|one| (one.pull.id.number, one)).collect();
+        for known in known {
+            let now = open.remove(&known.pull.id.number);
+            // What its actor has in hand may be the very thing.
+            if self.inner.actors.busy(&known.pull.id) {
                 continue;
             }
-            let open = match self.inner.ctx.host.open_pulls(&repo).await {
-                Ok(open) => open,
-                // One repository that cannot be read does not hide the others.
-                Err(error) if !error.is_transient() => {
-                    tracing::warn!(%repo, "its open pull requests cannot be listed: {error}");
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let open: HashMap<u64, OpenPull> = open.into_iter().map(|one| (one.pull.id.number, one)).collect();
-            for known in pulls {
-                // What its actor has in hand may be the very thing.
-                if self.inner.actors.busy(&known.pull.id) {
-                    continue;
-                }
-                match open.get(&known.pull.id.number) {
-                    None => self.closed(&known).await,
-                    Some(now) => {
-                        tolerate(&now.pull.id, self.changed(&known, now).await)?;
-                        at_rest.push(now.pull.id.clone());
-                    }
+            match now {
+                None => self.closed(&known).await?,
+                Some(now) => {
+                    tolerate(&now.pull.id, self.changed(&known, &now).await)?;
+                    at_rest.push(now.pull.id.clone());
                 }
             }
         }
-        self.statuses(&at_rest, rotation).await
+        let mut unknown: Vec<OpenPull> = open.into_values().collect();
+        unknown.sort_by_key(|one| one.pull.id.number);
+        for one in unknown {
+            if served.is_some_and(|served| one.created >= served) {
+                tolerate(&one.pull.id, self.unknown(&one).await)?;
+            }
+        }
+        Ok(())
     }
 
     /// It is not open any more; the host is asked once more before anything is freed.
-    async fn closed(&self, known: &KnownPull) {
+    async fn closed(&self, known: &KnownPull) -> Result<()> {
         let pull = crate::domain::PullRequest { open: false, ..known.pull.clone() };
         let id = pull.id.clone();
         tracing::info!(pull = %id, "it is not open any more, and no delivery said so");
@@ -152,33 +167,38 @@ impl Round<'_> {
         let action = PullAction::Closed { merged: false };
         let event = PullEvent { action, pull, sender: String::new(), updated_at: String::new() };
         let decision = Decision::Queue(Task::Closed(Box::new(event.clone())));
-        self.take_up(identity, Event::Pull(event), Timestamp::now(), id, decision).await;
+        self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, |_| Ok(())).await
     }
 
-    async fn changed(&self, known: &KnownPull, now: &OpenPull) -> Result<(), Trouble> {
+    async fn changed(&self, listed: &KnownPull, now: &OpenPull) -> Result<(), Trouble> {
         let id = &now.pull.id;
-        let before = known.watermark.clone();
-        if before.as_ref().is_some_and(|mark| mark.updated_at == now.updated_at) {
+        if listed.watermark.as_ref().is_some_and(|mark| mark.updated_at == now.updated_at) || !self.may_ask() {
             return Ok(());
         }
-        let mut mark = before.unwrap_or_else(|| Watermark::at(Timestamp::now()));
-        if !self.may_ask() {
-            return Ok(());
-        }
-        let since = mark.comments.checked_sub(LOOK_BACK).ok();
+        let from = listed.watermark.clone().unwrap_or_else(|| Watermark::at(Timestamp::now()));
+        let since = from.comments.checked_sub(LOOK_BACK).ok();
         let comments = self.inner.ctx.host.comments(id, since).await?;
         let age = now.updated_at.parse::<Timestamp>().map_or(FRESH, |at| comments.now.duration_since(at));
-        if age < FRESH {
-            // The next round looks again.
+        // The next round looks again at what is fresh.
+        if age < FRESH || self.inner.actors.draining() {
             return Ok(());
         }
+        // What came while the host was asked counts.
+        let target = id.clone();
+        let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
+        let Some(known) = known.filter(|known| known.open && !self.inner.actors.busy(id)) else { return Ok(()) };
+        let mut mark = known.watermark.unwrap_or(from);
         if now.pull.head.commit != known.pull.head.commit {
             self.pushed(now, &mut mark).await?;
         }
         self.duplicates(id, &comments).await?;
         for comment in &comments.list {
-            if comment.created < mark.comments || self.inner.actors.draining() {
+            if comment.created < mark.comments {
                 continue;
+            }
+            // The next server looks at this one and what follows it.
+            if self.inner.actors.draining() {
+                return Ok(());
             }
             let (here, age) = (Timestamp::now(), comments.now.duration_since(comment.created));
             let asked = here.checked_sub(age).unwrap_or(here);
@@ -196,7 +216,7 @@ impl Round<'_> {
                 _ if comment.edited => continue,
                 decision => decision,
             };
-            self.take_up(identity, event, asked, id.clone(), decision).await;
+            self.take_up(identity, event, asked, decision, |_| Ok(())).await?;
         }
         if let Some(newest) = comments.list.iter().map(|comment| comment.created).max() {
             mark.comments = mark.comments.max(newest);
@@ -206,84 +226,109 @@ impl Round<'_> {
         Ok(self.inner.ctx.store.write(move |tx| tx.set_watermark(&id, &mark)).await?)
     }
 
-    /// The head has moved.
+    /// The head has moved. That it was taken up is recorded with it, so that its delivery comes too late from then on.
     async fn pushed(&self, now: &OpenPull, mark: &mut Watermark) -> Result<()> {
         let pull = now.pull.clone();
         let (id, head) = (pull.id.clone(), pull.head.commit.clone());
         let identity = format!("{MISSED}{id}:push:{head}");
         mark.taken = Some((head, now.updated_at.clone()));
-        let (target, taken) = (id.clone(), mark.clone());
-        self.inner.ctx.store.write(move |tx| tx.set_watermark(&target, &taken)).await?;
+        let taken = mark.clone();
         let sender = pull.author.clone();
         let event = PullEvent { action: PullAction::Pushed, pull, sender, updated_at: now.updated_at.clone() };
         let event = Event::Pull(event);
         let decision = self.inner.decide(&event, &id);
-        self.take_up(identity, event, Timestamp::now(), id, decision).await;
-        Ok(())
+        self.take_up(identity, event, Timestamp::now(), decision, move |tx| tx.set_watermark(&id, &taken)).await
     }
 
-    /// As if the delivery had come, unless it has.
-    async fn take_up(&self, identity: String, event: Event, received: Timestamp, pull: PullId, decision: Decision) {
-        let (what, host_id) = (identity.clone(), "missed".to_owned());
-        let delivery = Delivery { identity, host_id, received, event };
-        if let Some(answer) = self.inner.act_on(delivery, pull.clone(), decision).await {
+    /// A pull request of which nothing ever came, opened since its repository is served: planned where its `opened` would have been.
+    async fn unknown(&self, now: &OpenPull) -> Result<(), Trouble> {
+        let id = now.pull.id.clone();
+        let fresh = Timestamp::now().duration_since(now.created) < FRESH;
+        if !self.inner.ctx.settings.reconcile_unknown || fresh || self.inner.actors.busy(&id) {
+            return Ok(());
+        }
+        let event = |pull: &crate::domain::PullRequest| PullEvent {
+            action: PullAction::Opened,
+            pull: pull.clone(),
+            sender: pull.author.clone(),
+            updated_at: now.updated_at.clone(),
+        };
+        let autoplans =
+            |pull| matches!(self.inner.decide(&Event::Pull(event(pull)), &id), Decision::Queue(Task::Autoplan(_)));
+        let identity = format!("missed:{id}:opened:{}", now.pull.head.commit);
+        let asked = identity.clone();
+        let met = self.inner.ctx.store.read(move |view| view.knows_delivery(&asked));
+        if !autoplans(&now.pull) || met.await? {
+            return Ok(());
+        }
+        // The list may be older than what has become known since.
+        let pull = self.inner.ctx.host.pull_request(&id).await?;
+        let target = id.clone();
+        let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
+        let same = pull.open && pull.head.commit == now.pull.head.commit;
+        if !same || !autoplans(&pull) || known.is_some_and(|known| known.open) || self.inner.actors.busy(&id) {
+            return Ok(());
+        }
+        let least = Timestamp::now().checked_sub(COMMENTS_KNOWN).unwrap_or(now.created);
+        let taken = Some((pull.head.commit.clone(), now.updated_at.clone()));
+        let mark = Watermark { taken, ..Watermark::at(now.created.max(least)) };
+        let event = event(&pull);
+        let decision = Decision::Queue(Task::Autoplan(Box::new(event.clone())));
+        let record = move |tx: &Tx<'_>| {
+            tx.put_pull(&pull)?;
+            tx.set_watermark(&id, &mark)
+        };
+        Ok(self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, record).await?)
+    }
+
+    /// As if the delivery had come, unless it has; `also` is recorded with it. An error: it could not be recorded, and nothing was done.
+    async fn take_up(
+        &self,
+        identity: String,
+        event: Event,
+        received: Timestamp,
+        decision: Decision,
+        also: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let Some(pull) = event.pull_id().cloned() else { return Ok(()) };
+        match decision {
+            Decision::Ignore(_) => return Ok(()),
+            Decision::Obsolete(head) => {
+                self.inner.actors.cancel_obsolete(&pull, &head);
+                return Ok(());
+            }
+            Decision::Reply { .. } | Decision::Queue(_) => {}
+        }
+        let (what, asked) = (identity.clone(), identity.clone());
+        if self.inner.ctx.store.read(move |view| view.knows_delivery(&asked)).await? {
+            return Ok(());
+        }
+        let delivery = Delivery { identity, host_id: "missed".to_owned(), received, event };
+        let (answer, new) = self.inner.record_with(delivery, pull.clone(), decision, also).await;
+        if answer.status == UNRECORDED {
+            // Where another server leads, that is the reason.
+            self.inner.ctx.store.may_act().await?;
+            return Err(anyhow!("{what} could not be recorded"));
+        }
+        if new {
             tracing::info!(%pull, delivery = what, "taken up, its delivery was missed: {}", answer.text);
         }
+        Ok(())
     }
 
     /// Comments of ours that are there twice: a late request, or a server that slept while another one led. The lowest id stays.
     async fn duplicates(&self, pull: &PullId, comments: &Comments) -> Result<(), Trouble> {
-        let host = &self.inner.ctx.host;
+        let ctx = &self.inner.ctx;
         let mut seen = HashSet::new();
-        for comment in comments.list.iter().filter(|one| one.author.eq_ignore_ascii_case(host.bot_login())) {
+        let mut extra = Vec::new();
+        for comment in comments.list.iter().filter(|one| one.author.eq_ignore_ascii_case(ctx.host.bot_login())) {
             let Some(marker) = marker::parse(&comment.body) else { continue };
             let (Some(run), Some(part)) = (marker["run"].as_str(), marker["part"].as_u64()) else { continue };
             if !seen.insert((run.to_owned(), part)) {
-                self.inner.ctx.store.may_act().await?;
-                tracing::warn!(%pull, comment = comment.id, run, "a comment was there twice; the later one goes");
-                host.delete_comment(pull, comment.id).await?;
+                extra.push(comment.id);
             }
         }
-        Ok(())
-    }
-
-    /// Statuses that somebody turned back are set again: a late request of a server that led before. In turns.
-    async fn statuses(&self, pulls: &[PullId], rotation: &mut usize) -> Result<(), Trouble> {
-        let count = pulls.len().min(STATUSES_PER_ROUND);
-        let chosen = pulls.iter().cycle().skip(*rotation % pulls.len().max(1)).take(count);
-        *rotation = rotation.wrapping_add(count);
-        for id in chosen {
-            if !self.may_ask() || self.inner.actors.busy(id) {
-                continue;
-            }
-            tolerate(id, self.turned_back(id).await)?;
-        }
-        Ok(())
-    }
-
-    async fn turned_back(&self, id: &PullId) -> Result<(), Trouble> {
-        let target = id.clone();
-        let wanted = self.inner.ctx.store.read(move |view| {
-            let Some(pull) = view.pull(&target)? else { return Ok(None) };
-            let head = pull.head.commit;
-            Ok(Some((view.told_statuses(&target, &head)?, head)))
-        });
-        let Some((told, head)) = wanted.await?.filter(|(told, _)| !told.is_empty()) else { return Ok(()) };
-        let there = self.inner.ctx.host.own_statuses(&id.repo, &head).await?;
-        let turned = told.into_iter().filter(|status| {
-            let found = there.iter().find(|one| one.context == status.context);
-            found.is_some_and(|one| one.state != status.state || one.description != status.description)
-        });
-        let effects: Vec<NewEffect> = turned
-            .map(|status| NewEffect { pull: id.clone(), effect: Effect::Status { commit: head.clone(), status } })
-            .collect();
-        if effects.is_empty() || self.inner.actors.busy(id) {
-            return Ok(());
-        }
-        tracing::warn!(pull = %id, statuses = effects.len(), "statuses differ from what was told last; they are set again");
-        self.inner.ctx.store.write(move |tx| effects.iter().try_for_each(|one| tx.enqueue(one).map(drop))).await?;
-        self.inner.ctx.outbox.wake(id);
-        Ok(())
+        duplicates::delete(&ctx.store, &*ctx.host, pull, &extra).await
     }
 }
 

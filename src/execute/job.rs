@@ -21,6 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
+/// Projects of one command of which it is told that they are under way. Of the others the result alone is told: of a large command the
+/// host would get hundreds of statuses that nobody reads.
+const PENDING_TOLD: usize = 10;
+
 /// Serialises what must not happen at the same time on one disk: jobs in one directory, and filling the plugin cache
 /// (Terraform's cache is not safe under parallel `init`).
 #[derive(Default)]
@@ -84,7 +88,8 @@ impl<'a> Job<'a> {
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<(), T>> + Send + 'static,
     ) -> Result<std::result::Result<Job<'a>, T>> {
         let record = new_record(work, work.command.name.as_str(), Some(config.id.clone()));
-        let pending = status_wanted(work.command.name)
+        let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
+        let pending = (few && status_wanted(work.command.name))
             .then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
         let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
         let stored = record.clone();

@@ -11,6 +11,7 @@ use crate::domain::outcome::{Fault, Reason};
 use crate::schedule::{self, Facts, Options, Refusal, Schedule, Tree};
 use anyhow::anyhow;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 
 /// Why a command ends before its projects begin.
 pub(super) enum Stop {
@@ -198,6 +199,7 @@ pub(super) async fn schedule(
         command: work.command.clone(),
         rules: work.rules.clone(),
         cancel: work.cancel.clone(),
+        begun: AtomicUsize::default(),
     };
     let (root, redactor) = (prepared.tree.root.clone(), ctx.redactor.clone());
     tokio::task::spawn_blocking(move || {

@@ -4,41 +4,50 @@
 //! reactions) go a few at a time, are recorded as done together, and a status that a later one replaces is not sent at all. Before
 //! every try of a comment our own comments since it was recorded are searched for its marker: an earlier process, a try whose answer was lost, or a server
 //! that leads meanwhile may have posted it. Right before each effect the store is asked whether this server may still act.
+//!
+//! Nothing that people learn a result from is given up while it can still succeed: what the host refuses waits until somebody has
+//! mended the token (`refusals`). Posts keep the pace that the host asks for (`pace`), and one repository takes no more than its part.
 
 mod deliver;
 mod lane;
+mod pace;
+mod refusals;
 
-use crate::domain::PullId;
 use crate::domain::state::PendingEffect;
-use crate::store::{Store, is_deposed};
+use crate::domain::{PullId, RepoId};
+use crate::store::{Store, is_closed, is_deposed};
 use crate::vcs::Host;
 use deliver::Verdict;
 use futures::StreamExt as _;
 use lane::Lane;
+use pace::Pacer;
+use refusals::Refusals;
+pub use refusals::Refused;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Effects under way at once, over all pull requests.
-const AT_ONCE: usize = 8;
+/// Effects under way at once, over all pull requests, ...
+const AT_ONCE: usize = 24;
+/// ... and over those of one repository: when its requests hang, others have room.
+const OF_ONE_REPO: usize = 8;
 /// Statuses and reactions of one pull request under way at once.
 const MARKS_AT_ONCE: usize = 4;
 /// A pending status waits this long for its successor: of a quick job only the result is sent, half the requests.
 const LINGER: Duration = Duration::from_millis(400);
+/// A server that ends does not wait for what is done later than this; it is recorded, for whoever leads next.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a status was not sent.
 const SUPERSEDED: &str = "superseded by a later status";
-/// Effects of one pull request that are looked at together.
+/// Effects of one lane that are looked at together.
 const BATCH: usize = 200;
-/// Effects that are loaded together at the start.
-const START_BATCH: usize = 10_000;
-/// How often an effect is tried, over restarts, before it is given up: more than an hour with the pauses between.
+/// How often what only passes is tried, over restarts, before it is given up: more than an hour with the pauses between. Tries of
+/// what is never given up are not counted any further.
 const MAX_TRIES: u32 = 20;
-/// How often the state is asked again before a lane gives up until the next wake.
-const STORE_TRIES: u32 = 5;
 
 /// Pauses.
 #[derive(Debug, Clone, Copy)]
@@ -76,11 +85,16 @@ struct Shared {
     store: Store,
     hosts: Vec<Arc<dyn Host>>,
     slots: Semaphore,
+    /// Of repositories that have something under way.
+    repo_slots: Mutex<HashMap<RepoId, Arc<Semaphore>>>,
     lanes: Mutex<HashMap<(PullId, Lane), Working>>,
-    /// A lane ended.
+    /// A lane ended, or rests.
     ended: Notify,
     /// Hosts that asked us to wait, until when.
     pauses: Mutex<HashMap<String, Instant>>,
+    /// What may still be posted on hosts that limit posts.
+    pacers: Mutex<HashMap<String, Pacer>>,
+    refusals: Refusals,
     pace: Pace,
     runtime: tokio::runtime::Handle,
     stop: CancellationToken,
@@ -91,6 +105,8 @@ struct Working {
     wake: Arc<Notify>,
     /// More was recorded since it looked.
     more: bool,
+    /// It has nothing to do for longer than [`PATIENCE`].
+    rests: bool,
 }
 
 impl Outbox {
@@ -100,27 +116,23 @@ impl Outbox {
     }
 
     async fn with_pace(store: Store, hosts: Vec<Arc<dyn Host>>, pace: Pace) -> anyhow::Result<Outbox> {
-        let left = store.read(|view| view.pending_effects(None, START_BATCH)).await?;
-        let all = left.len() < START_BATCH;
+        let left = store.read(|view| view.pulls_with_effects()).await?;
         let shared = Shared {
             store,
             hosts,
             slots: Semaphore::new(AT_ONCE),
+            repo_slots: Mutex::default(),
             lanes: Mutex::default(),
             ended: Notify::new(),
             pauses: Mutex::default(),
+            pacers: Mutex::default(),
+            refusals: Refusals::default(),
             pace,
             runtime: tokio::runtime::Handle::current(),
             stop: CancellationToken::new(),
         };
         let outbox = Outbox { shared: Arc::new(shared) };
-        for effect in &left {
-            outbox.wake(&effect.pull);
-        }
-        if !all {
-            tracing::warn!("more than {START_BATCH} effects wait in the outbox; they are done in turns");
-            tokio::spawn(outbox.clone().sweep());
-        }
+        left.iter().for_each(|pull| outbox.wake(pull));
         Ok(outbox)
     }
 
@@ -148,7 +160,7 @@ impl Outbox {
                     wake: Arc::default(),
                     left: false,
                 };
-                free.insert(Working { wake: Arc::clone(&worker.wake), more: false });
+                free.insert(Working { wake: Arc::clone(&worker.wake), more: false, rests: false });
                 let stop = self.shared.stop.clone();
                 self.shared.runtime.spawn(async move {
                     tokio::select! {
@@ -161,12 +173,17 @@ impl Outbox {
         }
     }
 
+    /// What the host refuses until somebody mends the token or its rights; absent when it takes all.
+    pub fn refused(&self) -> Option<Refused> {
+        self.shared.refusals.all()
+    }
+
     /// Does nothing more, at once: effects that are recorded stay so, for whoever leads now.
     pub fn stop(&self) {
         self.shared.stop.cancel();
     }
 
-    /// Waits until nothing is left to do, at most this long; whether that was reached.
+    /// Waits until nothing is left to do, or only what will not be done soon, at most this long; whether that was reached.
     pub async fn drain(&self, limit: Duration) -> bool {
         tokio::time::timeout(limit, self.idle()).await.is_ok()
     }
@@ -175,26 +192,29 @@ impl Outbox {
         loop {
             let mut ended = std::pin::pin!(self.shared.ended.notified());
             ended.as_mut().enable();
-            if lock(&self.shared.lanes).is_empty() {
+            if lock(&self.shared.lanes).values().all(|working| working.rests) {
                 return;
             }
             ended.await;
         }
     }
+}
 
-    /// Wakes what did not fit the first load, until nothing is left of it.
-    async fn sweep(self) {
-        loop {
-            self.idle().await;
-            match self.shared.store.read(|view| view.pending_effects(None, START_BATCH)).await {
-                Ok(left) if left.is_empty() => return,
-                Ok(left) => left.iter().for_each(|effect| self.wake(&effect.pull)),
-                Err(error) => {
-                    tracing::error!("cannot read the outbox: {error:#}");
-                    return;
-                }
-            }
-        }
+impl Shared {
+    /// Room for one request about a repository; absent when there will be none any more.
+    async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, SemaphorePermit<'_>)> {
+        let of_repo = {
+            let mut all = lock(&self.repo_slots);
+            all.retain(|_, slots| Arc::strong_count(slots) > 1);
+            Arc::clone(all.entry(repo.clone()).or_insert_with(|| Arc::new(Semaphore::new(OF_ONE_REPO))))
+        };
+        Some((of_repo.acquire_owned().await.ok()?, self.slots.acquire().await.ok()?))
+    }
+
+    /// Lanes of this repository look again.
+    fn wake_all(&self, repo: &RepoId) {
+        let lanes = lock(&self.lanes);
+        lanes.iter().filter(|((pull, _), _)| pull.repo == *repo).for_each(|(_, working)| working.wake.notify_one());
     }
 }
 
@@ -235,14 +255,12 @@ impl Worker {
                     tracing::info!(pull = %self.key.0, "another server says what is left to say");
                     return;
                 }
-                Err(error) if store_failures + 1 < STORE_TRIES => {
-                    store_failures += 1;
+                // What is left is recorded, for the next start.
+                Err(error) if is_closed(&error) => return,
+                Err(error) => {
+                    store_failures = MAX_TRIES.min(store_failures + 1);
                     tracing::warn!(pull = %self.key.0, "the outbox cannot reach the state, trying again: {error:#}");
                     tokio::time::sleep(self.shared.pace.after(store_failures)).await;
-                }
-                Err(error) => {
-                    tracing::error!(pull = %self.key.0, "the outbox cannot reach the state: {error:#}");
-                    return;
                 }
             }
             if self.key.1 == Lane::Marks {
@@ -267,20 +285,24 @@ impl Worker {
     /// until when; `notes` keeps what is done but not recorded so.
     async fn round(&self, waits: &mut HashMap<i64, Instant>, notes: &mut HashMap<i64, String>) -> anyhow::Result<bool> {
         let (pull, lane) = self.key.clone();
-        let mut pending = self.shared.store.read(move |view| view.pending_effects(Some(&pull), BATCH)).await?;
-        let full = pending.len() == BATCH;
+        let comments = lane == Lane::Comments;
+        let mut pending = self.shared.store.read(move |view| view.effects_of(&pull, comments, BATCH)).await?;
         pending.retain(|effect| !notes.contains_key(&effect.id));
-        for effect in pending.iter().filter(|effect| lane == Lane::Marks && lane::may_be_replaced(&effect.effect)) {
-            waits.entry(effect.id).or_insert_with(|| Instant::now() + LINGER);
+        let now = Instant::now();
+        for effect in pending.iter().filter(|effect| !comments && lane::may_be_replaced(&effect.effect)) {
+            waits.entry(effect.id).or_insert_with(|| now + LINGER);
         }
-        let mut step = lane.next(pending, waits, Instant::now());
+        let mut until = waits.clone();
+        for effect in &pending {
+            if let Some(closed) = self.shared.refusals.closed(effect, now) {
+                until.entry(effect.id).and_modify(|other| *other = closed.max(*other)).or_insert(closed);
+            }
+        }
+        let step = lane.next(pending, &until, now);
         for id in step.superseded {
             waits.remove(&id);
+            self.shared.refusals.forget(id);
             notes.insert(id, SUPERSEDED.to_owned());
-        }
-        if full && step.ready.is_empty() && step.wait_until.is_none() {
-            // The other lane's effects hide ours: look again when it has done some.
-            step.wait_until = Some(Instant::now() + self.shared.pace.first);
         }
         if step.ready.is_empty() && step.wait_until.is_none() {
             self.record(notes, Vec::new()).await?;
@@ -290,14 +312,26 @@ impl Worker {
             lock(&self.shared.pauses).get(&self.key.0.repo.host).copied().filter(|until| *until > Instant::now());
         if let Some(until) = paused.or(step.wait_until.filter(|_| step.ready.is_empty())) {
             self.record(notes, Vec::new()).await?;
+            self.rest(until > Instant::now() + PATIENCE);
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
                 () = self.wake.notified() => {}
             }
+            self.rest(false);
             return Ok(false);
         }
         self.deliver_all(step.ready, waits, notes).await?;
         Ok(false)
+    }
+
+    /// Tells whether this lane has something to do soon.
+    fn rest(&self, rests: bool) {
+        if let Some(working) = lock(&self.shared.lanes).get_mut(&self.key) {
+            working.rests = rests;
+        }
+        if rests {
+            self.shared.ended.notify_waiters();
+        }
     }
 
     /// Comments are recorded one by one, as the next try of one begins with a search for it; marks all together.
@@ -313,32 +347,33 @@ impl Worker {
         let verdicts = futures::stream::iter(ready.into_iter().map(|effect| self.deliver(effect)));
         let mut verdicts = verdicts.buffered(at_once);
         while let Some((effect, verdict)) = verdicts.next().await {
+            let done = matches!(verdict, Verdict::Done(_));
             match verdict {
                 Verdict::Done(note) => {
                     waits.remove(&effect.id);
+                    self.shared.refusals.forget(effect.id);
                     notes.insert(effect.id, note);
                     if is_comments {
                         self.record(notes, Vec::new()).await?;
                     }
                 }
                 Verdict::Halt(error) => return Err(error),
+                Verdict::Later(at) => _ = at.map(|at| waits.insert(effect.id, at)),
+                Verdict::Refused => tried.extend(counted(&effect)),
                 Verdict::Again(pause) => {
                     waits.insert(effect.id, Instant::now() + pause);
-                    tried.push(effect.id);
-                    if is_comments {
-                        break;
-                    }
+                    tried.extend(counted(&effect));
                 }
+            }
+            if is_comments && !done {
+                break;
             }
         }
         self.record(notes, tried).await
     }
 
     async fn deliver(&self, effect: PendingEffect) -> (PendingEffect, Verdict) {
-        let verdict = match self.shared.slots.acquire().await {
-            Ok(_slot) => self.shared.deliver(&effect).await,
-            Err(_) => Verdict::Again(self.shared.pace.longest),
-        };
+        let verdict = self.shared.deliver(&effect).await;
         (effect, verdict)
     }
 
@@ -356,6 +391,11 @@ impl Worker {
         notes.clear();
         Ok(())
     }
+}
+
+/// The effect, if its try is to be recorded: what is never given up is tried for as long as it takes.
+fn counted(effect: &PendingEffect) -> Option<i64> {
+    (effect.attempts < MAX_TRIES).then_some(effect.id)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 /// Statuses of one commit and context, as on GitHub.
 const MAX_STATUSES: usize = 1000;
@@ -59,11 +60,25 @@ pub(super) async fn answer(shared: &Shared, parts: &request::Parts, body: Bytes)
 async fn answered(shared: &Shared, parts: &request::Parts, body: Bytes) -> Response {
     match route(shared, parts, body).await {
         Ok(Answer(StatusCode::NO_CONTENT, _, headers)) => (StatusCode::NO_CONTENT, headers).into_response(),
+        Ok(Answer(StatusCode::OK, body, headers)) if parts.method == Method::GET => {
+            conditional(&parts.headers, body, headers)
+        }
         Ok(Answer(status, body, headers)) => (status, headers, axum::Json(body)).into_response(),
         Err(Refusal(status, message)) => {
             let body = json!({"message": message, "documentation_url": "https://docs.github.com/rest", "status": status.as_str()});
             (status, axum::Json(body)).into_response()
         }
+    }
+}
+
+/// 304 without a body where the asker has this very answer.
+fn conditional(asked: &HeaderMap, body: Value, mut headers: HeaderMap) -> Response {
+    let digest = Sha256::digest(format!("{body}{:?}", headers.get(header::LINK)));
+    let etag = HeaderValue::from_str(&format!("W/\"{}\"", hex::encode(digest))).ok();
+    headers.extend(etag.clone().map(|etag| (header::ETAG, etag)));
+    match etag.is_some() && asked.get(header::IF_NONE_MATCH) == etag.as_ref() {
+        true => (StatusCode::NOT_MODIFIED, headers).into_response(),
+        false => (headers, axum::Json(body)).into_response(),
     }
 }
 

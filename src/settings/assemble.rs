@@ -73,6 +73,7 @@ fn fields(r: &mut Reader, github: Option<GithubSettings>) -> Settings {
         masked_variables: Vec::new(),
         port,
         reconcile_interval: r.duration("reconcile-interval"),
+        reconcile_unknown: r.switch("reconcile-unknown"),
         repo_allowlist: check::repo_allowlist(r),
         repo_config: check::repo_config(r),
         restrict_file_list: r.switch("restrict-file-list"),

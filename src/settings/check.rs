@@ -17,6 +17,8 @@ const DEFAULT_PASSWORD: &str = "atlantis";
 const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 /// Most projects at the same time that one may ask for.
 const MAX_POOL: i64 = 1024;
+/// Most posts in an hour that make a limit.
+const MAX_POSTS: i64 = 1_000_000;
 /// A pebibyte.
 const MAX_QUOTA_MIB: i64 = 1 << 30;
 /// What the token has to be good for.
@@ -274,6 +276,7 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         (Some(_), false) => {}
     }
     let previous_webhook_secret = r.secret("gh-previous-webhook-secret");
+    let posts_per_hour = posts_per_hour(r, host.as_ref());
     let host = host?;
     Some(GithubSettings {
         hostname: host.hostname,
@@ -282,7 +285,15 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         token: if r.switch("events-only") { token } else { Some(token?) },
         webhook_secret,
         previous_webhook_secret,
+        posts_per_hour,
     })
+}
+
+/// GitHub's own hosts ask for restraint. An Enterprise server does not, unless somebody says so.
+fn posts_per_hour(r: &mut Reader, host: Option<&hosts::GithubHost>) -> Option<u32> {
+    let limit = r.number("gh-posts-per-hour", 0, MAX_POSTS);
+    let asks = host.is_some_and(|host| host.hostname == "github.com" || host.hostname.ends_with(".ghe.com"));
+    u32::try_from(limit).ok().filter(|limit| *limit > 0 && (asks || r.is_given("gh-posts-per-hour")))
 }
 
 /// Exactly one of `gh-token` and `gh-token-file`.

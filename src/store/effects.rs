@@ -71,6 +71,25 @@ impl View<'_> {
         }
     }
 
+    /// Effects of one pull request that are still to be done, comments or all others; in the order they were enqueued.
+    pub fn effects_of(&self, pull: &PullId, comments: bool, limit: usize) -> Result<Vec<PendingEffect>> {
+        self.effects(
+            "SELECT id, attempts, record FROM effects WHERE done IS NULL AND pull = ?2
+               AND (json_extract(record, '$.effect.kind') = 'comment') = ?3 ORDER BY id LIMIT ?1",
+            params![rows(limit), pull.to_string(), comments],
+        )
+    }
+
+    /// Pull requests that have effects to be done; those whose first one is the oldest come first.
+    pub fn pulls_with_effects(&self) -> Result<Vec<PullId>> {
+        let first = self.effects(
+            "SELECT id, attempts, record FROM effects
+             WHERE id IN (SELECT min(id) FROM effects WHERE done IS NULL GROUP BY pull) ORDER BY id",
+            [],
+        )?;
+        Ok(first.into_iter().map(|effect| effect.pull).collect())
+    }
+
     fn effects(&self, sql: &str, params: impl Params) -> Result<Vec<PendingEffect>> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params)?;

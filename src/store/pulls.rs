@@ -2,7 +2,7 @@
 
 use super::{Tx, View, json, micros, parse, rows, word};
 use crate::domain::state::{ProjectStatus, Watermark};
-use crate::domain::{PullId, PullRequest};
+use crate::domain::{PullId, PullRequest, RepoId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -46,11 +46,33 @@ impl View<'_> {
         found.map(known).transpose()
     }
 
-    /// All that seem to be open, latest activity first.
-    pub fn pulls_to_reconcile(&self, limit: usize) -> Result<Vec<KnownPull>> {
-        let kept: Vec<Kept<PullRequest>> =
-            self.records("SELECT record FROM pulls WHERE open ORDER BY activity DESC LIMIT ?1", [rows(limit)])?;
+    /// All of a repository that seem to be open, latest activity first.
+    pub fn open_pulls_of(&self, repo: &RepoId) -> Result<Vec<KnownPull>> {
+        // A range of the index: `$` comes right after `#`.
+        let kept: Vec<Kept<PullRequest>> = self.records(
+            "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open ORDER BY activity DESC",
+            [repo.to_string()],
+        )?;
         Ok(kept.into_iter().map(|Kept { pull, watermark, .. }| KnownPull { pull, open: true, watermark }).collect())
+    }
+
+    /// Repositories of pull requests that seem to be open.
+    pub fn repos_of_open_pulls(&self) -> Result<Vec<RepoId>> {
+        self.records("SELECT DISTINCT json_extract(record, '$.id.repo') FROM pulls WHERE open", [])
+    }
+
+    /// Repositories that were served with this state, now or before.
+    pub fn served_repos(&self) -> Result<Vec<RepoId>> {
+        self.records("SELECT record FROM repos ORDER BY seq", [])
+    }
+
+    /// Since when a repository is served with this state; absent: it never was.
+    pub fn served_since(&self, repo: &RepoId) -> Result<Option<Timestamp>> {
+        let found: Option<i64> = (self.connection)
+            .prepare_cached("SELECT served FROM repos WHERE repo = ?1")?
+            .query_row([repo.to_string()], |row| row.get(0))
+            .optional()?;
+        Ok(found.map(Timestamp::from_microsecond).transpose()?)
     }
 
     /// A pull request as it was last recorded; `open` is false once it was forgotten.
@@ -93,6 +115,16 @@ impl Tx<'_> {
                 self.next_activity()?,
                 json(&Kept { pull, watermark: Some(watermark), fault })?
             ],
+        )?;
+        self.serve(&pull.id.repo, Timestamp::now())
+    }
+
+    /// Records that a repository is served from now on, in whole seconds as hosts tell times; nothing where it is served already.
+    pub fn serve(&self, repo: &RepoId, now: Timestamp) -> Result<()> {
+        let now = Timestamp::from_second(now.as_second())?;
+        self.execute(
+            "INSERT INTO repos (repo, served, record) VALUES (?1, ?2, ?3) ON CONFLICT (repo) DO NOTHING",
+            params![repo.to_string(), micros(now), json(repo)?],
         )?;
         Ok(())
     }

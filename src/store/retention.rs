@@ -1,10 +1,12 @@
 //! How long what is over is kept.
 
 use super::files::log_path;
-use super::{Tx, micros};
+use super::{Tx, micros, rows};
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::params;
+use std::cell::Cell;
+use std::path::Path;
 
 /// Identities of done deliveries: longer than a host can deliver again (GitHub: 30 days for the deliveries of an App).
 const DELIVERIES: SignedDuration = SignedDuration::from_hours(35 * 24);
@@ -18,7 +20,7 @@ const RUNS: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// Finished jobs, and with them logs, whatever their age.
 const JOBS_KEPT: i64 = 10_000;
 
-/// Pull requests without status, lock or plan, since their last activity.
+/// Closed pull requests without status, lock or plan, since their last activity.
 const PULLS: SignedDuration = SignedDuration::from_hours(90 * 24);
 
 /// Entries of the audit log.
@@ -27,12 +29,27 @@ const AUDIT: SignedDuration = SignedDuration::from_hours(400 * 24);
 /// Rows of one kind that one call removes at most, so that no other change waits long; the next call goes on.
 const ROWS_AT_ONCE: i64 = 5_000;
 
+/// What one call of [`Tx::prune`] has dropped.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Ids of jobs, whose files may go.
+    pub jobs: Vec<String>,
+    /// There may be more to drop.
+    pub more: bool,
+}
+
 impl Tx<'_> {
     /// Drops what is over and older than its retention: done deliveries and effects, runs, jobs, closed pull requests, audit
-    /// entries. Returns ids of dropped jobs, whose logs may go. What is unfinished or locked is never dropped.
-    pub fn prune(&self, now: Timestamp) -> Result<Vec<String>> {
+    /// entries; a bounded number of each. What is unfinished, open or locked is never dropped, nor is a job whose `errored.tfstate` may still
+    /// be needed: its project was not applied since.
+    pub fn prune(&self, now: Timestamp) -> Result<Pruned> {
         let before = |age: SignedDuration| now.checked_sub(age).map_or(i64::MIN, micros);
-        let drop_old = |sql: &str, age| self.execute(sql, params![before(age), ROWS_AT_ONCE]);
+        let more = Cell::new(false);
+        let drop_old = |sql: &str, age| -> Result<()> {
+            let gone = self.execute(sql, params![before(age), ROWS_AT_ONCE])?;
+            more.set(more.get() || rows(gone) == ROWS_AT_ONCE);
+            Ok(())
+        };
         drop_old(
             "DELETE FROM deliveries WHERE seq IN
                (SELECT seq FROM deliveries WHERE finished IS NOT NULL AND finished < ?1 LIMIT ?2)",
@@ -54,7 +71,7 @@ impl Tx<'_> {
         )?;
         drop_old(
             "DELETE FROM pulls WHERE seq IN
-               (SELECT seq FROM pulls WHERE activity < ?1
+               (SELECT seq FROM pulls WHERE activity < ?1 AND NOT open
                   AND pull NOT IN (SELECT pull FROM project_statuses)
                   AND pull NOT IN (SELECT pull FROM locks)
                   AND pull NOT IN (SELECT pull FROM plans)
@@ -62,14 +79,20 @@ impl Tx<'_> {
             PULLS,
         )?;
         drop_old("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ?1 LIMIT ?2)", AUDIT)?;
-        self.prune_jobs(before(RUNS))
+        let jobs = self.prune_jobs(before(RUNS))?;
+        Ok(Pruned { more: more.get() || rows(jobs.len()) == ROWS_AT_ONCE, jobs })
     }
 
     fn prune_jobs(&self, before: i64) -> Result<Vec<String>> {
         let mut statement = self.connection.prepare_cached(
             "DELETE FROM jobs WHERE seq IN
-               (SELECT seq FROM jobs WHERE state <> 'running'
+               (SELECT seq FROM jobs AS old WHERE state <> 'running'
                   AND (started < ?1 OR seq <= (SELECT seq FROM jobs ORDER BY seq DESC LIMIT 1 OFFSET ?2))
+                  AND (NOT EXISTS (SELECT 1 FROM kept_files WHERE path = 'errored/' || old.id || '.tfstate')
+                    OR EXISTS (SELECT 1 FROM jobs AS later WHERE later.seq > old.seq AND later.state = 'succeeded'
+                      AND json_extract(later.record, '$.kind') = 'apply'
+                      AND json_extract(later.record, '$.project') = json_extract(old.record, '$.project')
+                      AND json_extract(later.record, '$.pull.repo') = json_extract(old.record, '$.pull.repo')))
                 ORDER BY seq LIMIT ?3)
              RETURNING id",
         )?;
@@ -77,8 +100,19 @@ impl Tx<'_> {
         let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>()?;
         for id in &ids {
             self.drop_file(&log_path(id))?;
-            self.drop_file(&format!("errored/{id}.tfstate"))?;
+            self.drop_file(&errored_path(id))?;
         }
         Ok(ids)
     }
+}
+
+/// Where the state is kept that Terraform could not save in this job.
+fn errored_path(job: &str) -> String {
+    format!("errored/{job}.tfstate")
+}
+
+/// Removes what a dropped job has left on this disk besides its log, which [`super::logs::Logs`] removes.
+pub fn remove_errored(data_dir: &Path, job: &str) {
+    // There rarely is one; what cannot be removed goes with the next restore.
+    let _ = std::fs::remove_file(data_dir.join(errored_path(job)));
 }

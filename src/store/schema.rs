@@ -157,13 +157,19 @@ CREATE TABLE kept_files (
 );
 ";
 
-/// Questions that are asked for each command, each answered without a walk over everything that is known.
+/// Since when repositories are served; and indexes, so that what each command asks needs no walk over everything that is known.
 const FORMAT_3: &str = "
 CREATE INDEX runs_pull ON runs (pull, started);
 CREATE INDEX jobs_run ON jobs (run, seq);
 CREATE INDEX jobs_untold ON jobs (seq)
   WHERE state IN ('interrupted', 'failed') AND json_extract(record, '$.state_lock.untold');
 CREATE INDEX effects_told ON effects (pull, id) WHERE done IS NOT NULL AND record IS NOT NULL;
+CREATE TABLE repos (
+  seq INTEGER PRIMARY KEY,
+  repo TEXT NOT NULL UNIQUE,      -- host/owner/name
+  served INTEGER NOT NULL,        -- since when it is served with this state
+  record TEXT NOT NULL
+);
 ";
 
 /// What a database is to the vault, in its `application_id`.

@@ -1,6 +1,7 @@
 //! GitHub.com and GitHub Enterprise Server over REST (v3).
 
 mod answers;
+mod cache;
 mod lists;
 mod merge;
 mod moved;
@@ -8,10 +9,13 @@ mod reviews;
 mod setup;
 
 use super::http::{Http, odd, segment};
-use super::{Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Review, TokenSource};
+use super::{
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, RepoAccess, Review, TokenSource,
+};
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{PullId, PullRequest, RepoId};
 use async_trait::async_trait;
+use cache::Cache;
 use jiff::Timestamp;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
@@ -38,6 +42,8 @@ pub struct GithubOptions {
     pub token: TokenSource,
     /// Whether a repository is served: what is said follows one that was renamed or transferred to such a name only.
     pub serves: Serves,
+    /// Most posts in an hour; absent: as many as there are.
+    pub posts_per_hour: Option<u32>,
 }
 
 /// Tells which repositories are served.
@@ -50,6 +56,11 @@ pub struct Github {
     user: String,
     serves: Serves,
     http: Http,
+    posts_per_hour: Option<u32>,
+    /// What reconciliation asks for in every round.
+    pulls: Cache<OpenPull>,
+    statuses: Cache<(CommitStatus, bool)>,
+    repositories: Cache<RepoAccess>,
 }
 
 impl Github {
@@ -59,8 +70,17 @@ impl Github {
         headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
         headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
         let http = Http::new(options.api_url.trim_end_matches('/').to_owned(), options.token, headers);
-        let commit_address = commit_address(&options.api_url);
-        Github { hostname: options.hostname, commit_address, user: options.user, serves: options.serves, http }
+        Github {
+            hostname: options.hostname,
+            commit_address: commit_address(&options.api_url),
+            user: options.user,
+            serves: options.serves,
+            http,
+            posts_per_hour: options.posts_per_hour,
+            pulls: Cache::default(),
+            statuses: Cache::default(),
+            repositories: Cache::default(),
+        }
     }
 
     /// Loads certificates ahead of the first request; for when the port is open and nobody waits yet.
@@ -157,6 +177,26 @@ impl Host for Github {
 
     async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError> {
         lists::open_pulls(self, repo).await
+    }
+
+    async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
+        setup::repositories(self).await
+    }
+
+    async fn is_gone(&self, pull: &PullId) -> Result<bool, HostError> {
+        let repo = repo_path(&pull.repo)?;
+        match self.http.get(&repo).await {
+            Err(HostError::NotFound { .. }) => return Ok(false),
+            answer => answer?,
+        };
+        match self.http.get(&format!("{repo}/pulls/{}", pull.number)).await {
+            Err(HostError::NotFound { .. }) => Ok(true),
+            answer => answer.map(|_| false),
+        }
+    }
+
+    fn posts_per_hour(&self) -> Option<u32> {
+        self.posts_per_hour
     }
 
     async fn own_statuses(&self, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {

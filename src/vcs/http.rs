@@ -3,13 +3,14 @@
 
 use super::{Budget, HostError, TokenSource};
 use jiff::Timestamp;
-use reqwest::header::{DATE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{DATE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 /// Largest answer that is read, in bytes: a page of fifty of the longest comments fits.
 const MAX_BODY: usize = 32 * 1024 * 1024;
@@ -23,6 +24,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(90);
 const GET_TRIES: u32 = 3;
 /// Longest text of a host that is passed on, in characters.
 const MAX_MESSAGE: usize = 300;
+/// How long a rate limit is believed that does not say when it is reset.
+const UNNAMED_RESET: Duration = Duration::from_secs(3600);
 /// Wait after a rate limit that names no time (GitHub's advice for secondary limits).
 const UNNAMED_WAIT: Duration = Duration::from_secs(60);
 /// Longest wait that is believed: GitHub's limits are per hour.
@@ -34,19 +37,22 @@ pub(super) struct Http {
     token: TokenSource,
     headers: HeaderMap,
     client: OnceCell<Client>,
-    /// What the rate limit last said: requests left, of how many (0: nothing yet).
-    left: AtomicU64,
-    limit: AtomicU64,
+    /// What the rate limit last said, and when it is reset.
+    budget: Mutex<Option<(Budget, Instant)>>,
     /// First pause before a GET is tried again; doubles.
     pause: Duration,
     timeout: Duration,
 }
 
-/// An answer of 2xx.
+/// An answer of 2xx, or of 304 to a conditional request.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The body; null when it was empty.
     pub(super) body: Value,
+    /// Names this very answer in a later conditional request.
+    pub(super) etag: Option<String>,
+    /// 304: it is still as the etag of the request says.
+    pub(super) unchanged: bool,
     /// The `Link` header names a next page.
     pub(super) has_next: bool,
     /// The moment of the answer, by the host's clock.
@@ -57,16 +63,7 @@ impl Http {
     /// `base` without trailing slash. Nothing is opened or read yet: certificates are loaded at the first request.
     pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (pause, timeout) = (Duration::from_millis(300), TOTAL_TIMEOUT);
-        Http {
-            base,
-            token,
-            headers,
-            client: OnceCell::new(),
-            left: AtomicU64::new(0),
-            limit: AtomicU64::new(0),
-            pause,
-            timeout,
-        }
+        Http { base, token, headers, client: OnceCell::new(), budget: Mutex::default(), pause, timeout }
     }
 
     /// The same with short times, for tests.
@@ -75,18 +72,20 @@ impl Http {
         Http { pause: Duration::from_millis(5), timeout: Duration::from_millis(300), ..self }
     }
 
-    /// What the rate limit last said.
+    /// What the rate limit last said, until it is reset.
     pub(super) fn budget(&self) -> Option<Budget> {
-        let (left, all) = (self.left.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed));
-        (all > 0).then_some(Budget { left, all })
+        let noted = *self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.filter(|(_, reset)| Instant::now() < *reset).map(|(budget, _)| budget)
     }
 
-    fn note_budget(&self, headers: &HeaderMap) {
+    /// `at`: the moment of the answer by the host's clock, which its reset is told by.
+    fn note_budget(&self, headers: &HeaderMap, at: Option<Timestamp>) {
         let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
-        if let (Some(left), Some(limit)) = (number("x-ratelimit-remaining"), number("x-ratelimit-limit")) {
-            self.left.store(left, Ordering::Relaxed);
-            self.limit.store(limit, Ordering::Relaxed);
-        }
+        let (Some(left), Some(all)) = (number("x-ratelimit-remaining"), number("x-ratelimit-limit")) else { return };
+        let now = at.unwrap_or_else(Timestamp::now).as_second().unsigned_abs();
+        let reset = number("x-ratelimit-reset").map(|reset| Duration::from_secs(reset.saturating_sub(now)));
+        let until = Instant::now() + reset.unwrap_or(UNNAMED_RESET).min(MAX_WAIT);
+        *self.budget.lock().unwrap_or_else(PoisonError::into_inner) = Some((Budget { left, all }, until));
     }
 
     /// The path below the API's address that an address leads to.
@@ -111,9 +110,14 @@ impl Http {
 
     /// GET, tried again on errors that may pass.
     pub(super) async fn get(&self, path: &str) -> Result<Answer, HostError> {
+        self.get_unless(path, None).await
+    }
+
+    /// The same, without a body where the answer is still the one that `etag` names. That costs nothing of the rate limit.
+    pub(super) async fn get_unless(&self, path: &str, etag: Option<&str>) -> Result<Answer, HostError> {
         let mut pause = self.pause;
         for _ in 1..GET_TRIES {
-            match self.send(Method::GET, path, None).await {
+            match self.exchange(Method::GET, path, None, etag).await {
                 Err(HostError::Unavailable { what, message }) => {
                     tracing::debug!(what, message, "trying again");
                     tokio::time::sleep(pause).await;
@@ -122,7 +126,7 @@ impl Http {
                 other => return other,
             }
         }
-        self.send(Method::GET, path, None).await
+        self.exchange(Method::GET, path, None, etag).await
     }
 
     /// What `keep` makes of all pages of a list, `per_page` items each; more than `max_pages` is an error, never a silent cut.
@@ -145,9 +149,8 @@ impl Http {
         at: &mut Option<Timestamp>,
     ) -> Result<Vec<T>, HostError> {
         let mut items = Vec::new();
-        let join = if path.contains('?') { '&' } else { '?' };
         for page in 1..=max_pages {
-            let answer = self.get(&format!("{path}{join}per_page={per_page}&page={page}")).await?;
+            let answer = self.get(&page_of(path, per_page, page)).await?;
             *at = at.or(answer.at);
             let Value::Array(found) = answer.body else { return Err(odd(path, "not a list")) };
             items.extend(found.into_iter().filter_map(&keep));
@@ -155,8 +158,7 @@ impl Http {
                 return Ok(items);
             }
         }
-        let message = format!("more than {} entries", u64::from(max_pages) * u64::from(per_page));
-        Err(HostError::Rejected { what: format!("GET {path}"), status: 200, message })
+        Err(too_many(path, per_page, max_pages))
     }
 
     /// The same with the moment of the first page, by the host's clock, or by ours where it does not say.
@@ -174,6 +176,16 @@ impl Http {
 
     /// One request, tried once.
     pub(super) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, HostError> {
+        self.exchange(method, path, body, None).await
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+        etag: Option<&str>,
+    ) -> Result<Answer, HostError> {
         let what = format!("{method} {path}");
         let broke = |error: reqwest::Error| HostError::Unavailable { what: what.clone(), message: explain(&error) };
         let token = self.token.read().await.map_err(|message| HostError::Denied { what: what.clone(), message })?;
@@ -189,6 +201,9 @@ impl Http {
         if let Some(body) = &body {
             request = request.json(body);
         }
+        if let Some(etag) = etag {
+            request = request.header(IF_NONE_MATCH, etag);
+        }
         let mut response = request.send().await.map_err(broke)?;
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broke)? {
@@ -199,18 +214,21 @@ impl Http {
             bytes.extend_from_slice(&chunk);
         }
         let (status, headers) = (response.status(), response.headers());
-        self.note_budget(headers);
-        if !status.is_success() {
+        let unchanged = etag.is_some() && status == StatusCode::NOT_MODIFIED;
+        if !status.is_success() && !unchanged {
+            // Its headers may tell of another limit: that of requests without a token, or a secondary one.
             return Err(refusal(what, status, headers, &bytes));
         }
         let has_next = headers.get_all("link").iter().any(|v| v.to_str().is_ok_and(|v| v.contains("rel=\"next\"")));
         let date = headers.get(DATE).and_then(|date| date.to_str().ok());
         let at = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|at| at.timestamp());
+        self.note_budget(headers, at);
+        let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Answer { body: Value::Null, has_next, at });
+            return Ok(Answer { body: Value::Null, etag, unchanged, has_next, at });
         }
         match serde_json::from_slice(&bytes) {
-            Ok(body) => Ok(Answer { body, has_next, at }),
+            Ok(body) => Ok(Answer { body, etag, unchanged, has_next, at }),
             Err(error) => Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }),
         }
     }
@@ -267,12 +285,27 @@ pub(super) fn odd(what: &str, message: &str) -> HostError {
     HostError::Unavailable { what: what.to_owned(), message: format!("odd answer: {message}") }
 }
 
+/// The address of one page of a list.
+pub(super) fn page_of(path: &str, per_page: u32, page: u32) -> String {
+    let join = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{join}per_page={per_page}&page={page}")
+}
+
+/// A list is longer than it may be.
+pub(super) fn too_many(path: &str, per_page: u32, max_pages: u32) -> HostError {
+    let message = format!("more than {} entries", u64::from(max_pages) * u64::from(per_page));
+    HostError::Rejected { what: format!("GET {path}"), status: 200, message }
+}
+
 fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> HostError {
     let message = said(body);
     match status.as_u16() {
         301 | 302 | 303 | 307 | 308 => HostError::Moved { what, to: location(headers) },
-        404 | 410 => HostError::NotFound { what },
+        410 if !what.starts_with("POST") => HostError::NotFound { what },
+        404 => HostError::NotFound { what },
         429 => HostError::RateLimited { what, wait: wait(headers).unwrap_or(UNNAMED_WAIT) },
+        403 if is_locked(&message) => HostError::Rejected { what, status: 403, message },
+        403 | 422 if is_too_quick(&message) => HostError::RateLimited { what, wait: UNNAMED_WAIT },
         401 | 403 => match wait(headers) {
             Some(wait) => HostError::RateLimited { what, wait },
             None if is_limit(&message) => HostError::RateLimited { what, wait: UNNAMED_WAIT },
@@ -286,6 +319,17 @@ fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -
 fn is_limit(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     ["rate limit", "abuse detection"].iter().any(|words| message.contains(words))
+}
+
+/// Nobody of those who may not write can comment there, until somebody unlocks it.
+fn is_locked(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    ["issue is locked", "conversation is locked"].iter().any(|words| message.contains(words))
+}
+
+/// GitHub's answer to many comments in a row, with the status of an invalid request.
+fn is_too_quick(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("submitted too quickly")
 }
 
 /// How long a rate limit lasts, if the headers speak of one.

@@ -62,6 +62,16 @@ struct Status<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<LeaderView<'a>>,
     fingerprint_mismatch: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused_by_host: Option<RefusedView>,
+}
+
+/// What the host refuses to take from us. Which repositories it is about is nobody's business here; the log says it.
+#[derive(Serialize)]
+struct RefusedView {
+    since: String,
+    /// Comments, statuses and reactions that wait until somebody has mended the token or its rights.
+    waiting: usize,
 }
 
 #[derive(Serialize)]
@@ -75,6 +85,7 @@ struct LeaderView<'a> {
 pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     let standing = site.standing();
     let leader = standing.leader.as_ref();
+    let refused = standing.services.as_ref().and_then(|ready| ready.dispatch.refused());
     let status = Status {
         shutting_down: standing.role == Role::Draining,
         in_progress_operations: standing.services.as_ref().map_or(0, |ready| ready.dispatch.in_progress()),
@@ -85,6 +96,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
         epoch: standing.epoch,
         leader: leader.map(|who| LeaderView { url: &who.url, machine: &who.machine, version: &who.version }),
         fingerprint_mismatch: standing.mismatch,
+        refused_by_host: refused.map(|all| RefusedView { since: all.since.to_string(), waiting: all.waiting }),
     };
     axum::Json(status).into_response()
 }

@@ -18,6 +18,7 @@ mod missed;
 mod moved;
 mod moving;
 mod pages;
+mod refused;
 mod restart;
 mod roles;
 mod rollout;

@@ -34,6 +34,7 @@ pub(super) async fn check(settings: &Settings, events: &str, expect_iap: bool) -
         return findings;
     }
     health(&client, url, expect_iap, &mut findings).await;
+    refusals(&client, url, &mut findings).await;
     deliveries(&client, events, &mut findings).await;
     pages(&client, settings, expect_iap, &mut findings).await;
     findings
@@ -134,6 +135,26 @@ async fn health(client: &Client, url: &str, expect_iap: bool, findings: &mut Fin
             );
         }
         Err(error) => findings.fault(WEB, format!("{url}/healthz: {}", explain(error)), UNREACHABLE),
+    }
+}
+
+/// Whether the host refuses what the server that leads has to say. A server that cannot be reached was told above.
+async fn refusals(client: &Client, url: &str, findings: &mut Findings) {
+    let Ok(mut answer) = client.get(format!("{url}/status")).send().await else { return };
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        if body.len() + chunk.len() > MAX_STATUS {
+            return;
+        }
+        body.extend_from_slice(&chunk);
+    }
+    let status: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let refused = &status["refused_by_host"];
+    if let (Some(waiting), Some(since)) = (refused["waiting"].as_u64(), refused["since"].as_str()) {
+        let mend = "give the token its rights again (has it expired? single sign-on of the organization? a list of allowed \
+                    addresses?): see the lines on github here, and \"is refused\" in the server's log. Nothing is lost meanwhile";
+        let text = format!("the host refuses what the server has to say since {since}: {waiting} posts wait");
+        findings.fault(WEB, text, mend);
     }
 }
 

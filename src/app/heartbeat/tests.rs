@@ -28,7 +28,8 @@ fn logged(act: impl FnOnce()) -> Vec<Value> {
 }
 
 fn leading(figures: &Figures, commits: &mut u64) -> Value {
-    logged(|| write(Role::Leading, Some(7), Some(figures), 2, 1, commits)).remove(0)
+    let counts = Counts { inbox_waiting: 2, in_progress: 1, refused_by_host: 3 };
+    logged(|| write(Role::Leading, Some(7), Some(figures), &counts, commits)).remove(0)
 }
 
 #[test]
@@ -45,7 +46,7 @@ fn the_modules_metrics_count_a_leaders_line_and_no_other() {
     };
     let ours = leading(&Figures::default(), &mut 0);
     let others = logged(|| {
-        write(Role::Standby, Some(7), None, 0, 0, &mut 0);
+        write(Role::Standby, Some(7), None, &Counts::default(), &mut 0);
         tracing::info!(role = "leading", epoch = 7, "ready");
     });
     let metrics: Vec<_> = metric.captures_iter(terraform).collect();
@@ -75,7 +76,7 @@ fn a_line_has_what_an_operator_looks_for() {
     };
     let mut line = leading(&figures, &mut 2);
     line.as_object_mut().unwrap().remove("timestamp");
-    insta::assert_snapshot!(line, @r#"{"commit_lag_ms":50,"epoch":7,"in_progress":1,"inbox_waiting":2,"lease_age_ms":1500,"level":"INFO","message":"heartbeat","role":"leading"}"#);
+    insta::assert_snapshot!(line, @r#"{"commit_lag_ms":50,"epoch":7,"in_progress":1,"inbox_waiting":2,"lease_age_ms":1500,"level":"INFO","message":"heartbeat","refused_by_host":3,"role":"leading"}"#);
 }
 
 #[test]

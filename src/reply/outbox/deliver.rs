@@ -1,11 +1,15 @@
 //! One effect, done on its host, and what its errors mean.
 
+use super::pace::Rank;
+use super::refusals::{is_passing, kind};
 use super::{MAX_TRIES, Shared, lock};
 use crate::domain::state::{Effect, PendingEffect};
+use crate::reply::duplicates::{self, Trouble};
 use crate::reply::{marker, render};
 use crate::store::is_deposed;
 use crate::vcs::{Host, HostError};
 use jiff::SignedDuration;
+use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -15,6 +19,10 @@ pub(super) enum Verdict {
     Done(String),
     /// To be tried again after this.
     Again(Duration),
+    /// Refused until somebody mends the token or its rights.
+    Refused,
+    /// Not tried: its turn comes then, or when its door is open.
+    Later(Option<Instant>),
     /// This server does not lead any more: nothing is tried, and nothing said of it.
     Halt(anyhow::Error),
 }
@@ -22,57 +30,104 @@ pub(super) enum Verdict {
 /// Our clock and the host's may differ by this much.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(10);
 
-/// Why a try failed.
-enum Trouble {
-    Host(HostError),
-    /// The state, or the right to act.
-    State(anyhow::Error),
-}
-
-impl From<HostError> for Trouble {
-    fn from(error: HostError) -> Trouble {
-        Trouble::Host(error)
-    }
-}
-
-impl From<anyhow::Error> for Trouble {
-    fn from(error: anyhow::Error) -> Trouble {
-        Trouble::State(error)
-    }
-}
-
 impl Shared {
-    /// Tries an effect.
+    /// Tries an effect, when its turn has come.
     pub(super) async fn deliver(&self, effect: &PendingEffect) -> Verdict {
+        if self.refusals.closed(effect, Instant::now()).is_some() {
+            return Verdict::Later(None);
+        }
         let name = &effect.pull.repo.host;
         let Some(host) = self.hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(name)) else {
-            return given_up(effect, "this server serves no such host");
+            return self.refused(effect, &"this server serves no such host");
         };
-        let tries = effect.attempts + 1;
+        if let Err(until) = self.turn(&**host, effect) {
+            return Verdict::Later(Some(until));
+        }
+        let Some(_slot) = self.slot(&effect.pull.repo).await else { return Verdict::Later(None) };
         let error = match self.attempt(&**host, effect).await {
-            Ok(note) => return Verdict::Done(note),
+            Ok(note) => {
+                if self.refusals.passed(effect) {
+                    tracing::info!(repository = %effect.pull.repo, "the host takes our {}s again", kind(&effect.effect));
+                    self.wake_all(&effect.pull.repo);
+                }
+                return Verdict::Done(note);
+            }
             Err(Trouble::State(error)) if is_deposed(&error) => return Verdict::Halt(error),
             Err(Trouble::State(error)) => {
                 tracing::warn!(pull = %effect.pull, effect = effect.id, "{error:#}; not acting now");
-                return Verdict::Again(self.pace.after(tries));
+                return Verdict::Again(self.pace.after(effect.attempts + 1));
             }
             Err(Trouble::Host(error)) => error,
         };
-        if !error.is_transient() {
-            return given_up(effect, &error.to_string());
+        self.failed(&**host, effect, error).await
+    }
+
+    /// What follows from a host's error. Only what can never succeed is given up, and what nobody learns a result from.
+    async fn failed(&self, host: &dyn Host, effect: &PendingEffect, error: HostError) -> Verdict {
+        let tries = effect.attempts + 1;
+        if !error.is_transient() && !error.is_mendable() {
+            return self.given_up(effect, &error.to_string());
         }
-        if tries >= MAX_TRIES {
-            return given_up(effect, &format!("{error}, {tries} times"));
+        if tries >= MAX_TRIES && is_passing(&effect.effect) {
+            return self.given_up(effect, &format!("{error}, {tries} times"));
+        }
+        if let HostError::NotFound { .. } = error {
+            if matches!(effect.effect, Effect::React { .. }) {
+                return self.given_up(effect, "the comment is gone");
+            }
+            if host.is_gone(&effect.pull).await.unwrap_or(false) {
+                return self.given_up(effect, "the pull request is gone");
+            }
+        }
+        if error.is_mendable() {
+            return self.refused(effect, &error);
         }
         let pause = match &error {
             HostError::RateLimited { wait, .. } => {
-                lock(&self.pauses).insert(name.clone(), Instant::now() + *wait);
+                let now = Instant::now();
+                lock(&self.pauses).insert(effect.pull.repo.host.clone(), now + *wait);
+                if let Some(pacer) = lock(&self.pacers).get_mut(&effect.pull.repo.host) {
+                    pacer.empty(now);
+                }
                 *wait
             }
             _ => self.pace.after(tries),
         };
         tracing::warn!(pull = %effect.pull, effect = effect.id, tries, "{error}; trying again in {pause:?}");
         Verdict::Again(pause)
+    }
+
+    /// It stays recorded, and is tried again slowly until somebody has mended what is wrong.
+    fn refused(&self, effect: &PendingEffect, because: &dyn Display) -> Verdict {
+        let now = Instant::now();
+        let (first, until) = self.refusals.refused(effect, self.pace, now);
+        let (pause, kind) = (until.saturating_duration_since(now), kind(&effect.effect));
+        if first {
+            tracing::error!(
+                pull = %effect.pull,
+                effect = effect.id,
+                "a {kind} is refused: {because}; it is kept, and tried again in {pause:?} and then slowly. `tidelock doctor` says what \
+                 the token lacks"
+            );
+        } else {
+            tracing::warn!(pull = %effect.pull, effect = effect.id, "a {kind} is still refused: {because}; trying again in {pause:?}");
+        }
+        Verdict::Refused
+    }
+
+    fn given_up(&self, effect: &PendingEffect, because: &str) -> Verdict {
+        tracing::error!(pull = %effect.pull, effect = effect.id, "a {} is given up: {because}", kind(&effect.effect));
+        Verdict::Done(format!("given up: {because}"))
+    }
+
+    /// The right to one post, where the host limits them; the error says when to ask again.
+    fn turn(&self, host: &dyn Host, effect: &PendingEffect) -> Result<(), Instant> {
+        let Some(per_hour) = host.posts_per_hour() else { return Ok(()) };
+        let now = Instant::now();
+        let mut pacers = lock(&self.pacers);
+        let pacer =
+            pacers.entry(effect.pull.repo.host.clone()).or_insert_with(|| super::pace::Pacer::new(per_hour, now));
+        pacer.take(Rank::of(&effect.effect), &effect.pull.repo, now)
     }
 
     /// Right before it leaves this machine: whether this server may still act.
@@ -109,16 +164,16 @@ impl Shared {
                 let own = comments.list.iter().filter(|comment| comment.author.eq_ignore_ascii_case(host.bot_login()));
                 let mut same = own.filter(|comment| marker::is_of(&comment.body, run, part)).map(|comment| comment.id);
                 if let Some(first) = same.next() {
-                    for extra in same {
-                        self.store.may_act().await?;
-                        if let Err(error) = host.delete_comment(pull, extra).await {
-                            tracing::warn!(%pull, comment = extra, "a duplicate stays: {error}");
-                        }
+                    let extra: Vec<u64> = same.collect();
+                    match duplicates::delete(&self.store, host, pull, &extra).await {
+                        Err(Trouble::Host(error)) => tracing::warn!(%pull, "a duplicate stays: {error}"),
+                        result => result?,
                     }
                     return Ok(format!("found as comment {first}"));
                 }
             }
-            Err(error) if error.is_transient() => return Err(error.into()),
+            // A token that may not look may not post either.
+            Err(error) if error.is_transient() || error.is_mendable() => return Err(error.into()),
             // Saying it twice is better than not at all.
             Err(error) => tracing::warn!(%pull, "cannot look for an earlier try of a comment: {error}"),
         }
@@ -128,22 +183,13 @@ impl Shared {
             Err(HostError::Rejected { status: 422, message, .. }) if is_too_long(&message) => {
                 tracing::warn!(%pull, "the host finds a comment of {} bytes too long: {message}", body.len());
                 let short = render::shortened(body, host.comment_limit().min(body.chars().count()));
+                self.store.may_act().await?;
                 let id = host.create_comment(pull, &short).await?;
                 Ok(format!("comment {id}, cut"))
             }
             Err(error) => Err(error.into()),
         }
     }
-}
-
-fn given_up(effect: &PendingEffect, because: &str) -> Verdict {
-    let what = match &effect.effect {
-        Effect::Comment { .. } => "comment",
-        Effect::Status { .. } => "status",
-        Effect::React { .. } => "reaction",
-    };
-    tracing::error!(pull = %effect.pull, effect = effect.id, "a {what} is given up: {because}");
-    Verdict::Done(format!("given up: {because}"))
 }
 
 fn is_too_long(message: &str) -> bool {

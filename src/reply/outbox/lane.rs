@@ -1,5 +1,6 @@
 //! What of a pull request's recorded effects is to be done next. Pure.
 
+use super::pace::Rank;
 use crate::domain::state::{Effect, PendingEffect, StatusState};
 use std::collections::{HashMap, HashSet};
 use tokio::time::Instant;
@@ -28,13 +29,8 @@ pub(super) fn may_be_replaced(effect: &Effect) -> bool {
 }
 
 impl Lane {
-    fn takes(self, effect: &Effect) -> bool {
-        matches!(effect, Effect::Comment { .. }) == (self == Lane::Comments)
-    }
-
-    /// Of `pending`, in the order they were recorded; `waits` says which may not be tried before when.
-    pub(super) fn next(self, pending: Vec<PendingEffect>, waits: &HashMap<i64, Instant>, now: Instant) -> Step {
-        let mut mine: Vec<_> = pending.into_iter().filter(|pending| self.takes(&pending.effect)).collect();
+    /// Of `mine`, in the order they were recorded, results before what passes; `waits` says which may not be tried before when.
+    pub(super) fn next(self, mut mine: Vec<PendingEffect>, waits: &HashMap<i64, Instant>, now: Instant) -> Step {
         let mut step = Step::default();
         if self == Lane::Marks {
             let mut seen = HashSet::new();
@@ -51,6 +47,7 @@ impl Lane {
                 .collect();
             step.superseded = mine.iter().map(|p| p.id).filter(|id| ids.contains(id)).collect();
             mine.retain(|p| !ids.contains(&p.id));
+            mine.sort_by_key(|p| Rank::of(&p.effect));
         }
         for effect in mine {
             match waits.get(&effect.id).filter(|until| **until > now) {
@@ -103,11 +100,11 @@ mod tests {
     #[test]
     fn comments_keep_their_order() {
         let now = Instant::now();
-        let pending = effects(&["comment", "status a plan", "comment", "comment"]);
+        let pending = effects(&["comment", "comment", "comment"]);
         let step = Lane::Comments.next(pending.clone(), &HashMap::new(), now);
-        assert_eq!(ready(&step), [0, 2, 3]);
+        assert_eq!(ready(&step), [0, 1, 2]);
         let later = now + Duration::from_secs(9);
-        let step = Lane::Comments.next(pending.clone(), &HashMap::from([(2, later)]), now);
+        let step = Lane::Comments.next(pending.clone(), &HashMap::from([(1, later)]), now);
         assert_eq!((ready(&step), step.wait_until), (vec![0], Some(later)));
         let step = Lane::Comments.next(pending, &HashMap::from([(0, later)]), now);
         assert_eq!((ready(&step), step.wait_until), (vec![], Some(later)));
@@ -115,10 +112,18 @@ mod tests {
 
     #[test]
     fn only_the_last_status_of_a_name_and_commit_is_sent() {
-        let pending =
-            effects(&["status a plan", "react x", "status b plan", "status a apply", "status a plan", "comment"]);
+        let pending = effects(&["status a plan", "react x", "status b plan", "status a apply", "status a plan"]);
         let step = Lane::Marks.next(pending, &HashMap::new(), Instant::now());
         assert_eq!((ready(&step), step.superseded), (vec![1, 2, 3, 4], vec![0]));
+    }
+
+    #[test]
+    fn results_come_before_what_is_under_way() {
+        let mut pending = effects(&["react x", "status a plan", "status a apply"]);
+        if let Effect::Status { status, .. } = &mut pending[2].effect {
+            status.state = StatusState::Failure;
+        }
+        assert_eq!(ready(&Lane::Marks.next(pending, &HashMap::new(), Instant::now())), [2, 0, 1]);
     }
 
     #[test]

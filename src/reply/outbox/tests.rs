@@ -29,6 +29,12 @@ struct Fake {
     log: Mutex<Vec<String>>,
     /// Requests wait until this is notified.
     gate: Option<Semaphore>,
+    /// Requests about pull requests of this repository never end.
+    hangs: Option<&'static str>,
+    posts_per_hour: Option<u32>,
+    /// The pull request is not there any more.
+    gone: bool,
+    refuses_statuses: bool,
 }
 
 fn said(id: u64, body: &str) -> HostComment {
@@ -85,6 +91,12 @@ impl Host for Fake {
     async fn mergeability(&self, _: &PullRequest) -> Result<Mergeability, HostError> {
         Err(unavailable())
     }
+    async fn is_gone(&self, _: &PullId) -> Result<bool, HostError> {
+        Ok(self.gone)
+    }
+    fn posts_per_hour(&self) -> Option<u32> {
+        self.posts_per_hour
+    }
     async fn create_comment(&self, _: &PullId, body: &str) -> Result<u64, HostError> {
         let answered = self.enter("comment".into()).await?;
         let mut comments = lock(&self.comments);
@@ -92,7 +104,10 @@ impl Host for Fake {
         comments.push(said(id, body));
         if answered { Ok(id) } else { Err(unavailable()) }
     }
-    async fn comments(&self, _: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
+    async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
+        if self.hangs == Some(pull.repo.name.as_str()) {
+            std::future::pending::<()>().await;
+        }
         self.enter("list".into()).await?;
         assert!(since.is_some_and(|since| since < Timestamp::now()), "all comments are never asked for");
         Ok(Comments { list: lock(&self.comments).clone(), now: Timestamp::now() })
@@ -115,6 +130,9 @@ impl Host for Fake {
         self.enter(format!("react {reaction}")).await.map(drop)
     }
     async fn set_status(&self, _: &RepoId, _: &str, status: &CommitStatus) -> Result<(), HostError> {
+        if self.refuses_statuses {
+            return Err(denied());
+        }
         self.enter(format!("{} {}", status.context, status.description)).await.map(drop)
     }
     async fn merge(&self, _: &PullRequest, _: Option<&str>) -> Result<(), HostError> {
@@ -215,7 +233,7 @@ async fn what_cannot_succeed_is_given_up_and_the_next_goes_on() {
     let bench = Bench::new(Fake::default());
     bench.host.fail([
         Fate::Done,
-        Fate::Fails(HostError::Denied { what: "POST".into(), message: "locked".into() }),
+        Fate::Fails(HostError::Rejected { what: "POST".into(), status: 403, message: "issue is locked".into() }),
         Fate::Done,
         Fate::Fails(HostError::Rejected { what: "POST".into(), status: 422, message: "body is invalid".into() }),
     ]);
@@ -227,7 +245,7 @@ async fn what_cannot_succeed_is_given_up_and_the_next_goes_on() {
 }
 
 #[tokio::test]
-async fn an_effect_that_never_succeeds_is_given_up_after_all() {
+async fn what_only_passes_is_given_up_after_all() {
     let bench = Bench::new(Fake::default());
     bench.host.fail((0..100).map(|_| Fate::Fails(unavailable())));
     let outbox = bench.start().await;
@@ -237,16 +255,160 @@ async fn an_effect_that_never_succeeds_is_given_up_after_all() {
     assert_eq!((bench.host.log().len(), bench.left().await), (MAX_TRIES as usize, 0));
 }
 
+fn denied() -> HostError {
+    HostError::Denied { what: "POST".into(), message: "Bad credentials".into() }
+}
+
+fn not_found() -> HostError {
+    HostError::NotFound { what: "POST".into() }
+}
+
+fn result(context: &str) -> Effect {
+    let Effect::Status { commit, status } = status(context, "done") else { unreachable!() };
+    Effect::Status { commit, status: CommitStatus { state: StatusState::Success, ..status } }
+}
+
+/// Looks until it is so.
+async fn until(so: impl AsyncFn() -> bool) {
+    let looking = async {
+        while !so().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, looking).await.expect("it does not come");
+}
+
 #[tokio::test]
-async fn an_unknown_host_is_given_up() {
+async fn what_somebody_can_mend_is_kept_and_told_until_it_is_mended() {
+    for error in [denied, not_found] {
+        let bench = Bench::new(Fake::default());
+        // More than any count of tries.
+        bench.host.fail((0..3 * MAX_TRIES).map(|_| Fate::Fails(error())));
+        bench.record(1, vec![comment("a"), comment("b")]).await;
+        let outbox = bench.start().await;
+        until(async || outbox.refused().is_some_and(|refused| refused.waiting == 2)).await;
+        assert!(outbox.drain(LIMIT).await);
+        assert_eq!(bench.host.said(), ["a", "b"]);
+        assert_eq!((outbox.refused(), bench.left().await), (None, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_result_is_told_however_long_the_host_is_away() {
+    let bench = Bench::new(Fake::default());
+    bench.host.fail((0..3 * MAX_TRIES).map(|_| Fate::Fails(unavailable())));
+    let outbox = bench.start().await;
+    bench.record(1, vec![result("apply")]).await;
+    outbox.wake(&pull(1));
+    assert!(outbox.drain(LIMIT).await);
+    assert_eq!((bench.host.log().len(), bench.left().await), (3 * MAX_TRIES as usize + 1, 0));
+}
+
+#[tokio::test]
+async fn what_is_refused_of_one_kind_does_not_hold_up_others() {
+    let bench = Bench::new(Fake { refuses_statuses: true, ..Fake::default() });
+    bench.record(1, vec![result("plan"), result("apply"), comment("a")]).await;
+    bench.record(2, vec![comment("b")]).await;
+    let outbox = bench.start().await;
+    until(async || bench.left().await == 2 && outbox.refused().is_some_and(|all| all.waiting == 2)).await;
+    assert_eq!(bench.host.said().len(), 2);
+    outbox.stop();
+}
+
+#[tokio::test]
+async fn what_a_pull_request_that_is_gone_was_to_be_told_is_given_up() {
+    let bench = Bench::new(Fake { gone: true, ..Fake::default() });
+    bench.host.fail([Fate::Done, Fate::Fails(not_found()), Fate::Fails(not_found()), Fate::Fails(not_found())]);
+    let outbox = bench.start().await;
+    bench.record(1, vec![comment("a")]).await;
+    outbox.wake(&pull(1));
+    assert!(outbox.drain(LIMIT).await);
+    assert_eq!((bench.host.said().len(), bench.left().await, outbox.refused()), (0, 0, None));
+    assert_eq!(bench.host.log(), ["list", "comment"]);
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_served_now_may_be_served_later() {
     let bench = Bench::new(Fake::default());
     let mut other = pull(1);
     other.repo.host = "gitlab.com".into();
     let effect = NewEffect { pull: other.clone(), effect: comment("a") };
     bench.store.write(move |tx| tx.enqueue(&effect)).await.unwrap();
     let outbox = bench.start().await;
+    until(async || outbox.refused().is_some_and(|refused| refused.waiting == 1)).await;
+    assert_eq!(bench.left().await, 1);
+    outbox.stop();
+}
+
+#[tokio::test]
+async fn a_repository_whose_requests_hang_does_not_hold_up_others() {
+    let bench = Bench::new(Fake { hangs: Some("hangs"), ..Fake::default() });
+    for number in 0..3 * AT_ONCE as u64 {
+        let mut other = pull(number);
+        other.repo.name = "hangs".into();
+        bench.store.write(move |tx| tx.enqueue(&NewEffect { pull: other, effect: comment("a") })).await.unwrap();
+    }
+    let outbox = bench.start().await;
+    until(async || outbox.shared.slots.available_permits() == AT_ONCE - OF_ONE_REPO).await;
+    bench.record(1, vec![comment("b")]).await;
+    outbox.wake(&pull(1));
+    until(async || bench.host.said() == ["b"]).await;
+    outbox.stop();
+}
+
+#[tokio::test]
+async fn a_host_that_limits_posts_gets_comments_first_and_no_burst() {
+    let bench = Bench::new(Fake { posts_per_hour: Some(500), ..Fake::default() });
+    let mut effects: Vec<Effect> = (0..150).map(|number| result(&number.to_string())).collect();
+    effects.push(comment("a"));
+    bench.record(1, effects).await;
+    let outbox = bench.start().await;
+    until(async || bench.host.said() == ["a"] && bench.host.log().len() > 40).await;
+    // The rest comes in some minutes; whoever ends does not wait for it.
+    assert!(!outbox.drain(Duration::from_millis(500)).await);
+    outbox.stop();
+    assert!(bench.host.log().len() < 70, "{} posts", bench.host.log().len());
+}
+
+/// The state of a server that has lost the lead without knowing it.
+async fn deposed(host: Fake, effects: Vec<Effect>) -> Vec<String> {
+    use crate::vault::memory::{Memory, vault};
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = Memory::new();
+    let (first, clock) = vault(&bucket, &"a".repeat(32));
+    let lease = first.acquire(false).await.unwrap();
+    let (leader, chain) = first.lead(lease).await.unwrap().unwrap();
+    Store::restore(dir.path(), &chain).await.unwrap();
+    let store = Store::lead(dir.path(), leader.clone()).await.unwrap();
+    let bench = Bench { _dir: dir, store, host: Arc::new(host) };
+    bench.record(1, effects).await;
+    // It slept, and another server took the lease.
+    clock.advance(Duration::from_secs(3600));
+    let (second, _) = vault(&bucket, &"b".repeat(32));
+    second.acquire(false).await.unwrap();
+    let outbox = bench.start().await;
     assert!(outbox.drain(LIMIT).await);
-    assert_eq!(bench.left().await, 0);
+    bench.host.log()
+}
+
+#[tokio::test]
+async fn a_server_that_lost_the_lead_posts_no_comment() {
+    assert_eq!(deposed(Fake::default(), vec![comment("a")]).await, ["list"]);
+}
+
+#[tokio::test]
+async fn a_server_that_lost_the_lead_sets_no_status_and_does_not_react() {
+    let react = Effect::React { comment_id: 5, reaction: "eyes".into() };
+    assert_eq!(deposed(Fake::default(), vec![result("plan")]).await, [""; 0]);
+    assert_eq!(deposed(Fake::default(), vec![react]).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_server_that_lost_the_lead_deletes_no_duplicate() {
+    let host = Fake::default();
+    let Effect::Comment { body, .. } = comment("a") else { unreachable!() };
+    lock(&host.comments).extend([said(1, &body), said(2, &body)]);
+    assert_eq!(deposed(host, vec![comment("a")]).await, ["list"]);
 }
 
 #[tokio::test]
@@ -312,7 +474,7 @@ async fn many_pull_requests_go_at_once_but_not_all() {
         bench.record(number, vec![comment(&format!("{number}"))]).await;
         outbox.wake(&pull(number));
     }
-    while outbox.shared.slots.available_permits() > 0 {
+    while outbox.shared.slots.available_permits() > AT_ONCE - OF_ONE_REPO {
         tokio::task::yield_now().await;
     }
     assert!(bench.host.said().is_empty());

@@ -170,6 +170,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Lead although the last server on this bucket had another host, account or allowlist",
     ),
     ours(
+        "gh-posts-per-hour",
+        Number,
+        "500",
+        "Most comments, statuses and reactions in an hour, with as many in a minute as GitHub then allows (80 of 500); comments go first. 0: \
+         no limit. An Enterprise server has none unless it is given",
+    ),
+    ours(
         "gh-previous-webhook-secret",
         Secret,
         "",
@@ -217,6 +224,12 @@ pub(super) static SETTINGS: &[Setting] = &[
         Duration,
         "5m",
         "Between two looks at the host for closed pull requests, pushes and comments whose deliveries never came",
+    ),
+    ours(
+        "reconcile-unknown",
+        Switch,
+        "true",
+        "Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository",
     ),
     ours("run-as-user", Text, "", "UID[:GID] that steps, Terraform and hooks run as, where we may change to it"),
     ours(

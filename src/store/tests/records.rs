@@ -1,6 +1,7 @@
 //! Each kind of record: what is kept, in which order, and what is refused.
 
 use super::*;
+use crate::store::retention::Pruned;
 
 #[tokio::test]
 async fn a_delivery_is_accepted_once_also_when_it_is_done() {
@@ -266,8 +267,9 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
             tx.put_run(&run("running", None))?;
             tx.put_job(&job(&done, JobState::Succeeded))?;
             tx.put_job(&job(&running, JobState::Running))?;
-            for number in 1..=3 {
-                tx.put_pull(&pull_request(number))?;
+            for number in 1..=4 {
+                let open = number == 4;
+                tx.put_pull(&PullRequest { open, ..pull_request(number) })?;
             }
             tx.lock_project(&project_lock(repo("github.com", "infra"), project("x"), 2, 0))?;
             tx.put_plan(&plan("usable", 3, "a"))?;
@@ -290,16 +292,145 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
             assert_eq!(tx.job(&done)?, None);
 
             tx.put_job(&job(&done, JobState::Succeeded))?;
-            assert_eq!(tx.prune(days(500))?, [done]);
-            assert_eq!(tx.prune(days(500))?, [""; 0]);
+            assert_eq!(tx.prune(days(500))?, Pruned { jobs: vec![done], more: false });
+            assert_eq!(tx.prune(days(500))?, Pruned::default());
             assert_eq!(tx.unfinished_deliveries()?.len(), 1);
             assert_eq!(tx.pending_effects(None, 9)?.len(), 1);
             assert_eq!((tx.run("done")?, tx.run("running")?), (None, Some(run("running", None))));
             assert_eq!(tx.unfinished_jobs()?.len(), 1);
             assert_eq!(tx.pull(&pull_id(1))?, None);
-            assert!(tx.pull(&pull_id(2))?.is_some() && tx.pull(&pull_id(3))?.is_some(), "locked, planned");
+            assert!((2..=4).all(|number| tx.pull(&pull_id(number)).unwrap().is_some()), "locked, planned, open");
             assert_eq!(tx.audit_log(9)?, []);
             assert!(tx.accept_delivery(&delivery("done"))?, "forgotten at last");
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn retention_says_that_there_is_more_until_all_is_gone() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            for number in 0..10_001 {
+                tx.accept_delivery(&delivery(&number.to_string()))?;
+                tx.set_delivery_state(&number.to_string(), DeliveryState::Done, "")?;
+            }
+            let later = Timestamp::now() + jiff::SignedDuration::from_hours(24 * 500);
+            assert_eq!([tx.prune(later)?.more, tx.prune(later)?.more, tx.prune(later)?.more], [true, true, false]);
+            assert!(!tx.knows_delivery("0")? && !tx.knows_delivery("10000")?);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() {
+    let (dir, store) = open();
+    let ids = ["a", "b", "c", "d"].map(|letter| letter.repeat(32));
+    let path = |id: &str| format!("errored/{id}.tfstate");
+    std::fs::create_dir(dir.path().join("errored")).unwrap();
+    for id in &ids[..2] {
+        std::fs::write(dir.path().join(path(id)), "{}").unwrap();
+    }
+    let [one, other, later, elsewhere] = ids.clone();
+    let files = ids[..2].iter().map(|id| KeptFile::of(dir.path(), &path(id)).unwrap().unwrap()).collect::<Vec<_>>();
+    store
+        .write(move |tx| {
+            let apply = |id: &str, dir: &str, state| Job {
+                kind: "apply".into(),
+                project: Some(project(dir)),
+                ..job(id, state)
+            };
+            tx.put_job(&apply(&one, "net", JobState::Failed))?;
+            tx.put_job(&apply(&other, "app", JobState::Failed))?;
+            files.iter().try_for_each(|file| tx.keep_file(file))?;
+            // Neither another repository's apply, nor a plan, nor one that failed, saves it.
+            let of = PullId { repo: repo("github.com", "other"), number: 1 };
+            tx.put_job(&Job { pull: of, ..apply(&elsewhere, "net", JobState::Succeeded) })?;
+            tx.put_job(&Job { project: Some(project("net")), ..job(&"e".repeat(32), JobState::Succeeded) })?;
+            tx.put_job(&apply(&"f".repeat(32), "net", JobState::Failed))?;
+            tx.put_job(&apply(&later, "app", JobState::Succeeded))?;
+            let days = Timestamp::now() + jiff::SignedDuration::from_hours(24 * 500);
+            let gone = |tx: &Tx<'_>| -> Result<Vec<String>> {
+                let mut jobs = tx.prune(days)?.jobs;
+                jobs.sort();
+                Ok(jobs)
+            };
+            assert_eq!(gone(tx)?, [other, later, elsewhere, "e".repeat(32), "f".repeat(32)]);
+            assert_eq!(tx.kept_files("errored/")?, files[..1]);
+            assert!(tx.job(&one)?.is_some());
+            // Then it is applied at last.
+            tx.put_job(&apply(&"1".repeat(32), "net", JobState::Succeeded))?;
+            assert_eq!(gone(tx)?, ["1".repeat(32), one]);
+            assert_eq!(tx.kept_files("errored/")?, []);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn open_pull_requests_of_a_repository_are_all_found_and_no_others() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            let many = 2_500;
+            for number in 1..=many {
+                tx.put_pull(&pull_request(number))?;
+            }
+            for name in ["infra-2", "infr", "infra$"] {
+                let id = PullId { repo: repo("github.com", name), number: 1 };
+                tx.put_pull(&PullRequest { id, ..pull_request(1) })?;
+            }
+            tx.forget_pull(&pull_id(7))?;
+            let found = tx.open_pulls_of(&repo("github.com", "infra"))?;
+            let numbers: std::collections::BTreeSet<u64> = found.iter().map(|known| known.pull.id.number).collect();
+            assert_eq!((found.len() as u64, numbers.len() as u64), (many - 1, many - 1));
+            assert!(found.iter().all(|known| known.pull.id.repo.name == "infra" && known.open));
+            assert_eq!(tx.repos_of_open_pulls()?.len(), 4);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_repository_is_served_since_it_was_met_first() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            let known = repo("github.com", "infra");
+            assert_eq!(tx.served_since(&known)?, None);
+            tx.serve(&known, at(10) + std::time::Duration::from_millis(700))?;
+            tx.serve(&known, at(20))?;
+            tx.put_pull(&pull_request(1))?;
+            assert_eq!(tx.served_since(&known)?, Some(at(10)));
+            let other = PullId { repo: repo("github.com", "other"), number: 1 };
+            tx.put_pull(&PullRequest { id: other.clone(), ..pull_request(1) })?;
+            assert!(tx.served_since(&other.repo)?.is_some_and(|since| since > at(20)));
+            assert_eq!(tx.served_repos()?, [known, other.repo]);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn comments_and_marks_do_not_hide_each_other() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            let mark =
+                |id| NewEffect { pull: pull_id(1), effect: Effect::React { comment_id: id, reaction: "eyes".into() } };
+            (0..300).try_for_each(|id| tx.enqueue(&mark(id)).map(drop))?;
+            tx.enqueue(&comment(1, "one"))?;
+            tx.enqueue(&comment(2, "two"))?;
+            assert_eq!(tx.effects_of(&pull_id(1), true, 200)?.len(), 1);
+            assert_eq!(tx.effects_of(&pull_id(1), false, 200)?.len(), 200);
+            assert_eq!(tx.pulls_with_effects()?, [pull_id(1), pull_id(2)]);
             Ok(())
         })
         .await

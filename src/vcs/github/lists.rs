@@ -1,6 +1,6 @@
 //! Lists of GitHub's: comments, open pull requests, statuses of a commit.
 
-use super::super::http::{odd, segment};
+use super::super::http::segment;
 use super::super::{Comments, HostComment, HostError, OpenPull};
 use super::{Github, answers, repo_path};
 use crate::domain::state::{CommitStatus, StatusState};
@@ -15,7 +15,7 @@ const COMMENT_PAGES: u32 = 100;
 /// Rows of other lists asked for at once: GitHub's most.
 const PER_PAGE: u32 = 100;
 /// Most pages of open pull requests that are read of one repository.
-const PULL_PAGES: u32 = 20;
+const PULL_PAGES: u32 = 100;
 
 pub(super) async fn comments(github: &Github, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
     match comments_of(github, &pull.repo, pull.number, since).await {
@@ -78,18 +78,16 @@ pub(super) async fn open_pulls(github: &Github, repo: &RepoId) -> Result<Vec<Ope
     let path = format!("{}/pulls?state=open", repo_path(repo)?);
     let read = |body: Value| {
         let id = PullId { repo: repo.clone(), number: body["number"].as_u64()? };
+        let created = body["created_at"].as_str()?.parse().ok()?;
         let updated_at = body["updated_at"].as_str()?.to_owned();
-        Some(answers::pull_request(&id, &body).map(|pull| OpenPull { pull, updated_at }))
+        Some(answers::pull_request(&id, &body).map(|pull| OpenPull { pull, created, updated_at }))
     };
-    let read: Vec<Result<OpenPull, HostError>> = github.http.pages(&path, PER_PAGE, PULL_PAGES, read).await?;
-    read.into_iter().collect()
+    github.pulls.pages(&github.http, &path, (PER_PAGE, PULL_PAGES), read).await
 }
 
 pub(super) async fn own_statuses(github: &Github, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
     let path = format!("{}/commits/{}/statuses?per_page={PER_PAGE}", repo_path(repo)?, segment(commit));
-    let Value::Array(rows) = github.http.get(&path).await?.body else { return Err(odd(&path, "not a list")) };
-    let mut latest: Vec<(CommitStatus, bool)> = Vec::new();
-    for row in rows {
+    let read = |row: Value| {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let state = match row["state"].as_str() {
             Some("pending") => StatusState::Pending,
@@ -98,10 +96,15 @@ pub(super) async fn own_statuses(github: &Github, repo: &RepoId, commit: &str) -
         };
         let status =
             CommitStatus { context: text("context"), state, description: text("description"), url: text("target_url") };
+        let login = row["creator"]["login"].as_str().unwrap_or_default();
+        Some(Ok((status, login.eq_ignore_ascii_case(&github.user))))
+    };
+    let (rows, _) = github.statuses.page(&github.http, &path, read).await?;
+    let mut latest: Vec<(CommitStatus, bool)> = Vec::new();
+    for (status, own) in rows {
         // Newest first.
         if !latest.iter().any(|(known, _)| known.context == status.context) {
-            let login = row["creator"]["login"].as_str().unwrap_or_default();
-            latest.push((status, login.eq_ignore_ascii_case(&github.user)));
+            latest.push((status, own));
         }
     }
     Ok(latest.into_iter().filter(|(_, own)| *own).map(|(status, _)| status).collect())

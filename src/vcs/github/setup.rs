@@ -15,16 +15,17 @@ const HOOK_PAGES: u32 = 5;
 /// Longest answer to a delivery that is repeated, in characters.
 const MAX_ANSWER: usize = 200;
 
+/// All repositories that the token sees by name, with what it may do there. Public ones of others are not among them.
+pub(super) async fn repositories(github: &Github) -> Result<Vec<RepoAccess>, HostError> {
+    let read = |row: Value| github.repository(&row).map(Ok);
+    github.repositories.pages(&github.http, "/user/repos", (PER_PAGE, REPO_PAGES), read).await
+}
+
 impl Github {
     /// Login of the account whose token we have.
     pub async fn login(&self) -> Result<String, HostError> {
         let answer = self.http.get("/user").await?;
         Ok(answer.body["login"].as_str().unwrap_or_default().to_owned())
-    }
-
-    /// All repositories that the token sees by name, with what it may do there. Public ones of others are not among them.
-    pub async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
-        self.http.pages("/user/repos", PER_PAGE, REPO_PAGES, |row| self.repository(&row)).await
     }
 
     fn repository(&self, row: &Value) -> Option<RepoAccess> {

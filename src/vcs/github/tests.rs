@@ -43,6 +43,10 @@ async fn fake(play: impl Fn(usize, &str) -> Response + Send + Sync + 'static) ->
         let token = headers.get("authorization").map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default();
         assert_eq!(headers["x-github-api-version"], "2022-11-28");
         assert!(headers["user-agent"].to_str().unwrap().starts_with("tidelock/"));
+        let request = match headers.get("if-none-match") {
+            Some(etag) => format!("{request} unless {}", etag.to_str().unwrap()),
+            None => request,
+        };
         let count = {
             let mut seen = seen.lock().unwrap();
             seen.push((request.clone(), token, serde_json::from_slice(&body).unwrap_or(Value::Null)));
@@ -64,9 +68,14 @@ async fn fake(play: impl Fn(usize, &str) -> Response + Send + Sync + 'static) ->
 
 /// Serves all of `acme`.
 fn github(url: &str, token: TokenSource) -> Github {
-    let serves: Serves = Arc::new(|repo| repo.owner == "acme");
-    let options =
-        GithubOptions { hostname: "localhost".into(), api_url: url.to_owned(), user: "Tidelock".into(), token, serves };
+    let options = GithubOptions {
+        hostname: "localhost".into(),
+        api_url: url.to_owned(),
+        user: "Tidelock".into(),
+        token,
+        serves: Arc::new(|repo| repo.owner == "acme"),
+        posts_per_hour: None,
+    };
     let github = Github::new(options);
     Github { http: github.http.hasty(), ..github }
 }
@@ -150,7 +159,12 @@ async fn errors_are_told_apart_by_what_may_help() {
         (says(403, secondary), "wait 60"),
         (says(429, json!({})), "wait 60"),
         (says(404, json!({})), "not found"),
-        (says(410, json!({})), "not found"),
+        (says(410, json!({"message": "This issue was deleted"})), "410: This issue was deleted"),
+        (
+            says(403, json!({"message": "Unable to create comment because issue is locked."})),
+            "403: Unable to create comment because issue is locked.",
+        ),
+        (says(422, json!({"message": "Validation Failed", "errors": ["was submitted too quickly"]})), "wait 60"),
         (says(422, invalid), "422: Validation Failed; body invalid; body is too long; odd"),
         (says(500, json!({"message": "oops"})), "unavailable"),
         ((StatusCode::BAD_GATEWAY, "<html>").into_response(), "unavailable"),
@@ -421,4 +435,82 @@ async fn a_commit_is_on_a_branch_that_is_not_behind_it() {
     }
     let fake = fake(|_, _| says(404, json!({}))).await;
     assert!(!fake.github.is_on_branch(&id().repo, "aaa", "main").await.unwrap());
+#[tokio::test]
+async fn a_list_that_has_not_changed_is_not_sent_again() {
+    let listed = |updated: &str| {
+        let mut row = pull_json();
+        row["number"] = json!(7);
+        row["created_at"] = json!("2026-01-01T00:00:00Z");
+        row["updated_at"] = json!(updated);
+        json!([row])
+    };
+    let fake = fake(move |n, _| match n {
+        0 => with(with(says(200, listed("one")), "etag", "W/\"a\""), "link", "<x>; rel=\"next\""),
+        1 => with(says(200, json!([])), "etag", "W/\"b\""),
+        2 | 3 => StatusCode::NOT_MODIFIED.into_response(),
+        4 => with(with(says(200, listed("two")), "etag", "W/\"c\""), "link", "<x>; rel=\"next\""),
+        _ => StatusCode::NOT_MODIFIED.into_response(),
+    })
+    .await;
+    for want in ["one", "one", "two", "two"] {
+        let pulls = fake.github.open_pulls(&id().repo).await.unwrap();
+        assert_eq!(pulls.iter().map(|one| one.updated_at.as_str()).collect::<Vec<_>>(), [want]);
+        assert_eq!(pulls[0].created, "2026-01-01T00:00:00Z".parse().unwrap());
+    }
+    let page = |number: u32, etag: &str| {
+        let unless = if etag.is_empty() { String::new() } else { format!(" unless W/\"{etag}\"") };
+        format!("GET /repos/acme/infra/pulls?state=open&per_page=100&page={number}{unless}")
+    };
+    let want = [(1, ""), (2, ""), (1, "a"), (2, "b"), (1, "a"), (2, "b"), (1, "c"), (2, "b")];
+    assert_eq!(fake.requests(), want.map(|(number, etag)| page(number, etag)));
+}
+
+#[tokio::test]
+async fn a_budget_is_what_an_answer_said_until_it_is_reset() {
+    let limits = |response, left: &str, reset: &str| {
+        let response = with(with(response, "x-ratelimit-limit", "5000"), "x-ratelimit-remaining", left);
+        with(with(response, "date", "Thu, 01 Jan 2026 00:00:00 GMT"), "x-ratelimit-reset", reset)
+    };
+    // 2026-01-01 00:00:00 and a second, and an hour.
+    let (soon, later) = ("1767225601", "1767229200");
+    let fake = fake(move |n, _| match n {
+        0 => limits(says(200, json!({"login": "x"})), "4000", later),
+        1 => limits(says(401, json!({})), "0", later),
+        _ => limits(says(200, json!({"login": "x"})), "7", soon),
+    })
+    .await;
+    assert_eq!(fake.github.budget(), None);
+    fake.github.login().await.unwrap();
+    assert_eq!(fake.github.budget(), Some(Budget { left: 4000, all: 5000 }));
+    fake.github.login().await.unwrap_err();
+    assert_eq!(
+        fake.github.budget(),
+        Some(Budget { left: 4000, all: 5000 }),
+        "a refused request tells of another limit"
+    );
+    fake.github.login().await.unwrap();
+    assert!(fake.github.budget().is_some_and(Budget::is_low));
+    let forgotten = async {
+        while fake.github.budget().is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), forgotten).await.expect("it was reset");
+}
+
+#[tokio::test]
+async fn a_pull_request_is_gone_where_its_repository_is_there() {
+    let fake = fake(|n, _| match n {
+        0 => says(404, json!({})),
+        1 | 3 => says(200, json!({})),
+        2 => says(404, json!({})),
+        _ => says(200, pull_json()),
+    })
+    .await;
+    let pull = id();
+    let is_gone = || fake.github.is_gone(&pull);
+    assert!(!is_gone().await.unwrap(), "the token may have lost its rights");
+    assert!(is_gone().await.unwrap());
+    assert!(!is_gone().await.unwrap());
+    assert_eq!(fake.requests()[1..3], ["GET /repos/acme/infra", "GET /repos/acme/infra/pulls/7"]);
 }

@@ -1,0 +1,49 @@
+//! Commit statuses that somebody turned back are set again.
+
+use super::{Round, Trouble, tolerate};
+use crate::domain::PullId;
+use crate::domain::state::{Effect, NewEffect};
+
+/// Pull requests of one round whose statuses are compared; the next round goes on with others.
+const PER_ROUND: usize = 20;
+
+impl Round<'_> {
+    /// A late request of a server that led before may have turned them back. In turns.
+    pub(super) async fn statuses(&self, pulls: &[PullId], turn: &mut usize) -> Result<(), Trouble> {
+        let count = pulls.len().min(PER_ROUND);
+        let chosen = pulls.iter().cycle().skip(*turn % pulls.len().max(1)).take(count);
+        *turn = turn.wrapping_add(count);
+        for id in chosen {
+            if !self.may_ask() || self.inner.actors.busy(id) || self.inner.actors.draining() {
+                continue;
+            }
+            tolerate(id, self.turned_back(id).await)?;
+        }
+        Ok(())
+    }
+
+    async fn turned_back(&self, id: &PullId) -> Result<(), Trouble> {
+        let target = id.clone();
+        let wanted = self.inner.ctx.store.read(move |view| {
+            let Some(pull) = view.pull(&target)? else { return Ok(None) };
+            let head = pull.head.commit;
+            Ok(Some((view.told_statuses(&target, &head)?, head)))
+        });
+        let Some((told, head)) = wanted.await?.filter(|(told, _)| !told.is_empty()) else { return Ok(()) };
+        let there = self.inner.ctx.host.own_statuses(&id.repo, &head).await?;
+        let turned = told.into_iter().filter(|status| {
+            let found = there.iter().find(|one| one.context == status.context);
+            found.is_some_and(|one| one.state != status.state || one.description != status.description)
+        });
+        let effects: Vec<NewEffect> = turned
+            .map(|status| NewEffect { pull: id.clone(), effect: Effect::Status { commit: head.clone(), status } })
+            .collect();
+        if effects.is_empty() || self.inner.actors.busy(id) {
+            return Ok(());
+        }
+        tracing::warn!(pull = %id, statuses = effects.len(), "statuses differ from what was told last; they are set again");
+        self.inner.ctx.store.write(move |tx| effects.iter().try_for_each(|one| tx.enqueue(one).map(drop))).await?;
+        self.inner.ctx.outbox.wake(id);
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! How fast we post on a host that asks for restraint: about 80 posts a minute and 500 an hour on GitHub.
+//!
+//! Two buckets, one for the minute and one for the hour, fill up as time passes, and each post takes one drop of both. They hold a
+//! burst, so that nobody waits on an ordinary day. When they run low, what can wait leaves the rest to what cannot: comments
+//! take the last drop, final statuses leave some to them, statuses of what is under way and reactions leave half. A repository that has made most
+//! of the last posts leaves more than others, so that these find room. Pure but for the clock.
+
+use crate::domain::RepoId;
+use crate::domain::state::{Effect, StatusState};
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Posts in a minute where 500 an hour are allowed; other limits in proportion.
+const A_MINUTE_OF_500: f64 = 80.0;
+/// Part of a minute's posts that may come at once; the rest comes spread over the minute.
+const MINUTE_BURST: f64 = 0.75;
+/// Part of an hour's posts that may come as fast as the minute allows; the rest comes spread over the hour.
+const HOUR_BURST: f64 = 0.4;
+/// Least that a bucket holds: below that nothing with a reserve would ever be posted.
+const LEAST: f64 = 8.0;
+/// The last posts, of which a repository's part is told, ...
+const LAST: usize = 40;
+/// ... for so long.
+const LAST_TIME: Duration = Duration::from_secs(300);
+/// Fewer posts than these are no burst of a repository.
+const BURST: usize = 10;
+
+/// What goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// A comment: people wait for it.
+    Comment,
+    /// A status that stays.
+    Final,
+    /// What only says that something was heard of or is under way: a pending status, a reaction.
+    Passing,
+}
+
+impl Rank {
+    pub(super) fn of(effect: &Effect) -> Rank {
+        match effect {
+            Effect::Comment { .. } => Rank::Comment,
+            Effect::Status { status, .. } if status.state != StatusState::Pending => Rank::Final,
+            Effect::Status { .. } | Effect::React { .. } => Rank::Passing,
+        }
+    }
+
+    /// Part of a bucket that it leaves to others.
+    fn reserve(self, greedy: bool) -> f64 {
+        match (self, greedy) {
+            (Rank::Comment, false) => 0.0,
+            (Rank::Comment, true) => 0.05,
+            (Rank::Final, false) => 0.1,
+            (Rank::Final, true) => 0.25,
+            (Rank::Passing, false) => 0.5,
+            (Rank::Passing, true) => 0.6,
+        }
+    }
+}
+
+/// What may still be posted on one host.
+pub(super) struct Pacer {
+    minute: Bucket,
+    hour: Bucket,
+    /// Who made the last posts, when.
+    last: VecDeque<(Instant, RepoId)>,
+}
+
+impl Pacer {
+    /// On a host that allows so many posts in an hour.
+    pub(super) fn new(per_hour: u32, now: Instant) -> Pacer {
+        let per_hour = f64::from(per_hour);
+        let per_minute = per_hour * A_MINUTE_OF_500 / 500.0;
+        Pacer {
+            minute: Bucket::new(per_minute * MINUTE_BURST, per_minute * (1.0 - MINUTE_BURST) / 60.0, now),
+            hour: Bucket::new(per_hour * HOUR_BURST, per_hour * (1.0 - HOUR_BURST) / 3600.0, now),
+            last: VecDeque::new(),
+        }
+    }
+
+    /// Takes the right to one post; the error says when to ask again.
+    pub(super) fn take(&mut self, rank: Rank, repo: &RepoId, now: Instant) -> Result<(), Instant> {
+        while self.last.front().is_some_and(|(at, _)| now.duration_since(*at) > LAST_TIME) {
+            self.last.pop_front();
+        }
+        let own = self.last.iter().filter(|(_, of)| of == repo).count();
+        let reserve = rank.reserve(own >= BURST && own * 2 > self.last.len());
+        let wait = self.minute.wait(reserve, now).max(self.hour.wait(reserve, now));
+        if !wait.is_zero() {
+            return Err(now + wait);
+        }
+        self.minute.left -= 1.0;
+        self.hour.left -= 1.0;
+        if self.last.len() == LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back((now, repo.clone()));
+        Ok(())
+    }
+
+    /// The host says that it was too much.
+    pub(super) fn empty(&mut self, now: Instant) {
+        self.minute.refill(now);
+        self.minute.left = 0.0;
+    }
+}
+
+struct Bucket {
+    holds: f64,
+    per_second: f64,
+    left: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn new(holds: f64, per_second: f64, now: Instant) -> Bucket {
+        let holds = holds.max(LEAST);
+        Bucket { holds, per_second, left: holds, at: now }
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let grown = now.saturating_duration_since(self.at).as_secs_f64() * self.per_second;
+        (self.left, self.at) = ((self.left + grown).min(self.holds), now);
+    }
+
+    /// How long until a drop is there beside the reserve.
+    fn wait(&mut self, reserve: f64, now: Instant) -> Duration {
+        self.refill(now);
+        let missing = self.holds * reserve + 1.0 - self.left;
+        // A little more than it takes, so that it is there by then in spite of rounding.
+        if missing <= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.per_second + 0.001) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repo(name: &str) -> RepoId {
+        RepoId { host: "github.com".into(), owner: "acme".into(), name: name.into() }
+    }
+
+    /// Posts all of these as soon as they may be, those that wait the longest first; when each was posted.
+    fn play(pacer: &mut Pacer, posts: &[(Rank, &str)], start: Instant) -> Vec<(Duration, Rank, String)> {
+        let mut waiting: Vec<(Instant, Rank, String)> =
+            posts.iter().map(|(rank, name)| (start, *rank, (*name).to_owned())).collect();
+        let mut posted = Vec::new();
+        while !waiting.is_empty() {
+            waiting.sort_by_key(|(at, ..)| *at);
+            let (now, rank, name) = waiting.remove(0);
+            match pacer.take(rank, &repo(&name), now) {
+                Ok(()) => posted.push((now.duration_since(start), rank, name)),
+                Err(until) => waiting.push((until, rank, name)),
+            }
+        }
+        posted
+    }
+
+    fn most_within(posted: &[(Duration, Rank, String)], window: Duration) -> usize {
+        let from = |begin: &Duration| posted.iter().filter(|(at, ..)| *at >= *begin && *at - *begin < window).count();
+        posted.iter().map(|(at, ..)| from(at)).max().unwrap_or_default()
+    }
+
+    #[test]
+    fn nobody_waits_on_an_ordinary_day() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(500, now);
+        // Two plans of eighteen projects, each with its reaction, its pending status and its comment.
+        let plan = |repo| {
+            [vec![(Rank::Passing, repo); 2], vec![(Rank::Comment, repo)], vec![(Rank::Final, repo); 19]].concat()
+        };
+        let posts = [plan("infra"), plan("network")].concat();
+        assert!(play(&mut pacer, &posts, now).iter().all(|(at, ..)| at.is_zero()));
+    }
+
+    #[test]
+    fn a_large_burst_keeps_the_limits_of_minute_and_hour() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(500, now);
+        let posted = play(&mut pacer, &[(Rank::Final, "infra"); 1200], now);
+        assert_eq!(posted.len(), 1200);
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+        assert!((60..=80).contains(&most_within(&posted, minute)), "{}", most_within(&posted, minute));
+        assert!((400..=500).contains(&most_within(&posted, hour)), "{}", most_within(&posted, hour));
+    }
+
+    #[test]
+    fn comments_come_before_statuses_and_those_before_what_passes() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(500, now);
+        let mut posts = vec![(Rank::Passing, "infra"); 60];
+        posts.extend([(Rank::Final, "infra"); 60]);
+        posts.extend([(Rank::Comment, "infra"); 5]);
+        let posted = play(&mut pacer, &posts, now);
+        let last = |rank| posted.iter().filter(|(_, of, _)| *of == rank).map(|(at, ..)| *at).max().unwrap();
+        assert!(last(Rank::Comment) < Duration::from_secs(5), "{:?}", last(Rank::Comment));
+        assert!(last(Rank::Comment) < last(Rank::Final) && last(Rank::Final) < last(Rank::Passing));
+    }
+
+    #[test]
+    fn one_repositorys_burst_leaves_room_for_others() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(500, now);
+        let mut posts = vec![(Rank::Final, "large"); 400];
+        posts.extend([(Rank::Final, "small"), (Rank::Comment, "small"), (Rank::Final, "small")]);
+        let posted = play(&mut pacer, &posts, now);
+        let small = posted.iter().filter(|(.., name)| name == "small").map(|(at, ..)| *at).max().unwrap();
+        assert!(small < Duration::from_secs(1), "{small:?}");
+        let large = posted.iter().map(|(at, ..)| *at).max().unwrap();
+        assert!(large > Duration::from_secs(300), "{large:?}");
+    }
+
+    #[test]
+    fn after_a_refusal_the_burst_is_over() {
+        let now = Instant::now();
+        let mut pacer = Pacer::new(500, now);
+        pacer.empty(now);
+        let until = pacer.take(Rank::Comment, &repo("infra"), now).unwrap_err();
+        assert!((2..5).contains(&until.duration_since(now).as_secs()), "{:?}", until - now);
+        assert!(pacer.take(Rank::Comment, &repo("infra"), until).is_ok());
+    }
+}
