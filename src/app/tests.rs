@@ -89,6 +89,7 @@ impl Led {
             format: FORMAT,
             received: Timestamp::now(),
             headers: vec![
+                ("content-type".into(), "application/json".into()),
                 ("x-github-event".into(), delivery.event.clone()),
                 ("x-github-delivery".into(), delivery.guid.clone()),
                 ("x-hub-signature-256".into(), format!("sha256={}", hex::encode(mac.finalize().into_bytes()))),
@@ -103,6 +104,16 @@ impl Led {
         };
         let (event, received) = mail::open(stored, self.parts.secrets.clone()).await.unwrap().unwrap();
         mail::record(&self.ready, vec![(mail, event, received)]).await
+    }
+
+    /// Waits until nothing is left to be posted or marked.
+    async fn all_said(&self) {
+        let said = async {
+            while !self.ready.store.read(|view| view.pending_effects(None, 1)).await.unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LIMIT, said).await.expect("something is not said");
     }
 
     /// Somebody else leads, and this server's clock is past its deadline.
@@ -130,6 +141,7 @@ async fn terraform_does_not_start_when_another_server_leads_since_the_beginning_
     let (led, pull) = Led::start().await;
     assert_eq!(led.take_latest().await.len(), 1);
     pull.wait_for_comment(0, LIMIT).await.unwrap();
+    led.all_said().await;
     pull.comment("alice", "atlantis apply").unwrap();
     let (clock, logs) = (Arc::clone(&led.clock), led.tmp.join("data/logs"));
     let mut done = false;

@@ -129,11 +129,10 @@ fn a_server_at_rest_asks_for_its_lease_and_its_inbox_alone() {
             ctx.next(&pull).await.is("plan", "success");
             ctx.quiet().await;
             ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
-            ctx.until("what was said is recorded as said, and logs are kept", async || {
-                let database = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
-                let waiting = "SELECT (SELECT count(*) FROM effects WHERE done IS NULL)
-                    + (SELECT count(*) FROM jobs WHERE state = 'running')";
-                database.query_row(waiting, [], |row| row.get::<_, i64>(0)).is_ok_and(|waiting| waiting == 0)
+            ctx.until("nothing is recorded from one renewal to the next", async || {
+                let (recorded, renewed) = (commits(double), renewals(double));
+                ctx.until("a renewal", async || renewals(double) > renewed).await;
+                commits(double) == recorded
             })
             .await;
             double.forget();
@@ -144,6 +143,26 @@ fn a_server_at_rest_asks_for_its_lease_and_its_inbox_alone() {
             assert!(others.is_empty(), "{others:?}");
             let looks = seen.iter().filter(lists).count();
             assert!(looks.abs_diff(renewals(double)) <= 1, "{looks} looks into the inbox: {seen:?}");
+        },
+    );
+}
+
+#[test]
+fn the_lease_is_renewed_while_the_inbox_cannot_be_listed() {
+    in_cloud(
+        |setup| setup.flags(&[SHORT]),
+        async |ctx, double| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.quiet().await;
+            let before = ctx.server.role("leading").await;
+            double.fault(BucketFault::next(Operation::List, Effect::Hang).named("inbox").times(u32::MAX));
+            double.forget();
+            ctx.until("several renewals have passed", async || renewals(double) >= 5).await;
+            let now = ctx.server.status().await;
+            assert_eq!((&now["role"], &now["epoch"]), (&before["role"], &before["epoch"]), "{}", ctx.server.log());
+            double.heal();
+            ctx.say(&pull, "atlantis help").await.is_message("help");
         },
     );
 }
