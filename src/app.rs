@@ -12,6 +12,8 @@ mod roles;
 mod sandbox;
 mod server;
 mod services;
+#[cfg(test)]
+mod tests;
 mod vault;
 
 pub use server::Server;

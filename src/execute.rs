@@ -2,6 +2,7 @@
 //!
 //! [`run`] never fails: what breaks becomes the answer. Everything visible is enqueued in the transaction that records it.
 
+pub mod abandoned;
 mod admission;
 mod apply;
 mod candidates;
@@ -49,6 +50,9 @@ pub use admission::Admission;
 pub use job::DirectoryLocks;
 pub use plan::remove_plan_files;
 pub use room::Room;
+
+/// Of a job whose end could not be recorded, although its command went on.
+const END_LOST: &str = "its end could not be recorded";
 
 /// The services that commands need; made once by `app`.
 pub struct Context {
@@ -161,6 +165,11 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
         return Ended::Stopped(Why::Shutdown);
     }
     tracing::error!(pull = %work.pull.id, command = work.command.name.as_str(), error = format!("{error:#}"), "command broke");
+    let id = work.run.id.clone();
+    if ctx.store.read(move |view| Ok(view.run(&id)?.is_some_and(|run| run.answered))).await.unwrap_or(false) {
+        // What broke came after its answer: that stays the only one.
+        return Ended::Answered;
+    }
     let fault = Fault {
         reason: Reason::Internal,
         message: ctx.redactor.redact(&format!("Something broke inside the server: {error:#}")),
@@ -249,6 +258,8 @@ impl Answer {
             .write(move |tx| {
                 begun(tx)?;
                 job.map_or(Ok(()), |record| record(tx))?;
+                // All that is said of this run is said here: a job of it that still seems to run has nobody.
+                let abandoned = abandoned::end(tx, &statuses, END_LOST, |job| job.run == run.id)?;
                 for status in update.resolve(tx, &statuses, &pull, name)? {
                     let effect = Effect::Status { commit: head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
@@ -259,9 +270,11 @@ impl Answer {
                 if let Some(delivery) = &run.delivery {
                     tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
                 }
-                tx.put_run(&run)
+                tx.put_run(&run)?;
+                Ok(abandoned)
             })
             .await;
+        let recorded = recorded.map(|abandoned| abandoned.iter().for_each(|job| ctx.doubts.note(job)));
         match outcome {
             Some(outcome) => job::passed_on(ctx, work, &outcome, recorded).await?,
             None => recorded?,

@@ -22,7 +22,7 @@ mod tests;
 mod tools;
 pub mod tour;
 
-pub use faults::Fault;
+pub use faults::{Fault, Gate};
 pub use hooks::Delivery;
 pub use pull::{Comment, CommitStatus, Pull};
 pub use repo::{OpenOptions, Repo};

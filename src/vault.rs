@@ -4,7 +4,7 @@
 //! Layout under the prefix: `lock/leader.json`, `journal/<seq>`, `base/<seq>`, `inbox/delivery/<hash>`, `inbox/handover/<nonce>`,
 //! `inbox/end/<job>`. `seq` has 16 digits, zero-padded.
 //!
-//! The straight line: [`Vault::acquire`] → [`Vault::lead`] → [`Leader::commit`]…, [`Leader::tick`] every few seconds,
+//! The straight line: [`Vault::acquire`] → [`Vault::lead`] → [`Leader::commit`]…, [`Leader::renew`] and [`Leader::look`] every few seconds,
 //! [`Leader::write_base`] and [`Leader::collect`] now and then → [`Leader::release`]. [`Vault::read`] looks at any kept state
 //! without the lease.
 

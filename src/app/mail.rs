@@ -74,9 +74,9 @@ struct Taker<'a> {
 }
 
 /// A delivery that was stored and is authentic, and when it was received.
-type Authentic = (Mail, Verified<Event>, Timestamp);
+pub(super) type Authentic = (Mail, Verified<Event>, Timestamp);
 /// The same, unless it is not.
-type Opened = std::result::Result<(Verified<Event>, Timestamp), String>;
+pub(super) type Opened = std::result::Result<(Verified<Event>, Timestamp), String>;
 
 impl Taker<'_> {
     /// Says once that an object stays where it is.
@@ -155,7 +155,7 @@ impl Taker<'_> {
 }
 
 /// Records deliveries of one pull request in their order; those that are recorded now.
-async fn record(ready: &Ready, deliveries: Vec<Authentic>) -> Vec<Mail> {
+pub(super) async fn record(ready: &Ready, deliveries: Vec<Authentic>) -> Vec<Mail> {
     let mut recorded = Vec::new();
     for (mail, event, received) in deliveries {
         let answer = ready.dispatch.accept_of(event, received).await;
@@ -169,7 +169,7 @@ async fn record(ready: &Ready, deliveries: Vec<Authentic>) -> Vec<Mail> {
 }
 
 /// Verifies a stored delivery as if it came now; off the async threads, as a body has up to 25 MB.
-async fn open(stored: StoredDelivery, secrets: Secrets) -> Result<Opened> {
+pub(super) async fn open(stored: StoredDelivery, secrets: Secrets) -> Result<Opened> {
     let verify = move || {
         let body = base64::engine::general_purpose::STANDARD.decode(&stored.body).map_err(|error| error.to_string())?;
         let headers = webhook::kept_headers(&stored.headers);

@@ -1,7 +1,7 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
-use super::{Inner, aside, doubts};
+use super::{Inner, aside, doubts, recover};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
@@ -12,6 +12,7 @@ use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow};
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -39,38 +40,47 @@ pub(super) fn wake(inner: &Arc<Inner>, pull: PullId) {
 
 /// The actor: one item after the other until none is left.
 async fn work_off(inner: Arc<Inner>, pull: PullId) {
-    loop {
-        let item = match inner.actors.next(&pull, inner.ctx.doubts.any(&pull)) {
-            Next::Item(item) => item,
-            Next::Settle => {
-                doubts::settle(&inner, &pull).await;
-                continue;
-            }
-            Next::End => break,
-        };
-        let delivery = item.delivery.clone();
-        // A panic ends its command alone.
-        let handling = AssertUnwindSafe(handle(&inner, &pull, item)).catch_unwind().await;
-        let result = handling.unwrap_or_else(|_| Err(anyhow!("a panic, told above")));
-        match result {
-            Ok(()) => {}
-            Err(error) if is_deposed(&error) => {
-                tracing::info!(%pull, delivery, "left to the server that leads now");
-                inner.actors.forget(&pull);
-                break;
-            }
-            Err(error) => {
-                tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
-                let because =
-                    "Something broke inside the server; its log has the details. Say the command again.".to_owned();
-                let told = inner.answer_delivery(&pull, &delivery, None, Some(Message::Interrupted { because })).await;
-                if let Err(error) = told {
-                    tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
-                }
-            }
-        }
-    }
+    one_by_one(&pull, || turn(&inner, &pull).boxed()).await;
     inner.actors.ended.notify_waiters();
+}
+
+/// Takes turns until one says that nothing is left. A panic ends its turn, never the queue: what waits is still done.
+async fn one_by_one<'a>(pull: &'a PullId, mut turn: impl FnMut() -> BoxFuture<'a, bool> + Send) {
+    while caught(pull, turn()).await.unwrap_or(true) {
+        // Turns that panic again and again leave others their time.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What the work gives; absent when it panicked.
+async fn caught<T>(pull: &PullId, work: impl Future<Output = T>) -> Option<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    done.inspect_err(|_| tracing::error!(%pull, "a panic, told above, ended what was done for this pull request")).ok()
+}
+
+/// Does what is next. False: nothing is left.
+async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
+    let item = match inner.actors.next(pull, inner.ctx.doubts.any(pull)) {
+        Next::Item(item) => item,
+        Next::Settle => {
+            doubts::settle(inner, pull).await;
+            return true;
+        }
+        Next::End => return false,
+    };
+    let delivery = item.delivery.clone();
+    let handled = caught(pull, handle(inner, pull, item)).await;
+    let Err(error) = handled.unwrap_or_else(|| Err(anyhow!("a panic, told above"))) else { return true };
+    if is_deposed(&error) {
+        tracing::info!(%pull, delivery, "left to the server that leads now");
+        inner.actors.forget(pull);
+        return false;
+    }
+    tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
+    if let Err(error) = recover::broken_off(inner, pull, &delivery).await {
+        tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
+    }
+    true
 }
 
 async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
@@ -136,8 +146,12 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
             inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Done, &because)).await
         }
         Ended::Stopped(Why::Shutdown) => requeue(inner, &item.delivery).await,
-        Ended::Stopped(_) => {
-            tell_ended(inner, &pull, "the pull request was closed").await?;
+        Ended::Stopped(why) => {
+            let because = match why {
+                Why::Person(user) => format!("cancelled by {user}"),
+                _ => "the pull request was closed".to_owned(),
+            };
+            tell_ended(inner, &pull, &because).await?;
             inner.answer_delivery(&pull.id, &item.delivery, None, None).await
         }
         Ended::Answered => Ok(()),
@@ -206,10 +220,15 @@ async fn comment_command(
         return inner.answer_delivery(id, &item.delivery, Some(&command), None).await;
     }
     if unlock {
-        return aside::unlock(inner, &pull, &command, &item).await;
+        // From here on nothing stops it, and whoever was told that it was stopped before is right.
+        if inner.actors.goes_through(id) {
+            return aside::unlock(inner, &pull, &command, &item).await;
+        }
+        return inner.answer_delivery(id, &item.delivery, Some(&command), None).await;
     }
     let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await;
     match &ended {
+        _ if command.name != CommandName::Plan => {}
         Ended::Stopped(Why::Push(head)) => tell_ended(inner, &pull, &superseded(head)).await?,
         Ended::Stopped(Why::Closed) => tell_ended(inner, &pull, "the pull request was closed").await?,
         _ => {}
@@ -241,9 +260,8 @@ async fn requeue(inner: &Inner, delivery: &str) -> Result<()> {
 /// Runs a command as this pull request's running one.
 async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &str) -> Ended {
     let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
-    if command.name == CommandName::Plan
-        && let Some(why) = cancel.why().cloned()
-    {
+    // Stopped while it was looked at: nothing of it is recorded or told as begun.
+    if let Some(why) = cancel.why().cloned() {
         return Ended::Stopped(why);
     }
     let run = Run {
@@ -265,4 +283,31 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
     let ended = execute::run(&inner.ctx, &work).await;
     tracing::info!(pull = %work.pull.id, run = work.run.id, ended = ?ended, "ended");
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::RepoId;
+    use std::sync::Mutex;
+
+    #[tokio::test]
+    async fn a_panic_ends_its_turn_and_never_the_queue() {
+        let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
+        let pull = PullId { repo, number: 1 };
+        let done = Mutex::new(Vec::new());
+        let mut turns = 0;
+        let whole = one_by_one(&pull, || {
+            turns += 1;
+            let (number, done) = (turns, &done);
+            let turn = async move {
+                assert_ne!(number, 2, "something is wrong with this one");
+                done.lock().unwrap().push(number);
+                number < 4
+            };
+            turn.boxed()
+        });
+        whole.await;
+        assert_eq!(*done.lock().unwrap(), [1, 3, 4]);
+    }
 }

@@ -6,10 +6,11 @@ use super::{Discard, Inner};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::Message;
 use crate::domain::state::{
-    AuditEntry, DeliveryState, JobState, NewEffect, PlanRecord, ProjectLock, ProjectState, ProjectStatus,
+    AuditEntry, DeliveryState, Job, JobState, NewEffect, PlanRecord, ProjectLock, ProjectState, ProjectStatus,
 };
 use crate::domain::{ProjectId, PullEvent, PullId, PullRequest};
 use crate::execute::remove_plan_files;
+use crate::store::logs::Logs;
 use crate::store::{Tx, View};
 use anyhow::Result;
 use jiff::Timestamp;
@@ -112,6 +113,15 @@ async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
     inner.ctx.store.read(find).await
 }
 
+/// The job of an apply, or of what else must not be interrupted unasked, that this pull request has begun and this process has in
+/// hand.
+fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<String>> {
+    let once_only = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
+    let of_pull = |job: &Job| job.pull == *pull && once_only.iter().any(|name| name.as_str() == job.kind);
+    let jobs = view.unfinished_jobs()?;
+    Ok(jobs.into_iter().find(|job| of_pull(job) && logs.is_being_written(&job.id)).map(|job| job.id))
+}
+
 /// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let Task::Command { command, .. } = &item.task else { return };
@@ -129,7 +139,10 @@ async fn tell_cancelled(
     cancelled: Cancelled,
 ) -> Result<()> {
     let mut stopped: Vec<String> = cancelled.waiting.iter().map(Item::title).collect();
-    stopped.extend(cancelled.stopped.map(|name| format!("the running `{}`", name.spoken())));
+    stopped.extend(cancelled.stopped.map(|(name, begun)| {
+        let how = if begun { "running" } else { "waiting" };
+        format!("the {how} `{}`", name.spoken())
+    }));
     let left = cancelled.left.map(|name| {
         format!(
             "the running `{}` goes on; `{} cancel --apply` interrupts it",
@@ -225,17 +238,17 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Re
         return Ok(Discard::Absent);
     };
     let pull = lock.holder.pull.clone();
-    if inner.actors.applying(&pull) {
-        let job = running_job(inner, &pull).await?.unwrap_or_default();
-        return Ok(Discard::Applying { job });
-    }
     let message = Message::Discarded { project: lock.project.clone(), user: who.to_owned() };
     let effects = inner.said(&pull, message);
-    let gone = lock.clone();
+    let (gone, logs) = (lock.clone(), inner.ctx.logs.clone());
     let dropped = inner.ctx.store.write(move |tx| {
         let pull = &gone.holder.pull;
+        // Here, where no apply can begin meanwhile: each begins with a transaction of its own.
+        if let Some(job) = begun(tx, &logs, pull)? {
+            return Ok(Err(Discard::Applying { job }));
+        }
         if !tx.unlock_project(&gone.repo, &gone.project, pull)? {
-            return Ok(None);
+            return Ok(Err(Discard::Absent));
         }
         let plans: Vec<PlanRecord> = tx.plans(pull)?.into_iter().filter(|plan| plan.project == gone.project).collect();
         tx.discard_plan(pull, &gone.project)?;
@@ -245,9 +258,12 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Re
         for effect in effects {
             tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
         }
-        Ok(Some(plans))
+        Ok(Ok(plans))
     });
-    let Some(plans) = dropped.await? else { return Ok(Discard::Absent) };
+    let plans = match dropped.await? {
+        Ok(plans) => plans,
+        Err(refused) => return Ok(refused),
+    };
     remove_plan_files(&inner.ctx, &plans).await;
     inner.ctx.outbox.wake(&pull);
     Ok(Discard::Deleted(lock))
@@ -256,4 +272,46 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Re
 /// Whether a command must not be repeated by the server once it began.
 pub(super) fn is_once_only(name: CommandName) -> bool {
     matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::RepoId;
+    use crate::domain::state::StateLockTrace;
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn what_must_not_be_interrupted_has_begun_once_it_is_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, logs) = (Store::open(dir.path()).unwrap(), Logs::new(dir.path()));
+        let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
+        let pull = |number| PullId { repo: repo.clone(), number };
+        let job = |kind: &str, number| Job {
+            id: format!("{number:032x}"),
+            run: "r".into(),
+            pull: pull(number),
+            kind: kind.into(),
+            project: None,
+            user: "alice".into(),
+            head: "h".into(),
+            state: JobState::Running,
+            summary: String::new(),
+            outcome: None,
+            started: Timestamp::now(),
+            finished: None,
+            state_lock: StateLockTrace::default(),
+        };
+        let jobs = [job("apply", 1), job("plan", 2), job("import", 3), job("apply", 4), job("state_rm", 5)];
+        // Nobody has the fourth one in hand.
+        let writing: Vec<_> =
+            jobs.iter().filter(|job| job.pull.number != 4).map(|job| logs.create(&job.id).unwrap()).collect();
+        store.write(move |tx| jobs.iter().try_for_each(|job| tx.put_job(job))).await.unwrap();
+        let pulls: Vec<PullId> = (1..=6).map(pull).collect();
+        let found = store.read(move |view| {
+            pulls.iter().map(|pull| Ok(begun(view, &logs, pull)?.is_some())).collect::<Result<Vec<bool>>>()
+        });
+        assert_eq!(found.await.unwrap(), [true, false, true, false, true, false]);
+        drop(writing);
+    }
 }

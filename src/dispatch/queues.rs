@@ -55,11 +55,27 @@ struct Queue {
     updated_at: String,
 }
 
-/// The command that runs.
+/// What an actor has in hand.
+#[derive(Default)]
 struct Running {
-    name: CommandName,
+    /// The command; absent for what nobody asked for, such as a clean-up.
+    name: Option<CommandName>,
+    /// Whether it runs: before that it is looked at, and may come to be refused.
+    begun: bool,
     head: String,
     cancel: Cancel,
+}
+
+impl Running {
+    /// Whether this is a running plan of another head.
+    fn plans_other_than(&self, head: &str) -> bool {
+        self.name == Some(CommandName::Plan) && self.head != head
+    }
+
+    /// Whether it may be stopped without being asked for by name.
+    fn is_interruptible(&self) -> bool {
+        !self.begun || self.name.is_none_or(interruptible)
+    }
 }
 
 impl Actors {
@@ -77,10 +93,10 @@ impl Actors {
         let queue = queues.entry(pull.clone()).or_default();
         if let Task::Autoplan(event) | Task::Closed(event) = &item.task {
             queue.updated_at = queue.updated_at.clone().max(event.updated_at.clone());
-            if let Some(running) = queue.running.as_ref().filter(|running| interruptible(running.name)) {
+            if let Some(running) = queue.running.as_ref().filter(|running| running.name.is_none_or(interruptible)) {
                 match &item.task {
                     Task::Closed(_) => running.cancel.cancel(Why::Closed),
-                    _ if running.name == CommandName::Plan && running.head != event.pull.head.commit => {
+                    _ if running.plans_other_than(&event.pull.head.commit) => {
                         running.cancel.cancel(Why::Push(event.pull.head.commit.clone()));
                     }
                     _ => {}
@@ -104,7 +120,7 @@ impl Actors {
         if queue.running.is_some() || self.draining() {
             return false;
         }
-        queue.running = Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
+        queue.running = Some(Running::default());
         true
     }
 
@@ -116,7 +132,7 @@ impl Actors {
     /// A command runs from now on, on this head; what stops it.
     pub(super) fn run(&self, pull: &PullId, name: CommandName, head: &str) -> Cancel {
         let mut queues = self.queues();
-        let running = Running { name, head: head.to_owned(), cancel: Cancel::default() };
+        let running = Running { name: Some(name), begun: true, head: head.to_owned(), cancel: Cancel::default() };
         let queue = queues.entry(pull.clone()).or_default();
         let cancel = running.cancel.clone();
         if self.draining() {
@@ -125,11 +141,23 @@ impl Actors {
         // What arrived while the command was being prepared; a push of the very head that is planned now is no reason to stop.
         match queue.running.as_ref().and_then(|before| before.cancel.why()) {
             Some(Why::Push(pushed)) if pushed == head => {}
-            Some(why) if interruptible(name) => cancel.cancel(why.clone()),
+            // Whoever said `cancel` was told that it does not run.
+            Some(why) if interruptible(name) || matches!(why, Why::Person(_)) => cancel.cancel(why.clone()),
             _ => {}
         }
         queue.running = Some(running);
         cancel
+    }
+
+    /// What is in hand cannot be stopped from now on; false: somebody has stopped it before.
+    pub(super) fn goes_through(&self, pull: &PullId) -> bool {
+        let mut queues = self.queues();
+        let Some(running) = queues.get_mut(pull).and_then(|queue| queue.running.as_mut()) else { return true };
+        let stopped = matches!(running.cancel.why(), Some(Why::Person(_)));
+        if !stopped {
+            *running = Running::default();
+        }
+        !stopped
     }
 
     /// Drops the queue of a pull request.
@@ -150,14 +178,13 @@ impl Actors {
     pub(super) fn applying(&self, pull: &PullId) -> bool {
         let queues = self.queues();
         let running = queues.get(pull).and_then(|queue| queue.running.as_ref());
-        running.is_some_and(|running| !interruptible(running.name))
+        running.is_some_and(|running| !running.is_interruptible())
     }
 
     /// Stops a running plan of another head than this one.
     pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &str) {
         if let Some(running) = self.queues().get(pull).and_then(|queue| queue.running.as_ref())
-            && running.name == CommandName::Plan
-            && running.head != head
+            && running.plans_other_than(head)
         {
             running.cancel.cancel(Why::Push(head.to_owned()));
         }
@@ -171,12 +198,12 @@ impl Actors {
         let (closed, waiting) = queue.waiting.drain(..).partition(|item| matches!(item.task, Task::Closed(_)));
         queue.waiting = closed;
         cancelled.waiting = waiting;
-        if let Some(running) = &queue.running {
-            if interruptible(running.name) || apply_too {
+        if let Some((running, name)) = queue.running.as_ref().and_then(|running| Some((running, running.name?))) {
+            if running.is_interruptible() || apply_too {
                 running.cancel.cancel(Why::Person(user.to_owned()));
-                cancelled.stopped = Some(running.name);
+                cancelled.stopped = Some((name, running.begun));
             } else {
-                cancelled.left = Some(running.name);
+                cancelled.left = Some(name);
             }
         }
         cancelled
@@ -188,13 +215,11 @@ impl Actors {
         let Some(queue) = queues.get_mut(pull) else { return Next::End };
         match queue.waiting.pop_front().filter(|_| !self.draining()) {
             Some(item) => {
-                let (name, head) = (item.task.command().unwrap_or(CommandName::Help), String::new());
-                queue.running = Some(Running { name, head, cancel: Cancel::default() });
+                queue.running = Some(Running { name: item.task.command(), ..Running::default() });
                 Next::Item(item)
             }
             None if doubts && !self.draining() => {
-                queue.running =
-                    Some(Running { name: CommandName::Help, head: String::new(), cancel: Cancel::default() });
+                queue.running = Some(Running::default());
                 Next::Settle
             }
             None => {
@@ -209,7 +234,7 @@ impl Actors {
         self.draining.store(true, Ordering::SeqCst);
         let queues = self.queues();
         let running = queues.values().filter_map(|queue| queue.running.as_ref());
-        for running in running.filter(|running| interruptible(running.name)) {
+        for running in running.filter(|running| running.is_interruptible()) {
             running.cancel.cancel(Why::Shutdown);
         }
     }
@@ -247,7 +272,8 @@ pub(super) enum Next {
 #[derive(Default)]
 pub(super) struct Cancelled {
     pub(super) waiting: VecDeque<Item>,
-    pub(super) stopped: Option<CommandName>,
+    /// What was stopped, and whether it had begun.
+    pub(super) stopped: Option<(CommandName, bool)>,
     pub(super) left: Option<CommandName>,
 }
 
@@ -270,4 +296,70 @@ pub(super) fn interruptible(name: CommandName) -> bool {
 /// What a person has to ask for again when it could not be run in time: the world may have moved on.
 pub(super) fn is_late_by_itself(name: CommandName) -> bool {
     !interruptible(name) || matches!(name, CommandName::Unlock | CommandName::ForceUnlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::RepoId;
+    use crate::domain::command::Trigger;
+
+    fn pull() -> PullId {
+        PullId { repo: RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() }, number: 1 }
+    }
+
+    /// Actors of which one has just taken this command in hand.
+    fn taken(name: CommandName) -> Actors {
+        let actors = Actors::default();
+        assert!(actors.engage(&pull()));
+        let comment = CommentEvent {
+            pull: pull(),
+            clone_url: String::new(),
+            comment_id: 1,
+            author: "alice".into(),
+            body: String::new(),
+        };
+        let command = Box::new(Command::new(name, Trigger::Comment, "alice"));
+        let task = Task::Command { comment, command };
+        actors.add(&pull(), Item { delivery: "d".into(), received: Timestamp::now(), task });
+        assert!(matches!(actors.next(&pull(), false), Next::Item(_)));
+        actors
+    }
+
+    #[test]
+    fn an_apply_that_is_only_looked_at_is_not_running() {
+        let actors = taken(CommandName::Apply);
+        assert!(!actors.applying(&pull()));
+        actors.run(&pull(), CommandName::Apply, "head");
+        assert!(actors.applying(&pull()));
+    }
+
+    #[test]
+    fn what_is_cancelled_while_it_is_looked_at_does_not_begin() {
+        for apply_too in [false, true] {
+            let actors = taken(CommandName::Apply);
+            assert_eq!(actors.cancel(&pull(), "bob", apply_too).stopped, Some((CommandName::Apply, false)));
+            let cancel = actors.run(&pull(), CommandName::Apply, "head");
+            assert_eq!(cancel.why(), Some(&Why::Person("bob".into())));
+        }
+    }
+
+    #[test]
+    fn what_goes_through_is_not_told_as_cancelled_and_what_was_cancelled_does_not_go_through() {
+        let actors = taken(CommandName::Unlock);
+        assert!(actors.goes_through(&pull()));
+        assert_eq!(actors.cancel(&pull(), "bob", false).stopped, None);
+        let actors = taken(CommandName::Unlock);
+        assert_eq!(actors.cancel(&pull(), "bob", false).stopped, Some((CommandName::Unlock, false)));
+        assert!(!actors.goes_through(&pull()));
+    }
+
+    #[test]
+    fn a_clean_up_and_a_look_for_what_is_in_doubt_are_nothing_to_cancel() {
+        let actors = Actors::default();
+        assert!(actors.engage(&pull()));
+        assert!(matches!(actors.next(&pull(), true), Next::Settle));
+        let cancelled = actors.cancel(&pull(), "bob", true);
+        assert_eq!((cancelled.stopped, cancelled.left), (None, None));
+    }
 }

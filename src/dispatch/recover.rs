@@ -7,12 +7,12 @@ use super::queues::{Item, Task};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
-use crate::domain::reply::{Reply, ReplyBody, Results};
+use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{
     Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
 };
-use crate::domain::{Event, ProjectId, PullAction};
-use crate::execute::comment_effects;
+use crate::domain::{Event, ProjectId, PullAction, PullId};
+use crate::execute::{abandoned, comment_effects};
 use crate::execute::left;
 use crate::execute::state_locks::{Left, after_kill, look};
 use crate::store::KeptFile;
@@ -33,14 +33,14 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
         tracing::info!(deliveries = deliveries.len(), "taking up what an earlier process left");
     }
     for run in runs.iter().filter(|run| run.delivery.is_none()) {
-        end_run(inner, run).await?;
+        end_run(inner, run, None).await?;
     }
     let mut items = Vec::new();
     for (delivery, _) in deliveries {
         let Some(pull) = delivery.event.pull_id().cloned() else { continue };
         let mut interrupted = false;
         for run in runs.iter().filter(|run| run.delivery.as_deref() == Some(&delivery.identity)) {
-            interrupted |= interrupt(inner, run, &delivery).await?;
+            interrupted |= interrupt(inner, run, &delivery, How::Killed).await?;
         }
         if interrupted {
             continue;
@@ -50,6 +50,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
             None => inner.answer_delivery(&pull, &delivery.identity, None, None).await?,
         }
     }
+    sweep(inner, INTERRUPTED).await?;
     for job in inner.ctx.store.read(|view| view.untold_jobs()).await? {
         inner.ctx.doubts.note(&job);
     }
@@ -61,6 +62,61 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     }
     for pull in inner.ctx.doubts.pulls() {
         wake(inner, pull);
+    }
+    Ok(())
+}
+
+/// Why a command was not finished.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// The process ended.
+    Killed,
+    /// It panicked, or could not record what it had to.
+    Broke,
+}
+
+/// What people read of a job that the end of its process ended.
+const INTERRUPTED: &str = "the server ended before it did";
+/// The same where only its command broke off.
+const BROKE: &str = "something broke inside the server";
+
+/// Ends a command of this process that broke off, with its jobs and statuses, and says so, unless it had its answer before.
+pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &str) -> Result<()> {
+    let id = identity.to_owned();
+    let (delivery, runs) = inner
+        .ctx
+        .store
+        .read(move |view| {
+            let delivery = view.unfinished_deliveries()?.into_iter().find(|(delivery, _)| delivery.identity == id);
+            let runs = view.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_deref() == Some(&id));
+            Ok((delivery.map(|(delivery, _)| delivery), runs.collect::<Vec<Run>>()))
+        })
+        .await?;
+    let mut told = delivery.is_none();
+    for run in &runs {
+        match &delivery {
+            Some(delivery) => told |= interrupt(inner, run, delivery, How::Broke).await?,
+            None => end_run(inner, run, Some(BROKE)).await?,
+        }
+    }
+    sweep(inner, BROKE).await?;
+    if told {
+        return Ok(());
+    }
+    let because = "Something broke inside the server; its log has the details. Say the command again.".to_owned();
+    inner.answer_delivery(pull, identity, None, Some(Message::Interrupted { because })).await
+}
+
+/// Ends all jobs that are recorded as running and that this process does not have in hand, each with its status.
+async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
+    let (logs, statuses) = (inner.ctx.logs.clone(), inner.ctx.statuses.clone());
+    let ended = inner.ctx.store.write(move |tx| {
+        abandoned::end(tx, &statuses, because, |job| !logs.is_being_written(&job.id))
+    });
+    for job in ended.await? {
+        tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that nobody had is ended: {because}");
+        inner.ctx.doubts.note(&job);
+        inner.ctx.outbox.wake(&job.pull);
     }
     Ok(())
 }
@@ -82,21 +138,22 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
 
 /// Ends a run that an earlier process left. True when it is answered by that: Terraform may have changed something, so the
 /// command is not repeated.
-async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery) -> Result<bool> {
+async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> Result<bool> {
     let id = run.id.clone();
     let jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
     let begun: Vec<Job> = jobs.into_iter().filter(|job| job.project.is_some()).collect();
     if !is_once_only(run.command) || begun.is_empty() {
-        end_run(inner, run).await?;
+        end_run(inner, run, (how == How::Broke).then_some(BROKE)).await?;
         return Ok(false);
     }
     let mut begun = begun;
     let (mut outcomes, mut kept) = (Vec::with_capacity(begun.len()), Vec::new());
     for job in &mut begun {
-        outcomes.push(outcome_of(inner, run, job, &mut kept).await);
+        outcomes.push(outcome_of(inner, run, job, how, &mut kept).await);
     }
     let effects = interrupted_reply(inner, run, delivery, outcomes.clone()).await?;
     let (ended, identity, statuses) = (run.clone(), delivery.identity.clone(), inner.ctx.statuses.clone());
+    let because = if how == How::Killed { INTERRUPTED } else { BROKE };
     inner
         .ctx
         .store
@@ -117,7 +174,7 @@ async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery) -> Result
                 }
                 job.state = JobState::Interrupted;
                 job.finished = Some(Timestamp::now());
-                job.summary = "interrupted by the end of the server".into();
+                job.summary = because.into();
                 job.outcome = Some(outcome);
                 tx.put_job(&job)?;
             }
@@ -132,7 +189,7 @@ async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery) -> Result
                 tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
             }
             tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })?;
-            tx.set_delivery_state(&identity, DeliveryState::Done, "interrupted by the end of the server")
+            tx.set_delivery_state(&identity, DeliveryState::Done, because)
         })
         .await?;
     inner.ctx.outbox.wake(&run.pull);
@@ -160,7 +217,7 @@ impl CommandStatus<'_> {
 }
 
 /// What a job came to: its recorded outcome, or that it was interrupted and what is known about it.
-async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, kept: &mut Vec<KeptFile>) -> JobOutcome {
+async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, how: How, kept: &mut Vec<KeptFile>) -> JobOutcome {
     if let Some(outcome) = &job.outcome {
         return outcome.clone();
     }
@@ -175,8 +232,9 @@ async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, kept: &mut Vec<Kept
     if let Left::Local(found) = left {
         job.state_lock.left = Some(found);
     }
+    let what = if how == How::Killed { "The server ended" } else { "Something broke inside the server" };
     let message = format!(
-        "The server ended while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. {lock}{saved}"
+        "{what} while `{verb}` ran. What had been changed until then is changed; the server does not repeat it. {lock}{saved}"
     );
     let millis = Timestamp::now().duration_since(job.started).as_millis();
     JobOutcome {
@@ -219,33 +277,39 @@ async fn interrupted_reply(
     Ok(comment_effects(&inner.ctx, &reply))
 }
 
-/// Marks a run, and its jobs that still seem to run, as ended.
-async fn end_run(inner: &Inner, run: &Run) -> Result<()> {
-    let (run, id) = (run.clone(), run.id.clone());
+/// Marks a run, and its jobs that still seem to run, as ended; with `failed`, its combined status says so too.
+async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Result<()> {
+    let (run, id, pull) = (run.clone(), run.id.clone(), run.pull.clone());
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
         if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
             left.insert(job.id.clone(), look(&inner.ctx, &job).await);
         }
     }
-    inner
+    let statuses = inner.ctx.statuses.clone();
+    let of_run = run.id.clone();
+    let ended = inner
         .ctx
         .store
         .write(move |tx| {
-            for mut job in tx.jobs_of(&run.id)? {
-                if job.finished.is_none() {
-                    job.state = JobState::Interrupted;
-                    job.finished = Some(Timestamp::now());
-                    job.summary = "interrupted by the end of the server".into();
-                    let found = left.remove(&job.id);
-                    job.state_lock.untold = found.as_ref().is_some_and(|found| *found != Left::Nothing);
-                    if let Some(Left::Local(lock)) = found {
-                        job.state_lock.left = Some(lock);
-                    }
-                    tx.put_job(&job)?;
+            let mut ended = abandoned::end(tx, &statuses, failed.unwrap_or(INTERRUPTED), |job| job.run == of_run)?;
+            for job in &mut ended {
+                let found = left.remove(&job.id);
+                job.state_lock.untold = found.as_ref().is_some_and(|found| *found != Left::Nothing);
+                if let Some(Left::Local(lock)) = found {
+                    job.state_lock.left = Some(lock);
                 }
+                tx.put_job(job)?;
             }
-            tx.put_run(&Run { finished: Some(Timestamp::now()), ..run })
+            if let (Some(because), CommandName::Plan | CommandName::Apply) = (failed, run.command) {
+                let effect = Effect::Status { commit: run.head.clone(), status: statuses.failed(run.command, because) };
+                tx.enqueue(&NewEffect { pull: run.pull.clone(), effect })?;
+            }
+            tx.put_run(&Run { finished: Some(Timestamp::now()), ..run })?;
+            Ok(ended)
         })
-        .await
+        .await?;
+    ended.iter().for_each(|job| inner.ctx.doubts.note(job));
+    inner.ctx.outbox.wake(&pull);
+    Ok(())
 }

@@ -37,7 +37,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         {
             hooks::before(ctx, work, &prepared.tree).await?;
             answer.record(ctx, work).await?;
-            hooks::after(ctx, work, &prepared.tree).await?;
+            hooks::after(ctx, work, &prepared.tree).await;
             return Ok(Ended::Answered);
         }
         answer.record(ctx, work).await?;
@@ -80,7 +80,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     let failed = (broken > 0).then_some((broken, outcomes.len()));
     let end = end.into_inner().unwrap_or_else(PoisonError::into_inner);
     Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record_with(ctx, work, end).await?;
-    hooks::after(ctx, work, &prepared.tree).await?;
+    hooks::after(ctx, work, &prepared.tree).await;
     Ok(Ended::Answered)
 }
 
@@ -178,11 +178,10 @@ impl ApplyRun<'_> {
         let _permit = self.ctx.admission.enter_when_free().await;
         match self.apply(config, applied).await {
             Ok(outcome) => Ok(outcome),
-            Err(Refused::Stop(Stop::Other(error))) => Err(error),
             Err(refused) => {
                 let outcome = match refused {
                     Refused::Outcome(outcome) => *outcome,
-                    Refused::Stop(stop) => job::stop_outcome(self.work, stop)?,
+                    Refused::Stop(stop) => job::stop_outcome(self.ctx, self.work, stop)?,
                 };
                 self.record_refusal(job::refused(self.work, config, outcome)).await
             }

@@ -34,7 +34,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         Ok(answer) => answer.record(ctx, work).await?,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     }
-    hooks::after(ctx, work, &prepared.tree).await?;
+    hooks::after(ctx, work, &prepared.tree).await;
     Ok(Ended::Answered)
 }
 
@@ -69,7 +69,10 @@ async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Ans
     let mut outcomes = Vec::new();
     let mut remarks = Vec::new();
     for config in configs {
-        let outcome = project(ctx, work, prepared, config, &facts).await?;
+        let outcome = match project(ctx, work, prepared, config, &facts).await {
+            Ok(outcome) => outcome,
+            Err(stop) => job::refused(work, config, job::stop_outcome(ctx, work, stop)?),
+        };
         remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await);
         outcomes.push(outcome);
     }
@@ -147,7 +150,7 @@ async fn steps(
     };
     let tree = match job::tree(ctx, work, prepared, config, &prepared.fetched).await {
         Ok(tree) => tree,
-        Err(stop) => return Err(job::stop_outcome(work, stop).unwrap_or_else(internal)),
+        Err(stop) => return Err(job::stop_outcome(ctx, work, stop).unwrap_or_else(internal)),
     };
     let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
     let _directory = ctx.directories.lock(&dir).await;

@@ -16,6 +16,7 @@ use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{Job as JobRecord, StateLock};
 use crate::domain::{ProjectId, RepoId};
 use crate::store::View;
+use crate::store::logs::Logs;
 use crate::terraform::state_lock;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -74,7 +75,9 @@ async fn project(
     }
     let _permit = ctx.admission.enter_when_free().await;
     let (repo, project, url) = (work.pull.id.repo.clone(), config.id.clone(), ctx.settings.atlantis_url.clone());
-    let begun = Job::begin(ctx, work, config, move |tx, _| Ok(alive(tx, &repo, &project, &url)?.map_or(Ok(()), Err)));
+    let logs = ctx.logs.clone();
+    let begun =
+        Job::begin(ctx, work, config, move |tx, _| Ok(alive(tx, &logs, &repo, &project, &url)?.map_or(Ok(()), Err)));
     let mut job = match begun.await? {
         Ok(job) => job,
         Err(failure) => return refused(failure),
@@ -104,10 +107,13 @@ fn not_ours(lock: &StateLock) -> Failure {
 }
 
 /// The refusal while a run of ours could hold the lock.
-fn alive(view: &View<'_>, repo: &RepoId, project: &ProjectId, url: &str) -> Result<Option<Failure>> {
+fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId, url: &str) -> Result<Option<Failure>> {
     let jobs = view.unfinished_jobs()?;
     let may_hold = |job: &&JobRecord| {
-        job.pull.repo == *repo && same_state(job, project) && job.kind != CommandName::Version.as_str()
+        job.pull.repo == *repo
+            && same_state(job, project)
+            && job.kind != CommandName::Version.as_str()
+            && logs.is_being_written(&job.id)
     };
     Ok(jobs.iter().find(may_hold).map(|job| Failure::Refused {
         reason: Reason::NotPermitted,
@@ -160,7 +166,7 @@ async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, i
     };
     let tree = match job::tree(ctx, work, prepared, config, &prepared.fetched).await {
         Ok(tree) => tree,
-        Err(stop) => return Err(job::stop_outcome(work, stop).unwrap_or_else(internal)),
+        Err(stop) => return Err(job::stop_outcome(ctx, work, stop).unwrap_or_else(internal)),
     };
     let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
     let _directory = ctx.directories.lock(&dir).await;
@@ -173,4 +179,46 @@ async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, i
     stage.shown.clear();
     stage.force_unlock(id).await.map_err(|broken| broken.outcome(work))?;
     Ok(stage.shown.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::PullId;
+    use crate::domain::state::{JobState, StateLockTrace};
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn only_a_job_that_this_process_has_may_hold_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, logs) = (Store::open(dir.path()).unwrap(), Logs::new(dir.path()));
+        let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
+        let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
+        let job = JobRecord {
+            id: "a".repeat(32),
+            run: "r".into(),
+            pull: PullId { repo: repo.clone(), number: 1 },
+            kind: "apply".into(),
+            project: Some(project.clone()),
+            user: "alice".into(),
+            head: "h".into(),
+            state: JobState::Running,
+            summary: String::new(),
+            outcome: None,
+            started: Timestamp::now(),
+            finished: None,
+            state_lock: StateLockTrace::default(),
+        };
+        let (recorded, writing) = (job.clone(), logs.create(&job.id).unwrap());
+        store.write(move |tx| tx.put_job(&recorded)).await.unwrap();
+        let asked = logs.clone();
+        let refused = async || {
+            let (logs, repo, project) = (asked.clone(), repo.clone(), project.clone());
+            store.read(move |view| alive(view, &logs, &repo, &project, "http://t")).await.unwrap()
+        };
+        assert!(matches!(refused().await, Some(Failure::Refused { because, .. }) if because.contains(&job.id)));
+        // Its end could not be recorded, or its process was killed.
+        drop(writing);
+        assert_eq!(refused().await, None);
+    }
 }

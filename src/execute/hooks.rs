@@ -1,5 +1,6 @@
 //! Pre- and post-workflow hooks (atlantis.md §2.6): shell commands around a command, each a job with a log and a commit status.
 
+use super::abandoned::{POST_HOOK, PRE_HOOK};
 use super::environment::{self, Environment};
 use super::{Answer, Context, Work, job};
 use crate::checkout::WorkingTree;
@@ -8,6 +9,7 @@ use crate::domain::command::CommandName;
 use crate::domain::reply::Message;
 use crate::domain::state::{Effect, JobState, NewEffect, StatusState};
 use crate::process::Invocation;
+use crate::store::is_deposed;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::path::Path;
@@ -50,8 +52,17 @@ pub(super) async fn before(ctx: &Context, work: &Work, tree: &WorkingTree) -> Re
     Ok(None)
 }
 
-/// Runs the post-workflow hooks; a failure is logged only.
-pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree) -> Result<()> {
+/// Runs the post-workflow hooks. The command is answered already: whatever goes wrong here is logged only.
+pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree) {
+    match run_after(ctx, work, tree).await {
+        Err(error) if !is_deposed(&error) => {
+            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "post-workflow hooks broke");
+        }
+        _ => {}
+    }
+}
+
+async fn run_after(ctx: &Context, work: &Work, tree: &WorkingTree) -> Result<()> {
     if work.rules.post_workflow_hooks.is_empty() {
         return Ok(());
     }
@@ -78,13 +89,17 @@ async fn run(
     root: &Path,
     env: Environment,
 ) -> Result<Result<(), String>> {
-    let kind = if pre { "pre_workflow_hook" } else { "post_workflow_hook" };
+    let kind = if pre { PRE_HOOK } else { POST_HOOK };
     let title = if pre { "Pre" } else { "Post" };
     let description = hook.description.clone().unwrap_or_else(|| format!("{title} workflow hook #{number}"));
     let status_file = root.join("OUTPUT_STATUS_FILE");
     let _ = tokio::fs::remove_file(&status_file).await;
     let mut record = job::new_record(work, kind, None);
+    // Its status is known by it, also to who ends what an earlier process left.
+    record.summary.clone_from(&description);
     let status = |state, text: &str| ctx.statuses.hook(pre, &description, state, text, &record.id);
+    // Before the job is there: what has no room for its log does not begin.
+    let log = ctx.logs.create(&record.id)?;
     let (begun, pending) = (record.clone(), status(StatusState::Pending, "in progress"));
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
     ctx.store
@@ -95,7 +110,6 @@ async fn run(
         })
         .await?;
     ctx.outbox.wake_marks(&work.pull.id);
-    let log = ctx.logs.create(&record.id)?;
     let mut args = hook.command.shell_args.clone();
     args.push(hook.command.command.clone());
     let invocation = Invocation {

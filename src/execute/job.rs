@@ -88,6 +88,8 @@ impl<'a> Job<'a> {
         let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
         let stored = record.clone();
         let begun = super::beginning(ctx, work);
+        // Before the job is there: what has no room for its log does not begin, and a plan is not used up for it.
+        let log = ctx.logs.create(&record.id)?;
         let allowed = ctx.store.write(move |tx| {
             begun(tx)?;
             if let Err(refused) = change(tx, &stored)? {
@@ -99,11 +101,18 @@ impl<'a> Job<'a> {
             }
             Ok(Ok(()))
         });
-        if let Err(refused) = allowed.await? {
-            return Ok(Err(refused));
+        let allowed = allowed.await;
+        let refused = match allowed {
+            Ok(Ok(())) => None,
+            Ok(Err(refused)) => Some(Ok(Err(refused))),
+            Err(error) => Some(Err(error)),
+        };
+        if let Some(refused) = refused {
+            drop(log);
+            ctx.logs.remove(&record.id);
+            return refused;
         }
         ctx.outbox.wake_marks(&work.pull.id);
-        let log = ctx.logs.create(&record.id)?;
         let silenced = config.silence_pr_comments.contains(&work.command.name);
         Ok(Ok(Job {
             ctx,
@@ -162,7 +171,13 @@ impl<'a> Job<'a> {
         let (ctx, work) = (self.ctx, self.work);
         let end = self.ended(outcome, change);
         let recorded = ctx.store.write(end.record).await;
-        passed_on(ctx, work, &end.outcome, recorded).await?;
+        match passed_on(ctx, work, &end.outcome, recorded).await {
+            // What was changed is changed: that is told, and the record ends with the command's answer.
+            Err(error) if !is_deposed(&error) && changes_something(work.command.name) => {
+                tracing::error!(pull = %work.pull.id, job = end.outcome.job, error = format!("{error:#}"), "the end of a job could not be recorded");
+            }
+            recorded => recorded?,
+        }
         ctx.outbox.wake_marks(&work.pull.id);
         Ok(end.outcome)
     }
@@ -264,7 +279,7 @@ pub(super) fn refused(work: &Work, config: &ProjectConfig, outcome: Outcome) -> 
     }
 }
 
-/// Commits an outcome without a job.
+/// Commits an outcome without a job. Where that fails, the outcome is told all the same, with the command's answer.
 pub(super) async fn record_refusal(
     ctx: &Context,
     work: &Work,
@@ -273,16 +288,21 @@ pub(super) async fn record_refusal(
 ) -> Result<JobOutcome> {
     let status = status_wanted(work.command.name).then(|| ctx.statuses.project(&outcome));
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
-    ctx.store
-        .write(move |tx| {
-            change(tx)?;
-            if let Some(status) = status {
-                tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
-            }
-            Ok(())
-        })
-        .await?;
-    Ok(outcome)
+    let recorded = ctx.store.write(move |tx| {
+        change(tx)?;
+        if let Some(status) = status {
+            tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
+        }
+        Ok(())
+    });
+    match recorded.await {
+        Err(error) if is_deposed(&error) => Err(error),
+        Err(error) => {
+            tracing::error!(pull = %work.pull.id, error = format!("{error:#}"), "an outcome could not be recorded by itself");
+            Ok(outcome)
+        }
+        Ok(()) => Ok(outcome),
+    }
 }
 
 /// What is told as interrupted when its end is not known, and not run again.
@@ -363,13 +383,18 @@ pub(super) async fn resolve_tool(
     })
 }
 
-/// An outcome for what stopped a job.
-pub(super) fn stop_outcome(work: &Work, stop: Stop) -> Result<Outcome> {
+/// An outcome for what stopped a job: other projects of its command go on. An error: this server does not lead any more.
+pub(super) fn stop_outcome(ctx: &Context, work: &Work, stop: Stop) -> Result<Outcome> {
     Ok(match stop {
         Stop::Fault(fault) => Outcome::Errored(fault),
         Stop::Cancelled => Outcome::Failed(Failure::Cancelled { by: work.cancel.by() }),
         Stop::Refused(refusal) => Outcome::Errored(super::plan::refusal_fault(refusal)),
-        Stop::Other(error) => return Err(error),
+        Stop::Other(error) if is_deposed(&error) => return Err(error),
+        Stop::Other(error) => {
+            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "a project broke off");
+            let message = ctx.redactor.redact(&format!("Something broke inside the server: {error:#}"));
+            Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() })
+        }
     })
 }
 

@@ -40,7 +40,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         Err(stop) => answer_stop(ctx, work, stop).await?,
     };
     if ended == Ended::Answered {
-        hooks::after(ctx, work, &prepared.tree).await?;
+        hooks::after(ctx, work, &prepared.tree).await;
     }
     Ok(ended)
 }

@@ -1,11 +1,11 @@
 //! Requirements: approved, mergeable, undiverged. Each is met, or says why not.
 
-use super::prepare::{self, Prepared};
+use super::prepare::{self, Prepared, Stop};
 use super::{Context, Work};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
 use crate::config::{ProjectConfig, Requirement};
-use crate::domain::outcome::RequirementCheck;
+use crate::domain::outcome::{Fault, Reason, RequirementCheck};
 use crate::schedule::{self, Facts};
 use crate::vcs::{HostError, Mergeability, Review, Verdict};
 use anyhow::{Result, anyhow};
@@ -75,7 +75,7 @@ fn approval(reviews: &[Review], author: &str, head: &str, of_head: bool) -> Appr
     Approval { met: true, detail: format!("approved by {}", names(&approving)), remark }
 }
 
-/// All requirements checked, and remarks for the reply. An error is the host's: no answer is not a yes.
+/// All requirements checked, and remarks for the reply. No answer of the host is not a yes: then nothing of the project is done.
 pub(super) async fn check(
     ctx: &Context,
     work: &Work,
@@ -84,17 +84,24 @@ pub(super) async fn check(
     facts: &PullFacts,
     prepared: &Prepared,
     planned_base: Option<&str>,
-) -> Result<(Vec<RequirementCheck>, Vec<String>)> {
+) -> Result<(Vec<RequirementCheck>, Vec<String>), Stop> {
+    let unanswered = |what: &str, error: HostError| {
+        let plan = work.command.name.spoken();
+        let message = ctx.redactor.redact(&format!(
+            "The host did not say whether the pull request {what}, so nothing of this project was done: {error}. Then: say `{plan}` again"
+        ));
+        Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
+    };
     let (mut checks, mut remarks) = (Vec::new(), Vec::new());
     for requirement in wanted {
         let (name, met, detail) = match requirement {
             Requirement::Approved => {
-                let approval = facts.approved(ctx, work).await?;
+                let approval = facts.approved(ctx, work).await.map_err(|error| unanswered("is approved", error))?;
                 remarks.extend(approval.remark);
                 ("approved", approval.met, approval.detail)
             }
             Requirement::Mergeable => {
-                let found = facts.mergeable(ctx, work).await?;
+                let found = facts.mergeable(ctx, work).await.map_err(|error| unanswered("can be merged", error))?;
                 ("mergeable", found.mergeable, found.detail.clone())
             }
             Requirement::Undiverged => {
@@ -114,7 +121,7 @@ async fn undiverged(
     config: &ProjectConfig,
     prepared: &Prepared,
     planned_base: Option<&str>,
-) -> Result<(bool, String)> {
+) -> Result<(bool, String), Stop> {
     let branch = &work.pull.base.branch;
     let credentials = prepare::credentials(ctx);
     let now = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), true).await?;

@@ -41,7 +41,10 @@ impl Doubts {
     /// Adds a recorded job that says so of itself.
     pub fn note(&self, job: &Job) {
         if job.state_lock.untold {
-            self.jobs().entry(job.pull.clone()).or_default().push(job.clone());
+            let mut jobs = self.jobs();
+            let of_pull = jobs.entry(job.pull.clone()).or_default();
+            of_pull.retain(|known| known.id != job.id);
+            of_pull.push(job.clone());
         }
     }
 

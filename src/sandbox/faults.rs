@@ -2,7 +2,9 @@
 
 use anyhow::Context;
 use globset::GlobMatcher;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// What goes wrong with a request.
 #[derive(Debug, Clone)]
@@ -13,8 +15,40 @@ pub enum Fault {
     Reset,
     /// Answered as always, this much later.
     Stall(Duration),
+    /// Answered as always, once the gate is open.
+    Hold(Arc<Gate>),
     /// It is done, then the connection is reset instead of an answer.
     AppliedThenReset,
+}
+
+/// Holds requests until it is opened.
+#[derive(Debug, Default)]
+pub struct Gate {
+    reached: watch::Sender<usize>,
+    open: watch::Sender<bool>,
+}
+
+impl Gate {
+    /// A closed one.
+    pub fn new() -> Arc<Gate> {
+        Arc::default()
+    }
+
+    /// Waits until so many requests have come to it.
+    pub async fn reached(&self, times: usize) {
+        // An error is not possible: the sender is here.
+        let _ = self.reached.subscribe().wait_for(|reached| *reached >= times).await;
+    }
+
+    /// Lets all of them through, now and later.
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    pub(super) async fn pass(&self) {
+        self.reached.send_modify(|reached| *reached += 1);
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
+    }
 }
 
 /// A fault that waits for its requests.

@@ -72,6 +72,10 @@ async fn handle(
             tokio::time::sleep(*time).await;
             Some(answer(&parts, body).await)
         }
+        Some(Fault::Hold(gate)) => {
+            gate.pass().await;
+            Some(answer(&parts, body).await)
+        }
         None => Some(answer(&parts, body).await),
     };
     let status = response.as_ref().map_or(0, |response| response.status().as_u16());

@@ -207,7 +207,8 @@ impl Tx<'_> {
         let path = log_path(job);
         let length = match self.kept.data_dir.join(&path).symlink_metadata() {
             Ok(meta) => meta.len(),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            // A log is not worth the record that a job has ended.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
             Err(error) => return Err(error).with_context(|| format!("cannot keep {path}")),
         };
         if self.kept_file(&path)?.is_some_and(|kept| kept.length == length) {

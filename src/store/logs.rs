@@ -85,6 +85,12 @@ impl Logs {
         Ok(LogWriter { job: job.to_owned(), log, logs: self.clone() })
     }
 
+    /// Whether this process has the job in hand: it writes the log from before the job's beginning is recorded until its end is. A
+    /// record that says that a job runs, without this, is of a job that nobody has.
+    pub fn is_being_written(&self, job: &str) -> bool {
+        lock(&self.live).contains_key(job)
+    }
+
     /// Reads one; absent when there is no such log. Job ids that are not 32 hex digits are never a path.
     pub async fn read(&self, job: &str) -> Result<Option<LogReader>> {
         let (logs, job) = (self.clone(), job.to_owned());

@@ -4,6 +4,7 @@
 
 mod apply;
 mod autoplan;
+mod bad_moments;
 mod cloud;
 mod doctor;
 mod left;

@@ -86,7 +86,18 @@ impl PlanRun<'_> {
         Ok(outcomes)
     }
 
+    /// Whatever breaks is this project's outcome; an error: this server does not lead any more.
     async fn project(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
+        match self.attempt(config, attempt, slots).await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                let outcome = job::stop_outcome(self.ctx, self.work, Stop::Other(error))?;
+                self.record_failure(job::refused(self.work, config, outcome)).await
+            }
+        }
+    }
+
+    async fn attempt(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
         if let Some(outcome) = self.cancelled(config) {
             return self.record_failure(outcome).await;
         }
@@ -96,7 +107,7 @@ impl PlanRun<'_> {
         }
         let ready = match self.ready(config).await {
             Ok(ready) => ready,
-            Err(stop) => Err(job::stop_outcome(self.work, stop)?),
+            Err(stop) => Err(job::stop_outcome(self.ctx, self.work, stop)?),
         };
         let slot = slots.acquire().await?;
         if let Some(outcome) = self.cancelled(config) {

@@ -1,0 +1,83 @@
+//! Jobs that nobody has: their record says that they run, but who had them was killed, broke off, or could not record their end.
+//! They are ended here, each with its commit status, so that nobody waits for them.
+
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
+use crate::domain::state::{CommitStatus, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, StatusState};
+use crate::reply::statuses::Statuses;
+use crate::store::Tx;
+use anyhow::Result;
+use jiff::Timestamp;
+
+/// Kind of the record of a hook that runs before a command.
+pub(super) const PRE_HOOK: &str = "pre_workflow_hook";
+/// Kind of the record of a hook that runs after one.
+pub(super) const POST_HOOK: &str = "post_workflow_hook";
+
+/// Ends, in this transaction, all jobs that are recorded as running and that `is_abandoned` names; they are returned as they are
+/// recorded now. `because` is one line for people.
+pub fn end(
+    tx: &Tx<'_>,
+    statuses: &Statuses,
+    because: &str,
+    is_abandoned: impl Fn(&Job) -> bool,
+) -> Result<Vec<Job>> {
+    let mut ended = Vec::new();
+    for mut job in tx.unfinished_jobs()?.into_iter().filter(is_abandoned) {
+        let status = status(statuses, &job, because);
+        job.state = JobState::Interrupted;
+        job.finished = Some(Timestamp::now());
+        because.clone_into(&mut job.summary);
+        // Its Terraform may have been killed while it held the lock on its state.
+        job.state_lock.untold |= job.project.is_some() && job.kind != CommandName::Version.as_str();
+        tx.put_job(&job)?;
+        if job.kind == CommandName::Apply.as_str() {
+            end_apply(tx, &job)?;
+        }
+        if let Some(status) = status {
+            let effect = Effect::Status { commit: job.head.clone(), status };
+            tx.enqueue(&NewEffect { pull: job.pull.clone(), effect })?;
+        }
+        ended.push(job);
+    }
+    Ok(ended)
+}
+
+/// The project of an apply whose end is not known, unless a later command has said more of it.
+fn end_apply(tx: &Tx<'_>, job: &Job) -> Result<()> {
+    let Some(project) = &job.project else { return Ok(()) };
+    let before = tx.project_statuses(&job.pull)?.into_iter().find(|status| status.project == *project);
+    if before.as_ref().is_some_and(|status| status.updated > job.started) {
+        return Ok(());
+    }
+    let status = ProjectStatus {
+        project: project.clone(),
+        state: ProjectState::ApplyErrored,
+        head: job.head.clone(),
+        summary: before.and_then(|status| status.summary),
+        job: Some(job.id.clone()),
+        updated: Timestamp::now(),
+    };
+    tx.put_project_status(&job.pull, &status)
+}
+
+/// The commit status that the job has set to pending, with its end; absent where it has none.
+fn status(statuses: &Statuses, job: &Job, because: &str) -> Option<CommitStatus> {
+    if matches!(job.kind.as_str(), PRE_HOOK | POST_HOOK) {
+        // While a hook runs, its summary is its description.
+        let description = Some(&job.summary).filter(|text| !text.is_empty())?;
+        return Some(statuses.hook(job.kind == PRE_HOOK, description, StatusState::Failure, because, &job.id));
+    }
+    let command =
+        [CommandName::Plan, CommandName::Apply].into_iter().find(|command| command.as_str() == job.kind.as_str())?;
+    let fault = Fault { reason: Reason::Interrupted, message: because.to_owned(), output: String::new() };
+    Some(statuses.project(&JobOutcome {
+        command,
+        project: job.project.clone()?,
+        job: Some(job.id.clone()),
+        millis: 0,
+        tool: None,
+        silenced: false,
+        outcome: Outcome::Errored(fault),
+    }))
+}
