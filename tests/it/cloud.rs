@@ -3,7 +3,7 @@
 use crate::storage_double::{Effect, Fault as BucketFault, Operation, Rule, Seen, Settings, StorageDouble};
 use crate::support::*;
 use std::time::{Duration, Instant};
-use tidelock::sandbox::Fault;
+use tidelock::sandbox::{Fault, Gate};
 
 /// Of the double.
 const BUCKET: &str = "acme-tidelock";
@@ -98,10 +98,11 @@ fn a_server_at_rest_asks_for_its_lease_and_its_inbox_alone() {
             ctx.next(&pull).await.is("plan", "success");
             ctx.quiet().await;
             ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
-            ctx.until("what was said is recorded as said", async || {
-                let before = commits(double);
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                commits(double) == before
+            ctx.until("what was said is recorded as said, and logs are kept", async || {
+                let database = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
+                let waiting = "SELECT (SELECT count(*) FROM effects WHERE done IS NULL)
+                    + (SELECT count(*) FROM jobs WHERE state = 'running')";
+                database.query_row(waiting, [], |row| row.get::<_, i64>(0)).is_ok_and(|waiting| waiting == 0)
             })
             .await;
             double.forget();
@@ -112,6 +113,26 @@ fn a_server_at_rest_asks_for_its_lease_and_its_inbox_alone() {
             assert!(others.is_empty(), "{others:?}");
             let looks = seen.iter().filter(lists).count();
             assert!(looks.abs_diff(renewals(double)) <= 1, "{looks} looks into the inbox: {seen:?}");
+        },
+    );
+}
+
+#[test]
+fn the_lease_is_renewed_while_the_inbox_cannot_be_listed() {
+    in_cloud(
+        |setup| setup.flags(&[SHORT]),
+        async |ctx, double| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.quiet().await;
+            let before = ctx.server.role("leading").await;
+            double.fault(BucketFault::next(Operation::List, Effect::Hang).named("inbox").times(u32::MAX));
+            double.forget();
+            ctx.until("several renewals have passed", async || renewals(double) >= 5).await;
+            let now = ctx.server.status().await;
+            assert_eq!((&now["role"], &now["epoch"]), (&before["role"], &before["epoch"]), "{}", ctx.server.log());
+            double.heal();
+            ctx.say(&pull, "atlantis help").await.is_message("help");
         },
     );
 }
@@ -193,26 +214,30 @@ fn an_apply_waits_for_few_objects() {
             ctx.quiet().await;
             ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
             // What is posted besides comments takes long: what is recorded of it comes after what is counted here.
+            let [posts, begin, comment] = [Gate::new(), Gate::new(), Gate::new()];
             for path in ["**/statuses/*", "**/reactions"] {
-                ctx.forge.fail_next("POST", path, Fault::Stall(Duration::from_secs(8)), 100).unwrap();
+                ctx.forge.fail_next("POST", path, Fault::Hold(posts.clone()), 100).unwrap();
             }
-            // The command itself begins a second after its delivery.
-            ctx.forge.fail_next("GET", "**/pulls/*", Fault::Stall(Duration::from_secs(1)), 1).unwrap();
+            // The command itself begins when its delivery is answered.
+            ctx.forge.fail_next("GET", "**/pulls/*", Fault::Hold(begin.clone()), 1).unwrap();
             let before = commits(double);
             pull.comment("alice", "atlantis apply").unwrap();
             ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
             let accepted = commits(double);
             assert_eq!(accepted - before, 1, "before the 2xx");
+            begin.open();
             ctx.reached("before", 1).await;
             let starting = commits(double);
             ctx.open_gate("before");
             ctx.reached("after", 1).await;
             let exited = commits(double);
             assert_eq!(exited, starting, "while Terraform runs");
-            ctx.forge.fail_next("POST", "**/comments", Fault::Stall(Duration::from_secs(2)), 1).unwrap();
+            ctx.forge.fail_next("POST", "**/comments", Fault::Hold(comment.clone()), 1).unwrap();
             ctx.open_gate("after");
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            comment.reached(1).await;
             let told = commits(double);
+            comment.open();
+            posts.open();
             ctx.next(&pull).await.is("apply", "success");
             assert_eq!(starting - accepted, 1, "before Terraform starts");
             assert_eq!(told - exited, 1, "from Terraform's exit to the comment");

@@ -122,6 +122,11 @@ impl Beating {
     /// Changes to this role and waits until so many lines of it are there; how many are.
     async fn until(&self, role: Role, lines: usize) -> usize {
         self.tell.send(Arc::new(Standing { role, epoch: Some(1), ..Standing::starting() })).unwrap();
+        self.written(role, lines).await
+    }
+
+    /// Waits until so many lines of a role are there; how many are.
+    async fn written(&self, role: Role, lines: usize) -> usize {
         let all_said = async {
             loop {
                 let text = String::from_utf8(self.kept.0.lock().unwrap().clone()).unwrap();
@@ -140,11 +145,17 @@ impl Beating {
 async fn a_leader_beats_again_and_again_and_others_only_when_they_change() {
     let server = Beating::start();
     server.until(Role::Standby, 1).await;
-    // What does not come cannot be awaited.
-    tokio::time::sleep(10 * EVERY).await;
-    assert_eq!(server.until(Role::Standby, 1).await, 1);
+    // Meanwhile a leader beats ten times.
+    let (leader, standing) =
+        watch::channel(Arc::new(Standing { role: Role::Restoring, epoch: Some(1), ..Standing::starting() }));
+    tokio::spawn(beat(standing, Arc::default(), EVERY));
+    leader.send(Arc::new(Standing { role: Role::Draining, epoch: Some(1), ..Standing::starting() })).unwrap();
+    server.written(Role::Draining, 10).await;
+    drop(leader);
+    assert_eq!(server.written(Role::Standby, 1).await, 1);
     server.until(Role::Leading, 3).await;
-    server.until(Role::Draining, 2).await;
+    let before = server.written(Role::Draining, 10).await;
+    server.until(Role::Draining, before + 2).await;
     server.until(Role::Standby, 2).await;
 }
 

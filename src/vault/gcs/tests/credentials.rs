@@ -4,6 +4,7 @@
 use super::*;
 use std::io::Read;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the children below are told by.
 const MODE: &str = "TIDELOCK_TEST_CREDENTIALS_MODE";
@@ -36,7 +37,6 @@ async fn child() {
 /// How many connections the tripwire saw while a child ran in that mode.
 fn tripped(mode: &str) -> usize {
     let tripwire = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    tripwire.set_nonblocking(true).unwrap();
     let host = tripwire.local_addr().unwrap().to_string();
     let home = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -48,23 +48,21 @@ fn tripped(mode: &str) -> usize {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut connections = 0;
-    let status = loop {
-        while let Ok((mut stream, _)) = tripwire.accept() {
-            connections += 1;
-            // Read what fits, and hang up.
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    std::thread::spawn(move || {
+        for mut stream in tripwire.incoming().map_while(Result::ok) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            // Read what is there, and hang up.
             stream.set_nonblocking(true).unwrap();
             let _ = stream.read(&mut [0; 1024]);
         }
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    });
+    let status = child.wait().unwrap();
     let mut output = String::new();
     child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
     assert!(status.success() && output.contains("1 passed"), "{output}");
-    connections
+    connections.load(Ordering::SeqCst)
 }
 
 #[test]
