@@ -259,7 +259,7 @@ impl Answer {
                 begun(tx)?;
                 job.map_or(Ok(()), |record| record(tx))?;
                 // All that is said of this run is said here: a job of it that still seems to run has nobody.
-                let abandoned = abandoned::end(tx, &statuses, END_LOST, |job| job.run == run.id)?;
+                abandoned::end(tx, &statuses, END_LOST, false, |job| job.run == run.id)?;
                 for status in update.resolve(tx, &statuses, &pull, name)? {
                     let effect = Effect::Status { commit: head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
@@ -270,11 +270,9 @@ impl Answer {
                 if let Some(delivery) = &run.delivery {
                     tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
                 }
-                tx.put_run(&run)?;
-                Ok(abandoned)
+                tx.put_run(&run)
             })
             .await;
-        let recorded = recorded.map(|abandoned| abandoned.iter().for_each(|job| ctx.doubts.note(job)));
         match outcome {
             Some(outcome) => job::passed_on(ctx, work, &outcome, recorded).await?,
             None => recorded?,

@@ -81,15 +81,15 @@ impl Led {
     async fn take_latest(&self) -> Vec<Mail> {
         self.forge.wait_for_deliveries(LIMIT).await.unwrap();
         let delivery = self.forge.deliveries().pop().unwrap();
-        let mut mac = <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(
-            self.forge.webhook_secret().expose_secret().as_bytes(),
-        )
-        .unwrap();
+        let mut mac =
+            <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(self.forge.webhook_secret().expose_secret().as_bytes())
+                .unwrap();
         mac.update(delivery.body.as_bytes());
         let stored = StoredDelivery {
             format: FORMAT,
             received: Timestamp::now(),
             headers: vec![
+                ("content-type".into(), "application/json".into()),
                 ("x-github-event".into(), delivery.event.clone()),
                 ("x-github-delivery".into(), delivery.guid.clone()),
                 ("x-hub-signature-256".into(), format!("sha256={}", hex::encode(mac.finalize().into_bytes()))),

@@ -416,7 +416,11 @@ async fn a_sparse_tree_has_the_chosen_directories_and_grows() {
 async fn a_tree_is_given_to_the_user_that_steps_run_as() {
     if !rustix::process::geteuid().is_root() {
         // Written past the test runner, which shows what a passing test prints to nobody.
-        std::io::Write::write_all(&mut std::io::stderr(), b"skipped: a_tree_is_given_to_the_user_that_steps_run_as: only root may give files away\n").unwrap();
+        std::io::Write::write_all(
+            &mut std::io::stderr(),
+            b"skipped: a_tree_is_given_to_the_user_that_steps_run_as: only root may give files away\n",
+        )
+        .unwrap();
         return;
     }
     let mut world = World::new(Strategy::Branch).await;

@@ -12,9 +12,9 @@ use crate::domain::state::{
     Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
 };
 use crate::domain::{Event, ProjectId, PullAction, PullId};
-use crate::execute::{abandoned, comment_effects};
 use crate::execute::left;
 use crate::execute::state_locks::{Left, after_kill, look};
+use crate::execute::{abandoned, comment_effects};
 use crate::store::KeptFile;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -110,9 +110,10 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &str
 /// Ends all jobs that are recorded as running and that this process does not have in hand, each with its status.
 async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     let (logs, statuses) = (inner.ctx.logs.clone(), inner.ctx.statuses.clone());
-    let ended = inner.ctx.store.write(move |tx| {
-        abandoned::end(tx, &statuses, because, |job| !logs.is_being_written(&job.id))
-    });
+    let ended = inner
+        .ctx
+        .store
+        .write(move |tx| abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id)));
     for job in ended.await? {
         tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that nobody had is ended: {because}");
         inner.ctx.doubts.note(&job);
@@ -292,7 +293,8 @@ async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Resu
         .ctx
         .store
         .write(move |tx| {
-            let mut ended = abandoned::end(tx, &statuses, failed.unwrap_or(INTERRUPTED), |job| job.run == of_run)?;
+            let mut ended =
+                abandoned::end(tx, &statuses, failed.unwrap_or(INTERRUPTED), true, |job| job.run == of_run)?;
             for job in &mut ended {
                 let found = left.remove(&job.id);
                 job.state_lock.untold = found.as_ref().is_some_and(|found| *found != Left::Nothing);

@@ -15,11 +15,12 @@ pub(super) const PRE_HOOK: &str = "pre_workflow_hook";
 pub(super) const POST_HOOK: &str = "post_workflow_hook";
 
 /// Ends, in this transaction, all jobs that are recorded as running and that `is_abandoned` names; they are returned as they are
-/// recorded now. `because` is one line for people.
+/// recorded now. `because` is one line for people; `killed`: their Terraform may have been killed while it held the lock on its state.
 pub fn end(
     tx: &Tx<'_>,
     statuses: &Statuses,
     because: &str,
+    killed: bool,
     is_abandoned: impl Fn(&Job) -> bool,
 ) -> Result<Vec<Job>> {
     let mut ended = Vec::new();
@@ -28,8 +29,7 @@ pub fn end(
         job.state = JobState::Interrupted;
         job.finished = Some(Timestamp::now());
         because.clone_into(&mut job.summary);
-        // Its Terraform may have been killed while it held the lock on its state.
-        job.state_lock.untold |= job.project.is_some() && job.kind != CommandName::Version.as_str();
+        job.state_lock.untold |= killed && job.project.is_some() && job.kind != CommandName::Version.as_str();
         tx.put_job(&job)?;
         if job.kind == CommandName::Apply.as_str() {
             end_apply(tx, &job)?;

@@ -144,7 +144,11 @@ async fn a_secret_file_is_on_descriptor_3_of_that_child_alone() {
 async fn another_user_has_no_group_of_ours() {
     if !rustix::process::geteuid().is_root() {
         // Written past the test runner, which shows what a passing test prints to nobody.
-        std::io::Write::write_all(&mut std::io::stderr(), b"skipped: another_user_has_no_group_of_ours: only root may become somebody else\n").unwrap();
+        std::io::Write::write_all(
+            &mut std::io::stderr(),
+            b"skipped: another_user_has_no_group_of_ours: only root may become somebody else\n",
+        )
+        .unwrap();
         return;
     }
     let done = finish(sh("id -u; id -g; id -G").run_as(Some(RunAs { uid: 65_534, gid: 65_534 }))).await;

@@ -9,7 +9,8 @@ const APPLIED: &str = "echo applied >> {tmp}/applied";
 /// Two projects at `first` and `second`; the second one's apply needs an approval.
 fn one_needs_approval() -> Setup {
     let config = "version: 3\nprojects:\n  - dir: first\n  - dir: second\n    apply_requirements: [approved]\n";
-    let rules = workflow("allowed_overrides: [apply_requirements]", &[PLANNED], &["echo $REPO_REL_DIR >> {tmp}/applied"]);
+    let rules =
+        workflow("allowed_overrides: [apply_requirements]", &[PLANNED], &["echo $REPO_REL_DIR >> {tmp}/applied"]);
     Setup::projects(&["first", "second"]).file("atlantis.yaml", config).repos_yaml(&rules)
 }
 
@@ -75,7 +76,8 @@ fn a_host_that_does_not_say_who_approved_is_the_outcome_of_that_project_alone() 
         ctx.next(&pull).await.is("plan", "success");
         pull.approve("bob").unwrap();
         let refusal = Fault::Status(403, "{\"message\":\"not now\"}".into(), Vec::new());
-        ctx.forge.fail_next("GET", "**/reviews", refusal, 1).unwrap();
+        // A step of the first project asks as well, for its environment.
+        ctx.forge.fail_next("GET", "**/reviews", refusal, 2).unwrap();
         let said = ctx.say(&pull, "atlantis apply").await;
         assert_eq!(said.outcomes(), [("first".into(), "success".into()), ("second".into(), "error".into())]);
         said.has("did not say whether the pull request is approved");
@@ -94,7 +96,8 @@ fn a_host_that_does_not_answer_is_the_outcome_of_one_project_of_a_plan() {
     let setup = Setup::projects(&["first", "second"]).file("atlantis.yaml", config).repos_yaml(&rules);
     run_test(setup, async |ctx| {
         let refusal = Fault::Status(403, "{\"message\":\"not now\"}".into(), Vec::new());
-        ctx.forge.fail_next("GET", "**/reviews", refusal, 1).unwrap();
+        // A step of the first project asks as well, for its environment.
+        ctx.forge.fail_next("GET", "**/reviews", refusal, 2).unwrap();
         let pull = ctx.open_dirs("change", &["first", "second"]).await;
         let said = ctx.next(&pull).await;
         assert_eq!(said.outcomes(), [("first".into(), "success".into()), ("second".into(), "error".into())]);
