@@ -98,11 +98,10 @@ fn a_server_at_rest_asks_for_its_lease_and_its_inbox_alone() {
             ctx.next(&pull).await.is("plan", "success");
             ctx.quiet().await;
             ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
-            ctx.until("what was said is recorded as said, and logs are kept", async || {
-                let database = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
-                let waiting = "SELECT (SELECT count(*) FROM effects WHERE done IS NULL)
-                    + (SELECT count(*) FROM jobs WHERE state = 'running')";
-                database.query_row(waiting, [], |row| row.get::<_, i64>(0)).is_ok_and(|waiting| waiting == 0)
+            ctx.until("nothing is recorded from one renewal to the next", async || {
+                let (recorded, renewed) = (commits(double), renewals(double));
+                ctx.until("a renewal", async || renewals(double) > renewed).await;
+                commits(double) == recorded
             })
             .await;
             double.forget();
