@@ -156,8 +156,8 @@ fn each_known_way_to_break_it_is_caught() {
         (Variant { mutation: Some(BaseUnchecked), flaw: Some(Flaw::BaseAhead) }, Search("base", 0, None)),
         (GapStops.into(), Search("gcread", 0, None)),
         (LeaseDeleted.into(), Search("release", 0, None)),
-        (Flaw::MarkedFirst.into(), Run("chaos", 3, 3)),
-        (DeadlineFromAnswer.into(), Run("slow", 80, 80)),
+        (Flaw::MarkedFirst.into(), Run("chaos", 0, 300)),
+        (DeadlineFromAnswer.into(), Run("slow", 0, 500)),
     ];
     for (variant, place) in table {
         let start = std::time::Instant::now();
