@@ -54,7 +54,7 @@ impl Checkouts {
     async fn fork(&self, mirror: &Mirror<'_>, base: &str, head: &str) -> Result<Option<String>, CheckoutError> {
         let done = Git::new(self, &mirror.path, &["merge-base", base, head]).finish().await?;
         match done.code {
-            Some(0) if done.success() => Ok(Some(done.stdout.trim().to_owned())),
+            Some(0) if done.success() => Ok(Some(done.read_text()?.trim().to_owned())),
             Some(1) => Ok(None),
             _ => Err(failure("merge-base", &done)),
         }

@@ -1,6 +1,6 @@
 //! Pull requests as last seen, and where their projects stand.
 
-use super::{Tx, View, json, micros, parse, rows, word};
+use super::{Tx, View, json, micros, parse, word};
 use crate::domain::state::{ProjectStatus, Watermark};
 use crate::domain::{PullId, PullRequest, RepoId};
 use anyhow::Result;

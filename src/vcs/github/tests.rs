@@ -435,6 +435,8 @@ async fn a_commit_is_on_a_branch_that_is_not_behind_it() {
     }
     let fake = fake(|_, _| says(404, json!({}))).await;
     assert!(!fake.github.is_on_branch(&id().repo, "aaa", "main").await.unwrap());
+}
+
 #[tokio::test]
 async fn a_list_that_has_not_changed_is_not_sent_again() {
     let listed = |updated: &str| {
