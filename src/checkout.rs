@@ -24,7 +24,7 @@ use beside::Which;
 use git::Git;
 use idle::Uses;
 pub use idle::{Idle, Using};
-pub use left::Kept;
+pub use left::{Kept, Others};
 use mirror::{Mirror, MirrorLocks};
 pub(crate) use owner::give;
 use secrecy::SecretString;
@@ -228,16 +228,16 @@ impl Checkouts {
 
     /// Files in a tree that git does not track (`git ls-files --others --exclude-standard`).
     pub async fn untracked_files(&self, tree: &WorkingTree) -> Result<Vec<String>, CheckoutError> {
-        self.without_waits(tree).await?;
+        self.without_waits(tree, &Others::default()).await?;
         let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]).look();
         let names = git.env("GIT_WORK_TREE", tree.root.to_string_lossy()).output().await?;
         Ok(names.lines().map(unquoted).collect())
     }
 
     /// Before a git looks at what steps left.
-    async fn without_waits(&self, tree: &WorkingTree) -> anyhow::Result<()> {
-        let root = tree.root.clone();
-        tree::blocking(move || Ok(waits::remove(&folder::Folder::open(&root)?)?))
+    async fn without_waits(&self, tree: &WorkingTree, others: &Others) -> anyhow::Result<()> {
+        let (root, others) = (tree.root.clone(), others.clone());
+        tree::blocking(move || Ok(waits::remove(&folder::Folder::open(&root)?, &others)?))
             .await
             .context("removing what git would wait for")
     }

@@ -58,6 +58,8 @@ pub struct Invocation {
     pub output_limit: usize,
     /// Bytes of standard output that are kept as they are, to be read by us.
     pub read_limit: usize,
+    /// Standard output is only for us to read: neither logged nor kept in [`Finished::output`].
+    pub hides_stdout: bool,
     /// Other user to run as, where we may.
     pub run_as: Option<RunAs>,
     /// Handed to the child as an anonymous file on descriptor 3, for git's credential helper.
@@ -82,6 +84,7 @@ impl Invocation {
             grace: GRACE,
             output_limit: OUTPUT_LIMIT,
             read_limit: 0,
+            hides_stdout: false,
             run_as: None,
             secret_file: None,
             stdin: None,
@@ -260,7 +263,7 @@ pub async fn run(
         tokio::spawn(async move { pipe.write_all(&bytes).await });
     }
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
-    let mut streams = Streams::new(invocation.output_limit, invocation.read_limit, redactor, sink);
+    let mut streams = Streams::new(&invocation, redactor, sink);
     let mut buffers = (vec![0; CHUNK], vec![0; CHUNK]);
     let (mut cancelled, mut timed_out, mut status) = (false, false, None::<ExitStatus>);
     let mut deadline = Instant::now() + invocation.timeout;
@@ -373,19 +376,23 @@ struct Streams<'a> {
     lines: (Lines, Lines),
     both: Bounded,
     out: Unread,
+    hides_stdout: bool,
     redactor: &'a Redactor,
     sink: Option<LineSink<'a>>,
 }
 
 impl<'a> Streams<'a> {
-    fn new(limit: usize, read: usize, redactor: &'a Redactor, sink: Option<LineSink<'a>>) -> Streams<'a> {
+    fn new(invocation: &Invocation, redactor: &'a Redactor, sink: Option<LineSink<'a>>) -> Streams<'a> {
+        let Invocation { output_limit, read_limit, hides_stdout, .. } = *invocation;
         let lines = (Lines::default(), Lines::default());
-        Streams { lines, both: Bounded::new(limit), out: Unread::new(read), redactor, sink }
+        Streams { lines, both: Bounded::new(output_limit), out: Unread::new(read_limit), hides_stdout, redactor, sink }
     }
 
     fn stdout(&mut self, bytes: &[u8]) {
         self.out.push(bytes);
-        self.show_stdout(bytes);
+        if !self.hides_stdout {
+            self.show_stdout(bytes);
+        }
     }
 
     fn show_stdout(&mut self, bytes: &[u8]) {

@@ -63,7 +63,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
 async fn fill(bucket: &Path, data: &Path) -> Result<()> {
     let directory = Arc::new(Directory::open(bucket)?);
     // A base when we say so: there is always enough for one.
-    let retention = Retention { base_after_objects: 1, base_after_bytes: 1, ..Retention::default() };
+    let retention = Retention { base_after_objects: 1, base_after_bytes: u64::MAX, ..Retention::default() };
     let (leader, store) = place::lead(directory, data, retention).await?;
     for step in 0..STEPS {
         let mut ids = Vec::new();

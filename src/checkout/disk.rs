@@ -5,13 +5,14 @@ use super::{gone, inside};
 use crate::schedule::Tree;
 use rustix::fs::FileType;
 use std::io;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Largest file that is read.
 const LARGEST_FILE: u64 = 1 << 20;
 /// Directories that a walk lists; a tree with more is listed as far as that.
 const MOST_DIRS: usize = 100_000;
+/// Most links on the way to one: what Linux follows in a path (path_resolution(7)).
+const MOST_LINKS: usize = 40;
 /// Directories that are no part of anyone's configuration.
 const NOT_WALKED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 
@@ -19,14 +20,6 @@ const NOT_WALKED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 pub struct DiskTree {
     /// Root of the checkout.
     pub root: PathBuf,
-}
-
-/// The directory of the tree that a link leads to, unless the way there, with links at these places, would go in a circle.
-fn linked(root: &Path, link: &Path, passed: &[PathBuf]) -> Option<PathBuf> {
-    let to = fs::canonicalize(link).ok().filter(|to| to.is_dir())?;
-    let inside = to.strip_prefix(root).ok()?;
-    let walked = !inside.iter().any(|part| NOT_WALKED.iter().any(|name| part == *name));
-    (walked && !passed.iter().any(|place| place.starts_with(&to))).then_some(to)
 }
 
 impl Tree for DiskTree {
@@ -87,14 +80,16 @@ impl Tree for DiskTree {
     }
 }
 
-/// A directory on the way of a walk.
+/// A directory on the way of a walk that follows links.
 struct Step {
     /// As it is called from the root.
     name: String,
-    /// Where it is.
+    /// Where it is, relative to the root, without a link on the way.
     place: PathBuf,
-    /// Where the links were that have led there.
-    links: Vec<PathBuf>,
+    /// The step in which the last link on the way here lies.
+    linked_from: Option<usize>,
+    /// How many links are on the way here.
+    links: usize,
 }
 
 impl DiskTree {
@@ -111,31 +106,13 @@ impl DiskTree {
 
     /// All directories, also those behind links.
     fn walk_links(&self) -> Vec<String> {
-        let Ok(root) = fs::canonicalize(&self.root) else { return vec![".".into()] };
-        let (mut found, mut next) = (vec![Step { name: ".".into(), place: root.clone(), links: Vec::new() }], 0);
+        let start = Step { name: ".".into(), place: PathBuf::new(), linked_from: None, links: 0 };
+        let (mut found, mut next) = (vec![start], 0);
+        let Ok(top) = Folder::open(&self.root) else { return vec![".".into()] };
         while next < found.len() && found.len() < MOST_DIRS {
-            let Step { name: dir, place, links: passed } = &found[next];
+            let inner = self.below(&top, &found, next);
+            found.extend(inner);
             next += 1;
-            let mut inner = Vec::new();
-            for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-                let Ok(name) = entry.file_name().into_string() else { continue };
-                let Ok(kind) = entry.file_type() else { continue };
-                if NOT_WALKED.contains(&name.as_str()) {
-                    continue;
-                }
-                let (to, passed) = if kind.is_dir() {
-                    (place.join(&name), passed.clone())
-                } else if kind.is_symlink() {
-                    let passed = [passed.as_slice(), std::slice::from_ref(place)].concat();
-                    let Some(to) = linked(&root, &place.join(&name), &passed) else { continue };
-                    (to, passed)
-                } else {
-                    continue;
-                };
-                let name = if dir == "." { name } else { format!("{dir}/{name}") };
-                inner.push(Step { name, place: to, links: passed });
-            }
-            found.append(&mut inner);
         }
         if found.len() >= MOST_DIRS {
             tracing::warn!(root = %self.root.display(), MOST_DIRS, "too many directories; the rest is not looked at");
@@ -143,5 +120,55 @@ impl DiskTree {
         let mut names: Vec<String> = found.into_iter().map(|step| step.name).collect();
         names.sort();
         names
+    }
+
+    /// The directories in that of a step, and those that links in it lead to.
+    fn below(&self, top: &Folder, found: &[Step], from: usize) -> Vec<Step> {
+        let mut inner = Vec::new();
+        let Some(step) = found.get(from) else { return inner };
+        let folder = if step.place.as_os_str().is_empty() { Folder::open(&self.root) } else { top.folder(&step.place) };
+        let walked = folder.and_then(|folder| {
+            folder.walk(&mut |entry| {
+                let Some(name) = entry.name.to_str().filter(|name| !NOT_WALKED.contains(name)) else {
+                    return Ok(false);
+                };
+                let place = step.place.join(name);
+                let to = match entry.kind {
+                    FileType::Directory => Some((place, step.linked_from, step.links)),
+                    FileType::Symlink => {
+                        self.linked(top, found, from, &place).map(|to| (to, Some(from), step.links + 1))
+                    }
+                    _ => None,
+                };
+                if let Some((place, linked_from, links)) = to {
+                    let name = if step.name == "." { name.to_owned() } else { format!("{}/{name}", step.name) };
+                    inner.push(Step { name, place, linked_from, links });
+                }
+                Ok(false)
+            })
+        });
+        if let Err(error) = walked {
+            tracing::warn!(directory = %step.place.display(), %error, "a directory of a checkout cannot be listed");
+        }
+        inner
+    }
+
+    /// The directory of the tree that a link in the directory of step `from` leads to, relative to the root. None where it leads out, to
+    /// what is not walked, in a circle, or is one link too many on the way.
+    fn linked(&self, top: &Folder, found: &[Step], from: usize, link: &Path) -> Option<PathBuf> {
+        if found.get(from)?.links >= MOST_LINKS {
+            return None;
+        }
+        let target = inside(&self.root, link.to_str()?).ok()?;
+        let to = target.strip_prefix(self.root.canonicalize().ok()?).ok()?.to_owned();
+        let walked = !to.as_os_str().is_empty() && !to.iter().any(|part| NOT_WALKED.iter().any(|name| part == *name));
+        let mut passed = Some(from);
+        while let Some(step) = passed.and_then(|step| found.get(step)) {
+            if step.place.starts_with(&to) {
+                return None;
+            }
+            passed = step.linked_from;
+        }
+        (walked && top.folder(&to).is_ok()).then_some(to)
     }
 }

@@ -8,9 +8,11 @@ use super::git::Git;
 use super::{CheckoutError, Checkouts, WorkingTree, pristine, tree, unquoted};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::FileType;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// Most files that are kept of one plan.
 const MAX_FILES: usize = 5_000;
@@ -29,6 +31,27 @@ const STATUS_FILE: &str = "OUTPUT_STATUS_FILE";
 /// Fast, and good enough for text.
 const LEVEL: i32 = 1;
 
+/// Directories of the other projects of a pull request: what lies there is kept with their plans.
+#[derive(Debug, Clone, Default)]
+pub struct Others {
+    /// Directories of all projects, relative to the root.
+    pub dirs: Arc<HashSet<String>>,
+    /// The directory of the project whose files are kept; what is around it is its own as well.
+    pub own: String,
+}
+
+impl Others {
+    /// Whether this directory is another project's.
+    pub(super) fn has(&self, dir: &str) -> bool {
+        self.dirs.contains(dir) && !self.is_around(dir)
+    }
+
+    fn is_around(&self, dir: &str) -> bool {
+        let below = self.own.strip_prefix(dir);
+        dir == "." || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
 /// What came of keeping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
@@ -41,35 +64,33 @@ pub enum Kept {
 }
 
 impl Checkouts {
-    /// Writes what steps left in the tree, but for these directories, to a new archive (tar, zstd). No file where there is nothing.
-    pub async fn keep_left(&self, tree: &WorkingTree, except: &[String], to: PathBuf) -> Result<Kept, CheckoutError> {
-        let kept = self.pack_left(tree, except, to).await?;
+    /// Writes what steps left in the tree, but for directories of `others`, to a new archive (tar, zstd). No file where there is nothing.
+    pub async fn keep_left(&self, tree: &WorkingTree, others: &Others, to: PathBuf) -> Result<Kept, CheckoutError> {
+        let kept = self.pack_left(tree, others, to).await?;
         if let Kept::TooMuch(_) = kept {
             self.is_not_kept(tree).context("noting that files are not kept")?;
         }
         Ok(kept)
     }
 
-    async fn pack_left(&self, tree: &WorkingTree, except: &[String], to: PathBuf) -> Result<Kept, CheckoutError> {
-        let (root, admin) = (tree.root.clone(), tree.git_dir.clone());
-        let mut touched = tree::blocking(move || Ok(pristine::touched(&root, &admin))).await?;
-        if let Some(dirs) = &mut touched {
-            dirs.retain(|dir| !except.iter().any(|other| Path::new(dir).starts_with(other)));
-            if dirs.is_empty() {
-                return Ok(Kept::Nothing);
-            }
+    async fn pack_left(&self, tree: &WorkingTree, others: &Others, to: PathBuf) -> Result<Kept, CheckoutError> {
+        let (root, admin, skipped) = (tree.root.clone(), tree.git_dir.clone(), others.clone());
+        let touched = tree::blocking(move || Ok(pristine::touched(&root, &admin, &skipped))).await?;
+        if touched.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(Kept::Nothing);
         }
         let where_to_look: Vec<String> = match touched {
-            // Nothing of `except` is among them. With an exclusion beside a pattern git 2.39 lists no modified file at all.
+            // None of them is another project's. With an exclusion beside a pattern git 2.39 lists no modified file at all.
             Some(dirs) if dirs.len() <= MAX_DIRS => dirs.iter().map(|dir| files_of(dir)).collect(),
             _ => {
-                let excluded = except.iter().map(|dir| format!(":(exclude,top,literal){dir}"));
+                let excluded = others.dirs.iter().filter(|dir| others.has(dir));
+                let excluded = excluded.map(|dir| format!(":(exclude,top,literal){dir}"));
                 std::iter::once(".".to_owned()).chain(excluded).collect()
             }
         };
         let mut args = vec!["ls-files", "--others", "--modified", "--"];
         args.extend(where_to_look.iter().map(String::as_str));
-        self.without_waits(tree).await?;
+        self.without_waits(tree, others).await?;
         let git = Git::new(self, &tree.git_dir, &args).look().env("GIT_WORK_TREE", tree.root.to_string_lossy());
         let names = git.within(&tree.root).output().await?;
         if names.is_empty() {

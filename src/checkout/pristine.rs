@@ -2,7 +2,7 @@
 //! anything, so that git is asked about these directories only, and reads no file again that is as it wrote it.
 
 use super::folder::Folder;
-use super::left::is_kept_file;
+use super::left::{Others, is_kept_file};
 use anyhow::Context;
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, HashMap};
@@ -32,7 +32,7 @@ pub(super) fn note(root: &Path, admin: &Path) -> anyhow::Result<()> {
     if indexed(&admin.join("index")).is_none_or(|files| files > MAX_FILES) {
         return Ok(());
     }
-    let Some(seen) = look(root).filter(|seen| !seen.skipped) else { return Ok(()) };
+    let Some(seen) = look(root, &Others::default()).filter(|seen| !seen.skipped) else { return Ok(()) };
     let lines: String = seen.sums.iter().map(|(dir, sum)| format!("{sum:016x} {dir}\n")).collect();
     fs::write(admin.join(FILE), lines).context("cannot note what the tree is like")
 }
@@ -50,15 +50,15 @@ pub(super) fn forget(admin: &Path) -> anyhow::Result<()> {
     Ok(super::tree::remove_file(&admin.join(FILE))?)
 }
 
-/// The directories in which a file is not as git wrote it. `None` where that is not known.
-pub(super) fn touched(root: &Path, admin: &Path) -> Option<Vec<String>> {
+/// The directories in which a file is not as git wrote it, but for those of `others`. `None` where that is not known.
+pub(super) fn touched(root: &Path, admin: &Path, others: &Others) -> Option<Vec<String>> {
     let noted = fs::read_to_string(admin.join(FILE)).ok()?;
     let noted: HashMap<&str, u64> = noted
         .lines()
         .filter_map(|line| line.split_once(' '))
         .filter_map(|(sum, dir)| Some((dir, u64::from_str_radix(sum, 16).ok()?)))
         .collect();
-    let seen = look(root)?.sums.into_iter();
+    let seen = look(root, others)?.sums.into_iter();
     Some(seen.filter(|(dir, sum)| noted.get(dir.as_str()) != Some(sum)).map(|(dir, _)| dir).collect())
 }
 
@@ -66,7 +66,7 @@ pub(super) fn touched(root: &Path, admin: &Path) -> Option<Vec<String>> {
 /// it (git's racy-git.txt). Of files that are as noted we know better: the index is made younger, and files of that second in other
 /// directories too, so that git does read them.
 pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
-    let Some(touched) = touched(root, admin) else { return Ok(()) };
+    let Some(touched) = touched(root, admin, &Others::default()) else { return Ok(()) };
     let index = fs::File::options().write(true).open(admin.join("index"))?;
     let (written, now) = (index.metadata()?.mtime(), SystemTime::now());
     let second = now.duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
@@ -87,10 +87,10 @@ pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
     Ok(index.set_modified(now)?)
 }
 
-/// For each directory that has any: its files, as a sum that does not depend on their order. Steps run a while after the checkout,
+/// For each directory that has any, but for those of `others`: its files, as a sum that does not depend on their order. Steps run a while after the checkout,
 /// so that what they change has another time, even where they set the time of change back (ctime cannot be set). Steps of other
 /// projects may run meanwhile: what goes while we look is as good as gone before.
-fn look(root: &Path) -> Option<Seen> {
+fn look(root: &Path, others: &Others) -> Option<Seen> {
     let (mut sums, mut skipped, mut files) = (BTreeMap::<String, u64>::new(), false, 0);
     let not_for_us = |why: &str| Err(std::io::Error::other(why.to_owned()));
     let everywhere = Folder::open(root).ok()?.walk(&mut |entry| {
@@ -102,7 +102,7 @@ fn look(root: &Path) -> Option<Seen> {
             return Ok(false);
         }
         if entry.kind == FileType::Directory {
-            return Ok(true);
+            return Ok(!others.has(path));
         }
         let Some(stat) = entry.stat()? else { return Ok(false) };
         files += 1;

@@ -1,6 +1,7 @@
 //! Pipes and devices where git looks for its own files in a tree. It would open them and wait, so they go first.
 
 use super::folder::{Entry, Folder};
+use super::left::Others;
 use rustix::fs::FileType;
 use std::ffi::OsStr;
 use std::io;
@@ -16,13 +17,13 @@ pub(super) fn for_it(entry: &Entry<'_>) -> bool {
     waits && (READ.iter().any(|name| entry.name == *name) || in_repository())
 }
 
-/// Removes all such from a tree.
-pub(super) fn remove(top: &Folder) -> io::Result<()> {
+/// Removes all such from a tree, but for directories of `others`.
+pub(super) fn remove(top: &Folder, others: &Others) -> io::Result<()> {
     top.walk(&mut |entry| {
         if for_it(entry) {
             entry.remove_file()?;
         }
-        Ok(entry.path.as_os_str() != ".git")
+        Ok(entry.path.to_str().is_none_or(|path| path != ".git" && !others.has(path)))
     })?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
 use crate::execute::{self, Ended, Why, Work, random_id};
 use crate::store::is_deposed;
 use crate::vcs::HostError;
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -149,7 +149,7 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
             let delivery = item.delivery.clone();
             inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Done, &because)).await
         }
-        Ended::Stopped(Why::Shutdown) => requeue(inner, &item.delivery).await,
+        Ended::Stopped(Why::Shutdown) => later(inner, &item.delivery).await,
         Ended::Stopped(why) => {
             let because = match why {
                 Why::Person(user) => format!("cancelled by {user}"),
@@ -250,7 +250,7 @@ async fn comment_command(
     }
     match ended {
         Ended::Answered => Ok(()),
-        Ended::Stopped(Why::Shutdown) => requeue(inner, &item.delivery).await,
+        Ended::Stopped(Why::Shutdown) => later(inner, &item.delivery).await,
         Ended::Stopped(Why::Push(head)) if settings.disable_autoplan => {
             let message = Message::Superseded { head };
             inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await
@@ -264,6 +264,15 @@ async fn comment_command(
         }
         Ended::Stopped(_) => inner.answer_delivery(id, &item.delivery, Some(&command), None).await,
     }
+}
+
+/// The next server goes on with the delivery. Where this one is not told to end, its answer could not be recorded: an error.
+async fn later(inner: &Inner, delivery: &str) -> Result<()> {
+    if !inner.actors.draining() {
+        inner.ctx.store.may_act().await?;
+        bail!("the answer could not be recorded");
+    }
+    requeue(inner, delivery).await
 }
 
 /// The delivery is to be handled again: by this process, or by the next.

@@ -43,6 +43,24 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
         return inner.answer_delivery(&event.pull, &item.delivery, None, None).await;
     }
     let verdict = judge(inner, event).await?;
+    tell(inner, event, &item.delivery, &verdict, "the merge queue is answered").await
+}
+
+/// Answers an entry whose judgement broke off: as failure, so that nobody waits for it.
+pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &str) -> Result<()> {
+    let mut verdict = Verdict { pulls: vec![event.pull.number], ..Verdict::default() };
+    verdict.lacks("something broke inside the server; queue it again".to_owned());
+    tell(inner, event, delivery, &verdict, "something broke").await
+}
+
+/// Records the statuses of an entry's commit with the end of its delivery.
+async fn tell(
+    inner: &Arc<Inner>,
+    event: &MergeGroupEvent,
+    delivery: &str,
+    verdict: &Verdict,
+    outcome: &'static str,
+) -> Result<()> {
     let mut commands = vec![(CommandName::Plan, &verdict.plan)];
     if inner.ctx.settings.allow_commands.contains(&CommandName::Apply) {
         commands.push((CommandName::Apply, &verdict.apply));
@@ -51,11 +69,11 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
         let status = inner.ctx.statuses.of_queue(command, &verdict.pulls, lacking);
         NewEffect { pull: event.pull.clone(), effect: Effect::Status { commit: event.commit.clone(), status } }
     });
-    let (told, delivery): (Vec<NewEffect>, _) = (told.collect(), item.delivery.clone());
+    let (told, delivery): (Vec<NewEffect>, _) = (told.collect(), delivery.to_owned());
     tracing::info!(pull = %event.pull, commit = event.commit, lacking = ?verdict.apply, "answers the merge queue");
     let record = inner.ctx.store.write(move |tx| {
         told.iter().try_for_each(|effect| tx.enqueue(effect).map(drop))?;
-        tx.set_delivery_state(&delivery, DeliveryState::Done, "the merge queue is answered")
+        tx.set_delivery_state(&delivery, DeliveryState::Done, outcome)
     });
     record.await?;
     inner.ctx.outbox.wake_marks(&event.pull);
@@ -118,7 +136,7 @@ async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut
         verdict.lacks(format!("#{number} comes from a fork"));
         return Ok(());
     }
-    if pull.id != *own && inner.actors.busy(&pull.id) {
+    if pull.id != *own && inner.actors.has_command(&pull.id) {
         verdict.lacks(format!("a command of #{number} runs; queue it again"));
         return Ok(());
     }

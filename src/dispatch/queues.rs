@@ -178,6 +178,14 @@ impl Actors {
         self.queues().contains_key(pull)
     }
 
+    /// Whether a command of this pull request runs or waits.
+    pub(super) fn has_command(&self, pull: &PullId) -> bool {
+        self.queues().get(pull).is_some_and(|queue| {
+            queue.running.as_ref().is_some_and(|running| running.name.is_some())
+                || queue.waiting.iter().any(|item| matches!(item.task, Task::Command { .. } | Task::Autoplan(_)))
+        })
+    }
+
     pub(super) fn draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }

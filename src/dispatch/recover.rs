@@ -1,9 +1,9 @@
 //! At the start: what an earlier process left unfinished. A plan is run again; an apply that had begun is told as interrupted.
 
-use super::Inner;
 use super::actor::{enqueue, wake};
 use super::aside::is_once_only;
 use super::queues::{Item, Task};
+use super::{Inner, merge_group};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -102,6 +102,9 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &str
     sweep(inner, BROKE).await?;
     if told {
         return Ok(());
+    }
+    if let Some(Delivery { event: Event::MergeGroup(event), .. }) = &delivery {
+        return merge_group::broke(inner, event, identity).await;
     }
     let because = "Something broke inside the server; its log has the details. Say the command again.".to_owned();
     inner.answer_delivery(pull, identity, None, Some(Message::Interrupted { because })).await

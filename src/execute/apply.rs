@@ -69,7 +69,17 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
     let failed = (broken > 0).then_some((broken, outcomes.len()));
     let end = end.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record_with(ctx, work, end).await?;
+    let told = (outcomes.clone(), remarks.clone());
+    let answer = Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed });
+    match answer.record_with(ctx, work, end).await {
+        Err(error) if !is_deposed(&error) => {
+            // What was applied is told, whatever of its record finds no room.
+            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "the end of an apply was not recorded");
+            let (outcomes, remarks) = told;
+            Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record(ctx, work).await?;
+        }
+        recorded => recorded?,
+    }
     hooks::after(ctx, work, &prepared.tree, failed.is_some()).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
     Ok(Ended::Answered)
@@ -246,6 +256,14 @@ impl ApplyRun<'_> {
         // The last of what it had to wait for is over.
         if let Some(failure) = self.current.refusal(ctx, work).await {
             return Err(failure.into());
+        }
+        if self.facts.are_old() {
+            let facts = PullFacts::default();
+            let (checks, _) =
+                requirements::check(ctx, work, config, wanted, &facts, self.prepared, Some(&plan.base)).await?;
+            if checks.iter().any(|check| !check.met) {
+                return Err(Failure::Requirements(checks).into());
+            }
         }
         let plan_file = dir.join(job::plan_file_name(&config.id));
         let first = match left::is_missing(plan, &tree) {

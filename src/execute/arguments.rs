@@ -93,11 +93,9 @@ fn is_switch(value: &str) -> bool {
 
 /// Such as `90s` or `1m30s`.
 fn is_duration(value: &str) -> bool {
-    let rest = value.strip_suffix(|last: char| last.is_ascii_lowercase());
-    value == "0"
-        || (value.starts_with(|first: char| first.is_ascii_digit())
-            && rest.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || "hmsnu.".contains(c)))
-            && value.ends_with(['h', 'm', 's']))
+    // Of what Go's time.ParseDuration takes; a pattern that cannot be compiled allows nothing.
+    let form = regex::Regex::new(r"^([0-9]{1,9}(\.[0-9]{1,9})?(ns|us|ms|s|m|h))+$");
+    value == "0" || form.is_ok_and(|form| form.is_match(value))
 }
 
 fn is_count(value: &str) -> bool {

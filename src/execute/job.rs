@@ -21,8 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// Projects of one command of which it is told that they are under way. Of the others the result alone is told: of a large command the
-/// host would get hundreds of statuses that nobody reads.
+/// Projects of one command that get a pending status; of the others the result alone is told.
 const PENDING_TOLD: usize = 10;
 
 /// Serialises what must not happen at the same time on one disk: jobs in one directory, and filling the plugin cache

@@ -2,7 +2,7 @@
 
 use super::{Context, files};
 use crate::checkout::folder::Folder;
-use crate::checkout::{Kept, WorkingTree, inside};
+use crate::checkout::{Kept, Others, WorkingTree, inside};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -16,7 +16,9 @@ use crate::vault::inbox::End;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use jiff::Timestamp;
+use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What Terraform writes when it could not save its state.
 const ERRORED: &str = "errored.tfstate";
@@ -28,20 +30,19 @@ pub(super) fn archive_path(plan: &str) -> String {
     format!("left/{plan}.tar.zst")
 }
 
-/// Keeps what the steps of a plan left; `others` are the directories of the projects that are or were planned with it.
+/// Keeps what the steps of a plan left; `dirs` are the directories of the projects that are or were planned with it.
 pub(super) async fn keep(
     ctx: &Context,
     tree: &WorkingTree,
     project: &ProjectId,
-    others: &[String],
+    dirs: &Arc<HashSet<String>>,
     plan: &str,
 ) -> (LeftFiles, Option<KeptFile>) {
-    let above = |dir: &str| dir == "." || dir == project.dir || project.dir.starts_with(&format!("{dir}/"));
-    let except: Vec<String> = others.iter().filter(|dir| !above(dir)).cloned().collect();
+    let others = Others { dirs: Arc::clone(dirs), own: project.dir.clone() };
     let mut left = LeftFiles { tree: Some(tree.made.clone()), ..LeftFiles::default() };
     let kept = async {
         let path = archive_path(plan);
-        match ctx.checkouts.keep_left(tree, &except, ctx.settings.data_dir.join(&path)).await? {
+        match ctx.checkouts.keep_left(tree, &others, ctx.settings.data_dir.join(&path)).await? {
             Kept::Nothing => Ok(None),
             Kept::TooMuch(what) => Ok(Some(Err(what))),
             Kept::Files(_) => anyhow::Ok(file(ctx, path).await?.map(Ok)),

@@ -18,8 +18,9 @@ use crate::store::LockAttempt;
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
@@ -102,8 +103,9 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     let pull = work.pull.id.clone();
     let others = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
     let planned = schedule.groups.iter().flatten().map(|config| &config.id);
-    let dirs: Vec<String> =
+    let dirs: HashSet<String> =
         planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
+    let dirs = Arc::new(dirs);
     let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
     let outcomes = run.groups(schedule, attempts).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));

@@ -9,16 +9,31 @@ use crate::domain::outcome::{Fault, Reason, RequirementCheck};
 use crate::schedule::{self, Facts};
 use crate::vcs::{HostError, Mergeability, Review, Verdict};
 use anyhow::{Result, anyhow};
+use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
-/// What the host says about the pull request, asked at most once per command and only when somebody wants to know.
-#[derive(Default)]
+/// How long approval and mergeability are taken for what they were.
+const FRESH: Duration = Duration::from_secs(15);
+
+/// What the host says about the pull request, asked at most once and only when somebody wants to know.
 pub(super) struct PullFacts {
     reviews: OnceCell<Vec<Review>>,
     mergeability: OnceCell<Mergeability>,
+    since: Instant,
+}
+
+impl Default for PullFacts {
+    fn default() -> PullFacts {
+        PullFacts { reviews: OnceCell::new(), mergeability: OnceCell::new(), since: Instant::now() }
+    }
 }
 
 impl PullFacts {
+    /// Whether they may have been asked so long ago that somebody may have changed their mind: an apply asks again then.
+    pub(super) fn are_old(&self) -> bool {
+        self.since.elapsed() > FRESH
+    }
+
     /// Whether the pull request is approved, and what was seen.
     pub(super) async fn approved(&self, ctx: &Context, work: &Work) -> Result<Approval, HostError> {
         let reviews = self.reviews.get_or_try_init(|| ctx.host.reviews(&work.pull)).await?;

@@ -75,6 +75,8 @@ pub(super) struct Call<'c> {
     pub(super) logged: bool,
     /// Bytes of its standard output that are kept as they are, for us to read.
     pub(super) read_limit: usize,
+    /// Its standard output is not shown when it fails either.
+    pub(super) hides_stdout: bool,
     /// What of its output a failure shows.
     pub(super) filters: &'c [OutputFilter],
 }
@@ -82,7 +84,7 @@ pub(super) struct Call<'c> {
 impl<'c> Call<'c> {
     /// Logged, and shown as it is when it fails.
     pub(super) fn new(what: &'c str, program: &'c Path, args: Vec<String>) -> Call<'c> {
-        Call { what, program, args, logged: true, read_limit: 0, filters: &[] }
+        Call { what, program, args, logged: true, read_limit: 0, hides_stdout: false, filters: &[] }
     }
 }
 
@@ -196,12 +198,13 @@ impl Stage<'_> {
     /// Runs a program in the project's directory.
     pub(super) async fn run_call(&self, call: Call<'_>) -> Result<Finished, Broken> {
         let began = Instant::now();
-        let Call { what, program, args, logged, read_limit, filters } = call;
+        let Call { what, program, args, logged, read_limit, hides_stdout, filters } = call;
         let invocation = Invocation {
             timeout: self.ctx.settings.job_timeout,
             grace: if self.changes_something() { APPLY_GRACE } else { GRACE },
             output_limit: OUTPUT_LIMIT,
             read_limit,
+            hides_stdout,
             run_as: self.ctx.settings.run_as_user,
             ..Invocation::new(program, args, &self.dir).env(self.env.clone())
         };

@@ -211,7 +211,7 @@ impl Stage<'_> {
         read: impl FnOnce(&[u8]) -> Result<T, String>,
     ) -> Result<T, Broken> {
         let what = what_runs(command);
-        let call = Call { logged: false, read_limit: VALUES_LIMIT, ..shell_call(&what, command) };
+        let call = Call { logged: false, hides_stdout: true, read_limit: VALUES_LIMIT, ..shell_call(&what, command) };
         let finished = self.run_call(call).await?;
         let found = finished.read().map_err(|error| format!("{error:#}")).and_then(read);
         found.map_err(|error| self.fault(self.reason(), &format!("{step}: {error}"), ""))

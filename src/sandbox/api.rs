@@ -1,10 +1,13 @@
 //! The part of GitHub's REST API that the server uses, with GitHub's answers, errors and paging.
 
+mod moved;
+
 use super::state::{CommentState, ReactionState, State, StatusState};
 use super::{Shared, pull, server, shapes, timestamp};
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
+use moved::{moved, redirect};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -133,30 +136,6 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         ("POST", ["statuses", sha]) => call.set_status(sha).await,
         _ => Err(NOT_FOUND()),
     }
-}
-
-/// Id of the repository that had this name before.
-fn moved(shared: &Shared, full_name: &str) -> Option<u64> {
-    let state = shared.look();
-    state
-        .moved
-        .contains_key(&full_name.to_lowercase())
-        .then(|| state.repo(full_name).ok().map(|repo| repo.id))
-        .flatten()
-}
-
-/// To the same below the repository's id; what changes something is to be sent again as it is.
-fn redirect(shared: &Shared, parts: &request::Parts, id: u64, rest: &[&str]) -> Result {
-    let tail: String = rest.iter().map(|segment| format!("/{segment}")).collect();
-    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let location = format!("{}/api/v3/repositories/{id}{tail}{query}", shared.url);
-    let is_read = parts.method == Method::GET;
-    let (status, message) = match is_read {
-        true => (StatusCode::MOVED_PERMANENTLY, "Moved Permanently"),
-        false => (StatusCode::TEMPORARY_REDIRECT, "Temporary Redirect"),
-    };
-    let headers = HeaderValue::from_str(&location).ok().map(|location| (header::LOCATION, location));
-    Ok(Answer(status, json!({"message": message, "url": location}), headers.into_iter().collect()))
 }
 
 impl Call<'_> {

@@ -23,12 +23,12 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
     check::masked_values(r);
     let masked_variables = check::masked_variables(r);
     let github = check::github(r);
-    Settings { masked_variables, ..fields(r, github) }
+    let port = u16::try_from(r.number("port", 1, 65_535)).unwrap_or_default();
+    Settings { masked_variables, ..fields(r, github, port) }
 }
 
 /// All but what has to be masked first.
-fn fields(r: &mut Reader, github: Option<GithubSettings>) -> Settings {
-    let port = u16::try_from(r.number("port", 1, 65_535)).unwrap_or_default();
+fn fields(r: &mut Reader, github: Option<GithubSettings>, port: u16) -> Settings {
     let data_dir = r.path("data-dir").unwrap_or_default();
     Settings {
         access: access::settings(r, github.as_ref()),

@@ -163,7 +163,7 @@ CREATE INDEX runs_pull ON runs (pull, started);
 CREATE INDEX jobs_run ON jobs (run, seq);
 CREATE INDEX jobs_untold ON jobs (seq)
   WHERE state IN ('interrupted', 'failed') AND json_extract(record, '$.state_lock.untold');
-CREATE INDEX effects_told ON effects (pull, id) WHERE done IS NOT NULL AND record IS NOT NULL;
+CREATE INDEX effects_told ON effects (pull, id) WHERE record IS NOT NULL;
 CREATE TABLE repos (
   seq INTEGER PRIMARY KEY,
   repo TEXT NOT NULL UNIQUE,      -- host/owner/name

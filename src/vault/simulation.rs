@@ -86,7 +86,7 @@ impl Server {
             force: false,
         };
         let retention =
-            super::Retention { base_after_objects: 1, base_after_bytes: 1, keep_states, keep: Duration::ZERO };
+            super::Retention { base_after_objects: 1, base_after_bytes: u64::MAX, keep_states, keep: Duration::ZERO };
         let vault = Vault {
             bucket: Arc::new(port.clone()),
             clock: Arc::new(port.clone()),

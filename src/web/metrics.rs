@@ -183,6 +183,7 @@ mod tests {
     tidelock_journal_tail_objects 0
     tidelock_journal_tail_bytes 0
     tidelock_bases_total 0
+    tidelock_base_bytes_total 0
     tidelock_bucket_requests_total{kind="put"} 17
     "##);
         facts.figures = None;

@@ -87,7 +87,11 @@ async fn trees_with_files_that_are_kept_nowhere_else_come_last() {
     for at in 0..5001 {
         fs::write(too_much.root.join(format!("{at}.txt")), "").unwrap();
     }
-    let kept = world.checkouts.keep_left(&too_much, &[], world.checkouts.data_dir.join("left.tar.zst")).await.unwrap();
+    let kept = world
+        .checkouts
+        .keep_left(&too_much, &Others::default(), world.checkouts.data_dir.join("left.tar.zst"))
+        .await
+        .unwrap();
     assert!(matches!(kept, Kept::TooMuch(_)));
     let plain = world.tree_of(3).await;
     fs::create_dir(plain.root.join(".terraform")).unwrap();

@@ -2,13 +2,15 @@
 
 use super::super::pristine;
 use super::*;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 impl World {
     async fn kept(&self, tree: &WorkingTree, except: &[&str]) -> Result<Kept, CheckoutError> {
-        let except: Vec<String> = except.iter().map(|dir| (*dir).to_owned()).collect();
+        let dirs = except.iter().map(|dir| (*dir).to_owned()).collect();
+        let others = Others { dirs: Arc::new(dirs), own: "own".to_owned() };
         let archive = self.checkouts.data_dir.join("left.tar.zst");
-        let kept = self.checkouts.keep_left(tree, &except, archive.clone()).await;
+        let kept = self.checkouts.keep_left(tree, &others, archive.clone()).await;
         let _ = fs::remove_file(archive);
         kept
     }

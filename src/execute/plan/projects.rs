@@ -19,8 +19,9 @@ use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
 use futures::StreamExt;
 use jiff::Timestamp;
+use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What the projects of one plan share.
@@ -33,7 +34,7 @@ pub(super) struct PlanRun<'a> {
     /// Plans that this one replaces.
     pub(super) earlier: &'a [PlanRecord],
     /// Directories of its projects and of those that were planned before.
-    pub(super) dirs: &'a [String],
+    pub(super) dirs: &'a Arc<HashSet<String>>,
 }
 
 /// Where a project's Terraform will run, and with what.

@@ -65,7 +65,9 @@ impl Shared {
     /// What follows from a host's error. Only what can never succeed is given up, and what nobody learns a result from.
     async fn failed(&self, host: &dyn Host, effect: &PendingEffect, error: HostError) -> Verdict {
         let tries = effect.attempts + 1;
-        if !error.is_transient() && !error.is_mendable() {
+        // A repository that moved: its new name may be listed yet, or the redirect may be a proxy's and pass.
+        let waits = error.is_mendable() || matches!(error, HostError::Moved { .. });
+        if !error.is_transient() && !waits {
             return self.given_up(effect, &error.to_string());
         }
         if tries >= MAX_TRIES && is_passing(&effect.effect) {
@@ -79,7 +81,7 @@ impl Shared {
                 return self.given_up(effect, "the pull request is gone");
             }
         }
-        if error.is_mendable() {
+        if waits {
             return self.refused(effect, &error);
         }
         let pause = match &error {

@@ -128,7 +128,7 @@ async fn a_project_that_waits_names_the_lock_that_it_waits_for() {
             let held = project_lock(repo("github.com", "infra"), project("net"), 7, 0);
             tx.lock_project(&held)?;
             tx.put_project_status(&pull_id(1), &status("net", ProjectState::PlanErrored))?;
-            assert_eq!(tx.list_pulls(&window("", 0, 9))?.rows[0].blocked_by, [held.clone()]);
+            assert_eq!(tx.list_pulls(&window("", 0, 9))?.rows[0].blocked_by, std::slice::from_ref(&held));
             tx.unlock_pull(&pull_id(7))?;
             assert_eq!(tx.list_pulls(&window("", 0, 9))?.rows[0].blocked_by, []);
             Ok(())

@@ -1,7 +1,7 @@
 //! Bases, and the deletion of what they make superfluous.
 
 use super::{Shared, header};
-use crate::vault::bucket::Listed;
+use crate::vault::bucket::{BucketError, Listed};
 use crate::vault::calls::{self, Attempt};
 use crate::vault::chain;
 use crate::vault::mutation::{self, Mutation};
@@ -31,7 +31,11 @@ pub(super) async fn write(shared: &Shared, image: Image) -> Result<bool, VaultEr
     match shared.calls().create(&name, &packed).await? {
         Attempt::Ours => {}
         Attempt::Theirs(_) => return Ok(false),
-        Attempt::Unknown(why) => return Err(VaultError::Local(format!("cannot tell whether {name} is there: {why}"))),
+        // It comes later: a base of another state, or this one, which is then found to be ours.
+        Attempt::Unknown(reason) => {
+            let (location, doing) = (shared.vault.bucket.location().to_owned(), format!("writing {name}"));
+            return Err(BucketError::Unavailable { location, doing, reason }.into());
+        }
     }
     verify(shared, &name, &packed).await?;
     shared.known().based(position.seq, packed.size, before);

@@ -348,7 +348,7 @@ fn elsewhere(owner: &str, name: &str) -> Value {
     let mut told = pull_json();
     let url = format!("https://localhost/{owner}/{name}.git");
     told["base"]["repo"] = json!({"name": name, "owner": {"login": owner}, "clone_url": url});
-    told["updated_at"] = json!("2026-01-01T00:00:00Z");
+    (told["created_at"], told["updated_at"]) = (json!("2026-01-01T00:00:00Z"), json!("2026-01-01T00:00:00Z"));
     told
 }
 

@@ -159,14 +159,6 @@ impl Running {
         serde_json::from_str(&answer.text().await.unwrap()).unwrap()
     }
 
-    /// How often it has read an object of the bucket, as its metrics tell.
-    pub(crate) async fn looks(&self) -> u64 {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let metrics = client.get(format!("{}/metrics", self.url())).send().await.unwrap().text().await.unwrap();
-        let reads = metrics.lines().find_map(|line| line.strip_prefix("tidelock_bucket_requests_total{kind=\"get\"} "));
-        reads.map(|reads| reads.parse().unwrap()).unwrap_or_default()
-    }
-
     /// Waits for a role; all that `/status` says then.
     pub(crate) async fn role(&self, role: &str) -> serde_json::Value {
         let looking = async {

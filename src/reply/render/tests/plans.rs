@@ -84,6 +84,11 @@ fn ten_resources_of_each_action_are_listed() {
     ");
 }
 
+/// Of a project that says nothing in comments.
+fn silenced_plan() -> JobOutcome {
+    JobOutcome { silenced: true, ..job(CommandName::Plan, unnamed("silent"), Outcome::Planned(planned(1, 0, 0))) }
+}
+
 #[test]
 fn several_plans() {
     let mut reply = reply(
@@ -91,10 +96,7 @@ fn several_plans() {
         results(vec![
             network_plan(),
             job(CommandName::Plan, unnamed("infra/dns"), Outcome::Planned(planned(0, 0, 0))),
-            JobOutcome {
-                silenced: true,
-                ..job(CommandName::Plan, unnamed("silent"), Outcome::Planned(planned(1, 0, 0)))
-            },
+            silenced_plan(),
             job(CommandName::Plan, unnamed("infra/x"), Outcome::Errored(fault(Reason::Init, 0))),
             job(CommandName::Plan, unnamed("infra/y"), Outcome::Failed(Failure::Locked(holder()))),
         ]),

@@ -1,0 +1,30 @@
+//! Repositories that were renamed or transferred: GitHub redirects requests for their former names.
+
+use super::super::Shared;
+use super::{Answer, Result};
+use http::{HeaderValue, Method, StatusCode, header, request};
+use serde_json::json;
+
+/// Id of the repository that had this name before.
+pub(super) fn moved(shared: &Shared, full_name: &str) -> Option<u64> {
+    let state = shared.look();
+    state
+        .moved
+        .contains_key(&full_name.to_lowercase())
+        .then(|| state.repo(full_name).ok().map(|repo| repo.id))
+        .flatten()
+}
+
+/// To the same below the repository's id; what changes something is to be sent again as it is.
+pub(super) fn redirect(shared: &Shared, parts: &request::Parts, id: u64, rest: &[&str]) -> Result {
+    let tail: String = rest.iter().map(|segment| format!("/{segment}")).collect();
+    let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let location = format!("{}/api/v3/repositories/{id}{tail}{query}", shared.url);
+    let is_read = parts.method == Method::GET;
+    let (status, message) = match is_read {
+        true => (StatusCode::MOVED_PERMANENTLY, "Moved Permanently"),
+        false => (StatusCode::TEMPORARY_REDIRECT, "Temporary Redirect"),
+    };
+    let headers = HeaderValue::from_str(&location).ok().map(|location| (header::LOCATION, location));
+    Ok(Answer(status, json!({"message": message, "url": location}), headers.into_iter().collect()))
+}
