@@ -58,5 +58,14 @@ if command -v systemd-analyze > /dev/null; then
     [ ! -s "$work/out" ] || { failed=$((failed + 1)); echo "FAILED systemd says: $(cat "$work/out")"; }
 fi
 
+# What zizmor lets pass where it is written out: every action by its commit with its version beside, no token left in a checkout, no right
+# but those that a job names.
+for each in .github/workflows/*.yml; do
+    try "$each gives no right to all jobs" 0 "permissions: {}" grep -E '^permissions:' "$each"
+    try "$each pins its actions" 1 "" grep -vE 'uses: (\./|[a-z-]+/[a-z-]+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$)' <(grep 'uses:' "$each")
+    [ "$(grep -c 'uses: actions/checkout@' "$each")" = "$(grep -c 'persist-credentials: false' "$each")" ] \
+        || { failed=$((failed + 1)); echo "FAILED $each leaves a token in a checkout"; }
+done
+
 printf 'release: %s passed, %s failed\n' "$passed" "$failed"
 [ "$failed" = 0 ]
