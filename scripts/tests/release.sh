@@ -32,6 +32,8 @@ sed -i 's/1\.2\.3/1x2x3/' "$work/CHANGELOG.md"
 try "a changelog without the version is refused" 1 'no section "## 1.2.3"' "$work/scripts/release-notes" v1.2.3
 
 image=ghcr.io/acme/tidelock@sha256:$(printf 'a%.0s' {1..64})
+mkdir -p "$work/charts/tidelock"
+printf 'image:\n  repository: ghcr.io/example/tidelock\n  # Wins.\n  digest: ""\nproxy:\n  digest: ""\n' > "$work/charts/tidelock/values.yaml"
 try "a tag is no record of an image" 1 "a tag could be moved" "$work/scripts/set-released-image" ghcr.io/acme/tidelock:1.2.3
 try "the released image is recorded" 0 "" "$work/scripts/set-released-image" "$image"
 try "the module takes it" 0 "$image" cat "$work/terraform/released-image.txt"
@@ -40,6 +42,8 @@ for each in "$work"/kubernetes/overlays/*/kustomization.yaml; do
     try "$each names it" 0 "newName: ghcr.io/acme/tidelock" cat "$each"
     try "$each has its digest" 0 "digest: ${image#*@}" cat "$each"
 done
+printf 'image:\n  repository: ghcr.io/acme/tidelock\n  # Wins.\n  digest: %s\nproxy:\n  digest: ""\n' "${image#*@}" > "$work/wanted"
+try "the chart has it, and nothing else" 0 "" diff "$work/charts/tidelock/values.yaml" "$work/wanted"
 try "what is recorded here is nothing, or has a digest" 0 "" grep -qE '^$|^[a-z0-9.-]+/[a-z0-9._/-]+@sha256:[0-9a-f]{64}$' <(cat terraform/released-image.txt; [ -s terraform/released-image.txt ] || echo)
 
 printf '#!/bin/sh\necho "$@"\n' > "$work/program"
