@@ -10,6 +10,10 @@ COPY . .
 RUN cargo build --release --locked --bin tidelock \
     && install -m 0755 target/release/tidelock /tidelock
 
+# The server alone, for releases: docker build --target binary --output type=local,dest=.
+FROM scratch AS binary
+COPY --from=build /tidelock /tidelock
+
 # The tools: checked against the sums written here, and against the signature of the ones that the releases publish.
 FROM docker.io/library/debian:bookworm-slim AS tools
 RUN apt-get update \
@@ -17,11 +21,20 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 COPY scripts/fetch-tool src/terraform/keys/hashicorp.asc src/terraform/keys/opentofu.asc /fetch/
 ARG TERRAFORM_VERSION=1.11.4
-ARG TERRAFORM_SHA256=1ce994251c00281d6845f0f268637ba50c0005657eb3cf096b92f753b42ef4dc
+ARG TERRAFORM_SHA256_AMD64=1ce994251c00281d6845f0f268637ba50c0005657eb3cf096b92f753b42ef4dc
+ARG TERRAFORM_SHA256_ARM64=a43d1d0da9b9bab214a8305a39db0e40869572594ccf50c416a7756499143633
 ARG TOFU_VERSION=1.10.6
-ARG TOFU_SHA256=15b7bed76420b50da3e121769c43341df8cd57d751ca14e6dbe9c850124c6dac
-RUN /fetch/fetch-tool terraform "${TERRAFORM_VERSION}" "${TERRAFORM_SHA256}" /fetch/hashicorp.asc /tools \
-    && /fetch/fetch-tool tofu "${TOFU_VERSION}" "${TOFU_SHA256}" /fetch/opentofu.asc /tools
+ARG TOFU_SHA256_AMD64=15b7bed76420b50da3e121769c43341df8cd57d751ca14e6dbe9c850124c6dac
+ARG TOFU_SHA256_ARM64=
+# The processor that the image is for. BuildKit sets it; a default here would win over what it sets.
+ARG TARGETARCH
+RUN case "${TARGETARCH:-amd64}" in \
+        amd64) terraform=${TERRAFORM_SHA256_AMD64} tofu=${TOFU_SHA256_AMD64} ;; \
+        arm64) terraform=${TERRAFORM_SHA256_ARM64} tofu=${TOFU_SHA256_ARM64} ;; \
+        *) echo "no sums for ${TARGETARCH}"; exit 1 ;; \
+    esac \
+    && /fetch/fetch-tool terraform "${TERRAFORM_VERSION}" "${terraform}" /fetch/hashicorp.asc /tools \
+    && /fetch/fetch-tool tofu "${TOFU_VERSION}" "${tofu}" /fetch/opentofu.asc /tools
 
 # What runs.
 FROM docker.io/library/debian:bookworm-slim

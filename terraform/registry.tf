@@ -5,8 +5,11 @@ locals {
   registry_host = "${var.region}-docker.pkg.dev"
   registry_path = "${local.registry_host}/${var.project_id}/${var.name}-images"
   upstream_host = trimprefix(var.registry.upstream, "https://")
-  pulls_through = var.registry.kind == "pull_through" && startswith(var.image, "${local.upstream_host}/")
-  image         = local.pulls_through ? "${local.registry_path}/${trimprefix(var.image, "${local.upstream_host}/")}" : var.image
+  # Of the newest release, by digest; empty until there is one. scripts/set-released-image writes it.
+  released_image = trimspace(file("${path.module}/released-image.txt"))
+  wanted_image   = var.image == null ? local.released_image : var.image
+  pulls_through  = var.registry.kind == "pull_through" && startswith(local.wanted_image, "${local.upstream_host}/")
+  image          = local.pulls_through ? "${local.registry_path}/${trimprefix(local.wanted_image, "${local.upstream_host}/")}" : local.wanted_image
 }
 
 resource "google_artifact_registry_repository" "images" {

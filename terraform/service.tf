@@ -192,7 +192,11 @@ resource "google_cloud_run_v2_service" "leader" {
 
   lifecycle {
     precondition {
-      condition     = can(regex("^([a-z0-9-]+-docker\\.pkg\\.dev|([a-z]+\\.)?gcr\\.io|docker\\.io)/", local.image))
+      condition     = local.wanted_image != ""
+      error_message = "There is no released image yet. Build one (docs/image.md; scripts/deploy does it with Cloud Build) and set image."
+    }
+    precondition {
+      condition     = local.wanted_image == "" || can(regex("^([a-z0-9-]+-docker\\.pkg\\.dev|([a-z]+\\.)?gcr\\.io|docker\\.io)/", local.image))
       error_message = "Cloud Run cannot pull ${local.image}. Use an image of Artifact Registry or docker.io, or let registry.kind = \"pull_through\" fetch from registry.upstream."
     }
   }

@@ -1,4 +1,5 @@
-# What an operator may set. Only project_id, region, image, github and (with a load balancer) domain have no default.
+# What an operator may set. Only project_id, region, github and (with a load balancer) domain have no default;
+# nor has image until there is a release.
 
 # Where
 
@@ -268,11 +269,12 @@ variable "webhook_rate_limit" {
 # What runs
 
 variable "image" {
-  description = "Container image, best with its digest. One that begins with the registry's upstream (ghcr.io/…) is pulled through the registry that is made here."
+  description = "Container image, best with its digest; by default the released one (needed until there is a release). One that begins with the registry's upstream (ghcr.io/…) is pulled through the registry that is made here."
   type        = string
+  default     = null
 
   validation {
-    condition     = can(regex("^[a-z0-9.-]+(:[0-9]+)?/[^ @]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$", var.image))
+    condition     = var.image == null || can(regex("^[a-z0-9.-]+(:[0-9]+)?/[^ @]+(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$", var.image))
     error_message = "image is HOST/PATH:TAG or HOST/PATH@sha256:DIGEST."
   }
 }

@@ -186,7 +186,8 @@ submit() {
 
 make_image() {
     step "Image"
-    if [ "$build" = no ]; then
+    if [ "$building" = no ]; then
+        image=${image:-$RELEASED_IMAGE}
         note "$image"
         return
     fi

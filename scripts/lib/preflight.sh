@@ -40,7 +40,7 @@ check_flags() {
     file_to_read --tfvars "$tfvars"
     case $tfvars in '' | *.tfvars | *.tfvars.json) ;; *) fault "--tfvars $tfvars is neither .tfvars nor .tfvars.json" "name it so" ;; esac
     if [ -n "$image" ] && [ "$build" = yes ]; then fault "--image and --build are both given" "leave one out"; fi
-    [ -n "$image" ] || build=yes
+    choose_image
     stop_if_faulty
     tfvars=$(absolute "$tfvars") repo_config=$(absolute "$repo_config")
     work=$dir/$project-$name
@@ -50,6 +50,18 @@ check_flags() {
     check_generated
     remember
     note "project $project, region $region, name $name, entry $entry${domain:+, domain $domain}"
+}
+
+# What is asked for wins; then the released image; then a build. What is decided here is not remembered: a later release is taken by itself.
+choose_image() {
+    building=$build
+    [ -z "$image" ] && [ "$build" = no ] || return 0
+    if [ -z "$RELEASED_IMAGE" ]; then
+        building=yes
+        note "there is no released image yet: it will be built from this checkout (--image takes one that you have)"
+    elif ! matches "$RELEASED_IMAGE" '^[^ ]+@sha256:[0-9a-f]{64}$'; then
+        fault "the released image $RELEASED_IMAGE has no digest" "scripts/set-released-image HOST/PATH@sha256:DIGEST"
+    fi
 }
 
 check_words() {
@@ -146,7 +158,7 @@ enable_apis() {
     local enabled api missing=()
     local needed=(cloudresourcemanager run iap secretmanager storage artifactregistry iam monitoring logging)
     [ "$entry" = no_load_balancer ] || needed+=(compute)
-    [ "$build" = no ] || needed+=(cloudbuild)
+    [ "$building" = no ] || needed+=(cloudbuild)
     [ -z "$dns_zone" ] || needed+=(dns certificatemanager)
     enabled=$(gcloud services list --enabled --project="$project" --format='value(config.name)' 2>/dev/null) \
         || fail "the project's APIs cannot be listed" "gcloud services enable serviceusage.googleapis.com --project=$project"
@@ -166,7 +178,7 @@ check_rights() {
     local asked permission had list='' lacking=''
     asked='iam.serviceAccounts.create run.services.create storage.buckets.create secretmanager.secrets.create monitoring.alertPolicies.create logging.logMetrics.create artifactregistry.repositories.create'
     if [ "$entry" = no_load_balancer ]; then asked+=' iap.webServices.setIamPolicy run.services.setIamPolicy'; else asked+=' compute.backendServices.create compute.urlMaps.create iap.webServices.setIamPolicy'; fi
-    [ "$build" = no ] || asked+=' cloudbuild.builds.create resourcemanager.projects.setIamPolicy iam.serviceAccounts.setIamPolicy'
+    [ "$building" = no ] || asked+=' cloudbuild.builds.create resourcemanager.projects.setIamPolicy iam.serviceAccounts.setIamPolicy'
     for permission in $asked; do list+="${list:+, }\"$permission\""; done
     had=$(curl --silent --show-error --fail --config <(printf 'header = "Authorization: Bearer %s"\n' "$(gcloud auth print-access-token 2>/dev/null)") \
         --header 'Content-Type: application/json' --data "{\"permissions\": [$list]}" \
@@ -308,5 +320,5 @@ show_price() {
         time='20 to 90 minutes, most of them waiting for the certificate'
     fi
     note "about $month USD a month by docs/deployment.md (look prices up), before tax and traffic; --tfvars may change that"
-    note "it takes $time$([ "$build" = no ] || printf ', some 15 for the image')"
+    note "it takes $time$([ "$building" = no ] || printf ', some 15 for the image')"
 }

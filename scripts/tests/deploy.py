@@ -316,6 +316,28 @@ def another_image_changes_only_what_runs():
     assert settings["registry"] == {"kind": "pull_through"} and settings["image"] == "ghcr.io/example/tidelock:0.2.0"
 
 
+def the_released_image_is_taken_and_nothing_is_built():
+    flags = [f for f in FLAGS if f != "--build"]
+    released = ["ghcr.io/acme/tidelock@sha256:" + c * 64 for c in "ab"]
+    p = Place().run(*flags, RELEASED_IMAGE=released[0])
+    assert not any("build" in c for c in p.changes()) and "cloudbuild" not in " ".join(p.changes()), p.changes()
+    settings = p.settings()
+    assert settings["image"] == released[0] and settings["registry"] == {"kind": "pull_through"}, settings
+    p.run(*flags, RELEASED_IMAGE=released[1])  # it is not remembered: the next release is a rollout
+    assert [c.split()[1] for c in p.changes()] == ["apply"] and p.settings()["image"] == released[1], p.changes()
+    p.run(*flags, "--build", RELEASED_IMAGE=released[1])
+    assert any("builds submit" in c for c in p.changes()), p.changes()
+    Place().run(*flags, RELEASED_IMAGE="ghcr.io/acme/tidelock:1", code=1).says("has no digest", "scripts/set-released-image")
+
+
+def before_a_release_the_image_is_built_and_it_says_why():
+    flags = [f for f in FLAGS if f != "--build"]
+    p = Place().run(*flags, RELEASED_IMAGE="").says("there is no released image yet: it will be built from this checkout", "some 15 for the image")
+    assert any("builds submit" in c for c in p.changes()), p.changes()
+    p.run(*flags, RELEASED_IMAGE="ghcr.io/acme/tidelock@sha256:" + "c" * 64)  # nor is that remembered
+    assert [c.split()[1] for c in p.changes()] == ["apply"], p.changes()
+
+
 def a_new_token_becomes_a_new_version():
     p = Place().run(*FLAGS)
     (p.dir / "token").write_text("hush-token-new")

@@ -63,6 +63,8 @@ try "another sum than the one written down is refused" 1 "not the one that is wr
     terraform 1.2.3 "$(printf '%064d' 0)" "$work/key.asc" "$work/bin"
 try "a version that is not there is named" 1 "cannot get $BASE_URL/9.9.9/terraform_9.9.9_linux_amd64.zip" \
     terraform 9.9.9 "" "$work/key.asc" "$work/bin"
+TARGETARCH=arm64 try "another processor has a zip of its own" 1 "cannot get $BASE_URL/1.2.3/terraform_1.2.3_linux_arm64.zip" \
+    terraform 1.2.3 "" "$work/key.asc" "$work/bin"
 printf 'x' >> "$work/site/1.2.3/terraform_1.2.3_linux_amd64.zip"
 try "a changed zip is refused" 1 "is not what terraform_1.2.3_SHA256SUMS says" terraform 1.2.3 "" "$work/key.asc" "$work/bin"
 printf '\n' >> "$work/site/1.2.3/terraform_1.2.3_SHA256SUMS"

@@ -121,6 +121,20 @@ def a_service_that_never_started_is_replaced_by_the_next_apply():
     p.apply({**BASE, "deletion_protection": True}, codes=(1,)).says("cannot destroy service without setting deletion_protection=false")
 
 
+def without_an_image_the_released_one_is_taken_and_before_a_release_the_plan_is_refused():
+    copy = TEMP / "released"
+    shutil.copytree(MODULE, copy, ignore=shutil.ignore_patterns(".terraform*", "examples"))
+    settings = {k: v for k, v in BASE.items() if k != "image"}
+    (copy / "released-image.txt").write_text("")
+    p = Place(root=copy)
+    p.terraform("plan", *p.with_settings(settings), codes=(1,)).says("There is no released image yet", "set image")
+    assert "Cloud Run cannot pull" not in p.said, p.said
+    (copy / "released-image.txt").write_text("ghcr.io/acme/tidelock@sha256:" + "a" * 64 + "\n")
+    p.apply(settings)
+    image = p.attributes("google_cloud_run_v2_service", "leader")["template"][0]["containers"][0]["image"]
+    assert image == "europe-west1-docker.pkg.dev/acme-infra/tidelock-images/acme/tidelock@sha256:" + "a" * 64, image
+
+
 def everything_at_the_edge_can_be_turned_off_and_on_again():
     p, settings = Place(), {**BASE, "monitoring": {"emails": ["ops@example.com", "more@example.com"]}}
     zone = {"dns_zone": {"name": "example-com"}}
