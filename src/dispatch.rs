@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tasks::Tasks;
 
-/// Kept of a shutdown's time for the last comments and statuses.
+/// Kept of a shutdown's time for the last comments and statuses; of a short one, a fifth.
 const SAYING_LIMIT: Duration = Duration::from_millis(1500);
 
 /// Said of a delivery to whoever looks at it on the host, and in the log.
@@ -178,7 +178,7 @@ impl Handle {
     pub async fn drain(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         self.inner.actors.drain();
-        let for_actors = limit.saturating_sub(SAYING_LIMIT);
+        let for_actors = limit.saturating_sub(SAYING_LIMIT.min(limit / 5));
         let ended = tokio::time::timeout(for_actors, self.inner.actors.ended()).await.is_ok();
         if !ended {
             tracing::warn!(left = self.inner.actors.count(), "commands did not end in time");

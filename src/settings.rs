@@ -104,6 +104,8 @@ pub struct Settings {
     pub silence_no_projects: bool,
     pub silence_vcs_status_no_plans: bool,
     pub silence_vcs_status_no_projects: bool,
+    /// Ours: the time for a running apply after SIGTERM.
+    pub shutdown_grace: Duration,
     /// Ours: a sparse tree with only what the planned projects need.
     pub sparse_checkout: bool,
     /// Ours: between two looks at the host for what was missed.
@@ -253,6 +255,11 @@ impl Settings {
             warnings: environment.warnings,
             ..settings
         })
+    }
+
+    /// The last part of `shutdown_grace`, at most eight seconds: what still runs then is interrupted, later killed, and told.
+    pub fn interrupt_time(&self) -> Duration {
+        self.shutdown_grace.min(Duration::from_secs(8))
     }
 
     /// Settings of this process: its variables, and these flags.

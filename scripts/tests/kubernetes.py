@@ -17,6 +17,12 @@ def of(docs, kind, name):
     return next((d for d in docs if d["kind"] == kind and d["metadata"]["name"] == name), None)
 
 
+def reaches(policy, port):
+    """Where a policy lets a pod reach a port."""
+    rules = policy["spec"].get("egress", [])
+    return [to for rule in rules if any(p["port"] == port for p in rule["ports"]) for to in rule["to"]]
+
+
 def same_pod(deployment, stateful_set):
     """The overlays' pods without what has to differ: the bucket's address, the data volume and its quota."""
     out = []
@@ -32,11 +38,15 @@ def same_pod(deployment, stateful_set):
 def main():
     built = {name: list(yaml.safe_load_all(open(file))) for name, file in (a.split("=", 1) for a in sys.argv[1:])}
     for name, docs in built.items():
-        events, pages = of(docs, "Ingress", "tidelock-events"), of(docs, "Ingress", "tidelock-pages")
-        paths = [(p["path"], p["pathType"]) for r in events["spec"]["rules"] for p in r["http"]["paths"]]
-        check(f"{name}: exactly /events is open", paths == [("/events", "Exact")], paths)
-        check(f"{name}: /events leads to the server", events["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"] == "tidelock")
-        target = pages["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"]
+        ingresses = [d for d in docs if d["kind"] == "Ingress"]
+        check(f"{name}: one Ingress, which is one load balancer", len(ingresses) == 1)
+        spec, annotations = ingresses[0]["spec"], ingresses[0]["metadata"].get("annotations", {})
+        named = annotations.get("kubernetes.io/ingress.class") == "gce" if name == "gke" else spec.get("ingressClassName") == "nginx"
+        check(f"{name}: the Ingress names its class", named and ("ingressClassName" in spec) != ("kubernetes.io/ingress.class" in annotations))
+        paths = [(p["path"], p["pathType"]) for r in spec["rules"] for p in r["http"]["paths"]]
+        check(f"{name}: /events is a route of its own, exactly", paths == [("/events", "Exact"), ("/", "Prefix")], paths)
+        check(f"{name}: /events leads to the server", spec["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"] == "tidelock")
+        target = spec["rules"][0]["http"]["paths"][1]["backend"]["service"]["name"]
         check(f"{name}: pages lead to sign-on where there is one", target == ("oauth2-proxy" if "sign-on" in name else "tidelock"), target)
         settings = yaml.safe_load(next(d for d in docs if d["kind"] == "ConfigMap" and d["metadata"]["name"].startswith("tidelock-"))["data"]["tidelock.yaml"])
         check(f"{name}: pages ask for a login", settings["web-basic-auth"] is True)
@@ -51,10 +61,25 @@ def main():
         check(f"{name}: the service leads to the pod", selector.items() <= labels.items())
         container = workload["spec"]["template"]["spec"]["containers"][0]
         check(f"{name}: a standby is ready", container["readinessProbe"]["httpGet"]["path"] == "/healthz")
-        check(f"{name}: time to hand over", workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= 12)
+        grace = next(e["value"] for e in container["env"] if e["name"] == "TIDELOCK_SHUTDOWN_GRACE")
+        check(f"{name}: the pod waits longer than its server",
+              f"{workload['spec']['template']['spec']['terminationGracePeriodSeconds'] - 5}s" == grace, grace)
+        for policy in (d for d in docs if d["kind"] == "NetworkPolicy" and d["metadata"]["name"] in ("tidelock", "oauth2-proxy")):
+            answer = {p["ipBlock"]["cidr"] for p in reaches(policy, 53) if "ipBlock" in p}
+            check(f"{name}: {policy['metadata']['name']} asks Cloud DNS and NodeLocal DNSCache", answer == {"169.254.169.254/32", "169.254.20.10/32"}, answer)
+            check(f"{name}: the controllers of {policy['metadata']['name']} are named", "ingress-nginx" in str(policy["spec"]["ingress"]))
         check(f"{name}: the image has a digest", "@sha256:" in container["image"], container["image"])
-        metadata_server = any("169.254.169.254/32" in str(d) for d in docs if d["kind"] == "NetworkPolicy")
-        check(f"{name}: the metadata server is open only where the bucket needs it", metadata_server == (name == "bucket"))
+        metadata_server = any("169.254.169.254/32" in str(reaches(d, 80)) for d in docs if d["kind"] == "NetworkPolicy")
+        check(f"{name}: the metadata server is open only where the bucket needs it", metadata_server == (name in ("bucket", "gke")))
+    if "gke" in built:
+        docs = built["gke"]
+        labels = of(docs, "Deployment", "tidelock")["spec"]["template"]["metadata"]["labels"]
+        for kind in ("PodMonitor", "PodDisruptionBudget"):
+            check(f"gke: the {kind} is for the pod", of(docs, kind, "tidelock")["spec"]["selector"]["matchLabels"].items() <= labels.items())
+        monitored = of(docs, "PodMonitor", "tidelock")["spec"]["podMetricsEndpoints"][0]
+        check("gke: metrics are scraped with the login", monitored["port"] == "http" and set(monitored["basicAuth"]) == {"username", "password"})
+        check("gke: the image is the overlay's", "project/tidelock/tidelock@sha256:1111" in str(of(docs, "Deployment", "tidelock")))
+        check("gke: the load balancer comes in", all(r in str(of(docs, "NetworkPolicy", "tidelock")["spec"]["ingress"]) for r in ("35.191.0.0/16", "130.211.0.0/22")))
     check("the rollout surges, so that a standby is there first",
           of(built["bucket"], "Deployment", "tidelock")["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0})
     data = next(v for v in of(built["bucket"], "Deployment", "tidelock")["spec"]["template"]["spec"]["volumes"] if v["name"] == "data")

@@ -21,16 +21,15 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// After SIGTERM, for everything: Cloud Run kills after ten seconds.
-const STOP_LIMIT: Duration = Duration::from_millis(9500);
-/// Of that, for commands to end and for the last to be said.
-const DRAIN_LIMIT: Duration = Duration::from_secs(8);
+/// After `--shutdown-grace`, for everything else: Cloud Run kills ten seconds after SIGTERM, and the grace is eight by default.
+const STOP_LIMIT: Duration = Duration::from_millis(1500);
 /// For the last commit.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// For giving the lease up; whoever comes next waits for its end otherwise. When the lease was just renewed, the bucket takes the next
 /// write of it only a second later.
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
-/// When asked to hand over, applies that run may take so long to end by themselves; plans go back into the queue at once.
+/// When asked to hand over, applies that run may take so long to end by themselves, or as long as `--shutdown-grace`; plans go back
+/// into the queue at once.
 const APPLIES_LIMIT: Duration = Duration::from_secs(300);
 /// Then they are interrupted, and have this long: SIGINT, SIGKILL ten seconds later, the last comment.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(30);
@@ -141,6 +140,12 @@ impl Roles {
             self.drain_because("another server asked for the lead, and gets it when what runs here has ended", true);
             over = self.wind_down(leader, ready).await;
         }
+        if let Over::Stop = over
+            && !self.patience().is_zero()
+        {
+            self.drain_because("it was told to end, and does when what is applied here has ended", true);
+            over = self.let_applies_end(leader, ready).await;
+        }
         match over {
             Over::Deposed(reason) => {
                 self.meters.deposed.fetch_add(1, Ordering::Relaxed);
@@ -164,9 +169,10 @@ impl Roles {
                 Ok(Next::StandBack)
             }
             Over::Stop => {
-                let end = Instant::now() + STOP_LIMIT;
+                let limit = self.parts.settings.interrupt_time();
+                let end = Instant::now() + limit + STOP_LIMIT;
                 self.drain_because("it was told to end", false);
-                ready.dispatch.drain(DRAIN_LIMIT).await;
+                ready.dispatch.drain(limit).await;
                 close(&ready.store).await;
                 release_until(leader, end.min(Instant::now() + RELEASE_LIMIT)).await;
                 Ok(Next::End)
@@ -182,31 +188,45 @@ impl Roles {
         });
     }
 
+    /// How long applies may go on after SIGTERM before they are interrupted.
+    fn patience(&self) -> Duration {
+        self.parts.settings.shutdown_grace.saturating_sub(self.parts.settings.interrupt_time())
+    }
+
+    /// Told to end: the same as when the lead is handed over, for as long as the grace lasts.
+    async fn let_applies_end(&self, leader: &Leader, ready: &Ready) -> Over {
+        tokio::select! {
+            biased;
+            reason = leader.deposed() => Over::Deposed(reason),
+            _ = timeout(self.patience(), ready.dispatch.wind_down()) => Over::Stop,
+        }
+    }
+
     /// Plans go back into the queue, applies may end, for a while. Meanwhile deliveries are recorded as ever, and `cancel` works.
     async fn wind_down(&self, leader: &Leader, ready: &Ready) -> Over {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Over::Stop,
             reason = leader.deposed() => Over::Deposed(reason),
-            _ = timeout(APPLIES_LIMIT, ready.dispatch.wind_down()) => Over::Handed,
+            _ = timeout(APPLIES_LIMIT.max(self.parts.settings.shutdown_grace), ready.dispatch.wind_down()) => Over::Handed,
         }
     }
 
     /// Deposed: nothing more is said or recorded. Plans are interrupted; an apply may end, and its end goes into the inbox.
     async fn abandon(&self, ready: &Ready) -> Result<Next> {
         ready.dispatch.fall_silent();
-        tokio::select! {
+        let mut ended = std::pin::pin!(ready.dispatch.wind_down());
+        let next = tokio::select! {
             biased;
-            () = ready.dispatch.wind_down() => {
-                close(&ready.store).await;
-                Ok(Next::Standby)
-            }
-            () = self.stop.cancelled() => {
-                ready.dispatch.drain(DRAIN_LIMIT).await;
-                close(&ready.store).await;
-                Ok(Next::End)
-            }
+            () = &mut ended => Next::Standby,
+            () = self.stop.cancelled() => Next::End,
+        };
+        if next == Next::End {
+            let _ = timeout(self.patience(), ended).await;
+            ready.dispatch.drain(self.parts.settings.interrupt_time()).await;
         }
+        close(&ready.store).await;
+        Ok(next)
     }
 }
 

@@ -25,8 +25,6 @@ const OUTPUT_LIMIT: usize = 2 * 1024 * 1024;
 const GRACE: Duration = Duration::from_secs(10);
 /// The same for an apply: Terraform finishes the operations that run and saves the state.
 const APPLY_GRACE: Duration = Duration::from_secs(300);
-/// How long a shutdown waits for an interrupted apply; SIGTERM leaves ten seconds for everything.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(6);
 
 /// One stage on one project.
 pub(super) struct Stage<'a> {
@@ -224,7 +222,7 @@ impl Stage<'_> {
                 }
                 let message = format!(
                     "{what}: the server was told to stop; this was interrupted, did not end within {} s and was killed. {}",
-                    SHUTDOWN_GRACE.as_secs(),
+                    self.until_killed().as_secs(),
                     state_locks::after_kill(self.ctx, &self.config.id, &Left::Unknown)
                 );
                 return Err(self.fault(Reason::Interrupted, &message, ""));
@@ -286,6 +284,11 @@ impl Stage<'_> {
         if self.work.cancel.why() != Some(&Why::Shutdown) {
             std::future::pending::<()>().await;
         }
-        tokio::time::sleep(SHUTDOWN_GRACE).await;
+        tokio::time::sleep(self.until_killed()).await;
+    }
+
+    /// How long a shutdown waits for what it interrupted; the rest of the time is for telling how it ended.
+    fn until_killed(&self) -> Duration {
+        self.ctx.settings.interrupt_time() * 3 / 4
     }
 }

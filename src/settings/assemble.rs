@@ -83,6 +83,7 @@ fn fields(r: &mut Reader, github: Option<GithubSettings>, port: u16) -> Settings
         silence_no_projects: r.switch("silence-no-projects"),
         silence_vcs_status_no_plans: r.switch("silence-vcs-status-no-plans"),
         silence_vcs_status_no_projects: r.switch("silence-vcs-status-no-projects"),
+        shutdown_grace: check::shutdown_grace(r),
         sparse_checkout: r.switch("sparse-checkout"),
         tf_download: r.switch("tf-download"),
         tf_download_url: check::address(r, "tf-download-url"),

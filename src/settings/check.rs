@@ -8,6 +8,7 @@ use crate::process::{RunAs, SHORTEST_SECRET};
 use secrecy::{ExposeSecret, SecretString};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Reactions that GitHub knows.
 const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
@@ -19,6 +20,8 @@ const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 const MAX_POOL: i64 = 1024;
 /// Most posts in an hour that make a limit.
 const MAX_POSTS: i64 = 1_000_000;
+/// Nobody waits longer for a server to end.
+const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// A pebibyte.
 const MAX_QUOTA_MIB: i64 = 1 << 30;
 /// What the token has to be good for.
@@ -114,6 +117,15 @@ pub(super) fn old_distribution(r: &mut Reader) {
     let (value, place) = (given.value.clone(), given.place.clone());
     r.warnings.push(format!("{place} is the old name of default-tf-distribution"));
     r.values.add("default-tf-distribution", value, place);
+}
+
+/// `--shutdown-grace`.
+pub(super) fn shutdown_grace(r: &mut Reader) -> Duration {
+    let grace = r.duration("shutdown-grace");
+    if grace > LONGEST_GRACE {
+        r.wrong("shutdown-grace", "is longer than 1h");
+    }
+    grace.min(LONGEST_GRACE)
 }
 
 pub(super) fn language(r: &mut Reader) {

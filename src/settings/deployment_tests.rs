@@ -26,7 +26,7 @@ fn below(dir: &Path, into: &mut Vec<PathBuf>) {
 
 fn files() -> Vec<PathBuf> {
     let mut files = vec![root().join("Dockerfile")];
-    for dir in ["terraform", "kubernetes", "docs"] {
+    for dir in ["terraform", "kubernetes", "charts", "docs"] {
         below(&root().join(dir), &mut files);
     }
     files

@@ -76,6 +76,7 @@ fn defaults_are_those_of_the_table() {
     assert_eq!(s.emoji_reaction.as_deref(), Some("eyes"));
     assert_eq!(s.max_comments_per_command, 100);
     assert_eq!(s.job_timeout, Duration::from_secs(3600));
+    assert_eq!((s.shutdown_grace, s.interrupt_time()), (Duration::from_secs(8), Duration::from_secs(8)));
     assert!(s.parallel_pool_size == 15 && s.tf_download && s.use_tf_plugin_cache && !s.disable_autoplan);
     assert_eq!(s.autoplan_file_list.len(), 8);
     assert!(s.autoplan_modules_from_projects.is_empty() && s.web_basic_auth.is_none() && s.run_as_user.is_none());
@@ -322,6 +323,14 @@ fn the_vault_has_limits_for_its_times() {
 }
 
 #[test]
+fn the_last_seconds_of_a_shutdown_are_for_interrupting() {
+    for (given, grace, last) in [("1s", 1, 1), ("0", 8, 8), ("10m", 600, 8), ("1h", 3600, 8)] {
+        let s = loaded(&[&format!("--shutdown-grace={given}")], &[]);
+        assert_eq!((s.shutdown_grace.as_secs(), s.interrupt_time().as_secs()), (grace, last), "{given}");
+    }
+}
+
+#[test]
 fn a_rule_of_the_allowlist_without_a_host_is_warned_of() {
     let warned = |rule: &str| {
         let warnings = loaded(&[&format!("--repo-allowlist={rule}")], &[]).warnings;
@@ -365,6 +374,7 @@ fn mistakes_are_refused_where_they_are_made() {
         ("--port=65536", "--port is no number from 1 to 65535"),
         ("--parallel-pool-size=-1", "--parallel-pool-size is no number from 1 to 1024"),
         ("--job-timeout=soon", "--job-timeout is no duration such as 90s, 10m or 1h"),
+        ("--shutdown-grace=61m", "--shutdown-grace is longer than 1h"),
         ("--bind=localhost", "--bind is no IP address"),
         ("--atlantis-url=example.com", "--atlantis-url is no address that begins with http:// or https://"),
         (

@@ -99,7 +99,8 @@ fn users(test: &str) -> Vec<Option<&'static str>> {
     if rustix::process::geteuid().is_root() {
         return vec![None, Some("65534:65534")];
     }
-    eprintln!("{test}: skipped for another user, because only root can run steps as one");
+    let skipped = format!("skipped: {test}, for another user: only root can run steps as one\n");
+    std::io::Write::write_all(&mut std::io::stderr(), skipped.as_bytes()).unwrap();
     vec![None]
 }
 

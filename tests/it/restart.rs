@@ -152,6 +152,34 @@ fn an_apply_is_interrupted_and_told_by_sigterm() {
 }
 
 #[test]
+fn an_apply_of_more_than_eight_seconds_ends_well_within_a_longer_grace() {
+    // A lease that is not renewed while the apply runs would be the standby's long before its end.
+    let setup = Setup::one_project()
+        .steps(&[PLANNED], &["echo reached >> {tmp}/apply.reached; sleep 9; echo applied >> {tmp}/applied"])
+        .flags(&["--bucket=file://{tmp}/bucket", "--lease-ttl=2s", "--shutdown-grace=2m"]);
+    run_test(setup.own_process(), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        let new = ctx.server.beside(&ctx.tmp.join("data-2"), &[]);
+        let leads = async {
+            new.start_as_standby().await;
+            new.role("leading").await;
+            ctx.lines("applied")
+        };
+        let ((), applied) = tokio::join!(ctx.server.stop_within(LIMIT), leads);
+        assert_eq!(applied, 1, "old:\n{}\nnew:\n{}", ctx.server.log(), new.log());
+        assert!(!ctx.server.log().contains("does not lead any more"), "{}", ctx.server.log());
+        ctx.next(&pull).await.is("apply", "success");
+        ctx.status(&pull, "atlantis/apply", "success", "").await;
+        new.stop().await;
+        ctx.server.start().await;
+        ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
+    });
+}
+
+#[test]
 fn what_was_accepted_just_before_a_kill_is_answered() {
     const PULLS: usize = 4;
     let setup = Setup::one_project().steps(&[PLANNED], &[]).flags(&["--disable-autoplan", "--disable-repo-locking"]);

@@ -239,6 +239,14 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Most mebibytes that the data directory may take, where its file system does not say it (a Kubernetes emptyDir with a \
          sizeLimit); 0: all that the file system has. Idle checkouts, binaries and mirrors go before it is reached",
     ),
+    ours(
+        "shutdown-grace",
+        Duration,
+        "8s",
+        "How long a running apply may go on after SIGTERM, from 1s to 1h: in its last eight seconds it is interrupted, then killed. What \
+         ends the process (Kubernetes' terminationGracePeriodSeconds, docker stop --time) has to wait two seconds longer; Cloud Run waits \
+         ten in all",
+    ),
     ours("sparse-checkout", Switch, "false", "Check out only what the planned projects need"),
     ours(
         "sync-interval",

@@ -235,6 +235,11 @@ impl Running {
 
     /// An orderly end: SIGTERM for a process, which has to exit with 0 in time.
     pub(crate) async fn stop(&self) {
+        self.stop_within(TERMINATION).await;
+    }
+
+    /// The same for a server that is given more time.
+    pub(crate) async fn stop_within(&self, limit: Duration) {
         let now = self.now.lock().unwrap().take();
         match now {
             None => {}
@@ -245,7 +250,7 @@ impl Running {
                 let began = Instant::now();
                 let status = tokio::task::spawn_blocking(move || child.0.wait().unwrap()).await.unwrap();
                 assert_eq!(status.code(), Some(0), "{}", self.log());
-                assert!(began.elapsed() < TERMINATION, "it took {:?} to end", began.elapsed());
+                assert!(began.elapsed() < limit, "it took {:?} to end", began.elapsed());
             }
         }
     }

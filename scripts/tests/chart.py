@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+"""What the chart makes of several values: chart.py HELM DIRECTORY. Leaves DIRECTORY/chart-NAME.yaml, without what needs definitions of others."""
+import base64
+import json
+import pathlib
+import subprocess
+import sys
+
+import yaml
+
+HELM, OUT = sys.argv[1], pathlib.Path(sys.argv[2])
+CHART = pathlib.Path(__file__).resolve().parents[2] / "charts/tidelock"
+PASSED, FAILED = [], []
+LEAST = {"orgAllowlist": "github.com/acme/*", "github": {"user": "bot", "token": "t0ken", "secret": "s3cret"}, "ingress": {"host": "tf.acme.test"}}
+EXISTING = {"github": {"user": "bot", "token": None, "secret": None}, "vcsSecretName": "mine", "basicAuthSecretName": "login", "apiSecretName": "api"}
+
+# As somebody has them for Atlantis' chart.
+ATLANTIS = """
+orgAllowlist: github.com/acme/*
+atlantisUrl: https://atlantis.acme.test
+logLevel: warn
+github: {user: bot, hostname: git.acme.test}
+vcsSecretName: atlantis-vcs
+repoConfig: |
+  ---
+  repos:
+  - id: /.*/
+    apply_requirements: [approved]
+config: |
+  ---
+  checkout-strategy: merge
+defaultTFVersion: 1.11.4
+enableDiffMarkdownFormat: true
+allowDraftPRs: true
+basicAuth: {username: people, password: pass}
+api: {secret: api-secret}
+image: {repository: registry.acme.test/tidelock, tag: v1}
+imagePullSecrets: [pull]
+replicaCount: 1
+atlantisDataDirectory: /atlantis-data
+volumeClaim: {enabled: true, dataStorage: 50Gi, storageClassName: fast, accessModes: [ReadWriteOnce]}
+service: {type: NodePort, port: 80, targetPort: 4141, nodePort: 30080, annotations: {a: b}}
+ingress:
+  enabled: true
+  ingressClassName: nginx
+  annotations: {kubernetes.io/tls-acme: "true"}
+  path: /
+  pathType: Prefix
+  host: atlantis.acme.test
+  tls: [{secretName: tls, hosts: [atlantis.acme.test]}]
+webhook_ingress:
+  enabled: true
+  ingressClassName: public
+  path: /events
+  host: hooks.acme.test
+environment: {ATLANTIS_PARALLEL_PLAN: true, TF_LOG: warn}
+environmentSecrets: [{name: TF_VAR_db, secretKeyRef: {name: db, key: password}}]
+environmentRaw: [{name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]
+loadEnvFromSecrets: [more]
+loadEnvFromConfigMaps: [less]
+extraVolumes: [{name: cache, emptyDir: {}}]
+extraVolumeMounts: [{name: cache, mountPath: /cache}]
+extraArgs: [--disable-autoplan]
+initContainers: [{name: first, image: "busybox:1"}]
+initConfig: {enabled: true, script: "#!/bin/sh\\ntrue\\n"}
+extraContainers: [{name: beside, image: "busybox:1"}]
+googleServiceAccountSecrets: [{name: google, secretName: google-key}]
+resources: {requests: {cpu: 500m, memory: 1Gi}, limits: {memory: 2Gi}}
+nodeSelector: {disk: ssd}
+tolerations: [{key: a, operator: Exists}]
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {a: b}}}]
+serviceAccount: {create: true, mount: true, name: runner, annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::1:role/r"}}
+podTemplate: {annotations: {p: q}, labels: {r: s}}
+statefulSet: {labels: {t: u}, securityContext: {fsGroup: 1000, runAsUser: 100}}
+hostAliases: [{ip: 10.0.0.1, hostnames: [git.acme.test]}]
+dnsConfig: {searches: [acme.test]}
+lifecycle: {preStop: {exec: {command: ["true"]}}}
+terminationGracePeriodSeconds: 1205
+extraManifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Release.Name }}-extra"}}]
+lockingDbType: boltdb
+redis: {}
+gitlab: {}
+test: {enabled: false}
+"""
+
+
+def check(name, condition, detail=""):
+    (PASSED if condition else FAILED).append(name)
+    if not condition:
+        print(f"FAILED {name} {detail}")
+
+
+def merged(*values):
+    out = {}
+    for value in values:
+        for key, inner in value.items():
+            out[key] = merged(out[key], inner) if isinstance(inner, dict) and isinstance(out.get(key), dict) else inner
+    return out
+
+
+def helm(values, release="tidelock"):
+    command = [HELM, "template", release, str(CHART), "--namespace=tidelock", "--kube-version=1.34.0", "--values=-"]
+    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True)
+
+
+def rendered(name, *values):
+    """The objects of one set of values, each once, in the release's namespace."""
+    done = helm(merged(*values))
+    check(f"{name}: is rendered", done.returncode == 0, done.stderr)
+    docs = [d for d in yaml.safe_load_all(done.stdout) if d]
+    names = [(d["kind"], d["metadata"]["name"]) for d in docs]
+    check(f"{name}: each object once", len(set(names)) == len(names), names)
+    # Definitions of these kinds are somebody else's.
+    kept = [d for d in docs if not d["apiVersion"].startswith("monitoring.")]
+    (OUT / f"chart-{name}.yaml").write_text(yaml.safe_dump_all(kept))
+    return docs
+
+
+def of(docs, kind, name="tidelock"):
+    return next((d for d in docs if d["kind"] == kind and d["metadata"]["name"] == name), None)
+
+
+def pod_of(docs):
+    workload = of(docs, "StatefulSet") or of(docs, "Deployment")
+    pod = workload["spec"]["template"]
+    return workload, pod, pod["spec"]["containers"][0]
+
+
+def env_of(container):
+    """Name to value, or to (Secret, key); of two the last counts."""
+    def value(e):
+        ref = e.get("valueFrom", {}).get("secretKeyRef")
+        return (ref["name"], ref["key"]) if ref else e.get("value")
+    return {e["name"]: value(e) for e in container["env"]}
+
+
+def routes(ingress):
+    return [(r.get("host"), p["path"], p["pathType"], p["backend"]["service"]["name"]) for r in ingress["spec"]["rules"] for p in r["http"]["paths"]]
+
+
+def default_values():
+    docs = rendered("least", LEAST)
+    workload, pod, container = pod_of(docs)
+    env = env_of(container)
+    check("least: state is on the volume", workload["kind"] == "StatefulSet" and env["TIDELOCK_BUCKET"] == "file:///var/lib/tidelock/bucket")
+    check("least: one replica", workload["spec"]["replicas"] == 1)
+    check("least: no token of the cluster", pod["spec"]["automountServiceAccountToken"] is False)
+    secret = of(docs, "Secret", "tidelock-webhook")["data"]
+    check("least: the Secret has both", {k: base64.b64decode(v) for k, v in secret.items()} == {"github_token": b"t0ken", "github_secret": b"s3cret"})
+    check("least: the server reads it", env["TIDELOCK_GH_TOKEN"] == ("tidelock-webhook", "github_token"))
+    check("least: no secret in a variable", not any(v in ("t0ken", "s3cret") for v in env.values()))
+    check("least: one Ingress with /events of its own", routes(of(docs, "Ingress")) == [
+        ("tf.acme.test", "/events", "Exact", "tidelock"), ("tf.acme.test", "/", "Prefix", "tidelock")], routes(of(docs, "Ingress")))
+    check("least: the pod waits five seconds longer than its server",
+          env["TIDELOCK_SHUTDOWN_GRACE"] == "300s" and pod["spec"]["terminationGracePeriodSeconds"] == 305)
+    check("least: approved and mergeable", "approved, mergeable" in of(docs, "ConfigMap")["data"]["repos.yaml"])
+    check("least: restricted", pod["spec"]["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"])
+    selector = of(docs, "Service")["spec"]["selector"]
+    check("least: the service leads to the pod", selector.items() <= pod["metadata"]["labels"].items())
+    check("least: nothing else", {d["kind"] for d in docs} == {"StatefulSet", "Service", "ServiceAccount", "ConfigMap", "Secret", "Ingress"})
+
+
+def values_of_atlantis():
+    docs = rendered("atlantis", yaml.safe_load(ATLANTIS))
+    workload, pod, container = pod_of(docs)
+    env, spec = env_of(container), pod["spec"]
+    expected = {
+        "TIDELOCK_REPO_ALLOWLIST": "github.com/acme/*", "TIDELOCK_ATLANTIS_URL": "https://atlantis.acme.test", "TIDELOCK_LOG_LEVEL": "warn",
+        "TIDELOCK_GH_USER": "bot", "TIDELOCK_GH_HOSTNAME": "git.acme.test", "TIDELOCK_GH_TOKEN": ("atlantis-vcs", "github_token"),
+        "TIDELOCK_GH_WEBHOOK_SECRET": ("atlantis-vcs", "github_secret"), "TIDELOCK_REPO_CONFIG": "/etc/tidelock/repos.yaml",
+        "TIDELOCK_DEFAULT_TF_VERSION": "1.11.4", "TIDELOCK_ENABLE_DIFF_MARKDOWN_FORMAT": "true", "TIDELOCK_ALLOW_DRAFT_PRS": "true",
+        "TIDELOCK_WEB_BASIC_AUTH": "true", "TIDELOCK_WEB_PASSWORD": ("tidelock-basic-auth", "password"),
+        "TIDELOCK_API_SECRET": ("tidelock-api", "apisecret"), "TIDELOCK_DATA_DIR": "/atlantis-data", "HOME": "/atlantis-data",
+        "TIDELOCK_BUCKET": "file:///atlantis-data/bucket", "TIDELOCK_SHUTDOWN_GRACE": "1200s",
+        "ATLANTIS_PARALLEL_PLAN": "true", "TF_LOG": "warn", "TF_VAR_db": ("db", "password"),
+    }
+    for name, value in expected.items():
+        check(f"atlantis: {name}", env.get(name) == value, env.get(name))
+    check("atlantis: tools of initConfig are on the PATH", env["PATH"].startswith("/plugins:/usr"))
+    check("atlantis: its script runs first", [c["name"] for c in spec["initContainers"]] == ["init-config", "first"])
+    check("atlantis: config", container["args"] == ["server", "--config=/etc/tidelock/tidelock.yaml", "--disable-autoplan"], container["args"])
+    check("atlantis: config's text", "checkout-strategy: merge" in of(docs, "ConfigMap")["data"]["tidelock.yaml"])
+    check("atlantis: image", container["image"] == "registry.acme.test/tidelock:v1" and spec["imagePullSecrets"] == [{"name": "pull"}])
+    check("atlantis: envFrom", container["envFrom"] == [{"secretRef": {"name": "more"}}, {"configMapRef": {"name": "less"}}])
+    claim = workload["spec"]["volumeClaimTemplates"][0]["spec"]
+    check("atlantis: claim", (claim["storageClassName"], claim["accessModes"], claim["resources"]["requests"]["storage"]) == ("fast", ["ReadWriteOnce"], "50Gi"))
+    mounts = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
+    for path in ("/cache", "/plugins", "/atlantis-data", "/var/secrets/google", "/etc/tidelock"):
+        check(f"atlantis: {path} is mounted", path in mounts, mounts)
+    for key in ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "hostAliases", "dnsConfig"):
+        check(f"atlantis: {key}", spec.get(key) == yaml.safe_load(ATLANTIS)[key])
+    check("atlantis: lifecycle and resources", container["lifecycle"]["preStop"] and container["resources"]["limits"]["memory"] == "2Gi")
+    check("atlantis: annotations and labels", pod["metadata"]["annotations"]["p"] == "q" and pod["metadata"]["labels"]["r"] == "s")
+    check("atlantis: the account", spec["serviceAccountName"] == "runner" and "eks.amazonaws.com/role-arn" in str(of(docs, "ServiceAccount", "runner")))
+    check("atlantis: the token is there where it is asked for", spec["automountServiceAccountToken"] is True)
+    check("atlantis: service", of(docs, "Service")["spec"]["type"] == "NodePort" and of(docs, "Service")["spec"]["ports"][0]["nodePort"] == 30080)
+    check("atlantis: pages", routes(of(docs, "Ingress")) == [("atlantis.acme.test", "/", "Prefix", "tidelock")])
+    hook = of(docs, "Ingress", "tidelock-secondary")
+    check("atlantis: webhook_ingress", routes(hook) == [("hooks.acme.test", "/events", "Exact", "tidelock")] and hook["spec"]["ingressClassName"] == "public")
+    check("atlantis: extraManifests are templates", of(docs, "ConfigMap", "tidelock-extra"))
+
+
+def other_values():
+    docs = rendered("existing-secrets", LEAST, EXISTING)
+    env = env_of(pod_of(docs)[2])
+    check("existing secrets: none is made", not any(d["kind"] == "Secret" for d in docs))
+    check("existing secrets: they are read", (env["TIDELOCK_GH_TOKEN"], env["TIDELOCK_WEB_USERNAME"], env["TIDELOCK_API_SECRET"])
+          == (("mine", "github_token"), ("login", "username"), ("api", "apisecret")))
+    bucket = {"bucket": "gs://state/tidelock", "image": {"digest": "sha256:" + "a" * 64}, "networkPolicy": {"enabled": True, "ingressRanges": ["35.191.0.0/16"]},
+              "podMonitor": {"enabled": True, "kind": "PodMonitor"}, "podDisruptionBudget": {"enabled": True}}
+    docs = rendered("bucket", LEAST, EXISTING, bucket)
+    workload, pod, container = pod_of(docs)
+    check("bucket: a Deployment that surges", workload["kind"] == "Deployment" and workload["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0})
+    data = next(v for v in pod["spec"]["volumes"] if v["name"] == "data")
+    check("bucket: the quota is the volume's limit", data["emptyDir"]["sizeLimit"] == env_of(container)["TIDELOCK_SCRATCH_QUOTA_MIB"] + "Mi" == "10240Mi")
+    check("bucket: the image by digest", container["image"].endswith("@sha256:" + "a" * 64))
+    policy = str(of(docs, "NetworkPolicy")["spec"])
+    check("bucket: names, the controller and the metadata server", all(a in policy for a in ("169.254.20.10/32", "ingress-nginx", "35.191.0.0/16", "169.254.169.252/32")))
+    check("bucket: budget", of(docs, "PodDisruptionBudget")["spec"]["minAvailable"] == 1)
+    check("bucket: metrics with the login", of(docs, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["basicAuth"]["username"] == {"name": "login", "key": "username"})
+    hosts = {"ingress": {"host": "", "hosts": [{"host": "a.test", "paths": ["/"]}, {"host": "b.test", "paths": ["/x"], "service": "sign-on"}]}}
+    docs = rendered("hosts", LEAST, hosts)
+    check("several hosts", routes(of(docs, "Ingress")) == [("a.test", "/events", "Exact", "tidelock"), ("a.test", "/", "Prefix", "tidelock"),
+          ("b.test", "/events", "Exact", "tidelock"), ("b.test", "/x", "Prefix", "sign-on")], routes(of(docs, "Ingress")))
+    paths = {"ingress": {"paths": [{"path": "/", "service": "sign-on", "port": 8080}]}}
+    docs = rendered("paths", LEAST, paths)
+    check("pages behind sign-on", routes(of(docs, "Ingress")) == [("tf.acme.test", "/events", "Exact", "tidelock"), ("tf.acme.test", "/", "Prefix", "sign-on")])
+    large = rendered("long-times", LEAST, {"terminationGracePeriodSeconds": 3605})
+    check("an hour is the most", env_of(pod_of(large)[2])["TIDELOCK_SHUTDOWN_GRACE"] == "3600s")
+
+
+def refused_values():
+    cases = [
+        ({"orgAllowlist": ""}, "orgAllowlist is missing"),
+        ({"github": {"token": None, "secret": None}}, "github.token and github.secret are missing"),
+        ({"github": {"user": None}}, "user"),
+        ({"ingress": {"host": ""}}, "ingress.host is missing"),
+        ({"volumeClaim": {"enabled": False}}, "leaves the state nowhere"),
+        ({"basicAuth": {"username": "u"}}, "basicAuth.password is missing"),
+        ({"gitlab": {"user": "u"}}, "GitLab is not built yet"),
+        ({"githubApp": {"id": 1}}, "GitHub Apps are not built yet"),
+        ({"redis": {"host": "h"}}, "locks are kept in the bucket"),
+        ({"lockingDbType": "redis"}, "locks are kept in the bucket"),
+        ({"gitconfig": "[url]"}, "extraVolumes"),
+        ({"servicemonitor": {"enabled": True}}, "use podMonitor"),
+        ({"replicaCount": 2}, "replicaCount"),
+        ({"terminationGracePeriodSeconds": 7200}, "terminationGracePeriodSeconds"),
+        ({"orgAllowList": "x"}, "orgAllowList"),
+        ({"ingress": {"hots": "x"}}, "hots"),
+        ({"bucket": "s3://x"}, "bucket"),
+        ({"initConfig": {"enabled": True}}, "initConfig.script is missing"),
+    ]
+    for values, said in cases:
+        done = helm(merged(LEAST, values))
+        check(f"refused: {values}", done.returncode != 0 and said in done.stderr, done.stderr)
+
+
+def schema_and_values():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def missing(values, properties, path=""):
+        for key, value in values.items():
+            known = properties.get(key)
+            if known is None:
+                yield path + key
+            elif isinstance(value, dict) and value and "properties" in known:
+                yield from missing(value, known["properties"], f"{path}{key}.")
+    unknown = list(missing(yaml.safe_load((CHART / "values.yaml").read_text()), schema["properties"]))
+    check("each value has a schema", not unknown, unknown)
+
+
+default_values()
+values_of_atlantis()
+other_values()
+refused_values()
+schema_and_values()
+print(f"chart: {len(PASSED)} passed, {len(FAILED)} failed")
+sys.exit(1 if FAILED else 0)
