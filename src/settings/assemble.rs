@@ -5,6 +5,7 @@ use super::{GithubSettings, Settings, access, bucket, check};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::domain::Distribution;
+use std::path::PathBuf;
 
 const STRATEGIES: [(&str, Strategy); 2] = [("branch", Strategy::Branch), ("merge", Strategy::Merge)];
 const DISTRIBUTIONS: [(&str, Distribution); 2] =
@@ -24,12 +25,12 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
     let masked_variables = check::masked_variables(r);
     let github = check::github(r);
     let port = u16::try_from(r.number("port", 1, 65_535)).unwrap_or_default();
-    Settings { masked_variables, ..fields(r, github, port) }
+    let data_dir = r.path("data-dir").unwrap_or_default();
+    Settings { masked_variables, ..fields(r, github, port, data_dir) }
 }
 
 /// All but what has to be masked first.
-fn fields(r: &mut Reader, github: Option<GithubSettings>, port: u16) -> Settings {
-    let data_dir = r.path("data-dir").unwrap_or_default();
+fn fields(r: &mut Reader, github: Option<GithubSettings>, port: u16, data_dir: PathBuf) -> Settings {
     Settings {
         access: access::settings(r, github.as_ref()),
         allow_commands: check::allow_commands(r),
