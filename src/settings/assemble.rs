@@ -27,6 +27,7 @@ pub(super) fn settings(r: &mut Reader) -> Settings {
 }
 
 /// All but what has to be masked first.
+#[expect(clippy::too_many_lines, reason = "one line for each setting")]
 fn fields(r: &mut Reader, github: Option<GithubSettings>) -> Settings {
     let port = u16::try_from(r.number("port", 1, 65_535)).unwrap_or_default();
     let data_dir = r.path("data-dir").unwrap_or_default();
