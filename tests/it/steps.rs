@@ -64,6 +64,17 @@ fn a_value_that_no_environment_can_hold_ends_the_step_with_words_and_is_not_show
 }
 
 #[test]
+fn what_a_step_printed_for_the_environment_is_not_shown_when_it_fails() {
+    let command = "echo KEY=yyyyyyyy; echo because of this >&2; exit 1";
+    let steps = format!("        - multienv: '{command}'\n");
+    run_test(custom(&steps).flags(&["--disable-autoplan"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        let said = ctx.say(&pull, "atlantis plan").await;
+        said.is("plan", "error").has("because of this").has("exit status 1").has_not("=yyyyyyyy\n");
+    });
+}
+
+#[test]
 fn a_secret_inside_of_a_changed_files_name_does_not_hide_the_change() {
     let setup = Setup::projects(&["production"]).steps(&[PLANNED], &[]);
     run_test(setup.flags(&["--masked-variables=PIN"]).variable("PIN", "prod"), async |ctx| {

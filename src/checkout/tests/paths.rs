@@ -70,6 +70,12 @@ fn links_to_directories_of_the_tree_match_globs_and_never_go_in_circles() {
     assert_eq!(matching("envs/*"), ["envs/linked", "envs/real"]);
     assert_eq!(matching("envs/**"), ["envs/linked", "envs/linked/deep", "envs/real"]);
     assert_eq!(matching("loop/**"), ["loop/a", "loop/a/to-b", "loop/b", "loop/b/to-a"]);
+    for number in 0..120 {
+        fs::create_dir_all(tree.root.join(format!("chain/d{number}"))).unwrap();
+        symlink(format!("../d{}", number + 1), tree.root.join(format!("chain/d{number}/l"))).unwrap();
+    }
+    let longest = crate::schedule::Tree::dirs_and_links(&tree).iter().map(|dir| dir.matches("/l").count()).max();
+    assert_eq!(longest, Some(40), "as many links as Linux follows");
     assert!(tree.dirs().iter().all(|dir| !dir.contains("linked") && !dir.contains("to-")), "{:?}", tree.dirs());
 }
 

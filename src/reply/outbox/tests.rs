@@ -255,6 +255,11 @@ async fn what_only_passes_is_given_up_after_all() {
     assert_eq!((bench.host.log().len(), bench.left().await), (MAX_TRIES as usize, 0));
 }
 
+/// A repository that was renamed, or a proxy that wants a login.
+fn moved() -> HostError {
+    HostError::Moved { what: "POST".into(), to: "acme/new".into() }
+}
+
 fn denied() -> HostError {
     HostError::Denied { what: "POST".into(), message: "Bad credentials".into() }
 }
@@ -280,7 +285,7 @@ async fn until(so: impl AsyncFn() -> bool) {
 
 #[tokio::test]
 async fn what_somebody_can_mend_is_kept_and_told_until_it_is_mended() {
-    for error in [denied, not_found] {
+    for error in [denied, not_found, moved] {
         let bench = Bench::new(Fake::default());
         // More than any count of tries.
         bench.host.fail((0..3 * MAX_TRIES).map(|_| Fate::Fails(error())));
