@@ -29,7 +29,7 @@ fn a_second_pull_request_is_told_who_holds_the_project_and_what_frees_it() {
         ctx.say_as("bob", &second, "atlantis apply -d .").await.is("apply", "failure").has("It was not planned");
         assert_eq!(ctx.lines("applied"), 0);
         let (status, page) = ctx.ask("GET", "/", &[]).await;
-        assert!(status == 200 && page.contains("not planned") && !page.contains("plan failed"), "{page}");
+        assert!(status == 200 && page.contains("waits for #1") && !page.contains("plan failed"), "{page}");
     });
 }
 

@@ -375,7 +375,8 @@ async fn what_is_told_of_another_repository_is_not_taken() {
     })
     .await;
     assert!(matches!(rows.github.reviews(&pull().await).await, Err(HostError::Moved { .. })));
-    assert!(matches!(rows.github.comments(&id(), None).await, Err(HostError::Moved { .. })));
+    // Asked for under its present name, which the host does not tell here.
+    assert!(rows.github.comments(&id(), None).await.is_err());
     let merges = fake(|_, _| says(200, json!({"name": "vault", "owner": {"login": "other"}}))).await;
     assert!(matches!(merges.github.merge(&pull().await, None).await, Err(HostError::Moved { .. })));
     assert_eq!(merges.requests().len(), 1);
