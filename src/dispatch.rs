@@ -223,9 +223,10 @@ impl Inner {
         }
     }
 
-    /// An organization's webhook delivers for all of its repositories, so this is no error, and nobody there hears of it unasked.
+    /// An organization's webhook delivers for all of its repositories, so this is no error, and nobody there hears of it unasked. Where a
+    /// rule keeps the repository out, people are told, unless the setting says otherwise.
     fn not_allowlisted(&self, pull: &PullId, say: bool) -> Decision {
-        if self.ctx.settings.silence_allowlist_errors {
+        if self.ctx.settings.silence_allowlist_errors.unwrap_or(!self.allowlist.excludes(&pull.repo)) {
             return Decision::Ignore(NOT_ALLOWLISTED);
         }
         tracing::warn!(%pull, "{NOT_ALLOWLISTED}");

@@ -99,7 +99,7 @@ pub struct Settings {
     pub restrict_file_list: bool,
     /// Ours: user and group for steps, Terraform and hooks.
     pub run_as_user: Option<RunAs>,
-    pub silence_allowlist_errors: bool,
+    pub silence_allowlist_errors: Option<bool>,
     pub silence_fork_pr_errors: bool,
     pub silence_no_projects: bool,
     pub silence_vcs_status_no_plans: bool,

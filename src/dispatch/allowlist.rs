@@ -24,6 +24,13 @@ impl Allowlist {
         list
     }
 
+    /// Whether a rule with `!` keeps out a repository that another rule lists.
+    pub fn excludes(&self, repo: &RepoId) -> bool {
+        let id = repo.to_string().to_lowercase();
+        let hit = |rule: &String| matches(rule, &id);
+        self.allow.iter().any(hit) && self.deny.iter().any(hit)
+    }
+
     /// Whether the repository is served.
     pub fn allows(&self, repo: &RepoId) -> bool {
         let id = repo.to_string().to_lowercase();

@@ -79,7 +79,7 @@ fn fields(r: &mut Reader, github: Option<GithubSettings>, port: u16, data_dir: P
         repo_config: check::repo_config(r),
         restrict_file_list: r.switch("restrict-file-list"),
         run_as_user: check::run_as_user(r),
-        silence_allowlist_errors: r.switch("silence-allowlist-errors"),
+        silence_allowlist_errors: r.is_given("silence-allowlist-errors").then(|| r.switch("silence-allowlist-errors")),
         silence_fork_pr_errors: r.switch("silence-fork-pr-errors"),
         silence_no_projects: r.switch("silence-no-projects"),
         silence_vcs_status_no_plans: r.switch("silence-vcs-status-no-plans"),

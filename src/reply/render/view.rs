@@ -189,7 +189,8 @@ impl Maker<'_> {
         match &job.outcome {
             Outcome::Planned(planned) => {
                 let mut offers = Vec::new();
-                if self.options.offer_apply && !planned.summary.no_changes {
+                // A lone plan without changes can be applied, as in Atlantis: a required apply status may wait for it.
+                if self.options.offer_apply && (self.is_single() || !planned.summary.no_changes) {
                     offers.push(self.offer("to apply", "apply", project, &[]));
                 }
                 offers.push(self.offer("to plan again", "plan", project, &planned.extra_args));

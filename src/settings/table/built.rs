@@ -113,7 +113,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "silence-allowlist-errors",
         Switch,
         "true",
-        "Stay quiet in repositories that are not allowlisted; false: comment there and log it",
+        "Stay quiet in repositories that are not allowlisted; false: comment there and log it. Not set: comment only where a rule with ! keeps one out",
     ),
     built("silence-fork-pr-errors", Switch, "false", "Do not answer on pull requests from forks"),
     built("silence-no-projects", Switch, "false", "Do not answer when no project matches"),
