@@ -203,9 +203,9 @@ fn everything_can_be_applied_only_if_all_of_it_is_planned() {
 }
 
 #[test]
-fn what_would_change_nothing_is_not_offered_to_be_applied() {
+fn what_would_change_nothing_is_offered_to_be_applied_alone_only() {
     let unchanged = |dir| job(CommandName::Plan, unnamed(dir), Outcome::Planned(planned(0, 0, 0)));
-    assert!(!read(&one(unchanged("a")), &options()).contains("atlantis apply"));
+    assert!(read(&one(unchanged("a")), &options()).contains("To apply: `atlantis apply -d a`"));
     let all = reply(CommandName::Plan, results(vec![unchanged("a"), unchanged("b")]));
     assert!(!read(&all, &options()).contains("atlantis apply"));
 }
