@@ -2,7 +2,7 @@
 
 use super::current::Current;
 use super::job::{self, Job};
-use super::plan::{answer_stop, answer_stop_with_hooks, project_dir, project_lock};
+use super::plan::{answer_stop, answer_stop_with_hooks, project_lock};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::stage::{Place, Stage};
@@ -148,19 +148,8 @@ async fn steps(
     config: &ProjectConfig,
     facts: &PullFacts,
 ) -> Result<String, Outcome> {
-    let (ctx, work) = (job.ctx, job.work);
-    let internal = |error: anyhow::Error| {
-        Outcome::Errored(Fault { reason: Reason::Internal, message: format!("{error:#}"), output: String::new() })
-    };
-    let tree = match job::tree(ctx, work, prepared, config, &prepared.fetched).await {
-        Ok(tree) => tree,
-        Err(stop) => return Err(job::stop_outcome(ctx, work, stop).unwrap_or_else(internal)),
-    };
-    let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
-    let _directory = ctx.directories.lock(&dir).await;
-    let tool = job.tool(config, &tree).await?;
-    let plan_file = dir.join(job::plan_file_name(&config.id));
-    let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
+    let work = job.work;
+    let (place, _directory) = Place::of(job, prepared, config).await?;
     let mut stage = Stage::new(job, config, &place, facts);
     let result = match work.command.name {
         CommandName::Version => stage.version().await,

@@ -2,7 +2,6 @@
 //! run of ours may still hold, are left alone.
 
 use super::job::{self, Job};
-use super::plan::project_dir;
 use super::prepare::{self, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
 use super::stage::{Place, Stage};
@@ -160,19 +159,8 @@ fn preparation(config: &ProjectConfig) -> Vec<Step> {
 
 /// What Terraform printed, or how it broke.
 async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
-    let (ctx, work) = (job.ctx, job.work);
-    let internal = |error: anyhow::Error| {
-        Outcome::Errored(Fault { reason: Reason::Internal, message: format!("{error:#}"), output: String::new() })
-    };
-    let tree = match job::tree(ctx, work, prepared, config, &prepared.fetched).await {
-        Ok(tree) => tree,
-        Err(stop) => return Err(job::stop_outcome(ctx, work, stop).unwrap_or_else(internal)),
-    };
-    let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
-    let _directory = ctx.directories.lock(&dir).await;
-    let tool = job.tool(config, &tree).await?;
-    let plan_file = dir.join(job::plan_file_name(&config.id));
-    let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
+    let work = job.work;
+    let (place, _directory) = Place::of(job, prepared, config).await?;
     let facts = PullFacts::default();
     let mut stage = Stage::new(job, config, &place, &facts);
     stage.run(&preparation(config)).await.map_err(|broken| broken.outcome(work))?;

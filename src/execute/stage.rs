@@ -2,7 +2,9 @@
 
 use super::environment::{self, Environment};
 use super::filters::filtered_failure;
-use super::job::Job;
+use super::job::{self, Job};
+use super::plan::project_dir;
+use super::prepare::Prepared;
 use super::requirements::PullFacts;
 use super::state_locks::{self, Left};
 use super::{Context, Why, Work};
@@ -18,6 +20,7 @@ use crate::terraform::summary::strip_ansi;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::OwnedMutexGuard;
 
 /// Bytes of one step's output that are kept for the comment; the log has more.
 const OUTPUT_LIMIT: usize = 2 * 1024 * 1024;
@@ -61,6 +64,29 @@ pub(super) struct Place {
     pub(super) dir: PathBuf,
     pub(super) tool: Tool,
     pub(super) plan_file: PathBuf,
+}
+
+impl Place {
+    /// The place of a job that needs no plan. The project's directory is the job's alone until the guard goes. `Err` is how the job ends.
+    pub(super) async fn of(
+        job: &mut Job<'_>,
+        prepared: &Prepared,
+        config: &ProjectConfig,
+    ) -> Result<(Self, OwnedMutexGuard<()>), Outcome> {
+        let (ctx, work) = (job.ctx, job.work);
+        let internal = |error: anyhow::Error| {
+            Outcome::Errored(Fault { reason: Reason::Internal, message: format!("{error:#}"), output: String::new() })
+        };
+        let tree = match job::tree(ctx, work, prepared, config, &prepared.fetched).await {
+            Ok(tree) => tree,
+            Err(stop) => return Err(job::stop_outcome(ctx, work, stop).unwrap_or_else(internal)),
+        };
+        let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
+        let guard = ctx.directories.lock(&dir).await;
+        let tool = job.tool(config, &tree).await?;
+        let plan_file = dir.join(job::plan_file_name(&config.id));
+        Ok((Self { root: tree.root, git_dir: tree.git_dir, dir, tool, plan_file }, guard))
+    }
 }
 
 /// A program that a step runs.
