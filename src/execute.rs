@@ -56,7 +56,7 @@ use tokio_util::sync::CancellationToken;
 pub use admission::Admission;
 pub use job::DirectoryLocks;
 pub use plan::remove_plan_files;
-pub use room::Room;
+pub use room::{Room, before_restore};
 
 /// Of a job whose end could not be recorded, although its command went on.
 const END_LOST: &str = "its end could not be recorded";

@@ -10,6 +10,7 @@
 pub mod audit;
 mod base;
 mod deliveries;
+mod disk;
 mod effects;
 mod export;
 mod files;
@@ -43,6 +44,7 @@ pub use pulls::KnownPull;
 use readers::Readers;
 pub use restore::digest;
 use rusqlite::{OptionalExtension, Params};
+pub use schema::DirectoryGuard;
 use schema::{Durability, Mark};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -101,6 +103,12 @@ impl Store {
         let queue = writer::start(writer::Work { connection, guard, kept, journal: None })?;
         let readers = Readers::new(path);
         Ok(Store { shared: Arc::new(Shared { readers, queue, data_dir: data_dir.to_owned(), led: None }) })
+    }
+
+    /// Keeps other processes out of a data directory, for what is done before its state is opened; absent while another one uses it,
+    /// and where there is none. Blocks.
+    pub fn alone_in(data_dir: &Path) -> Result<Option<DirectoryGuard>> {
+        schema::try_lock_directory(data_dir)
     }
 
     /// Runs `change` in the writer's next transaction; returns when it is durable. An `Err` or a panic of `change` undoes it

@@ -98,6 +98,7 @@ impl Roles {
     async fn open(&self, leader: &Leader, chain: &Chain, look: Arc<Notify>) -> Result<Ready> {
         let settings = Arc::clone(&self.parts.settings);
         let data_dir = settings.data_dir.clone();
+        self.parts.make_room().boxed().await;
         tokio::task::spawn_blocking(move || data_dir::prepare(&settings.data_dir, settings.run_as_user)).await??;
         Store::restore(&data_dir, chain).boxed().await?;
         let store = Store::lead(&data_dir, leader.clone()).boxed().await?;

@@ -34,6 +34,8 @@ async fn sweep(store: &Store, logs: &Logs, data_dir: &Path, breath: Duration) ->
         let pruned = store.write(|tx| tx.prune(Timestamp::now())).await?;
         for job in &pruned.jobs {
             logs.remove(job);
+        }
+        for job in &pruned.errored {
             remove_errored(data_dir, job);
         }
         if !pruned.more {

@@ -90,6 +90,9 @@ impl Server {
         }
         let settings = Arc::new(settings);
         let parts = if settings.access.events_only { None } else { Some(Parts::new(Arc::clone(&settings))?) };
+        if let Some(parts) = &parts {
+            parts.make_room().await;
+        }
         let prepared = Arc::clone(&settings);
         tokio::task::spawn_blocking(move || data_dir::prepare(&prepared.data_dir, prepared.run_as_user)).await??;
         let vault = bucket::vault(&settings).await?;

@@ -6,7 +6,7 @@ use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::command::CommandName;
 use crate::execute::state_locks::Doubts;
-use crate::execute::{Admission, Context, DirectoryLocks, Room};
+use crate::execute::{Admission, Context, DirectoryLocks, Room, before_restore};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
@@ -52,6 +52,21 @@ impl Parts {
         Ok(Parts { secrets: secrets(&settings)?, settings, global, host })
     }
 
+    /// Makes room on a disk that has little, before anything is written to it; a start that finds none says so itself.
+    pub(super) async fn make_room(&self) {
+        let settings = Arc::clone(&self.settings);
+        let made = async {
+            let data_dir = settings.data_dir.clone();
+            let alone = tokio::task::spawn_blocking(move || Store::alone_in(&data_dir)).await??;
+            let (Some(_alone), redactor) = (alone, Redactor::new(settings.secrets.clone())) else { return Ok(()) };
+            let checkouts = checkouts(&settings, redactor.clone())?;
+            before_restore(&settings.data_dir, &checkouts, &installer(&settings, redactor)).await
+        };
+        if let Err(error) = made.await {
+            tracing::warn!(error = format!("{error:#}"), "room on the disk could not be looked after");
+        }
+    }
+
     /// Services on a state that is open; takes up what was unfinished.
     pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Ready> {
         let logs = Logs::new(&self.settings.data_dir);
@@ -78,16 +93,8 @@ impl Parts {
         let settings = Arc::clone(&self.settings);
         let redactor = Redactor::new(settings.secrets.clone());
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
-        let mut checkouts = Checkouts::new(
-            &settings.data_dir,
-            settings.checkout_strategy,
-            redactor.clone(),
-            settings.child_env.clone(),
-        )?;
-        checkouts.sparse = settings.sparse_checkout;
-        checkouts.owner = settings.run_as_user;
         Ok(Context {
-            checkouts,
+            checkouts: checkouts(&settings, redactor.clone())?,
             statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
             admission: Admission::new(pool),
             room: Room::new(&settings.data_dir, &settings.limits),
@@ -137,6 +144,14 @@ pub(super) fn github_host(github: &GithubSettings, allowlist: &[String]) -> Resu
         posts_per_hour: github.posts_per_hour,
     };
     Ok(Github::new(options))
+}
+
+fn checkouts(settings: &Settings, redactor: Redactor) -> Result<Checkouts> {
+    let (strategy, env) = (settings.checkout_strategy, settings.child_env.clone());
+    let mut checkouts = Checkouts::new(&settings.data_dir, strategy, redactor, env)?;
+    checkouts.sparse = settings.sparse_checkout;
+    checkouts.owner = settings.run_as_user;
+    Ok(checkouts)
 }
 
 fn installer(settings: &Settings, redactor: Redactor) -> Installer {

@@ -6,7 +6,7 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
 use crate::domain::state::{Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus};
-use crate::execute::left::{errored_words, keep_errored};
+use crate::execute::left::{errored_here, errored_words, keep_errored};
 use crate::reply::statuses::one_line;
 use crate::vault::inbox::End;
 use anyhow::{Context as _, Result};
@@ -30,7 +30,7 @@ pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
             let bytes = base64::engine::general_purpose::STANDARD.decode(text).with_context(what)?;
             keep_errored(&inner.ctx, &job.id, bytes).await?
         }
-        None => None,
+        None => errored_here(&inner.ctx, &job.id).await?,
     };
     let effects = inner.said(&job.pull, message(inner, &job, &outcome, kept.is_some()));
     let (pull, statuses) = (job.pull.clone(), inner.ctx.statuses.clone());
@@ -83,8 +83,9 @@ fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Mes
         outcome.command.spoken(),
         one_line(outcome)
     );
-    if errored {
-        because = format!("{because} {}.", errored_words(&job.id));
+    let words = errored_words(&job.id);
+    if errored && !because.contains(&words) {
+        because = format!("{because} {words}.");
     }
     Message::LateEnd { project: outcome.project.clone(), because, output: inner.ctx.redactor.redact(&output) }
 }

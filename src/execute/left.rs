@@ -1,18 +1,19 @@
 //! What steps leave behind that must outlive a disk: files of a plan's tree, and `errored.tfstate` of a failed apply.
 
+use super::state_locks::machine;
 use super::{Context, files};
 use crate::checkout::folder::Folder;
 use crate::checkout::{Kept, Others, WorkingTree, inside};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
-use crate::domain::ProjectId;
+use crate::domain::{ProjectId, size};
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome};
 use crate::domain::state::{Job, LeftFiles, PlanRecord};
 use crate::store::KeptFile;
 use crate::vault::FORMAT;
-use crate::vault::inbox::End;
+use crate::vault::inbox::{End, MAX_MAIL};
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use jiff::Timestamp;
@@ -22,8 +23,8 @@ use std::sync::Arc;
 
 /// What Terraform writes when it could not save its state.
 const ERRORED: &str = "errored.tfstate";
-/// Largest such state that is left in the inbox, in bytes.
-const MAX_ERRORED: u64 = 64 << 20;
+/// Of an end in the inbox, what is neither its outcome nor a state: names and hashes, in bytes.
+const WRAPPING: u64 = 64 << 10;
 
 /// Where the archive of a plan lies in the data directory.
 pub(super) fn archive_path(plan: &str) -> String {
@@ -175,23 +176,14 @@ pub async fn keep_errored(ctx: &Context, job: &str, bytes: Vec<u8>) -> Result<Op
     file(ctx, path).await
 }
 
+/// The same where it lies on this disk since it was found: too large for the inbox, or found by a process that could not record it.
+pub async fn errored_here(ctx: &Context, job: &str) -> Result<Option<KeptFile>> {
+    file(ctx, format!("errored/{job}.tfstate")).await
+}
+
 /// For whoever leads now: how a job ended that it has told as interrupted.
 pub(super) async fn leave_end(ctx: &Context, job: &str, outcome: &JobOutcome) {
-    let errored = ctx.settings.data_dir.join(format!("errored/{job}.tfstate"));
-    let left = async {
-        let errored_state = match tokio::fs::metadata(&errored).await {
-            Ok(meta) if meta.len() <= MAX_ERRORED => {
-                Some(base64::engine::general_purpose::STANDARD.encode(tokio::fs::read(&errored).await?))
-            }
-            Ok(_) => {
-                tracing::error!(file = %errored.display(), "it is too large to be left for the server that leads: save it by hand");
-                None
-            }
-            Err(_) => None,
-        };
-        let end = End { format: FORMAT, job: job.to_owned(), outcome: serde_json::to_value(outcome)?, errored_state };
-        ctx.store.leave_end(end).await
-    };
+    let left = async { ctx.store.leave_end(end_of(&ctx.settings.data_dir, job, outcome).await?).await };
     match left.await {
         Ok(()) => tracing::info!(job, "its end was left for the server that leads now"),
         Err(error) => tracing::error!(
@@ -199,5 +191,89 @@ pub(super) async fn leave_end(ctx: &Context, job: &str, outcome: &JobOutcome) {
             error = format!("{error:#}"),
             "its end could not be left for the server that leads now"
         ),
+    }
+}
+
+/// The end of a job with the state that could not be saved; where that is too large, it says where the state lies.
+async fn end_of(data_dir: &Path, job: &str, outcome: &JobOutcome) -> Result<End> {
+    let errored = data_dir.join(format!("errored/{job}.tfstate"));
+    let end = |outcome: &JobOutcome, errored_state: Option<String>| -> Result<End> {
+        Ok(End { format: FORMAT, job: job.to_owned(), outcome: serde_json::to_value(outcome)?, errored_state })
+    };
+    let Ok(meta) = tokio::fs::metadata(&errored).await else { return end(outcome, None) };
+    let room = largest_state(serde_json::to_vec(outcome)?.len());
+    if meta.len() > room {
+        let place = std::path::absolute(&errored)?.display().to_string();
+        tracing::error!(file = place, "it is too large to be left for the server that leads: its end says where it is");
+        return end(&without_state(outcome, job, meta.len(), &place), None);
+    }
+    let state = base64::engine::general_purpose::STANDARD.encode(tokio::fs::read(&errored).await?);
+    end(outcome, Some(state))
+}
+
+/// Bytes of the largest state that fits into an object of the inbox beside an outcome of so many bytes; base64 makes four of three.
+fn largest_state(outcome: usize) -> u64 {
+    MAX_MAIL.saturating_sub(WRAPPING).saturating_sub(outcome as u64) / 4 * 3
+}
+
+/// The outcome, which says where the state lies that is not left with it.
+fn without_state(outcome: &JobOutcome, job: &str, bytes: u64, place: &str) -> JobOutcome {
+    let words = format!(
+        "Terraform could not save the state and left it as `errored.tfstate`. With {} it is too large to be handed to the server that \
+         leads: it lies on {} as `{place}`. Copy it from there, and push it before anything else is planned or applied, in the \
+         project's directory: `terraform init`, then `terraform state push FILE`",
+        size(bytes),
+        machine()
+    );
+    let mut outcome = outcome.clone();
+    if let Outcome::Errored(fault) = &mut outcome.outcome {
+        let kept = errored_words(job);
+        fault.message = match fault.message.contains(&kept) {
+            true => fault.message.replace(&kept, &words),
+            false => format!("{}. {words}", fault.message),
+        };
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::outcome::{Fault, Reason};
+
+    fn outcome(output: usize) -> JobOutcome {
+        let kept = KeptFile { path: String::new(), sha256: String::new(), length: 0, mode: 0 };
+        let fault = Fault { reason: Reason::Apply, message: "It broke".into(), output: "x".repeat(output) };
+        JobOutcome {
+            command: CommandName::Apply,
+            project: ProjectId { dir: ".".into(), workspace: "default".into(), name: None },
+            job: Some("job".into()),
+            millis: 0,
+            tool: None,
+            silenced: false,
+            outcome: with_errored(Outcome::Errored(fault), Some(&kept), "job"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_fits_into_the_inbox_with_its_state_or_says_where_that_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("errored/job.tfstate");
+        std::fs::create_dir(dir.path().join("errored")).unwrap();
+        for output in [0, 5 << 20] {
+            let outcome = outcome(output);
+            let largest = largest_state(serde_json::to_vec(&outcome).unwrap().len());
+            assert!(largest > 40 << 20, "{largest}");
+            for (bytes, fits) in [(largest, true), (largest + 1, false), (50 << 20, false), (63 << 20, false)] {
+                std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+                let end = end_of(dir.path(), "job", &outcome).await.unwrap();
+                assert_eq!(end.errored_state.is_some(), fits, "{bytes}");
+                let stored = serde_json::to_vec(&end).unwrap().len() as u64;
+                assert!(stored + 4096 <= MAX_MAIL, "{bytes}: {stored}");
+                let said = end.outcome.to_string();
+                assert_eq!(said.contains(path.to_str().unwrap()), !fits, "{bytes}");
+                assert_eq!(said.contains(&errored_words("job")), fits, "{bytes}");
+            }
+        }
     }
 }

@@ -5,13 +5,14 @@
 use super::admission::Permit;
 use super::memory::Memory;
 use super::{Context, Work};
-use crate::checkout::Idle;
 use crate::checkout::space::{self, Space};
+use crate::checkout::{Checkouts, Idle};
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::{ProjectId, size};
 use crate::settings::Limits;
+use crate::terraform::install::Installer;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ const WALK_PART: u32 = 20;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How much may be used.
+#[derive(Default)]
 pub struct Room {
     data_dir: PathBuf,
     /// Most bytes in the data directory; absent: what the file system has.
@@ -112,57 +114,91 @@ pub(super) async fn on_disk(ctx: &Context, work: &Work) -> Option<Fault> {
 /// What is free after room was made where there was little.
 async fn not_little(ctx: &Context) -> Result<Space> {
     let mut measured = ctx.room.measured.lock().await;
-    let space = make_room(ctx, &mut measured, |space| !is_little(space)).await?;
+    let space = Idlers::of(ctx).make_room(&mut measured, |space| !is_little(space)).await?;
     if !is_full(space) {
         return Ok(space);
     }
     // Nothing is refused for what was measured a while ago.
     *measured = None;
-    make_room(ctx, &mut measured, |space| !is_little(space)).await
+    Idlers::of(ctx).make_room(&mut measured, |space| !is_little(space)).await
 }
 
-/// Removes what is idle until there is `enough`: checkouts first, then binaries, mirrors, and checkouts with files that are kept
-/// nowhere else. Says what is free then.
-async fn make_room(ctx: &Context, measured: &mut Option<Measured>, enough: impl Fn(Space) -> bool) -> Result<Space> {
-    let space = ctx.room.space(measured).await?;
-    if enough(space) {
-        return Ok(space);
+/// Makes room before a state is restored, where the disk has little: it holds the state's second copy, and the bucket too where that
+/// is a directory. Checkouts with files that are kept nowhere else stay, as nobody has looked yet for what an interrupted apply left
+/// there. Call it where nothing is at work in the data directory.
+pub async fn before_restore(data_dir: &Path, checkouts: &Checkouts, installer: &Installer) -> Result<()> {
+    let room = Room { data_dir: data_dir.to_owned(), ..Room::default() };
+    let idlers = Idlers { room: &room, checkouts, installer, unkept_too: false };
+    let space = idlers.make_room(&mut None, |space| !is_little(space)).await?;
+    if is_full(space) {
+        let (free, total) = (size(space.free), size(space.total));
+        tracing::warn!("the disk is nearly full, {free} of {total} are free, and nothing more of it can be made again");
     }
-    let (unkept, trees) = ctx.checkouts.idle_trees().await?.into_iter().partition(|idle: &Idle| idle.has_unkept_files);
-    let mut space = remove(ctx, measured, trees, &enough).await?;
-    while !enough(space)
-        && let Some((binary, bytes)) = ctx.installer.remove_idle().await?
-    {
-        removed(measured, &binary, bytes);
-        space = ctx.room.space(measured).await?;
-    }
-    if !enough(space) {
-        space = remove(ctx, measured, ctx.checkouts.idle_mirrors().await?, &enough).await?;
-    }
-    if !enough(space) {
-        space = remove(ctx, measured, unkept, &enough).await?;
-    }
-    Ok(space)
+    Ok(())
 }
 
-async fn remove(
-    ctx: &Context,
-    measured: &mut Option<Measured>,
-    idle: Vec<Idle>,
-    enough: &impl Fn(Space) -> bool,
-) -> Result<Space> {
-    let mut space = ctx.room.space(measured).await?;
-    for idle in idle {
+/// What goes to make room.
+struct Idlers<'a> {
+    room: &'a Room,
+    checkouts: &'a Checkouts,
+    installer: &'a Installer,
+    /// Also checkouts with files that are kept nowhere else.
+    unkept_too: bool,
+}
+
+impl Idlers<'_> {
+    fn of(ctx: &Context) -> Idlers<'_> {
+        Idlers { room: &ctx.room, checkouts: &ctx.checkouts, installer: &ctx.installer, unkept_too: true }
+    }
+
+    /// Removes what is idle until there is `enough`: checkouts first, then binaries, mirrors, and checkouts with files that are kept
+    /// nowhere else. Says what is free then.
+    async fn make_room(
+        &self,
+        measured: &mut Option<Measured>,
+        enough: impl Fn(Space) -> bool,
+    ) -> Result<Space> {
+        let space = self.room.space(measured).await?;
         if enough(space) {
-            break;
+            return Ok(space);
         }
-        let (what, bytes) = (idle.to_string(), idle.bytes);
-        if ctx.checkouts.remove_idle(idle).await? {
-            removed(measured, &what, bytes);
-            space = ctx.room.space(measured).await?;
+        let (unkept, trees) =
+            self.checkouts.idle_trees().await?.into_iter().partition(|idle: &Idle| idle.has_unkept_files);
+        let mut space = self.remove(measured, trees, &enough).await?;
+        while !enough(space)
+            && let Some((binary, bytes)) = self.installer.remove_idle().await?
+        {
+            removed(measured, &binary, bytes);
+            space = self.room.space(measured).await?;
         }
+        if !enough(space) {
+            space = self.remove(measured, self.checkouts.idle_mirrors().await?, &enough).await?;
+        }
+        if !enough(space) && self.unkept_too {
+            space = self.remove(measured, unkept, &enough).await?;
+        }
+        Ok(space)
     }
-    Ok(space)
+
+    async fn remove(
+        &self,
+        measured: &mut Option<Measured>,
+        idle: Vec<Idle>,
+        enough: &impl Fn(Space) -> bool,
+    ) -> Result<Space> {
+        let mut space = self.room.space(measured).await?;
+        for idle in idle {
+            if enough(space) {
+                break;
+            }
+            let (what, bytes) = (idle.to_string(), idle.bytes);
+            if self.checkouts.remove_idle(idle).await? {
+                removed(measured, &what, bytes);
+                space = self.room.space(measured).await?;
+            }
+        }
+        Ok(space)
+    }
 }
 
 fn removed(measured: &mut Option<Measured>, what: &str, bytes: u64) {
@@ -212,7 +248,7 @@ impl Room {
     async fn memory_after_making_room(&self, ctx: &Context) -> Option<Memory> {
         if space::is_in_memory(&self.data_dir) {
             let mut measured = self.measured.lock().await;
-            if let Err(error) = make_room(ctx, &mut measured, |_| false).await {
+            if let Err(error) = Idlers::of(ctx).make_room(&mut measured, |_| false).await {
                 tracing::warn!(error = format!("{error:#}"), "room in memory could not be made");
             }
         }

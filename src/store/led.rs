@@ -49,7 +49,10 @@ impl Store {
             base::sweep(&dir)?;
             let path = dir.join(DATABASE);
             ensure!(path.exists(), "there is no {}: the state has to be restored first", path.display());
-            Ok((schema::open_writer(&path, Durability::Bucket)?, guard))
+            // A state that is about to be taken over is nowhere else yet.
+            let is_alone = Mark::in_file(&path)? == Some(Mark::Adopting);
+            let durability = if is_alone { Durability::Disk } else { Durability::Bucket };
+            Ok((schema::open_writer(&path, durability)?, guard))
         })
         .await??;
         let connection = match Mark::of(&writable.connection)? {
@@ -201,6 +204,8 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
         drop(scratch);
         let connection = schema::open_writer(&dir.join(DATABASE), Durability::Bucket)?.connection;
         Mark::Cache.set(&connection)?;
+        // The next start reads it in the file itself.
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         Ok(connection)
     })
     .await??;

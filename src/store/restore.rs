@@ -3,13 +3,14 @@
 //! A crash anywhere is harmless: the next start restores again. Nothing here waits for the disk, as the state is in the bucket.
 
 use super::base::close_to_others;
-use super::files::{FOLDERS, check_path};
+use super::disk::{self, Local};
+use super::files::check_path;
 use super::rows;
 use super::schema::{self, Mark};
 use super::{DATABASE, Store, View};
 use crate::vault::chain::{Chain, Rows, Wanted};
 use crate::vault::{Hash, VaultError};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rusqlite::Connection;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -19,19 +20,14 @@ use std::time::{Duration, Instant};
 /// Folders of unfinished restores in the data directory begin so.
 const PREFIX: &str = "restoring.";
 
-/// State of this disk that no vault knew is moved into a folder that begins so, and never removed by us.
-const ASIDE: &str = "before-vault.";
-
 /// Between two lines in the log about a long restore.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// Files that SQLite keeps beside a database.
-const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
-
 impl Store {
     /// Makes the data directory's state that of `chain`, verified: into a temporary directory, then renamed. What was there of
-    /// an earlier life is replaced; mirrors, trees and caches stay. A state that no vault knew (a kept disk of an older version)
-    /// becomes the first one of an empty vault in [`Store::lead`], and is moved aside where the vault has a state already.
+    /// an earlier life is replaced; mirrors, trees, caches and states that could not be saved stay. A state that no vault knew (a
+    /// kept disk of an older version) becomes the first one of an empty vault in [`Store::lead`]. Where the vault has a state already,
+    /// it is moved aside unopened, and so is a database that cannot be read.
     pub async fn restore(data_dir: &Path, chain: &Chain) -> Result<()> {
         let began = Instant::now();
         ensure!(
@@ -49,9 +45,12 @@ impl Store {
         let work = tokio::task::spawn_blocking(move || -> Result<_> {
             let guard = schema::lock_directory(&dir)?;
             remove_folders(&dir, PREFIX)?;
-            let local = local_state(&dir.join(DATABASE))?;
-            if empty && adopts(&dir, local)? {
-                return Ok((guard, None, local));
+            if empty && disk::adopts(&dir)? {
+                return Ok((guard, None, Local::None));
+            }
+            let local = disk::look(&dir)?;
+            if local == Local::Cache {
+                disk::make_room(&dir)?;
             }
             let scratch = dir.join(format!("{PREFIX}{}", std::process::id()));
             std::fs::create_dir(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
@@ -63,10 +62,8 @@ impl Store {
         let files = fill(&scratch, chain, commits).await?;
         let (dir, from) = (data_dir.to_owned(), scratch.clone());
         tokio::task::spawn_blocking(move || -> Result<()> {
-            if matches!(local, Local::Unknown { .. }) {
-                put_aside(&dir)?;
-            }
-            put_in_place(&from, &dir)?;
+            disk::put_aside(&dir, local)?;
+            disk::put_in_place(&from, &dir)?;
             drop(guard);
             Ok(())
         })
@@ -79,66 +76,6 @@ impl Store {
             "the state was restored"
         );
         Ok(())
-    }
-}
-
-/// What database is in the data directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Local {
-    None,
-    /// It came from a vault.
-    Cache {
-        empty: bool,
-    },
-    /// No vault knows it.
-    Unknown {
-        empty: bool,
-    },
-}
-
-fn local_state(database: &Path) -> Result<Local> {
-    if !database.exists() {
-        return Ok(Local::None);
-    }
-    let look = || -> Result<Local> {
-        let connection = schema::open_raw(database)?;
-        let format = schema::format_of(&connection)?;
-        let mark = Mark::of(&connection)?;
-        // A newer one is not looked into: it is something.
-        let empty = format <= schema::newest() as usize && is_empty(&connection)?;
-        Ok(if mark == Mark::Cache { Local::Cache { empty } } else { Local::Unknown { empty } })
-    };
-    look().with_context(|| format!("cannot look at the state in {}", database.display()))
-}
-
-fn is_empty(connection: &Connection) -> Result<bool> {
-    for table in tables(connection)? {
-        if connection.prepare(&format!("SELECT 1 FROM {} LIMIT 1", rows::quoted(&table)))?.exists([])? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Whether the state of this disk becomes the first one of an empty vault; it is marked for that.
-fn adopts(data_dir: &Path, local: Local) -> Result<bool> {
-    let database = data_dir.join(DATABASE);
-    match local {
-        Local::None | Local::Cache { empty: true } => Ok(false),
-        Local::Cache { empty: false } => bail!(
-            "the vault is empty, but the state in {} came from a vault: point --bucket to that one, or, to begin anew, move \
-             that file away and start again",
-            database.display()
-        ),
-        Local::Unknown { .. } => {
-            let mark = || -> Result<()> {
-                let connection = schema::open_raw(&database)?;
-                Mark::Adopting.set(&connection)?;
-                connection.close().map_err(|(_, error)| error.into())
-            };
-            mark().with_context(|| format!("cannot take over the state in {}", database.display()))?;
-            Ok(true)
-        }
     }
 }
 
@@ -229,61 +166,6 @@ fn wanted(connection: &Connection) -> Result<Vec<(String, Hash, u32)>> {
     Ok(wanted)
 }
 
-/// Replaces database and folders of kept files by those in `scratch`, then removes that with what it replaced.
-fn put_in_place(scratch: &Path, data_dir: &Path) -> Result<()> {
-    let old = scratch.join("old");
-    std::fs::create_dir(&old)?;
-    move_state(data_dir, &old)?;
-    for folder in FOLDERS {
-        let new = scratch.join(folder);
-        if !new.exists() {
-            std::fs::create_dir(&new)?;
-        }
-        close_to_others(&new)?;
-        moved(&new, &data_dir.join(folder))?;
-    }
-    moved(&scratch.join(DATABASE), &data_dir.join(DATABASE))?;
-    std::fs::remove_dir_all(scratch).with_context(|| format!("cannot remove {}", scratch.display()))
-}
-
-/// Moves a database with its side files, and the folders of kept files.
-fn move_state(from: &Path, to: &Path) -> Result<()> {
-    // The side files go first: they must never meet another database.
-    for suffix in SIDE_FILES {
-        let name = format!("{DATABASE}{suffix}");
-        moved_if_there(&from.join(&name), &to.join(&name))?;
-    }
-    for name in [DATABASE].into_iter().chain(FOLDERS) {
-        moved_if_there(&from.join(name), &to.join(name))?;
-    }
-    Ok(())
-}
-
-/// A state that no vault knew makes room for the vault's.
-fn put_aside(data_dir: &Path) -> Result<()> {
-    // Its write-ahead log belongs to it: what that holds goes into the file first.
-    let connection = schema::open_raw(&data_dir.join(DATABASE))?;
-    connection.close().map_err(|(_, error)| error)?;
-    let free = (1..).map(|number| data_dir.join(format!("{ASIDE}{number}"))).find(|path| !path.exists());
-    let aside = free.context("no name is free")?;
-    std::fs::create_dir(&aside)?;
-    close_to_others(&aside)?;
-    move_state(data_dir, &aside)?;
-    tracing::warn!(
-        path = %aside.display(),
-        "the vault has a state already: what this disk had from before it was moved aside; remove it when nothing is missed"
-    );
-    Ok(())
-}
-
-fn moved(from: &Path, to: &Path) -> Result<()> {
-    std::fs::rename(from, to).with_context(|| format!("cannot move {} to {}", from.display(), to.display()))
-}
-
-fn moved_if_there(from: &Path, to: &Path) -> Result<()> {
-    if from.symlink_metadata().is_ok() { moved(from, to) } else { Ok(()) }
-}
-
 /// Removes folders of ours whose name begins so.
 pub(super) fn remove_folders(data_dir: &Path, prefix: &str) -> Result<()> {
     for entry in std::fs::read_dir(data_dir).with_context(|| format!("cannot list {}", data_dir.display()))? {
@@ -301,7 +183,7 @@ pub(super) fn remove_folders(data_dir: &Path, prefix: &str) -> Result<()> {
 }
 
 /// Tables of ours, by name.
-fn tables(connection: &Connection) -> Result<Vec<String>> {
+pub(super) fn tables(connection: &Connection) -> Result<Vec<String>> {
     let mut statement = connection
         .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")?;
     let names = statement.query_map([], |row| row.get(0))?;

@@ -32,8 +32,10 @@ const ROWS_AT_ONCE: i64 = 5_000;
 /// What one call of [`Tx::prune`] has dropped.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Ids of jobs, whose files may go.
+    /// Ids of jobs, whose logs may go.
     pub jobs: Vec<String>,
+    /// Those of them whose state that could not be saved was named, and may go.
+    pub errored: Vec<String>,
     /// There may be more to drop.
     pub more: bool,
 }
@@ -79,11 +81,12 @@ impl Tx<'_> {
             PULLS,
         )?;
         drop_old("DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE at < ?1 LIMIT ?2)", AUDIT)?;
-        let jobs = self.prune_jobs(before(RUNS))?;
-        Ok(Pruned { more: more.get() || rows(jobs.len()) == ROWS_AT_ONCE, jobs })
+        let (jobs, errored) = self.prune_jobs(before(RUNS))?;
+        Ok(Pruned { more: more.get() || rows(jobs.len()) == ROWS_AT_ONCE, jobs, errored })
     }
 
-    fn prune_jobs(&self, before: i64) -> Result<Vec<String>> {
+    /// Jobs that were dropped, and those of them with a state that could not be saved.
+    fn prune_jobs(&self, before: i64) -> Result<(Vec<String>, Vec<String>)> {
         let mut statement = self.connection.prepare_cached(
             "DELETE FROM jobs WHERE seq IN
                (SELECT seq FROM jobs AS old WHERE state <> 'running'
@@ -98,11 +101,15 @@ impl Tx<'_> {
         )?;
         let ids = statement.query_map(params![before, JOBS_KEPT, ROWS_AT_ONCE], |row| row.get(0))?;
         let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>()?;
+        let mut errored = Vec::new();
         for id in &ids {
             self.drop_file(&log_path(id))?;
-            self.drop_file(&errored_path(id))?;
+            if self.kept_file(&errored_path(id))?.is_some() {
+                self.drop_file(&errored_path(id))?;
+                errored.push(id.clone());
+            }
         }
-        Ok(ids)
+        Ok((ids, errored))
     }
 }
 
@@ -111,8 +118,10 @@ fn errored_path(job: &str) -> String {
     format!("errored/{job}.tfstate")
 }
 
-/// Removes what a dropped job has left on this disk besides its log, which [`super::logs::Logs`] removes.
+/// Removes the state that a dropped job could not save. Only for one that a row named: any other may exist nowhere else.
 pub fn remove_errored(data_dir: &Path, job: &str) {
-    // There rarely is one; what cannot be removed goes with the next restore.
-    let _ = std::fs::remove_file(data_dir.join(errored_path(job)));
+    let path = data_dir.join(errored_path(job));
+    if let Err(error) = std::fs::remove_file(&path) {
+        tracing::warn!(path = %path.display(), %error, "a state that is needed no more could not be removed");
+    }
 }

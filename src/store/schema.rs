@@ -9,7 +9,7 @@
 use anyhow::{Context, Result, bail};
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -172,6 +172,11 @@ CREATE TABLE repos (
 );
 ";
 
+/// How SQLite's files begin.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Bytes up to the end of `application_id`, in SQLite's file format.
+const HEAD: usize = 72;
+
 /// What a database is to the vault, in its `application_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
@@ -199,7 +204,24 @@ impl Mark {
 
     /// The mark of a database; an unknown one is somebody else's.
     pub(super) fn of(connection: &Connection) -> Result<Mark> {
-        let id: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        Mark::known(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
+    }
+
+    /// The mark in the first bytes of a file, which is not opened as a database; absent when the file does not begin as one. What
+    /// its write-ahead log says is not seen.
+    pub(super) fn in_file(path: &Path) -> Result<Option<Mark>> {
+        let mut head = [0; HEAD];
+        match File::open(path).and_then(|mut file| file.read_exact(&mut head)) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        match head.last_chunk() {
+            Some(id) if head.starts_with(MAGIC) => Mark::known(u32::from_be_bytes(*id).into()).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn known(id: i64) -> Result<Mark> {
         (Mark::ALL.into_iter().find(|mark| mark.id() == id)).with_context(|| {
             format!("it is a database of another program ({id:#x}): give --data-dir a directory of its own")
         })
@@ -225,7 +247,7 @@ pub(super) fn newest() -> u32 {
 }
 
 /// Keeps every other process out of the data directory until it is dropped, or the process is gone.
-pub(super) struct DirectoryGuard {
+pub struct DirectoryGuard {
     _file: File,
 }
 
@@ -233,9 +255,7 @@ pub(super) struct DirectoryGuard {
 pub(super) fn lock_directory(data_dir: &Path) -> Result<DirectoryGuard> {
     let shown = data_dir.display();
     std::fs::create_dir_all(data_dir).with_context(|| format!("cannot make the data directory {shown}"))?;
-    let path = data_dir.join("tidelock.lock");
-    let mut file = (OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path))
-        .with_context(|| format!("cannot write to the data directory {shown}"))?;
+    let mut file = open_lock(data_dir)?;
     let deadline = Instant::now() + DIRECTORY_WAIT;
     loop {
         match file.try_lock() {
@@ -254,9 +274,30 @@ pub(super) fn lock_directory(data_dir: &Path) -> Result<DirectoryGuard> {
             }
         }
     }
-    file.set_len(0)?;
-    writeln!(file, "{}", std::process::id())?;
+    // For the message above alone: a full disk takes no number, and keeps nobody from the start that makes room.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(DirectoryGuard { _file: file })
+}
+
+/// The same without waiting; absent while another process uses the data directory, and where there is none.
+pub(super) fn try_lock_directory(data_dir: &Path) -> Result<Option<DirectoryGuard>> {
+    if !data_dir.is_dir() {
+        return Ok(None);
+    }
+    let file = open_lock(data_dir)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(DirectoryGuard { _file: file })),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock the data directory {}", data_dir.display()))
+        }
+    }
+}
+
+fn open_lock(data_dir: &Path) -> Result<File> {
+    let path = data_dir.join("tidelock.lock");
+    (OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path))
+        .with_context(|| format!("cannot write to the data directory {}", data_dir.display()))
 }
 
 /// Opens the only connection that writes, and brings the database to the present format.

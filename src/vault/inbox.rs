@@ -91,8 +91,8 @@ pub struct End {
 
 /// Label of the key for hand-over requests, so that the webhook secret proves nothing else.
 const KEY_LABEL: &[u8] = b"tidelock hand-over 1";
-/// Of an object in the inbox; a delivery's body is bounded by the front door. Larger ones are foreign.
-const MAX_MAIL: u64 = 64 << 20;
+/// Bytes of an object in the inbox; a delivery's body is bounded by the front door. Larger ones are foreign.
+pub const MAX_MAIL: u64 = 64 << 20;
 /// Objects that one request lists.
 const PAGE: usize = 1000;
 /// Objects that one look finds, about.

@@ -106,3 +106,37 @@ fn a_state_that_could_not_be_saved_is_kept_and_told_with_what_to_do() {
         ctx.say(&pull, "atlantis plan").await.is("plan", "success");
     });
 }
+
+#[test]
+fn the_end_of_a_deposed_servers_apply_brings_its_state_or_says_where_that_lies() {
+    for (mib, is_handed_over) in [(1, true), (50, false)] {
+        let fail = format!("head -c {} /dev/zero > errored.tfstate; exit 1", mib << 20);
+        let setup = Setup::one_project().steps(&["init", "plan"], &[&gate("apply"), &fail]);
+        let setup = setup.flags(&["--bucket=file://{tmp}/bucket", "--lease-ttl=3s"]).own_process();
+        run_test(setup, async |ctx| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            pull.comment("alice", "atlantis apply").unwrap();
+            ctx.reached("apply", 1).await;
+            depose(ctx).await;
+            let second = ctx.server.beside(&ctx.tmp.join("data-2"), &[]);
+            second.start_as_standby().await;
+            second.role("leading").await;
+            let interrupted = ctx.next(&pull).await;
+            let file = format!("errored/{}.tfstate", interrupted.is("apply", "error").because("interrupted").job());
+            ctx.open_gate("apply");
+            let late = ctx.next(&pull).await;
+            late.is_message("interrupted").has("has ended after all").has("Terraform could not save the state");
+            assert_eq!(second.data(&file).exists(), is_handed_over, "{mib} MiB");
+            let here = ctx.server.data(&file);
+            match is_handed_over {
+                true => late.has(&format!("`terraform state push {file}`")),
+                false => late.has(here.to_str().unwrap()).has("52.4 MB").has_not("its vault"),
+            };
+            second.stop().await;
+            // The first one restores, and keeps what no other copy is of; a row names the other.
+            ctx.server.role("leading").await;
+            assert_eq!(here.metadata().unwrap().len(), mib << 20);
+        });
+    }
+}

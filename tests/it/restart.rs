@@ -217,3 +217,21 @@ fn what_was_accepted_just_before_a_kill_is_answered() {
         }
     });
 }
+
+#[test]
+fn a_database_that_a_loss_of_power_left_zeroed_or_cut_is_made_new() {
+    run_test(Setup::one_project().own_process(), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
+        let database = ctx.server.data("tidelock.db");
+        for zeroed in [4096, 0] {
+            ctx.server.kill().await;
+            std::fs::write(&database, vec![0; zeroed]).unwrap();
+            ctx.server.start().await;
+            assert_eq!(ctx.locks().await.len(), 1);
+        }
+        assert!(ctx.server.log().contains("cannot be read, as after a loss of power"), "{}", ctx.server.log());
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}

@@ -2,9 +2,6 @@
 
 use crate::support::*;
 use std::time::{Duration, Instant};
-use tidelock::vault::bucket::{Body, Bucket};
-use tidelock::vault::directory::Directory;
-use tidelock::vault::lease::{self, Record};
 
 /// A server in a process of its own whose bucket is not in its data directory.
 fn shared_bucket() -> Setup {
@@ -135,25 +132,6 @@ fn an_allowlist_that_changes_between_two_starts_is_warned_of_and_taken() {
         }
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     });
-}
-
-/// Somebody else takes the lease, as if this server had been silent for too long.
-async fn depose(ctx: &Ctx) -> u64 {
-    let bucket = Directory::existing(&ctx.tmp.join("bucket")).unwrap();
-    // The holder renews now and then: take the generation that is there.
-    loop {
-        let object = bucket.get(lease::NAME).await.unwrap().unwrap();
-        let mut record: Record = serde_json::from_slice(&object.bytes).unwrap();
-        record.epoch += 1;
-        let holder = record.holder.as_mut().unwrap();
-        holder.nonce = "f".repeat(32);
-        holder.machine = "somebody else".into();
-        let body = Body::Bytes(serde_json::to_vec(&record).unwrap().into());
-        let written = bucket.put(lease::NAME, object.generation, body, "lease").await.unwrap();
-        if matches!(written, tidelock::vault::bucket::Written::Stored(_)) {
-            return record.epoch;
-        }
-    }
 }
 
 #[test]

@@ -55,7 +55,11 @@ impl SmallDisk {
     fn mount(dir: PathBuf) -> Option<SmallDisk> {
         std::fs::create_dir_all(&dir).unwrap();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tidelock"]).arg(&dir).status();
-        mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(dir))
+        let disk = mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(dir));
+        if disk.is_none() {
+            eprintln!("skipped: a disk of its own takes root");
+        }
+        disk
     }
 
     fn fill(&self) -> PathBuf {
@@ -109,4 +113,43 @@ fn a_full_disk_with_the_bucket_on_it_loses_nothing() {
 #[test]
 fn a_full_disk_beside_a_bucket_that_has_room_loses_nothing() {
     full_disk(&["--bucket=file://{tmp}/bucket"]);
+}
+
+/// A server is killed on a disk on which nothing has room any more; `large` is a step that fills its checkout.
+fn killed_on_a_full_disk(large: &str, is_evicted: bool, flags: &[&str]) {
+    let setup = Setup::one_project().steps(&["init", large, "plan"], &["apply"]).flags(flags).own_process();
+    run_test(setup, async |ctx| {
+        ctx.server.stop().await;
+        std::fs::remove_dir_all(ctx.server.data("")).unwrap();
+        let Some(disk) = SmallDisk::mount(ctx.server.data("")) else { return };
+        ctx.server.start().await;
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.nothing_pending(&pull, &["atlantis/apply"]).await;
+        ctx.server.kill().await;
+        let ballast = disk.fill();
+
+        ctx.server.start().await;
+        assert_eq!(has_checkout(ctx, 1), !is_evicted);
+        if !is_evicted {
+            ctx.say(&pull, "atlantis apply").await.because("internal").has("The server's disk is nearly full");
+            std::fs::remove_file(&ballast).unwrap();
+        }
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn a_start_on_a_full_disk_with_the_bucket_on_it_makes_room_first() {
+    killed_on_a_full_disk("head -c 8000000 /dev/zero > .terraform/large", true, &[]);
+}
+
+#[test]
+fn a_start_on_a_full_disk_beside_a_bucket_that_has_room_makes_room_first() {
+    killed_on_a_full_disk("head -c 8000000 /dev/zero > .terraform/large", true, &["--bucket=file://{tmp}/bucket"]);
+}
+
+#[test]
+fn a_start_drops_its_old_copy_on_a_full_disk_whose_checkouts_hold_what_is_kept_nowhere_else() {
+    killed_on_a_full_disk("head -c 8000000 /dev/zero > local.tfstate", false, &["--bucket=file://{tmp}/bucket"]);
 }

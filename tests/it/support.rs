@@ -3,11 +3,13 @@
 //! `{tmp}` in files, flags and `repos.yaml` is the test's own directory. A test ends with every comment of the server read: one
 //! that was not expected fails it.
 
+mod depose;
 mod gates;
 mod said;
 mod server;
 mod states;
 
+pub(crate) use depose::depose;
 pub(crate) use gates::{gate, make_executable};
 pub(crate) use said::Said;
 pub(crate) use server::Running;

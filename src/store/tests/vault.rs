@@ -5,6 +5,7 @@ mod bases;
 mod buckets;
 mod kill;
 mod life;
+mod power;
 mod states;
 
 use super::*;

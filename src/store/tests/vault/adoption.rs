@@ -5,10 +5,10 @@ use super::*;
 use crate::store::rows::Notes;
 use crate::vault::Changes;
 
-const JOB: &str = "0123456789abcdef0123456789abcdef";
+pub(super) const JOB: &str = "0123456789abcdef0123456789abcdef";
 
 /// A disk as the version before the vault left it.
-async fn old_disk() -> (Arc<tempfile::TempDir>, PlanRecord) {
+pub(super) async fn old_disk() -> (Arc<tempfile::TempDir>, PlanRecord) {
     let (dir, store) = open();
     let content = b"a plan".repeat(1000);
     std::fs::create_dir_all(dir.path().join("plans")).unwrap();

@@ -1,0 +1,241 @@
+//! The state that a disk has at the start, and how the vault's takes its place. After a loss of power any file may be cut or zeroed:
+//! where the vault has a state, nothing of the one on the disk is opened.
+
+use super::DATABASE;
+use super::base::close_to_others;
+use super::files::FOLDERS;
+use super::restore::tables;
+use super::rows;
+use super::schema::{self, Mark};
+use anyhow::{Context, Result, bail};
+use rusqlite::Connection;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// State of this disk that no vault knew is moved into a folder that begins so, and never removed by us.
+const ASIDE: &str = "before-vault.";
+/// The first database of this disk that is none any more is moved here, and never removed by us.
+const DAMAGED: &str = "damaged";
+/// Files that SQLite keeps beside a database.
+const SIDE_FILES: [&str; 2] = ["-shm", "-wal"];
+/// States that Terraform could not save. One that no row names exists nowhere else, so what is here stays.
+const ERRORED: &str = "errored";
+/// Where less than this is free besides twice the old copy, in bytes, that copy goes before the new one is written.
+const RESERVE: u64 = 64 << 20;
+
+/// What database is in the data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Local {
+    None,
+    /// It came from a vault.
+    Cache,
+    /// No vault knows it.
+    Unknown,
+    /// It is no database any more.
+    Damaged,
+}
+
+/// What is there beside a vault that has a state: by the first bytes of the file, which is not opened as a database.
+pub(super) fn look(data_dir: &Path) -> Result<Local> {
+    let database = data_dir.join(DATABASE);
+    if !database.exists() {
+        return Ok(Local::None);
+    }
+    let mark = Mark::in_file(&database).with_context(|| format!("cannot look at the state in {}", database.display()))?;
+    Ok(match mark {
+        Some(Mark::Cache) => Local::Cache,
+        Some(_) => Local::Unknown,
+        // The vault's state took the place of the first one, so that a second one is a copy of it.
+        None if data_dir.join(DAMAGED).join(DATABASE).exists() => Local::Cache,
+        None => Local::Damaged,
+    })
+}
+
+/// Whether the state of this disk becomes the first one of an empty vault; it is marked for that.
+pub(super) fn adopts(data_dir: &Path) -> Result<bool> {
+    let database = data_dir.join(DATABASE);
+    if !database.exists() {
+        return Ok(false);
+    }
+    let look = || -> Result<(Mark, bool)> {
+        let connection = schema::open_raw(&database)?;
+        let format = schema::format_of(&connection)?;
+        let mark = Mark::of(&connection)?;
+        // A newer one is not looked into: it is something.
+        Ok((mark, format <= schema::newest() as usize && is_empty(&connection)?))
+    };
+    match look().with_context(|| format!("cannot look at the state in {}", database.display()))? {
+        (Mark::Cache, true) => Ok(false),
+        (Mark::Cache, false) => bail!(
+            "the vault is empty, but the state in {} came from a vault: point --bucket to that one, or, to begin anew, move \
+             that file away and start again",
+            database.display()
+        ),
+        _ => {
+            let mark = || -> Result<()> {
+                let connection = schema::open_raw(&database)?;
+                Mark::Adopting.set(&connection)?;
+                connection.close().map_err(|(_, error)| error.into())
+            };
+            mark().with_context(|| format!("cannot take over the state in {}", database.display()))?;
+            Ok(true)
+        }
+    }
+}
+
+fn is_empty(connection: &Connection) -> Result<bool> {
+    for table in tables(connection)? {
+        if connection.prepare(&format!("SELECT 1 FROM {} LIMIT 1", rows::quoted(&table)))?.exists([])? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Where there is no room for two copies of the vault's state, the old one goes before the new one is written.
+pub(super) fn make_room(data_dir: &Path) -> Result<()> {
+    let stat = rustix::fs::statvfs(data_dir).with_context(|| format!("cannot look at {}", data_dir.display()))?;
+    make_room_of(data_dir, stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// The same where so many bytes are free.
+pub(super) fn make_room_of(data_dir: &Path, free: u64) -> Result<()> {
+    let copy: Vec<PathBuf> = parts().filter(|part| part != ERRORED).map(|part| data_dir.join(part)).collect();
+    let taken = copy.iter().map(|path| size(path)).fold(0, u64::saturating_add);
+    if free >= taken.saturating_mul(2).saturating_add(RESERVE) {
+        return Ok(());
+    }
+    tracing::info!(free, taken, "little room is left: the old copy of the state goes before it is restored");
+    copy.iter().try_for_each(|path| removed(path))
+}
+
+/// Bytes of a file, or of all files in a folder. What is not there counts nothing.
+fn size(path: &Path) -> u64 {
+    let Ok(meta) = path.symlink_metadata() else { return 0 };
+    if !meta.is_dir() {
+        return meta.len();
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| size(&entry.path())).fold(0, u64::saturating_add)
+}
+
+/// Files and folders of a state, in the order in which they go: as long as the database is there, a start goes on with it.
+pub(super) fn parts() -> impl Iterator<Item = String> {
+    let side_files = SIDE_FILES.iter().map(|suffix| format!("{DATABASE}{suffix}"));
+    FOLDERS.iter().map(|folder| (*folder).to_owned()).chain(side_files).chain([DATABASE.to_owned()])
+}
+
+/// A state that is no copy of the vault's makes room for that, unopened, its write-ahead log beside it. What a crash had broken off
+/// goes on in the same folder.
+pub(super) fn put_aside(data_dir: &Path, local: Local) -> Result<()> {
+    let (aside, is_damaged) = match local {
+        Local::None | Local::Cache => return Ok(()),
+        Local::Damaged => (data_dir.join(DAMAGED), true),
+        Local::Unknown => {
+            let folders = (1..).map(|number| data_dir.join(format!("{ASIDE}{number}")));
+            (folders.into_iter().find(|folder| !folder.join(DATABASE).exists()).context("no name is free")?, false)
+        }
+    };
+    if !aside.is_dir() {
+        std::fs::create_dir(&aside).with_context(|| format!("cannot make {}", aside.display()))?;
+    }
+    close_to_others(&aside)?;
+    // Beside a damaged database lie a copy's folders most often; states that could not be saved stay where they are told to be.
+    for part in parts().filter(|part| !is_damaged || part != ERRORED) {
+        set_aside(&data_dir.join(&part), &aside, &part)?;
+    }
+    let path = aside.display();
+    match is_damaged {
+        true => tracing::warn!(
+            %path,
+            "the database of this disk cannot be read, as after a loss of power, and was moved aside; the vault's state is restored. \
+             Remove that folder when nothing is missed"
+        ),
+        false => tracing::warn!(
+            %path,
+            "the vault has a state already: what this disk had from before it was moved aside; remove it when nothing is missed"
+        ),
+    }
+    Ok(())
+}
+
+/// Moves one part; what a crash left there already stays, and an empty folder was made by the start after it.
+fn set_aside(from: &Path, aside: &Path, name: &str) -> Result<()> {
+    if from.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let mut names = std::iter::once(name.to_owned()).chain((1..).map(|number| format!("{name}.{number}")));
+    let free = names.find(|name| aside.join(name).symlink_metadata().is_err()).context("no name is free")?;
+    if free != name && std::fs::remove_dir(from).is_ok() {
+        return Ok(());
+    }
+    moved(from, &aside.join(free))
+}
+
+/// Replaces database and folders of kept files by those in `scratch`, then removes that with what it replaced.
+pub(super) fn put_in_place(scratch: &Path, data_dir: &Path) -> Result<()> {
+    let old = scratch.join("old");
+    std::fs::create_dir(&old)?;
+    for part in parts().filter(|part| part != ERRORED) {
+        moved_if_there(&data_dir.join(&part), &old.join(&part))?;
+    }
+    for folder in FOLDERS {
+        let new = scratch.join(folder);
+        if !new.exists() {
+            std::fs::create_dir(&new)?;
+        }
+        close_to_others(&new)?;
+        match folder == ERRORED {
+            true => merge_errored(&new, &data_dir.join(folder))?,
+            false => moved(&new, &data_dir.join(folder))?,
+        }
+    }
+    moved(&scratch.join(DATABASE), &data_dir.join(DATABASE))?;
+    removed(scratch)
+}
+
+/// States that could not be saved: those that rows name are put there, and the others stay.
+fn merge_errored(new: &Path, place: &Path) -> Result<()> {
+    if !place.is_dir() {
+        return moved(new, place);
+    }
+    close_to_others(place)?;
+    let named = names_in(new)?;
+    for name in &named {
+        moved(&new.join(name), &place.join(name))?;
+    }
+    let unnamed: Vec<String> =
+        names_in(place)?.difference(&named).map(|name| name.to_string_lossy().into_owned()).collect();
+    if !unnamed.is_empty() {
+        tracing::warn!(
+            folder = %place.display(),
+            files = unnamed.join(", "),
+            "states that Terraform could not save lie on this disk alone: push each with `terraform state push`, or remove it"
+        );
+    }
+    Ok(())
+}
+
+fn names_in(dir: &Path) -> Result<BTreeSet<OsString>> {
+    let entries = std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
+    Ok(entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<std::io::Result<_>>()?)
+}
+
+fn moved(from: &Path, to: &Path) -> Result<()> {
+    std::fs::rename(from, to).with_context(|| format!("cannot move {} to {}", from.display(), to.display()))
+}
+
+fn moved_if_there(from: &Path, to: &Path) -> Result<()> {
+    if from.symlink_metadata().is_ok() { moved(from, to) } else { Ok(()) }
+}
+
+/// Removes a file, or a folder with all that is in it; absent is fine.
+fn removed(path: &Path) -> Result<()> {
+    let gone = match path.symlink_metadata() {
+        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(_) => return Ok(()),
+    };
+    gone.with_context(|| format!("cannot remove {}", path.display()))
+}

@@ -1,0 +1,25 @@
+//! A server that is deposed.
+
+use super::Ctx;
+use tidelock::vault::bucket::{Body, Bucket, Written};
+use tidelock::vault::directory::Directory;
+use tidelock::vault::lease::{self, Record};
+
+/// Somebody else takes the lease, as if this server had been silent for too long.
+pub(crate) async fn depose(ctx: &Ctx) -> u64 {
+    let bucket = Directory::existing(&ctx.tmp.join("bucket")).unwrap();
+    // The holder renews now and then: take the generation that is there.
+    loop {
+        let object = bucket.get(lease::NAME).await.unwrap().unwrap();
+        let mut record: Record = serde_json::from_slice(&object.bytes).unwrap();
+        record.epoch += 1;
+        let holder = record.holder.as_mut().unwrap();
+        holder.nonce = "f".repeat(32);
+        holder.machine = "somebody else".into();
+        let body = Body::Bytes(serde_json::to_vec(&record).unwrap().into());
+        let written = bucket.put(lease::NAME, object.generation, body, "lease").await.unwrap();
+        if matches!(written, Written::Stored(_)) {
+            return record.epoch;
+        }
+    }
+}
