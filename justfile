@@ -48,6 +48,10 @@ bench-ack:
 bench-store:
     cargo bench --bench store
 
+# Whether it compiles for macOS, without a Mac. processor: aarch64, x86_64
+check-macos processor="aarch64":
+    scripts/check-macos {{processor}}
+
 # All pages in Chromium.
 check-pages:
     scripts/check-pages

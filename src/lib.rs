@@ -16,6 +16,7 @@ pub mod webhook;
 pub mod config;
 pub mod schedule;
 
+mod platform;
 pub mod process;
 
 pub mod checkout;

@@ -7,12 +7,12 @@ mod tests;
 
 pub use redact::{Redactor, SHORTEST_SECRET};
 
+use crate::platform;
 use anyhow::Context;
 use command_fds::{CommandFdExt, FdMapping};
 use output::{Bounded, Lines, Unread};
 use rustix::process::{Pid, Signal};
-use secrecy::{ExposeSecret, SecretString};
-use std::io::Write;
+use secrecy::SecretString;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -160,7 +160,7 @@ impl Invocation {
             command.gid(user.gid).uid(user.uid);
         }
         if let Some(secret) = &self.secret_file {
-            let parent_fd = memory_file(secret).context("cannot make a file in memory for a secret")?;
+            let parent_fd = platform::secret_file(secret).context("cannot make an anonymous file for a secret")?;
             command.fd_mappings(vec![FdMapping { parent_fd, child_fd: SECRET_FD }])?;
         }
         Ok(command)
@@ -173,14 +173,6 @@ pub fn find_on_path(path: &str, program: &Path) -> Option<PathBuf> {
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(program))
         .find(|file| std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0))
-}
-
-/// Close-on-exec here, so that no other child that is spawned meanwhile has it.
-fn memory_file(secret: &SecretString) -> std::io::Result<std::os::fd::OwnedFd> {
-    let fd = rustix::fs::memfd_create(c"tidelock", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let mut file = std::fs::File::from(fd);
-    file.write_all(secret.expose_secret().as_bytes())?;
-    Ok(file.into())
 }
 
 /// User and group ids for children.
@@ -312,10 +304,7 @@ pub async fn run(
 fn let_children_be_interrupted() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-        if ignored & (1 << (Signal::INT.as_raw() - 1)) != 0 {
+        if platform::ignores(Signal::INT) {
             // The handler stays for the life of the process.
             drop(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()));
         }
@@ -423,11 +412,11 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// Makes this process unreadable for other processes of its user (`/proc/<pid>/environ`, `mem`, ptrace), and raises its limit of
-/// open files. To be called once, at the start; a limit that cannot be raised stays.
+/// Makes this process unreadable for other processes of its user, as far as the kernel can, and raises its limit of open files. To be
+/// called once, at the start; a limit that cannot be raised stays.
 pub fn harden_self() -> anyhow::Result<()> {
-    use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot make this process undumpable")?;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    platform::close_to_others().context("cannot make this process undumpable")?;
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES));
     if limit.current.is_some_and(|current| current < wanted) {

@@ -56,6 +56,19 @@ while IFS= read -r file; do
     try "the package's $file is there" 0 "" bash -c "ls ${file/#target\/package/"$work/package"}"
 done < <(sed -n '/^\[package.metadata.deb\]/,/^\[\[/s/^    \["\([^"]*\)".*/\1/p' Cargo.toml | grep -v '^target/release/')
 [ "$passed" -ge 15 ] || { failed=$((failed + 1)); echo "FAILED the package's files were not found in Cargo.toml"; }
+mkdir "$work/dist"
+for arch in arm64 amd64; do echo "$arch" > "$work/dist/tidelock-1.2.3-macos-$arch.tar.gz"; done
+formula() { scripts/homebrew-formula acme/tidelock 1.2.3 "$work/dist"; }
+for arch in arm64 amd64; do
+    try "the formula has the archive for $arch" 0 "download/v1.2.3/tidelock-1.2.3-macos-$arch.tar.gz" formula
+    try "the formula has its sum ($arch)" 0 "$(echo "$arch" | sha256sum | cut -d ' ' -f 1)" formula
+done
+if command -v ruby > /dev/null; then
+    formula > "$work/tidelock.rb"
+    try "Ruby takes the formula" 0 "Syntax OK" ruby -c "$work/tidelock.rb"
+fi
+rm "$work/dist/tidelock-1.2.3-macos-arm64.tar.gz"
+try "a formula without an archive is none" 1 "there is no" formula
 if command -v systemd-analyze > /dev/null; then
     sed "s#/usr/bin/tidelock#$(command -v true)#" packaging/tidelock.service > "$work/tidelock.service"
     try "systemd takes the unit" 0 "" systemd-analyze verify --man=no "$work/tidelock.service"

@@ -12,6 +12,7 @@ mod walk;
 
 pub use walk::Entry;
 
+use crate::platform;
 use crate::process::RunAs;
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdirat, open, openat, renameat, statat,
@@ -177,10 +178,9 @@ impl Folder {
             let mut random = [0; 8];
             getrandom::fill(&mut random).map_err(io::Error::other)?;
             let unfinished = format!("{UNFINISHED}{}", hex::encode(random));
-            let fd = openat(parent, unfinished.as_str(), NEW, Mode::from_raw_mode(mode))?;
+            let fd = openat(parent, unfinished.as_str(), NEW, platform::mode(mode))?;
             let written = (|| {
-                let mode = Mode::from_raw_mode(mode);
-                fchmod(&fd, mode)?;
+                fchmod(&fd, platform::mode(mode))?;
                 self.give(&fd)?;
                 let mut file = File::from(fd);
                 io::copy(&mut content, &mut file)?;

@@ -1,6 +1,7 @@
 //! How we start git: an environment of our own, no hooks, no maintenance, credentials only over descriptor 3.
 
 use super::{CheckoutError, Checkouts, Credentials};
+use crate::platform::CREDENTIAL_HELPER;
 use crate::process::{self, Finished, Invocation};
 use anyhow::Context as _;
 use secrecy::{ExposeSecret, SecretString};
@@ -19,9 +20,6 @@ const READ_LIMIT: usize = 64 << 20;
 const OUTPUT_LIMIT: usize = 1 << 20;
 /// Lines of git's output that an error shows.
 const ERROR_LINES: usize = 20;
-/// Answers from the file on descriptor 3, and only to `get`.
-const HELPER: &str = r#"!f() { test "$1" = get && cat /proc/self/fd/3; }; f"#;
-
 /// Configuration of every git that we start. It beats the configuration files.
 const CONFIG: [(&str, &str); 14] = [
     ("core.hooksPath", "/dev/null"),
@@ -94,7 +92,7 @@ impl<'a> Git<'a> {
         let url = Url::parse(clone_url).ok().filter(|url| matches!(url.scheme(), "https" | "http"));
         if let (Some(credentials), Some(url)) = (credentials, url) {
             let origin = url.origin().ascii_serialization();
-            self = self.config(&format!("credential.{origin}.helper"), HELPER);
+            self = self.config(&format!("credential.{origin}.helper"), CREDENTIAL_HELPER);
             // Newer ones save the round trip that ends in 401.
             self = self.config("http.proactiveAuth", "basic");
             let Credentials { username, password } = credentials;

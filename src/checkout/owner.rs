@@ -1,8 +1,9 @@
 //! Gives a tree to the user that steps run as, without ever following a link that a step left in it.
 
+use crate::platform::{change_owner, entry_to_give};
 use crate::process::RunAs;
 use anyhow::Context;
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Uid, chownat, fstat, open, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, open, openat, statat};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOF
 pub(crate) fn give(root: &Path, owner: RunAs) -> anyhow::Result<()> {
     let top = open(root, FOLDER, Mode::empty())?;
     descend(&top, owner, 0).with_context(|| format!("cannot give {} to user {}", root.display(), owner.uid))?;
-    chownat(&top, c"", Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)), AtFlags::EMPTY_PATH)?;
+    change_owner(&top, owner.uid, owner.gid)?;
     Ok(())
 }
 
@@ -49,15 +50,10 @@ fn descend(dir: &OwnedFd, owner: RunAs, depth: usize) -> anyhow::Result<()> {
 
 /// Gives exactly what was looked at, whatever gets its name meanwhile.
 fn give_one(dir: &OwnedFd, name: &CString, owner: RunAs) -> anyhow::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match openat(dir, name.as_c_str(), flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        other => other?,
-    };
+    let Some(file) = entry_to_give(dir, name)? else { return Ok(()) };
     let stat = fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || stat.st_nlink == 1 {
-        let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-        chownat(&file, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+        change_owner(&file, owner.uid, owner.gid)?;
     }
     Ok(())
 }

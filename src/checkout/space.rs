@@ -8,10 +8,6 @@ use std::path::{Path, PathBuf};
 
 /// stat(2): the unit of a file's blocks, in bytes.
 const BLOCK: u64 = 512;
-/// Linux' `TMPFS_MAGIC` (statfs(2)).
-#[cfg(target_os = "linux")]
-const TMPFS: u64 = 0x0102_1994;
-
 /// Room on the file system of a folder, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
@@ -28,18 +24,6 @@ impl Space {
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
         Ok(Space { free: bytes(stat.f_bavail), total: bytes(stat.f_blocks) })
     }
-}
-
-/// Whether files below `dir` take memory and no disk.
-#[cfg(target_os = "linux")]
-pub fn is_in_memory(dir: &Path) -> bool {
-    rustix::fs::statfs(dir).is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| kind == TMPFS))
-}
-
-/// Not known here.
-#[cfg(not(target_os = "linux"))]
-pub fn is_in_memory(_dir: &Path) -> bool {
-    false
 }
 
 /// Bytes that a folder takes on disk. What cannot be read, or goes meanwhile, counts nothing; links are not followed.

@@ -5,12 +5,13 @@
 use super::admission::Permit;
 use super::memory::Memory;
 use super::{Context, Work};
-use crate::checkout::space::{self, Space};
+use crate::checkout::space::{Space, taken_by};
 use crate::checkout::{Checkouts, Idle};
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::{ProjectId, size};
+use crate::platform::is_in_memory;
 use crate::settings::Limits;
 use crate::terraform::install::Installer;
 use anyhow::Result;
@@ -70,7 +71,7 @@ impl Room {
             Some(last) => last.taken,
             None => {
                 let began = Instant::now();
-                let taken = space::taken_by(self.data_dir.clone()).await?;
+                let taken = taken_by(self.data_dir.clone()).await?;
                 let again = Instant::now() + began.elapsed() * (WALK_PART - 1);
                 *measured = Some(Measured { taken, again });
                 taken
@@ -246,7 +247,7 @@ impl Room {
 
     /// The same after all that is idle was removed, where files take memory.
     async fn memory_after_making_room(&self, ctx: &Context) -> Option<Memory> {
-        if space::is_in_memory(&self.data_dir) {
+        if is_in_memory(&self.data_dir) {
             let mut measured = self.measured.lock().await;
             if let Err(error) = Idlers::of(ctx).make_room(&mut measured, |_| false).await {
                 tracing::warn!(error = format!("{error:#}"), "room in memory could not be made");

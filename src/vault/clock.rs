@@ -16,15 +16,14 @@ pub trait Clock: Send + Sync + 'static {
     async fn sleep(&self, time: Duration);
 }
 
-/// The machine's `CLOCK_BOOTTIME` (clock_gettime(2)).
+/// The machine's time since its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Boottime;
 
 #[async_trait]
 impl Clock for Boottime {
     fn now(&self) -> Duration {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+        crate::platform::since_boot()
     }
 
     async fn sleep(&self, time: Duration) {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// Top-level module → modules of ours that it may name. `app` may name all; nobody names `app`.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("domain", &[]),
-    ("process", &[]),
+    ("platform", &[]),
+    ("process", &["platform"]),
     ("webhook", &["domain"]),
     ("comment", &["domain"]),
     ("config", &["domain"]),
@@ -15,8 +16,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sandbox", &["domain"]),
     ("schedule", &["domain", "config"]),
     ("terraform", &["domain", "process"]),
-    ("checkout", &["domain", "process", "schedule"]),
-    ("vault", &["domain"]),
+    ("checkout", &["domain", "platform", "process", "schedule"]),
+    ("vault", &["domain", "platform"]),
     ("store", &["domain", "vault"]),
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
     ("reply", &["domain", "store", "vcs", "comment"]),
@@ -29,6 +30,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "schedule",
             "terraform",
             "checkout",
+            "platform",
             "process",
             "store",
             "vcs",
@@ -137,6 +139,16 @@ fn only_process_spawns_and_only_settings_read_the_environment() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn only_platform_asks_for_the_kernel() {
+    let asking: Vec<String> = files()
+        .into_iter()
+        .filter(|(path, code)| module_of(path) != "platform" && without_comments(code).contains("target_os"))
+        .map(|(path, _)| path)
+        .collect();
+    assert!(asking.is_empty(), "these have more than one version: {}", asking.join(", "));
 }
 
 #[test]

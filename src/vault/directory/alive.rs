@@ -3,6 +3,7 @@
 
 use super::Shared;
 use super::fault::Fault;
+use crate::platform::this_machine;
 use crate::vault::bucket::is_name;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
@@ -48,7 +49,7 @@ impl Shared {
             // Somebody may have removed it as a dead one's before it was locked.
             let ours = file.metadata().map_err(Fault::at(&path))?.ino();
             if path.symlink_metadata().is_ok_and(|meta| meta.ino() == ours) {
-                file.write_all(machine().as_bytes()).map_err(Fault::at(&path))?;
+                file.write_all(this_machine().as_bytes()).map_err(Fault::at(&path))?;
                 alive.insert(nonce.to_owned(), file);
                 return Ok(());
             }
@@ -66,7 +67,7 @@ impl Shared {
         let mut said = String::new();
         // Written under the lock: whoever reads it whole cannot be ahead of the locking.
         file.read_to_string(&mut said).map_err(Fault::at(&path))?;
-        if said != machine() || said.is_empty() {
+        if said != this_machine() || said.is_empty() {
             return Ok(false);
         }
         match file.try_lock() {
@@ -87,16 +88,4 @@ impl Shared {
             }
         }
     }
-}
-
-/// This machine since its start; locks of another one, or in another sandbox, may not be seen here. Empty: not known.
-#[cfg(target_os = "linux")]
-fn machine() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
-}
-
-/// This machine; file systems that are shared between machines are for Linux.
-#[cfg(not(target_os = "linux"))]
-fn machine() -> String {
-    "this machine".into()
 }

@@ -3,6 +3,7 @@
 use super::fault::Fault;
 use super::header::{self, Header};
 use super::{MAX_WHOLE, OURS, Shared};
+use crate::platform;
 use crate::vault::bucket::{Generation, Listed, Object, is_name};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -196,7 +197,8 @@ impl Shared {
             let mode = mode & 0o7777;
             warnings.push(format!("others may write to {0} (mode {mode:o}): `chmod 700 {0}`", self.root.display()));
         }
-        warnings.extend(short_lived(&self.root));
+        let lies = platform::short_lived(&self.root).map(|why| format!("{} lies {why}", self.root.display()));
+        warnings.extend(lies);
         Ok(warnings)
     }
 }
@@ -206,26 +208,4 @@ fn damaged(path: &Path) -> Header {
     let length = path.metadata().map_or(0, |meta| meta.len()).saturating_sub(header::SIZE as u64);
     let created = Timestamp::now().as_microsecond();
     Header { generation: Generation::MAX, created, length, crc: 0, label: "damaged".into() }
-}
-
-/// A warning when what is written there does not stay.
-#[cfg(target_os = "linux")]
-fn short_lived(path: &Path) -> Option<String> {
-    /// Linux' `TMPFS_MAGIC` and `OVERLAYFS_SUPER_MAGIC`.
-    const SHORT_LIVED: [(u32, &str); 2] = [
-        (0x0102_1994, "in memory (tmpfs): it is gone after a restart of the machine"),
-        (
-            0x794c_7630,
-            "in the container's own layer (overlay): it is gone with the container; mount a volume there, or use gs://",
-        ),
-    ];
-    let kind = u32::try_from(rustix::fs::statfs(path).ok()?.f_type).ok()?;
-    let (_, why) = SHORT_LIVED.iter().find(|(magic, _)| *magic == kind)?;
-    Some(format!("{} lies {why}", path.display()))
-}
-
-/// A warning when what is written there does not stay; not known here.
-#[cfg(not(target_os = "linux"))]
-fn short_lived(_path: &Path) -> Option<String> {
-    None
 }

@@ -1,0 +1,87 @@
+//! Linux.
+
+use rustix::fs::{AtFlags, Gid, MemfdFlags, Mode, OFlags, Uid, chownat, memfd_create, openat, statfs};
+use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior};
+use secrecy::{ExposeSecret, SecretString};
+use std::ffi::CStr;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+/// A credential helper of git that answers `get`, as often as it is asked, from the file on descriptor 3.
+pub(crate) const CREDENTIAL_HELPER: &str = r#"!f() { test "$1" = get && cat /proc/self/fd/3; }; f"#;
+
+/// Of statfs(2): `TMPFS_MAGIC` and `OVERLAYFS_SUPER_MAGIC`.
+const TMPFS: u64 = 0x0102_1994;
+const OVERLAY: u64 = 0x794c_7630;
+
+/// An anonymous file in memory with this secret, for [`CREDENTIAL_HELPER`]. Close-on-exec, so that no other child that is spawned
+/// meanwhile has it.
+pub(crate) fn secret_file(secret: &SecretString) -> io::Result<OwnedFd> {
+    let mut file = std::fs::File::from(memfd_create(c"tidelock", MemfdFlags::CLOEXEC)?);
+    file.write_all(secret.expose_secret().as_bytes())?;
+    Ok(file.into())
+}
+
+/// Time since the machine started, that in which it slept included (`CLOCK_BOOTTIME`, clock_gettime(2)).
+pub(crate) fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// This machine since its start; locks of another one, or in another sandbox, may not be seen here. Empty: not known.
+pub(crate) fn this_machine() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+/// Whether files below `dir` take memory and no disk.
+pub(crate) fn is_in_memory(dir: &Path) -> bool {
+    kind(dir) == Some(TMPFS)
+}
+
+/// Why what is written there does not stay.
+pub(crate) fn short_lived(dir: &Path) -> Option<&'static str> {
+    match kind(dir)? {
+        TMPFS => Some("in memory (tmpfs): it is gone after a restart of the machine"),
+        OVERLAY => Some(
+            "in the container's own layer (overlay): it is gone with the container; mount a volume there, or use gs://",
+        ),
+        _ => None,
+    }
+}
+
+fn kind(dir: &Path) -> Option<u64> {
+    u64::try_from(statfs(dir).ok()?.f_type).ok()
+}
+
+/// Makes this process unreadable for others of its user (`/proc/<pid>/environ`, `mem`, ptrace), and keeps it from leaving a core file.
+pub(crate) fn close_to_others() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Whether this process was started with the signal ignored, which its children inherit.
+pub(crate) fn ignores(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored & (1 << (signal.as_raw() - 1)) != 0
+}
+
+/// A handle for [`change_owner`] of what has this name now, a link as itself, whatever gets the name later; absent when nothing has.
+pub(crate) fn entry_to_give(dir: &OwnedFd, name: &CStr) -> io::Result<Option<OwnedFd>> {
+    match openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        other => Ok(Some(other?)),
+    }
+}
+
+/// Gives what a handle stands for to this user and group.
+pub(crate) fn change_owner(file: &OwnedFd, uid: u32, gid: u32) -> io::Result<()> {
+    Ok(chownat(file, c"", Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)), AtFlags::EMPTY_PATH)?)
+}
+
+/// Permission bits.
+pub(crate) fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(bits)
+}
