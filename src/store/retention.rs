@@ -1,6 +1,5 @@
 //! How long what is over is kept.
 
-use super::files::log_path;
 use super::{Tx, micros, rows};
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
@@ -99,7 +98,7 @@ impl Tx<'_> {
         let ids = statement.query_map(params![before, JOBS_KEPT, ROWS_AT_ONCE], |row| row.get(0))?;
         let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>()?;
         for id in &ids {
-            self.drop_file(&log_path(id))?;
+            self.drop_log(id)?;
             self.drop_file(&errored_path(id))?;
         }
         Ok(ids)
