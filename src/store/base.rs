@@ -1,14 +1,14 @@
 //! The whole state at one position, for a base: pinned between two groups, then copied while writes go on.
 
 use super::files::log_path;
+use super::files::pieces::{copy_piece, piece_of};
 use super::{Store, View, schema};
 use crate::vault::{Blob, Image, Position, Source, VaultError};
 use anyhow::{Context, Result, anyhow, bail};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
@@ -122,10 +122,13 @@ fn hold(view: &View<'_>, data_dir: &Path, scratch: &Path) -> Result<Option<Vec<B
     let growing: HashSet<String> = view.running_logs()?.into_iter().map(|(job, _)| log_path(&job)).collect();
     let mut blobs = Vec::new();
     for (number, file) in view.kept_files("")?.iter().enumerate() {
-        let (whole, held) = (data_dir.join(&file.path), scratch.join(format!("file.{number}")));
-        let done = match growing.contains(&file.path) {
-            true => copy(&whole, &held, file.length).map(|()| held),
-            false => link(&whole, held),
+        let piece = piece_of(&file.path);
+        let whole = data_dir.join(piece.map_or(file.path.as_str(), |(log, _)| log));
+        let held = scratch.join(format!("file.{number}"));
+        let done = match piece {
+            Some((_, from)) => copy_piece(&whole, from, file.length, &held).map(|()| held),
+            None if growing.contains(&file.path) => copy_piece(&whole, 0, file.length, &held).map(|()| held),
+            None => link(&whole, held),
         };
         match done {
             Ok(path) => blobs.push(Blob { hash: file.hash()?, length: file.length, source: Source::File(path) }),
@@ -136,11 +139,6 @@ fn hold(view: &View<'_>, data_dir: &Path, scratch: &Path) -> Result<Option<Vec<B
     blobs.sort_by_key(|blob| blob.hash);
     blobs.dedup_by_key(|blob| blob.hash);
     Ok(Some(blobs))
-}
-
-fn copy(from: &Path, to: &Path, length: u64) -> std::io::Result<()> {
-    let mut content = File::open(from)?.take(length);
-    std::io::copy(&mut content, &mut File::create(to)?).map(drop)
 }
 
 /// Where the file is held.

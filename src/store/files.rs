@@ -1,6 +1,8 @@
 //! Files that are part of the state: plan files, logs, what steps left, `errored.tfstate`. A row names each with its content's
 //! hash; the content itself travels in the same journal object as the row.
 
+pub(super) mod pieces;
+
 use super::{Tx, View};
 use crate::vault::{Blob, Hash, Source};
 use anyhow::{Context, Result, ensure};
@@ -22,11 +24,12 @@ const PATH_LIMIT: usize = 255;
 /// One file that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptFile {
-    /// Relative to the data directory, such as `plans/<id>.tfplan`; in `plans`, `logs`, `left` or `errored`.
+    /// Relative to the data directory, such as `plans/<id>.tfplan`; in `plans`, `logs`, `left` or `errored`. A piece of a running
+    /// log has a path of its own (`pieces`).
     pub path: String,
     /// SHA-256 of its content, hex.
     pub sha256: String,
-    /// Bytes. The log of a running job is kept up to here.
+    /// Bytes.
     pub length: u64,
     /// Permission bits.
     pub mode: u32,
@@ -38,17 +41,6 @@ impl KeptFile {
         let Some((file, mode)) = open(data_dir, path)? else { return Ok(None) };
         let (hash, length) = hash_of(file).with_context(|| format!("cannot read {path} of the data directory"))?;
         Ok(Some(KeptFile { path: path.to_owned(), sha256: hash.to_string(), length, mode }))
-    }
-
-    /// The same with its content, of a file that may be growing: no more than its first `limit` bytes. Blocks.
-    pub(super) fn snapshot(data_dir: &Path, path: &str, limit: u64) -> Result<Option<(KeptFile, Bytes)>> {
-        let Some((file, mode)) = open(data_dir, path)? else { return Ok(None) };
-        let mut content = Vec::new();
-        file.take(limit)
-            .read_to_end(&mut content)
-            .with_context(|| format!("cannot read {path} of the data directory"))?;
-        let (sha256, length) = (Hash::of(&content).to_string(), content.len() as u64);
-        Ok(Some((KeptFile { path: path.to_owned(), sha256, length, mode }, content.into())))
     }
 
     pub(super) fn hash(&self) -> Result<Hash> {
@@ -199,24 +191,6 @@ impl Tx<'_> {
             }),
             Err(error) if error.kind() == ErrorKind::NotFound && !self.kept.journalled => Ok(()),
             Err(error) => Err(error).with_context(|| format!("the plan file {path} cannot be kept")),
-        }
-    }
-
-    /// Keeps a log as it is now; one that was kept at this length already, or that there is none of, is left alone.
-    pub(super) fn keep_log(&self, job: &str) -> Result<()> {
-        let path = log_path(job);
-        let length = match self.kept.data_dir.join(&path).symlink_metadata() {
-            Ok(meta) => meta.len(),
-            // A log is not worth the record that a job has ended.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
-            Err(error) => return Err(error).with_context(|| format!("cannot keep {path}")),
-        };
-        if self.kept_file(&path)?.is_some_and(|kept| kept.length == length) {
-            return Ok(());
-        }
-        match KeptFile::of(&self.kept.data_dir, &path)? {
-            Some(file) => self.keep_file(&file),
-            None => Ok(()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::audit::Unsaid;
 use super::base::{Pinned, Scratch};
+use super::files::pieces::{Piece, read_piece};
 use super::files::{FOLDERS, Kept, KeptFile, log_path};
 use super::logs::LOG_LIMIT;
 use super::schema::{self, Durability, Mark};
@@ -11,7 +12,6 @@ use crate::vault::VaultError;
 use crate::vault::inbox::End;
 use crate::vault::leader::Leader;
 use anyhow::{Context, Result, bail, ensure};
-use bytes::Bytes;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
@@ -93,9 +93,9 @@ impl Store {
                 let mut grown = Vec::new();
                 let mut bytes = 0;
                 for (job, length) in rest.by_ref() {
-                    if let Some((file, content)) = grown_log(&data_dir, &job, length)? {
-                        bytes += file.length;
-                        grown.push((job, file, content));
+                    if let Some(piece) = grown_log(&data_dir, &job, length)? {
+                        bytes += piece.file.length;
+                        grown.push(piece);
                     }
                     if bytes >= SYNC_BYTES {
                         break;
@@ -108,13 +108,7 @@ impl Store {
             if grown.is_empty() {
                 return Ok(());
             }
-            let keep = move |tx: &Tx<'_>| -> Result<()> {
-                for (job, file, content) in grown {
-                    tx.keep_running_log(&job, &file, content)?;
-                }
-                Ok(())
-            };
-            self.write(keep).await?;
+            self.write(move |tx| grown.into_iter().try_for_each(|piece| tx.keep_piece(piece))).await?;
         }
     }
 
@@ -148,12 +142,10 @@ impl Store {
     }
 }
 
-/// A running log if it has more lines than were kept; each line is one write.
-fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<(KeptFile, Bytes)>> {
-    let path = log_path(job);
-    let whole = data_dir.join(&path);
-    match std::fs::metadata(&whole) {
-        Ok(meta) if meta.len() > kept => KeptFile::snapshot(data_dir, &path, meta.len().min(LOG_LIMIT)),
+/// What a running log has more than was kept; each line is one write.
+fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<Piece>> {
+    match std::fs::metadata(data_dir.join(log_path(job))) {
+        Ok(meta) if meta.len() > kept => read_piece(data_dir, job, kept, LOG_LIMIT),
         _ => Ok(None),
     }
 }
@@ -162,23 +154,12 @@ impl View<'_> {
     /// Jobs that are running, and how much of their logs is kept.
     pub(super) fn running_logs(&self) -> Result<Vec<(String, u64)>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT id, coalesce((SELECT length FROM kept_files WHERE path = 'logs/' || id || '.log'), 0)
+            "SELECT id, (SELECT coalesce(sum(length), 0) FROM kept_files
+                         WHERE path >= 'logs/' || id || '.log' AND path < 'logs/' || id || '.log/')
              FROM jobs WHERE state = 'running' ORDER BY seq",
         )?;
         let jobs = statement.query_map([], |row| Ok((row.get(0)?, files::length(row, 1)?)))?;
         Ok(jobs.collect::<rusqlite::Result<_>>()?)
-    }
-}
-
-impl Tx<'_> {
-    /// Keeps what was read of a running log, unless the job has ended meanwhile: then all of it is kept.
-    fn keep_running_log(&self, job: &str, file: &KeptFile, content: Bytes) -> Result<()> {
-        let running = (self.connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND state = 'running'")?)
-            .exists([job])?;
-        if running && self.kept_file(&file.path)?.is_none_or(|kept| kept.length < file.length) {
-            self.keep_content(file, content)?;
-        }
-        Ok(())
     }
 }
 

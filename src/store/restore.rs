@@ -4,7 +4,7 @@
 
 use super::base::close_to_others;
 use super::disk::{self, Local};
-use super::files::check_path;
+use super::files::{KeptFile, check_path, pieces};
 use super::rows;
 use super::schema::{self, Mark};
 use super::{DATABASE, Store, View};
@@ -85,14 +85,17 @@ async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize
     chain.database(&database).await?;
     let path = database.clone();
     let work = tokio::task::spawn_blocking(move || write_database(&path, &commits));
-    let wanted = work.await.context("restoring the database panicked")??;
-    let files: Vec<Wanted> =
-        wanted.iter().map(|(path, hash, mode)| Wanted { hash: *hash, path: scratch.join(path), mode: *mode }).collect();
+    let kept = work.await.context("restoring the database panicked")??;
+    let files = (kept.iter())
+        .map(|file| Ok(Wanted { hash: file.hash()?, path: scratch.join(&file.path), mode: file.mode }))
+        .collect::<Result<Vec<Wanted>>>()?;
     let count = files.len();
     let progress = Progress::default();
     if count > 0 {
         chain.fetch(files, &|bytes| progress.tell(bytes)).await?;
     }
+    let dir = scratch.to_owned();
+    tokio::task::spawn_blocking(move || pieces::join(&dir, &kept)).await.context("joining logs panicked")??;
     Ok(count)
 }
 
@@ -113,8 +116,8 @@ impl Progress {
     }
 }
 
-/// Puts the commits' rows into the base's image, or into an empty database; kept files with hash and mode.
-fn write_database(path: &Path, commits: &[Rows]) -> Result<Vec<(String, Hash, u32)>> {
+/// Puts the commits' rows into the base's image, or into an empty database; kept files.
+fn write_database(path: &Path, commits: &[Rows]) -> Result<Vec<KeptFile>> {
     use std::os::unix::fs::PermissionsExt;
     let connection = schema::open_raw(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
@@ -131,7 +134,7 @@ fn write_database(path: &Path, commits: &[Rows]) -> Result<Vec<(String, Hash, u3
     Mark::Cache.set(&connection)?;
     connection.execute_batch("COMMIT")?;
     check(&connection)?;
-    let files = if schema::format_of(&connection)? == 0 { Vec::new() } else { wanted(&connection)? };
+    let files = if schema::format_of(&connection)? == 0 { Vec::new() } else { kept(&connection)? };
     connection.close().map_err(|(_, error)| error)?;
     Ok(files)
 }
@@ -152,18 +155,14 @@ fn check(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-fn wanted(connection: &Connection) -> Result<Vec<(String, Hash, u32)>> {
+fn kept(connection: &Connection) -> Result<Vec<KeptFile>> {
     let kept = "SELECT 1 FROM sqlite_schema WHERE name = 'kept_files'";
     if !connection.prepare(kept)?.exists([])? {
         return Ok(Vec::new());
     }
-    let mut wanted = Vec::new();
-    for file in (View { connection }).kept_files("")? {
-        check_path(&file.path)?;
-        let hash = Hash::parse(&file.sha256).with_context(|| format!("{} has no SHA-256 digest", file.path))?;
-        wanted.push((file.path, hash, file.mode));
-    }
-    Ok(wanted)
+    let files = (View { connection }).kept_files("")?;
+    files.iter().try_for_each(|file| check_path(&file.path))?;
+    Ok(files)
 }
 
 /// Removes folders of ours whose name begins so.

@@ -1,6 +1,5 @@
 //! How long what is over is kept.
 
-use super::files::log_path;
 use super::{Tx, micros, rows};
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
@@ -103,7 +102,7 @@ impl Tx<'_> {
         let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>()?;
         let mut errored = Vec::new();
         for id in &ids {
-            self.drop_file(&log_path(id))?;
+            self.drop_log(id)?;
             if self.kept_file(&errored_path(id))?.is_some() {
                 self.drop_file(&errored_path(id))?;
                 errored.push(id.clone());

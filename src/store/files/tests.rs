@@ -54,7 +54,35 @@ fn a_file_is_named_by_what_it_holds() {
     std::fs::write(dir.path().join("logs/a.log"), "one\ntwo\n").unwrap();
     let whole = KeptFile::of(dir.path(), "logs/a.log").unwrap().unwrap();
     assert_eq!((whole.length, whole.sha256.as_str()), (8, Hash::of(b"one\ntwo\n").to_string().as_str()));
-    let (part, content) = KeptFile::snapshot(dir.path(), "logs/a.log", 4).unwrap().unwrap();
-    assert_eq!((part.length, &content[..], part.sha256), (4, &b"one\n"[..], Hash::of(b"one\n").to_string()));
     assert_eq!(found(dir.path(), "logs").unwrap(), ["logs/a.log"]);
+}
+
+#[test]
+fn pieces_are_named_in_the_order_of_their_log_and_joined_in_it() {
+    let (dir, job) = (tempfile::tempdir().unwrap(), "0123456789abcdef0123456789abcdef");
+    let log = log_path(job);
+    std::fs::create_dir(dir.path().join("logs")).unwrap();
+    let text: String = (0..5_000).map(|number| format!("{number}\n")).collect();
+    std::fs::write(dir.path().join(&log), &text).unwrap();
+    let (mut kept, mut from) = (Vec::new(), 0);
+    while let Some(piece) = pieces::read_piece(dir.path(), job, from, (from + 9_999).min(20_000)).unwrap() {
+        assert_eq!(pieces::piece_of(&piece.file.path), Some((log.as_str(), from)));
+        let path = dir.path().join(&piece.file.path);
+        pieces::copy_piece(&dir.path().join(&log), from, piece.file.length, &path).unwrap();
+        assert_eq!(KeptFile::of(dir.path(), &piece.file.path).unwrap().unwrap().sha256, piece.file.sha256);
+        from += piece.file.length;
+        kept.push(piece.file);
+    }
+    assert_eq!((kept.len(), from), (3, 20_000));
+    assert!(kept.is_sorted_by_key(|file| &file.path));
+    std::fs::remove_file(dir.path().join(&log)).unwrap();
+    pieces::join(dir.path(), &kept).unwrap();
+    assert_eq!(found(dir.path(), "logs").unwrap(), [log.clone()], "nothing is left of the pieces");
+    assert_eq!(std::fs::read_to_string(dir.path().join(&log)).unwrap(), text[..20_000]);
+
+    for other in
+        ["plans/x.log.000000000000", "logs/x.log", "logs/x.log.1", "logs/x.log.00000000000x", "logs/x.000000000000"]
+    {
+        assert_eq!(pieces::piece_of(other), None, "{other}");
+    }
 }

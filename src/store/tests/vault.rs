@@ -163,16 +163,28 @@ async fn journal(bucket: &Arc<dyn Bucket>) -> usize {
     bucket.list("journal/", "").await.unwrap().len()
 }
 
-/// All that rows name is there, bit for bit, and nothing else is.
+/// All that rows name is there, bit for bit, and nothing else is; pieces of a log are ranges of it, one behind the other.
 fn assert_files(dir: &Path) {
     let connection = schema::open_reader(&dir.join(DATABASE)).unwrap();
     let kept = View { connection: &connection }.kept_files("").unwrap();
-    let mut there = Vec::new();
+    let mut lengths = std::collections::BTreeMap::new();
+    for file in &kept {
+        let (path, from) = files::pieces::piece_of(&file.path).unwrap_or((&file.path, 0));
+        let content = std::fs::read(dir.join(path)).unwrap();
+        let range = usize::try_from(from).unwrap()..usize::try_from(from + file.length).unwrap();
+        assert_eq!(Hash::of(&content[range]).to_string(), file.sha256, "{}", file.path);
+        assert_eq!(*lengths.get(path).unwrap_or(&0), from, "{}", file.path);
+        lengths.insert(path.to_owned(), from + file.length);
+    }
+    let mut there = std::collections::BTreeMap::new();
     for folder in files::FOLDERS {
         for path in files::found(dir, folder).unwrap() {
-            there.push(KeptFile::of(dir, &path).unwrap().unwrap());
+            there.insert(path.clone(), KeptFile::of(dir, &path).unwrap().unwrap().length);
         }
     }
-    there.sort_by(|one, other| one.path.cmp(&other.path));
-    assert_eq!(there, kept);
+    assert_eq!(there, lengths);
+    for file in kept.iter().filter(|file| files::pieces::piece_of(&file.path).is_none()) {
+        let mode = KeptFile::of(dir, &file.path).unwrap().unwrap().mode;
+        assert_eq!(mode, file.mode, "{}", file.path);
+    }
 }

@@ -98,6 +98,123 @@ async fn a_running_log_is_kept_as_far_as_it_is_and_whole_when_its_job_ends() {
     server.stop().await;
 }
 
+async fn kept_paths(server: &Server) -> Vec<String> {
+    let kept = server.store.read(|view| view.kept_files("")).await.unwrap();
+    kept.into_iter().map(|file| file.path).collect()
+}
+
+#[tokio::test]
+async fn a_log_that_runs_for_an_hour_is_uploaded_twice_and_not_each_minute() {
+    const MINUTES: u32 = 60;
+    let bucket = fresh();
+    let server = Server::start(&bucket).await;
+    let id = "0123456789abcdef0123456789abcdef";
+    server.store.write(move |tx| tx.put_job(&job(id, JobState::Running))).await.unwrap();
+    let log = logs::Logs::new(server.dir.path()).create(id).unwrap();
+    let mut text = String::new();
+    let mut fill = |minute: u32| {
+        for line in 0..20_u32 {
+            // Nothing that can be compressed to much less.
+            let line = Hash::of(&[minute.to_le_bytes(), line.to_le_bytes()].concat()).to_string();
+            log.line(&line);
+            text += &format!("{line}\n");
+        }
+        text.clone()
+    };
+    let uploaded = |server: &Server| server.leader.figures().commit_bytes;
+    let path = format!("logs/{id}.log");
+    let read = |dir: &tempfile::TempDir| std::fs::read_to_string(dir.path().join(&path)).unwrap();
+    let (before, mut so_far) = (uploaded(&server), String::new());
+    for minute in 0..MINUTES {
+        so_far = fill(minute);
+        server.store.sync().await.unwrap();
+        if minute == MINUTES / 2 {
+            server.store.shared.led.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
+            server.store.keep_up().await.unwrap();
+        }
+    }
+    let running = restored(&bucket, None).await;
+    assert_eq!(read(&running), so_far);
+    assert_files(running.path());
+    assert_eq!(kept_paths(&server).await.len(), MINUTES as usize);
+
+    server.store.write(move |tx| tx.put_job(&job(id, JobState::Succeeded))).await.unwrap();
+    let ended = restored(&bucket, None).await;
+    assert_eq!(read(&ended), so_far);
+    assert_files(ended.path());
+    assert_eq!(kept_paths(&server).await, [path.clone()]);
+    // A commit has a header and a row besides.
+    let (limit, bytes) = (2 * so_far.len() as u64 + 1_500 * u64::from(MINUTES), uploaded(&server) - before);
+    assert!(bytes < limit, "{bytes} bytes for a log of {}", so_far.len());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_log_of_which_an_older_version_kept_the_whole_goes_on_in_pieces() {
+    let bucket = fresh();
+    let server = Server::start(&bucket).await;
+    let id = "0123456789abcdef0123456789abcdef";
+    let log = logs::Logs::new(server.dir.path()).create(id).unwrap();
+    log.line("one");
+    let (whole, data_dir) = (format!("logs/{id}.log"), server.dir.path().to_owned());
+    let path = whole.clone();
+    server
+        .store
+        .write(move |tx| {
+            tx.put_job(&job(id, JobState::Running))?;
+            tx.keep_file(&KeptFile::of(&data_dir, &path)?.unwrap())
+        })
+        .await
+        .unwrap();
+    for (line, text) in [("two", "one\ntwo\n"), ("three", "one\ntwo\nthree\n")] {
+        log.line(line);
+        server.store.sync().await.unwrap();
+        let dir = restored(&bucket, None).await;
+        assert_eq!(std::fs::read_to_string(dir.path().join(&whole)).unwrap(), text);
+        assert_files(dir.path());
+    }
+    drop(log);
+    // What a killed server left is ended by the next one, on an empty disk.
+    server.die().await;
+    let server = Server::start(&bucket).await;
+    assert_files(server.dir.path());
+    server.store.write(move |tx| tx.put_job(&job(id, JobState::Interrupted))).await.unwrap();
+    assert_eq!(kept_paths(&server).await, [whole.clone()]);
+    let dir = restored(&bucket, None).await;
+    assert_eq!(std::fs::read_to_string(dir.path().join(&whole)).unwrap(), "one\ntwo\nthree\n");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_state_with_a_running_log_is_exported_and_imported_whole() {
+    let bucket = fresh();
+    let server = Server::start(&bucket).await;
+    let id = "0123456789abcdef0123456789abcdef";
+    let log = logs::Logs::new(server.dir.path()).create(id).unwrap();
+    server.store.write(move |tx| tx.put_job(&job(id, JobState::Running))).await.unwrap();
+    for line in ["one", "two"] {
+        log.line(line);
+        server.store.sync().await.unwrap();
+    }
+    let out = tempfile::tempdir().unwrap();
+    let chain = vault(bucket.clone(), no_bases()).read(None).await.unwrap();
+    Store::export(out.path(), &chain).await.unwrap();
+    assert_files(out.path());
+    let log_in = |dir: &Path| std::fs::read_to_string(dir.join(format!("logs/{id}.log"))).unwrap();
+    assert_eq!(log_in(out.path()), "one\ntwo\n");
+
+    let other = fresh();
+    let vault = vault(other.clone(), no_bases());
+    let lease = vault.acquire(false).await.unwrap();
+    let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
+    Exported::open(out.path()).unwrap().import(&leader).await.unwrap();
+    leader.release().await.unwrap();
+    let dir = restored(&other, None).await;
+    assert_eq!(log_in(dir.path()), "one\ntwo\n");
+    assert_files(dir.path());
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn closing_keeps_the_last_lines_of_running_logs() {
     let bucket = fresh();
