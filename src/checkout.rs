@@ -282,12 +282,16 @@ impl Checkouts {
 
 /// Resolves `dir` below `root`; refused if it leads out of it, by `..`, an absolute path or a symlink.
 pub fn inside(root: &Path, dir: &str) -> anyhow::Result<PathBuf> {
+    inside_real(&root.canonicalize().context("the checkout is not there")?, dir)
+}
+
+/// The same for a root without a link in its path.
+fn inside_real(root: &Path, dir: &str) -> anyhow::Result<PathBuf> {
     let relative = Path::new(dir);
     let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     anyhow::ensure!(plain, "{dir:?} leads out of the repository; give a path below its root");
-    let root = root.canonicalize().context("the checkout is not there")?;
     let path = root.join(relative).canonicalize().with_context(|| format!("{dir:?} is not in the repository"))?;
-    anyhow::ensure!(path.starts_with(&root), "{dir:?} leads out of the repository through a link");
+    anyhow::ensure!(path.starts_with(root), "{dir:?} leads out of the repository through a link");
     Ok(path)
 }
 

@@ -47,7 +47,7 @@ use crate::vcs::Host;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
-use job::JobEnd;
+use job::{JobEnd, Unrecorded};
 use status_update::StatusUpdate;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -164,6 +164,8 @@ pub struct Work {
     pub cancel: Cancel,
     /// How many jobs it has begun.
     pub begun: AtomicUsize,
+    /// What its answer records besides itself.
+    pub unrecorded: Unrecorded,
 }
 
 /// How a command ended.
@@ -182,6 +184,9 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
         Err(error) => error,
     };
     if is_deposed(&error) {
+        for end in work.unrecorded.take() {
+            job::pass_on(ctx, work, &end.outcome).await;
+        }
         tracing::info!(pull = %work.pull.id, command = work.command.name.as_str(), "another server leads now: {error:#}");
         return Ended::Stopped(Why::Shutdown);
     }
@@ -226,6 +231,7 @@ async fn with_room(ctx: &Context, work: &Work) -> Result<Ended> {
 }
 
 /// The answer to a command: what is said and which statuses are set, recorded together with the run's end.
+#[derive(Clone)]
 struct Answer {
     body: Option<ReplyBody>,
     statuses: StatusUpdate,
@@ -263,13 +269,24 @@ impl Answer {
         said || matches!(self.statuses, StatusUpdate::Failed(_))
     }
 
-    /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox.
+    /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox, and ends of jobs that are not recorded
+    /// yet are.
     async fn record(self, ctx: &Context, work: &Work) -> Result<()> {
-        self.record_with(ctx, work, None).await
+        let ends = work.unrecorded.take();
+        if ends.is_empty() {
+            return self.record_with(ctx, work, ends).await;
+        }
+        match self.clone().record_with(ctx, work, ends).await {
+            Err(error) if !is_deposed(&error) => {
+                // What was changed is told, whatever of its record finds no room.
+                tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "the end of a job was not recorded");
+                self.record_with(ctx, work, Vec::new()).await
+            }
+            recorded => recorded,
+        }
     }
 
-    /// The same commit has the end of a job.
-    async fn record_with(self, ctx: &Context, work: &Work, end: Option<JobEnd>) -> Result<()> {
+    async fn record_with(self, ctx: &Context, work: &Work, ends: Vec<JobEnd>) -> Result<()> {
         let mut run = work.run.clone();
         run.results = self.body.as_ref().map(marker::results).unwrap_or_default();
         let comments = self.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
@@ -278,14 +295,13 @@ impl Answer {
         let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
         let (statuses, update) = (ctx.statuses.clone(), self.statuses);
         let fault = update.fault_of_pull(work);
-        let (outcome, job, _log) =
-            end.map_or((None, None, None), |end| (Some(end.outcome), Some(end.record), Some(end.log)));
+        let jobs: Vec<_> = ends.iter().map(JobEnd::recording).collect();
         let begun = beginning(ctx, work);
         let recorded = ctx
             .store
             .write(move |tx| {
                 begun(tx)?;
-                job.map_or(Ok(()), |record| record(tx))?;
+                jobs.iter().try_for_each(|record| record(tx))?;
                 if let Some(fault) = fault {
                     tx.set_fault(&pull, fault.as_deref())?;
                 }
@@ -304,10 +320,14 @@ impl Answer {
                 tx.put_run(&run)
             })
             .await;
-        match outcome {
-            Some(outcome) => job::passed_on(ctx, work, &outcome, recorded).await?,
-            None => recorded?,
+        if let Err(error) = &recorded
+            && is_deposed(error)
+        {
+            for end in &ends {
+                job::pass_on(ctx, work, &end.outcome).await;
+            }
         }
+        recorded?;
         ctx.outbox.wake(&work.pull.id);
         Ok(())
     }

@@ -11,7 +11,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) mod tree;
 
-pub use discover::{INDICATOR_NAMES, INDICATOR_SUFFIXES, directories_matching, has_terraform};
+pub use discover::{Directories, INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform};
 pub use hcl::required_versions;
 pub use modules::module_dirs;
 

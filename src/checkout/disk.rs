@@ -1,7 +1,7 @@
 //! A checked-out tree as discovery sees it.
 
 use super::folder::Folder;
-use super::{gone, inside};
+use super::{gone, inside, inside_real};
 use crate::schedule::Tree;
 use rustix::fs::FileType;
 use std::io;
@@ -64,15 +64,24 @@ impl Tree for DiskTree {
         if let Err(error) = walked {
             tracing::warn!(root = %self.root.display(), %error, "a checkout cannot be walked; the rest of it is not looked at");
         }
-        if found.len() >= MOST_DIRS {
-            tracing::warn!(root = %self.root.display(), MOST_DIRS, "too many directories; the rest is not looked at");
-        }
+        self.complain_of(found.len());
         found.sort();
         found
     }
 
     fn dirs_and_links(&self) -> Vec<String> {
-        self.walk_links()
+        let start = Step { name: ".".into(), place: PathBuf::new(), linked_from: None, links: 0 };
+        let (mut found, mut next) = (vec![start], 0);
+        let (Ok(top), Ok(root)) = (Folder::open(&self.root), self.root.canonicalize()) else { return vec![".".into()] };
+        while next < found.len() && found.len() < MOST_DIRS {
+            let inner = below(&top, &root, &found, next);
+            found.extend(inner);
+            next += 1;
+        }
+        self.complain_of(found.len());
+        let mut names: Vec<String> = found.into_iter().map(|step| step.name).collect();
+        names.sort();
+        names
     }
 
     fn read(&self, path: &str) -> Option<String> {
@@ -99,76 +108,60 @@ impl DiskTree {
         if let Ok(found) = look(&top, Path::new(path)) {
             return found;
         }
-        let target = inside(&self.root, path).ok()?;
-        let relative = target.strip_prefix(self.root.canonicalize().ok()?).ok()?;
-        look(&top, relative).ok()?
+        let root = self.root.canonicalize().ok()?;
+        let target = inside_real(&root, path).ok()?;
+        look(&top, target.strip_prefix(&root).ok()?).ok()?
     }
 
-    /// All directories, also those behind links.
-    fn walk_links(&self) -> Vec<String> {
-        let start = Step { name: ".".into(), place: PathBuf::new(), linked_from: None, links: 0 };
-        let (mut found, mut next) = (vec![start], 0);
-        let Ok(top) = Folder::open(&self.root) else { return vec![".".into()] };
-        while next < found.len() && found.len() < MOST_DIRS {
-            let inner = self.below(&top, &found, next);
-            found.extend(inner);
-            next += 1;
-        }
-        if found.len() >= MOST_DIRS {
+    fn complain_of(&self, dirs: usize) {
+        if dirs >= MOST_DIRS {
             tracing::warn!(root = %self.root.display(), MOST_DIRS, "too many directories; the rest is not looked at");
         }
-        let mut names: Vec<String> = found.into_iter().map(|step| step.name).collect();
-        names.sort();
-        names
     }
+}
 
-    /// The directories in that of a step, and those that links in it lead to.
-    fn below(&self, top: &Folder, found: &[Step], from: usize) -> Vec<Step> {
-        let mut inner = Vec::new();
-        let Some(step) = found.get(from) else { return inner };
-        let folder = if step.place.as_os_str().is_empty() { Folder::open(&self.root) } else { top.folder(&step.place) };
-        let walked = folder.and_then(|folder| {
-            folder.walk(&mut |entry| {
-                let Some(name) = entry.name.to_str().filter(|name| !NOT_WALKED.contains(name)) else {
-                    return Ok(false);
-                };
-                let place = step.place.join(name);
-                let to = match entry.kind {
-                    FileType::Directory => Some((place, step.linked_from, step.links)),
-                    FileType::Symlink => {
-                        self.linked(top, found, from, &place).map(|to| (to, Some(from), step.links + 1))
-                    }
-                    _ => None,
-                };
-                if let Some((place, linked_from, links)) = to {
-                    let name = if step.name == "." { name.to_owned() } else { format!("{}/{name}", step.name) };
-                    inner.push(Step { name, place, linked_from, links });
-                }
-                Ok(false)
-            })
-        });
-        if let Err(error) = walked {
+/// The directories in that of a step, and those that links in it lead to.
+fn below(top: &Folder, root: &Path, found: &[Step], from: usize) -> Vec<Step> {
+    let mut inner = Vec::new();
+    let Some(step) = found.get(from) else { return inner };
+    let entries = match top.folder(&step.place).and_then(|folder| folder.entries()) {
+        Ok(entries) => entries,
+        Err(error) => {
             tracing::warn!(directory = %step.place.display(), %error, "a directory of a checkout cannot be listed");
+            return inner;
         }
-        inner
+    };
+    for (name, kind) in entries {
+        let Some(name) = name.to_str().filter(|name| !NOT_WALKED.contains(name)) else { continue };
+        let place = step.place.join(name);
+        let to = match kind {
+            FileType::Directory => Some((place, step.linked_from, step.links)),
+            FileType::Symlink => linked(top, root, found, from, &place).map(|to| (to, Some(from), step.links + 1)),
+            _ => None,
+        };
+        if let Some((place, linked_from, links)) = to {
+            let name = if step.name == "." { name.to_owned() } else { format!("{}/{name}", step.name) };
+            inner.push(Step { name, place, linked_from, links });
+        }
     }
+    inner
+}
 
-    /// The directory of the tree that a link in the directory of step `from` leads to, relative to the root. None where it leads out, to
-    /// what is not walked, in a circle, or is one link too many on the way.
-    fn linked(&self, top: &Folder, found: &[Step], from: usize, link: &Path) -> Option<PathBuf> {
-        if found.get(from)?.links >= MOST_LINKS {
+/// The directory of the tree that a link in the directory of step `from` leads to, relative to the root. None where it leads out, to
+/// what is not walked, in a circle, or is one link too many on the way.
+fn linked(top: &Folder, root: &Path, found: &[Step], from: usize, link: &Path) -> Option<PathBuf> {
+    if found.get(from)?.links >= MOST_LINKS {
+        return None;
+    }
+    let target = inside_real(root, link.to_str()?).ok()?;
+    let to = target.strip_prefix(root).ok()?.to_owned();
+    let walked = !to.as_os_str().is_empty() && !to.iter().any(|part| NOT_WALKED.iter().any(|name| part == *name));
+    let mut passed = Some(from);
+    while let Some(step) = passed.and_then(|step| found.get(step)) {
+        if step.place.starts_with(&to) {
             return None;
         }
-        let target = inside(&self.root, link.to_str()?).ok()?;
-        let to = target.strip_prefix(self.root.canonicalize().ok()?).ok()?.to_owned();
-        let walked = !to.as_os_str().is_empty() && !to.iter().any(|part| NOT_WALKED.iter().any(|name| part == *name));
-        let mut passed = Some(from);
-        while let Some(step) = passed.and_then(|step| found.get(step)) {
-            if step.place.starts_with(&to) {
-                return None;
-            }
-            passed = step.linked_from;
-        }
-        (walked && top.folder(&to).is_ok()).then_some(to)
+        passed = step.linked_from;
     }
+    (walked && top.folder(&to).is_ok()).then_some(to)
 }

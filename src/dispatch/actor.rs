@@ -16,7 +16,6 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 /// An event older than this is held against the host before it is acted on.
@@ -304,7 +303,8 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
     };
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "begins");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
-    let work = Work { run, pull, command, rules, cancel, begun: AtomicUsize::default() };
+    let (begun, unrecorded) = Default::default();
+    let work = Work { run, pull, command, rules, cancel, begun, unrecorded };
     let ended = execute::run(&inner.ctx, &work).await;
     tracing::info!(pull = %work.pull.id, run = work.run.id, ended = ?ended, "ended");
     ended

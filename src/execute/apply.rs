@@ -4,7 +4,7 @@ mod bound;
 
 use super::candidates::Candidates;
 use super::current::Current;
-use super::job::{self, Job, JobEnd};
+use super::job::{self, Job};
 use super::plan::{answer_stop, answer_stop_with_hooks, project_dir, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
@@ -50,7 +50,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
     let (facts, current) = (PullFacts::default(), Current::new(work));
-    let (remarks, end) = (Mutex::new(Vec::new()), Mutex::new(None));
+    let remarks = Mutex::new(Vec::new());
     let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
     let run = ApplyRun {
         ctx,
@@ -60,7 +60,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         current: &current,
         candidates: &candidates,
         remarks: &remarks,
-        end: alone.then_some(&end),
+        alone,
     };
     let outcomes = run.groups(schedule).await?;
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -68,18 +68,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     remarks.dedup();
     let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
     let failed = (broken > 0).then_some((broken, outcomes.len()));
-    let end = end.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let told = (outcomes.clone(), remarks.clone());
-    let answer = Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed });
-    match answer.record_with(ctx, work, end).await {
-        Err(error) if !is_deposed(&error) => {
-            // What was applied is told, whatever of its record finds no room.
-            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "the end of an apply was not recorded");
-            let (outcomes, remarks) = told;
-            Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record(ctx, work).await?;
-        }
-        recorded => recorded?,
-    }
+    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record(ctx, work).await?;
     hooks::after(ctx, work, &prepared.tree, failed.is_some()).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
     Ok(Ended::Answered)
@@ -131,8 +120,8 @@ struct ApplyRun<'a> {
     current: &'a Current,
     candidates: &'a Candidates,
     remarks: &'a Mutex<Vec<String>>,
-    /// Takes the end of the only job, which is committed with the answer: nobody waits for one without the other.
-    end: Option<&'a Mutex<Option<JobEnd>>>,
+    /// It is one project's. Then its end is committed with the answer: nobody waits for one without the other.
+    alone: bool,
 }
 
 /// Why the apply of a project did not begin.
@@ -326,13 +315,15 @@ impl ApplyRun<'_> {
         let change = move |tx: &Tx<'_>, _: &_| {
             tx.put_project_status(&pull, &status)?;
             tx.discard_plan(&pull, &status.project)?;
-            errored.map_or(Ok(()), |file| tx.keep_file(&file))?;
+            errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
         };
-        let Some(place) = self.end else { return job.end(outcome, change).await };
+        if !self.alone {
+            return job.end(outcome, change).await;
+        }
         let end = job.ended(outcome, change);
         let outcome = end.outcome.clone();
-        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        work.unrecorded.put(end);
         Ok(outcome)
     }
 

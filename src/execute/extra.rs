@@ -127,7 +127,7 @@ async fn project(
         tx.audit(&entry)?;
         if success && tx.discard_plan(&pull, &project)? {
             let status = ProjectStatus {
-                project,
+                project: project.clone(),
                 state: ProjectState::PlanDiscarded,
                 head: record.head.clone(),
                 summary: None,

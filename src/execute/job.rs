@@ -171,27 +171,33 @@ impl<'a> Job<'a> {
     pub(super) async fn end(
         self,
         outcome: JobOutcome,
-        change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<()> + Send + 'static,
+        change: impl Fn(&Tx<'_>, &JobRecord) -> Result<()> + Send + Sync + 'static,
     ) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
         let end = self.ended(outcome, change);
-        let recorded = ctx.store.write(end.record).await;
-        match passed_on(ctx, work, &end.outcome, recorded).await {
+        let (outcome, record) = (end.outcome.clone(), Arc::clone(&end.record));
+        let recorded = ctx.store.write(move |tx| record(tx)).await;
+        match recorded {
+            Err(error) if is_deposed(&error) => {
+                pass_on(ctx, work, &outcome).await;
+                return Err(error);
+            }
             // What was changed is changed: that is told, and the record ends with the command's answer.
-            Err(error) if !is_deposed(&error) && changes_something(work.command.name) => {
-                tracing::error!(pull = %work.pull.id, job = end.outcome.job, error = format!("{error:#}"), "the end of a job could not be recorded");
+            Err(error) if changes_something(work.command.name) => {
+                tracing::error!(pull = %work.pull.id, job = outcome.job, error = format!("{error:#}"), "the end of a job could not be recorded yet");
+                work.unrecorded.put(end);
             }
             recorded => recorded?,
         }
         ctx.outbox.wake_marks(&work.pull.id);
-        Ok(end.outcome)
+        Ok(outcome)
     }
 
     /// The job's end with `change`, for whoever commits it together with more.
     pub(super) fn ended(
         self,
         outcome: JobOutcome,
-        change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<()> + Send + 'static,
+        change: impl Fn(&Tx<'_>, &JobRecord) -> Result<()> + Send + Sync + 'static,
     ) -> JobEnd {
         let status = status_wanted(self.work.command.name).then(|| self.ctx.statuses.project(&outcome));
         let mut record = self.record;
@@ -203,40 +209,63 @@ impl<'a> Job<'a> {
         record.state_lock.untold = self.killed.load(Ordering::Relaxed) && !tells_of_locks(&outcome);
         self.ctx.doubts.note(&record);
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
-        let record = Box::new(move |tx: &Tx<'_>| {
+        let record = Arc::new(move |tx: &Tx<'_>| {
             tx.put_job(&record)?;
             change(tx, &record)?;
-            if let Some(status) = status {
-                tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
+            if let Some(status) = status.clone() {
+                let effect = Effect::Status { commit: head.clone(), status };
+                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
             }
             Ok(())
         });
-        JobEnd { outcome, record, log: self.log }
+        JobEnd { outcome, record, _log: self.log }
     }
 }
 
-/// Part of a commit.
-type Recording = dyn FnOnce(&Tx<'_>) -> Result<()> + Send;
+/// Part of a commit; where that fails, of the next one.
+type Recording = dyn Fn(&Tx<'_>) -> Result<()> + Send + Sync;
 
 /// The end of a job that is not recorded yet.
 pub(super) struct JobEnd {
     /// What it came to.
     pub(super) outcome: JobOutcome,
     /// Records it.
-    pub(super) record: Box<Recording>,
+    record: Arc<Recording>,
     /// Who follows the log sees its end when the record says so too.
-    pub(super) log: LogWriter,
+    _log: LogWriter,
 }
 
-/// Passes on whether the end of a job was recorded; where another server leads, what changed something is left to that one.
-pub(super) async fn passed_on(ctx: &Context, work: &Work, outcome: &JobOutcome, recorded: Result<()>) -> Result<()> {
-    if let (Err(error), Some(job)) = (&recorded, &outcome.job)
-        && is_deposed(error)
+impl JobEnd {
+    /// What records it.
+    pub(super) fn recording(&self) -> Arc<Recording> {
+        Arc::clone(&self.record)
+    }
+}
+
+/// Ends of jobs that the command's answer records: that of an only job, for which nobody waits without the answer, and those whose own
+/// commit failed.
+#[derive(Default)]
+pub struct Unrecorded(Mutex<Vec<JobEnd>>);
+
+impl Unrecorded {
+    /// One more.
+    pub(super) fn put(&self, end: JobEnd) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(end);
+    }
+
+    /// All of them; none is left.
+    pub(super) fn take(&self) -> Vec<JobEnd> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Leaves the end of a job that changed something to the server that leads now.
+pub(super) async fn pass_on(ctx: &Context, work: &Work, outcome: &JobOutcome) {
+    if let Some(job) = &outcome.job
         && changes_something(work.command.name)
     {
         super::left::leave_end(ctx, job, outcome).await;
     }
-    recorded
 }
 
 /// The state lock that it met.

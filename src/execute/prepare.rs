@@ -5,13 +5,13 @@ use super::{Context, Work};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
 use crate::config::ConfigError;
+use crate::config::global::RepoRules;
 use crate::config::repo::{self, RepoConfig};
 use crate::domain::Distribution;
 use crate::domain::outcome::{Fault, Reason};
 use crate::schedule::{self, Facts, Options, Refusal, Schedule, Tree};
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
 
 /// Why a command ends before its projects begin.
 pub(super) enum Stop {
@@ -135,10 +135,25 @@ async fn sparse_tree(
     // Twice: configured projects are known when the root's files are there, modules when the projects' files are.
     let mut tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
     for _ in 0..2 {
-        let disk = DiskTree { root: tree.root.clone() };
-        let configured = read_config(work, &disk).ok().flatten();
+        dirs = with_modules(ctx, work, &tree, dirs).await?;
+        tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
+    }
+    Ok((tree, dirs))
+}
+
+/// These directories, those of configured projects, and of the local modules that all of them use, as far as the tree has their files.
+async fn with_modules(
+    ctx: &Context,
+    work: &Work,
+    tree: &WorkingTree,
+    mut dirs: Vec<String>,
+) -> anyhow::Result<Vec<String>> {
+    let (disk, rules, branch) =
+        (DiskTree { root: tree.root.clone() }, work.rules.clone(), work.pull.base.branch.clone());
+    let default = ctx.settings.default_tf_distribution;
+    let work = tokio::task::spawn_blocking(move || {
+        let configured = read_config(&rules, &branch, &disk).ok().flatten();
         dirs.extend(configured.into_iter().flat_map(|config| config.projects).map(|project| project.id.dir));
-        let default = ctx.settings.default_tf_distribution;
         for which in [default, default.other()] {
             let modules: Vec<String> =
                 dirs.iter().flat_map(|dir| schedule::modules::module_dirs(&disk, dir, which)).collect();
@@ -146,27 +161,27 @@ async fn sparse_tree(
         }
         dirs.sort();
         dirs.dedup();
-        tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
-    }
-    Ok((tree, dirs))
+        dirs
+    });
+    work.await.context("looking for modules")
 }
 
 fn parent(file: &str) -> &str {
     file.rsplit_once('/').map_or(".", |(dir, _)| dir)
 }
 
-fn read_config(work: &Work, tree: &DiskTree) -> Result<Option<RepoConfig>, ConfigError> {
-    let Some(name) = repo::find(&work.rules, &|file| {
-        tree.files(".").iter().any(|known| known == file) || tree.read(file).is_some()
-    })?
+/// The repository's own config, read and effective for this base branch; absent where there is none. Blocks.
+fn read_config(rules: &RepoRules, base_branch: &str, tree: &DiskTree) -> Result<Option<RepoConfig>, ConfigError> {
+    let Some(name) =
+        repo::find(rules, &|file| tree.files(".").iter().any(|known| known == file) || tree.read(file).is_some())?
     else {
         return Ok(None);
     };
     let text = tree
         .read(&name)
         .ok_or_else(|| ConfigError(format!("`{name}` cannot be read: it is not text, or larger than 1 MiB")))?;
-    let expand = |glob: &str| schedule::directories_matching(tree, glob);
-    repo::parse(&text, &name, &work.rules, &work.pull.base.branch, &expand).map(Some)
+    let directories = schedule::Directories::new(tree);
+    repo::parse(&text, &name, rules, base_branch, &|glob| directories.matching(glob)).map(Some)
 }
 
 /// What a command is to run on.
@@ -193,29 +208,22 @@ pub(super) async fn schedule(
         Wanted::Plan => None,
         Wanted::Planned(ids) => Some(ids.to_vec()),
     };
-    let copy = Work {
-        run: work.run.clone(),
-        pull: work.pull.clone(),
-        command: work.command.clone(),
-        rules: work.rules.clone(),
-        cancel: work.cancel.clone(),
-        begun: AtomicUsize::default(),
-    };
+    let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
     let (root, redactor) = (prepared.tree.root.clone(), ctx.redactor.clone());
     tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };
         let masked = |error: ConfigError| ConfigError(redactor.redact(&error.0));
-        let config = read_config(&copy, &tree).map_err(|error| Stop::Refused(Refusal::Config(masked(error))))?;
+        let config = read_config(&rules, &branch, &tree).map_err(|error| Stop::Refused(Refusal::Config(masked(error))))?;
         let facts = Facts {
-            rules: &copy.rules,
+            rules: &rules,
             repo_config: config.as_ref(),
             modified: &modified,
             tree: &tree,
             options: &options,
         };
         let schedule = match planned {
-            None => schedule::for_plan(&copy.command, &facts),
-            Some(ids) => schedule::for_planned(&copy.command, &ids, &facts),
+            None => schedule::for_plan(&command, &facts),
+            Some(ids) => schedule::for_planned(&command, &ids, &facts),
         };
         schedule.map_err(Stop::Refused)
     })

@@ -9,6 +9,7 @@ use crate::store::Tx;
 use anyhow::Result;
 
 /// Which combined statuses an answer sets.
+#[derive(Clone)]
 pub(super) enum StatusUpdate {
     /// None.
     Nothing,

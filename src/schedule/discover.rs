@@ -8,6 +8,7 @@ use crate::config::global::{Autodiscover, AutodiscoverMode};
 use crate::config::paths::{Glob, clean, parent};
 use crate::config::{ConfigError, DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
 use crate::domain::ProjectId;
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 /// Files that make a directory a project, by name.
@@ -24,16 +25,30 @@ pub fn has_terraform(tree: &dyn Tree, dir: &str) -> bool {
     })
 }
 
-/// Directories with Terraform files that a glob `dir` of the repo config stands for; none for a wrong glob. The root has no name:
-/// only `**` stands for it. Links to directories of the tree count as directories.
-pub fn directories_matching(tree: &dyn Tree, glob: &str) -> Vec<String> {
-    let for_root = clean(glob).split('/').all(|part| part == "**");
-    let Ok(glob) = Glob::new(glob) else { return Vec::new() };
-    let matches = |dir: &String| if dir == "." { for_root } else { glob.matches(dir) };
-    let mut dirs: Vec<String> =
-        tree.dirs_and_links().into_iter().filter(|dir| matches(dir) && has_terraform(tree, dir)).collect();
-    dirs.sort();
-    dirs
+/// Directories of a tree, which is walked once, for the first glob.
+pub struct Directories<'a> {
+    tree: &'a dyn Tree,
+    all: OnceCell<Vec<String>>,
+}
+
+impl<'a> Directories<'a> {
+    /// Nothing is looked at yet.
+    pub fn new(tree: &'a dyn Tree) -> Directories<'a> {
+        Directories { tree, all: OnceCell::new() }
+    }
+
+    /// Directories with Terraform files that a glob `dir` of the repo config stands for; none for a wrong glob. The root has no
+    /// name: only `**` stands for it. Links to directories of the tree count as directories.
+    pub fn matching(&self, glob: &str) -> Vec<String> {
+        let for_root = clean(glob).split('/').all(|part| part == "**");
+        let Ok(glob) = Glob::new(glob) else { return Vec::new() };
+        let matches = |dir: &str| if dir == "." { for_root } else { glob.matches(dir) };
+        let all = self.all.get_or_init(|| self.tree.dirs_and_links());
+        let mut dirs: Vec<String> =
+            all.iter().filter(|dir| matches(dir) && has_terraform(self.tree, dir)).cloned().collect();
+        dirs.sort();
+        dirs
+    }
 }
 
 /// Whether directories that nobody listed are planned. The server's word is above the repository's, that above the flag's.

@@ -49,7 +49,8 @@ impl Scene {
 
     fn yaml(mut self, projects_and_more: &str) -> Scene {
         let text = format!("version: 3\n{projects_and_more}");
-        let directories = |glob: &str| directories_matching(&self.tree, glob);
+        let found = Directories::new(&self.tree);
+        let directories = |glob: &str| found.matching(glob);
         self.config = Some(repo::parse(&text, "atlantis.yaml", &self.rules, "main", &directories).unwrap());
         self
     }
@@ -352,8 +353,8 @@ fn glob_dirs_stand_for_directories_with_terraform_files() {
         ("envs/docs/README.md", ""),
         ("envs/dev/deep/main.tf", ""),
     ]);
-    assert_eq!(directories_matching(&tree, "envs/*"), ["envs/dev", "envs/grunt", "envs/json", "envs/prod"]);
-    assert_eq!(directories_matching(&tree, "**/deep"), ["envs/dev/deep"]);
+    assert_eq!(Directories::new(&tree).matching("envs/*"), ["envs/dev", "envs/grunt", "envs/json", "envs/prod"]);
+    assert_eq!(Directories::new(&tree).matching("**/deep"), ["envs/dev/deep"]);
     let rooted = MemoryTree::of_dirs([".", "a", "a/b"]);
     for (glob, dirs) in [
         ("*", vec!["a"]),
@@ -362,7 +363,7 @@ fn glob_dirs_stand_for_directories_with_terraform_files() {
         ("**", vec![".", "a", "a/b"]),
         ("a/**", vec!["a", "a/b"]),
     ] {
-        assert_eq!(directories_matching(&rooted, glob), dirs, "{glob}");
+        assert_eq!(Directories::new(&rooted).matching(glob), dirs, "{glob}");
     }
     let scene = scene(tree, &["envs/dev/main.tf", "envs/dev/deep/main.tf"]).yaml("projects:\n- {dir: envs/*}");
     assert_eq!(scene.autoplan(), "envs/dev/default");
@@ -386,4 +387,30 @@ proptest! {
         sorted.sort_by_key(|project| (project.execution_order_group, project.id.dir.clone()));
         prop_assert_eq!(scheduled, sorted);
     }
+}
+
+#[test]
+fn the_tree_is_walked_once_for_all_globs_of_a_config() {
+    struct Counted(MemoryTree, std::cell::Cell<usize>);
+    impl Tree for Counted {
+        fn is_dir(&self, dir: &str) -> bool {
+            self.0.is_dir(dir)
+        }
+        fn files(&self, dir: &str) -> Vec<String> {
+            self.0.files(dir)
+        }
+        fn dirs(&self) -> Vec<String> {
+            self.1.set(self.1.get() + 1);
+            self.0.dirs()
+        }
+        fn read(&self, path: &str) -> Option<String> {
+            self.0.read(path)
+        }
+    }
+    let tree = Counted(MemoryTree::of_dirs(["a/one", "a/two", "b/one"]), Default::default());
+    let directories = Directories::new(&tree);
+    assert_eq!(tree.1.get(), 0);
+    assert_eq!(directories.matching("a/*"), ["a/one", "a/two"]);
+    assert_eq!(directories.matching("*/one"), ["a/one", "b/one"]);
+    assert_eq!(tree.1.get(), 1);
 }

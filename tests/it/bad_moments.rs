@@ -178,6 +178,30 @@ fn an_apply_whose_end_cannot_be_recorded_is_told_with_the_others_and_ends_all_th
 }
 
 #[test]
+fn an_apply_whose_end_cannot_be_recorded_at_once_is_recorded_with_the_answer() {
+    let apply = format!("test $REPO_REL_DIR = first || ({})", gate("second"));
+    let setup = Setup::projects(&["first", "second"]).steps(&[PLANNED], &[&apply]);
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_dirs("change", &["first", "second"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.quiet().await;
+        refuse_changes(ctx, "BEFORE UPDATE ON jobs WHEN NEW.state = 'succeeded'");
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("second", 1).await;
+        sql(ctx, "DROP TRIGGER full");
+        ctx.open_gate("second");
+        ctx.next(&pull).await.is("apply", "success");
+        ctx.quiet().await;
+        ctx.status(&pull, "atlantis/apply: first/default", "success", "").await;
+        let database = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
+        let applied = "SELECT count(*) FROM jobs WHERE state = 'succeeded' AND json_extract(record, '$.kind') = 'apply'";
+        assert_eq!(database.query_row(applied, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+        drop(database);
+        ctx.status(&pull, "atlantis/apply", "success", "2/2 applied").await;
+    });
+}
+
+#[test]
 fn what_ran_when_the_server_was_killed_has_ended_after_the_next_start() {
     let hook = serde_json::Value::from(gate("hook"));
     let rules = workflow(&format!("post_workflow_hooks:\n  - run: {hook}"), &[PLANNED], &[APPLIED]);

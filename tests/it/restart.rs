@@ -227,7 +227,10 @@ fn a_database_that_a_loss_of_power_left_zeroed_or_cut_is_made_new() {
         let database = ctx.server.data("tidelock.db");
         for zeroed in [4096, 0] {
             ctx.server.kill().await;
-            std::fs::write(&database, vec![0; zeroed]).unwrap();
+            // Its write-ahead log may be whole, and is of no use without it.
+            for file in [&database, &ctx.server.data("tidelock.db-wal")] {
+                std::fs::write(file, vec![0; zeroed]).unwrap();
+            }
             ctx.server.start().await;
             assert_eq!(ctx.locks().await.len(), 1);
         }

@@ -139,17 +139,16 @@ impl PlanRun<'_> {
         let status = self.status(config, &outcome);
         let pull = self.work.pull.id.clone();
         job.end(outcome, move |tx, record| {
-            match plan {
-                Some((mut plan, left)) => {
-                    plan.job.clone_from(&record.id);
-                    tx.put_plan(&plan)?;
-                    left.map_or(Ok(()), |file| tx.keep_file(&file))?;
+            match &plan {
+                Some((plan, left)) => {
+                    tx.put_plan(&PlanRecord { job: record.id.clone(), ..plan.clone() })?;
+                    left.iter().try_for_each(|file| tx.keep_file(file))?;
                 }
                 None => {
                     tx.unlock_unplanned(&pull.repo, &status.project, &pull)?;
                 }
             }
-            tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status })
+            tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status.clone() })
         })
         .await
     }
