@@ -81,6 +81,11 @@ pub(super) fn command() -> Command {
             "gs://NAME/PREFIX or file:///DIRECTORY, as for `tidelock server` [env: TIDELOCK_BUCKET]",
         ),
         setting(
+            "bucket-endpoint",
+            "URL",
+            "For tests: http://LOOPBACK:PORT of what stands in for Cloud Storage [env: TIDELOCK_BUCKET_ENDPOINT]",
+        ),
+        setting(
             "data-dir",
             "DIR",
             "The server's data directory: without --bucket, its folder vault [env: TIDELOCK_DATA_DIR]",
@@ -156,7 +161,8 @@ fn address(matches: &ArgMatches) -> Result<BucketAddress> {
         flag.push(matches.get_one::<OsString>(name)?);
         Some(flag)
     };
-    let flags: Vec<OsString> = ["bucket", "data-dir", "config"].into_iter().filter_map(flag).collect();
+    let flags: Vec<OsString> =
+        ["bucket", "bucket-endpoint", "data-dir", "config"].into_iter().filter_map(flag).collect();
     Ok(BucketAddress::from_process(flags)?)
 }
 

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 pub(crate) mod conformance;
+pub mod probe;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -67,7 +68,8 @@ pub struct Listed {
 pub enum Written {
     /// It is there, with this generation.
     Stored(Generation),
-    /// The precondition did not hold. After a lost answer this may be one's own success: read and compare.
+    /// The precondition did not hold. This may be one's own success whose answer was lost, and is no proof that anything is there
+    /// (a damaged body can be refused so): read and compare.
     Refused,
 }
 
@@ -84,7 +86,8 @@ pub enum BucketError {
         /// What came instead of an answer.
         reason: String,
     },
-    /// It will not be done however often it is asked: no such bucket, no rights, a full disk.
+    /// It will not be done however often it is asked: no such bucket, no rights, a full disk. Nothing of this call was done; of an
+    /// earlier one that ended with [`BucketError::Unavailable`] it says nothing.
     #[error("{location}: {doing}: {reason}")]
     Refused {
         /// The bucket.

@@ -20,6 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Objects up to this size are read whole when they are compared.
 const COMPARED_WHOLE: u64 = 1 << 20;
 
+/// A create was refused, and a look shows nothing: something of ours or of somebody else's may be on its way.
+const GONE: &str = "it was refused, but nothing is there";
+
 /// Growing pauses between tries.
 pub(super) struct Pauses(Duration);
 
@@ -85,32 +88,96 @@ impl Calls {
         self.patiently(|| self.bucket.list(prefix, after)).await
     }
 
+    /// The same for a write. Once a try had no answer, a refusal of a later one says nothing of it: `settle` then looks whether what was
+    /// asked for is so, and until it says something the write is tried again.
+    async fn settled<T, F, S>(&self, call: impl Fn() -> F, settle: impl Fn() -> S) -> Result<T, BucketError>
+    where
+        F: Future<Output = Result<T, BucketError>> + Send,
+        S: Future<Output = Result<Option<T>, BucketError>> + Send,
+    {
+        let start = self.clock.now();
+        let mut pauses = Pauses::new();
+        let mut unanswered = None;
+        loop {
+            match (call().await, &unanswered) {
+                (Err(error @ BucketError::Unavailable { .. }), _) => unanswered = Some(error),
+                (Err(_), Some(_)) => {
+                    if let Ok(Some(known)) = settle().await {
+                        return Ok(known);
+                    }
+                }
+                (result, _) => return result,
+            }
+            if self.clock.now().saturating_sub(start) >= PATIENCE
+                && let Some(error) = unanswered
+            {
+                return Err(error);
+            }
+            pauses.wait(&*self.clock).await;
+        }
+    }
+
+    /// True: that generation is not there any more; false: another one is.
     pub(super) async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
-        self.patiently(|| self.bucket.delete(name, generation)).await
+        let settle = || async move {
+            let listed = self.bucket.list_some(name, "", 1).await?;
+            Ok(match listed.into_iter().find(|listed| listed.name == name) {
+                None => Some(true),
+                Some(listed) if listed.generation != generation => Some(false),
+                Some(_) => None,
+            })
+        };
+        self.settled(|| self.bucket.delete(name, generation), settle).await
     }
 
     /// Creates an object whose content others may create as well; returns when some content is there.
     pub(super) async fn create_any(&self, name: &str, bytes: Bytes, label: &str) -> Result<(), BucketError> {
-        self.patiently(|| self.bucket.put(name, 0, Body::Bytes(bytes.clone()), label)).await.map(drop)
+        let there = || async move { Ok(self.bucket.get(name).await?.map(drop)) };
+        let create = || {
+            let body = Body::Bytes(bytes.clone());
+            async move {
+                match self.bucket.put(name, 0, body, label).await? {
+                    Written::Stored(_) => Ok(()),
+                    // Not every refusal of this kind is about what is there.
+                    Written::Refused => there().await?.ok_or_else(|| self.gone(name)),
+                }
+            }
+        };
+        self.settled(create, &there).await
     }
 
-    /// One try to create an object. A refusal may come from an earlier try whose answer was lost: read and compare.
-    pub(super) async fn attempt(&self, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
-        match self.bucket.put(name, 0, packed.body.clone(), packed.kind.label()).await {
-            Ok(Written::Stored(_)) => Ok(Attempt::Ours),
-            Ok(Written::Refused) if mutation::on(Mutation::RefusedIsSuccess) => Ok(Attempt::Ours),
-            Ok(Written::Refused) => self.compare(name, packed).await.or_else(unknown),
-            Err(error) => unknown(error),
+    fn gone(&self, name: &str) -> BucketError {
+        BucketError::Unavailable {
+            location: self.bucket.location().to_owned(),
+            doing: format!("writing {name}"),
+            reason: GONE.to_owned(),
         }
+    }
+
+    /// One try to create an object. A refusal may come from an earlier try whose answer was lost: read and compare. `doubt`: such a try
+    /// was made, so no answer but a look at the object tells that it is not there, and this is no error whatever comes.
+    pub(super) async fn attempt(&self, name: &str, packed: &Packed, doubt: bool) -> Result<Attempt, BucketError> {
+        match self.bucket.put(name, 0, packed.body.clone(), packed.kind.label()).await {
+            Ok(Written::Stored(_)) => return Ok(Attempt::Ours),
+            Ok(Written::Refused) if mutation::on(Mutation::RefusedIsSuccess) => return Ok(Attempt::Ours),
+            Ok(Written::Refused) => {}
+            Err(error @ BucketError::Unavailable { .. }) => return Ok(Attempt::Unknown(error.to_string())),
+            Err(error) if !doubt || mutation::on(Mutation::RefusalIsUndone) => return Err(error),
+            Err(_) => {}
+        }
+        // What cannot be read is as unknown as what was not answered.
+        Ok(self.compare(name, packed).await.unwrap_or_else(|error| Attempt::Unknown(error.to_string())))
     }
 
     /// Creates an object that is to be ours: tries with the same bytes until the outcome is known, or patience ends.
     pub(super) async fn create(&self, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
         let start = self.clock.now();
         let mut pauses = Pauses::new();
+        let mut doubt = false;
         loop {
-            match self.attempt(name, packed).await? {
+            match self.attempt(name, packed, doubt).await? {
                 Attempt::Unknown(_) if self.clock.now().saturating_sub(start) < PATIENCE => {
+                    doubt = true;
                     pauses.wait(&*self.clock).await;
                 }
                 result => return Ok(result),
@@ -120,7 +187,7 @@ impl Calls {
 
     async fn compare(&self, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
         // Deleted meanwhile, or a write of ours on its way: try again.
-        let gone = || Ok(Attempt::Unknown("it was refused, but nothing is there".into()));
+        let gone = || Ok(Attempt::Unknown(GONE.into()));
         let head = match &packed.body {
             Body::Bytes(bytes) if packed.size <= COMPARED_WHOLE => {
                 let Some(object) = self.bucket.get(name).await? else { return gone() };
@@ -154,13 +221,6 @@ impl Calls {
         let Ok(length) = pack::head_length(&first) else { return Ok(Some((listed.size, first))) };
         let bytes = self.bucket.get_range(name, listed.generation, 0..length as u64).await?;
         Ok(bytes.map(|bytes| (listed.size, bytes)))
-    }
-}
-
-fn unknown(error: BucketError) -> Result<Attempt, BucketError> {
-    match error {
-        BucketError::Unavailable { .. } => Ok(Attempt::Unknown(error.to_string())),
-        BucketError::Refused { .. } => Err(error),
     }
 }
 

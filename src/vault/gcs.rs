@@ -102,12 +102,15 @@ impl Default for Options {
 pub struct Gcs {
     address: Address,
     calls: Calls,
+    /// Name of the small object that `check` may try our rights on.
+    probe: String,
 }
 
 impl Gcs {
     /// Nothing is asked yet, neither for credentials nor of the bucket: the first call does.
     pub fn new(address: Address, options: Options) -> Gcs {
-        Gcs { address, calls: Calls::new(options) }
+        let random = getrandom::u64().unwrap_or_default();
+        Gcs { address, calls: Calls::new(options), probe: format!("lock/probe-{random:016x}") }
     }
 
     /// Name in the bucket.
@@ -122,6 +125,14 @@ impl Gcs {
 
     fn error(&self, doing: &str, answer: Answer) -> BucketError {
         answer.into_error(&self.address, doing)
+    }
+
+    /// After a 404: whether the bucket is there, so that it was the object that is not. Both have the same status, and a list is refused
+    /// with it for one reason alone.
+    async fn is_absent(&self, name: &str, doing: &str) -> Result<(), BucketError> {
+        let attempt = |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(name, "", "", Some(1)))) };
+        let listed = self.calls.run(Kind::List, 0, attempt).await;
+        listed.map(drop).map_err(|answer| self.error(doing, answer))
     }
 
     async fn write(
@@ -166,7 +177,7 @@ impl Gcs {
             let request = request.with_resumable_upload_threshold(0_usize).with_retry_policy(retries);
             request.precompute_checksums().await.map_err(|e| Answer::of(&e))?.send_unbuffered().await
         };
-        match sent.map_err(|e| Answer::of(&e))?.generation {
+        match sent.map_err(|e| Answer::of(&e).of_bucket())?.generation {
             generation if generation > 0 => Ok(generation),
             _ => Err(Answer::Silent("the answer names no generation".into())),
         }
@@ -183,7 +194,6 @@ impl Gcs {
         Ok(Object { generation, bytes })
     }
 
-    /// One page; the token of the next one, empty after the last.
     /// One page of a list, at most `most` objects of it, and the token of the next one; empty at the end.
     async fn page(
         &self,
@@ -202,7 +212,7 @@ impl Gcs {
             .set_page_token(token)
             .set_read_mask(google_cloud_wkt::FieldMask::default().set_paths(LISTED_FIELDS));
         let request = if after.is_empty() { request } else { request.set_lexicographic_start(self.full(after)) };
-        let page = request.send().await.map_err(|e| Answer::of(&e))?;
+        let page = request.send().await.map_err(|e| Answer::of(&e).of_bucket())?;
         let listed = |object: google_cloud_storage::model::Object| {
             let name = object.name.strip_prefix(self.address.prefix())?.to_owned();
             let created = object.create_time?;
@@ -261,7 +271,7 @@ impl Bucket for Gcs {
         };
         match self.calls.run(Kind::Get, 0, attempt).await {
             Ok(object) => Ok(Some(object)),
-            Err(Answer::Absent) => Ok(None),
+            Err(Answer::Absent) => self.is_absent(name, &doing).await.map(|()| None),
             Err(answer) => Err(self.error(&doing, answer)),
         }
     }
@@ -297,7 +307,8 @@ impl Bucket for Gcs {
                 Ok(Some(object.bytes.slice(..object.bytes.len().min(wanted))))
             }
             Err(Answer::Range) => Ok(Some(Bytes::new())),
-            Err(Answer::Absent | Answer::Precondition) => Ok(None),
+            Err(Answer::Absent) => self.is_absent(name, &doing).await.map(|()| None),
+            Err(Answer::Precondition) => Ok(None),
             Err(answer) => Err(self.error(&doing, answer)),
         }
     }
@@ -337,7 +348,8 @@ impl Bucket for Gcs {
             Box::pin(before(end, request))
         };
         match self.calls.run(Kind::Delete, 0, attempt).await {
-            Ok(()) | Err(Answer::Absent) => Ok(true),
+            Ok(()) => Ok(true),
+            Err(Answer::Absent) => self.is_absent(name, &doing).await.map(|()| true),
             Err(Answer::Precondition) => Ok(false),
             Err(answer) => Err(self.error(&doing, answer)),
         }

@@ -297,20 +297,28 @@ impl Shared {
     async fn create(&self, mut seq: u64, mut packed: Packed) -> Result<Packed, VaultError> {
         let calls = self.calls();
         let mut pauses = Pauses::new();
+        let mut doubt = false;
         loop {
             let name = calls::journal(seq);
-            match calls.attempt(&name, &packed).await? {
+            match calls.attempt(&name, &packed, doubt).await? {
                 Attempt::Ours => return Ok(packed),
                 Attempt::Theirs(_) if mutation::on(Mutation::NextPlaceTaken) => seq += 1,
                 Attempt::Theirs(whose) => return Err(VaultError::Deposed(whose)),
                 Attempt::Unknown(_) if mutation::on(Mutation::AnswerNotAwaited) => return Ok(packed),
                 Attempt::Unknown(why) => tracing::warn!(name, why, "a commit is not known to be there; trying again"),
             }
+            // From here on every end but these is one that nobody knows: only a restore will tell.
+            doubt = true;
             packed = mutation::retried(packed);
             pauses.wait(&*self.vault.clock).await;
             self.check()?;
-            if self.held.is_past() {
-                self.held.renew().await?;
+            if self.held.is_past()
+                && let Err(error) = self.held.renew().await
+            {
+                return Err(match error {
+                    error @ VaultError::Deposed(_) => error,
+                    error => VaultError::Deposed(format!("nobody knows whether {name} is there: {error}")),
+                });
             }
         }
     }

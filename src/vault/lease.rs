@@ -219,6 +219,10 @@ fn record(vault: &Vault, epoch: u64, held: bool) -> Record {
     }
 }
 
+fn is_of_bucket(error: &VaultError) -> bool {
+    matches!(error, VaultError::Bucket(_))
+}
+
 fn is_unavailable(error: &VaultError) -> bool {
     matches!(error, VaultError::Bucket(BucketError::Unavailable { .. }))
 }

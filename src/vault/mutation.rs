@@ -19,6 +19,8 @@ pub(super) enum Mutation {
     NoSeal,
     /// 412 is read as success.
     RefusedIsSuccess,
+    /// A refusal other than 412 is believed although an earlier try had no answer.
+    RefusalIsUndone,
     /// 412 is read as failure, and the next place is tried.
     NextPlaceTaken,
     /// A retry carries other bytes than the first try.

@@ -195,6 +195,50 @@ fn nothing_is_lost_while_the_bucket_does_not_answer_for_a_moment() {
 }
 
 #[test]
+fn a_commit_that_was_stored_and_then_refused_is_not_called_undone() {
+    in_cloud(
+        |setup| setup,
+        async |ctx, double| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.quiet().await;
+            let first = ctx.server.role("leading").await;
+            for refusal in [403, 401, 400, 404] {
+                double.faults(Operation::Insert, "/journal/", &[Effect::FailAfter(503), Effect::Fail(refusal)]);
+                ctx.say(&pull, "atlantis plan").await.is("plan", "success");
+                ctx.quiet().await;
+            }
+            let now = ctx.server.status().await;
+            assert_eq!((&now["role"], &now["epoch"]), (&first["role"], &first["epoch"]), "{}", ctx.server.log());
+            assert!(!ctx.server.log().contains("undone"), "{}", ctx.server.log());
+        },
+    );
+}
+
+#[test]
+fn a_start_and_a_doctor_whose_probe_is_stored_and_then_refused_go_on_and_leave_nothing() {
+    in_cloud(
+        |setup| setup.flags(&[SHORT]),
+        async |ctx, double| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.server.stop().await;
+            double.fault(BucketFault::next(Operation::TestPermissions, Effect::Fail(403)));
+            double.faults(Operation::Insert, "lock/probe-", &[Effect::FailAfter(503), Effect::Fail(403)]);
+            ctx.server.start().await;
+            ctx.server.role("leading").await;
+            let probes = double.seen().iter().filter(|seen| seen.name.contains("lock/probe-")).count();
+            assert!(probes > 2, "the probe was tried: {probes}");
+            double.faults(Operation::Insert, "doctor/", &[Effect::FailAfter(503), Effect::Fail(403)]);
+            let (_, said) = ctx.server.command("doctor", &[&format!("--atlantis-url={}", ctx.server.url())]).await;
+            assert!(said.contains("create, read, list and delete work"), "{said}");
+            let left: Vec<_> = double.names(BUCKET);
+            assert!(!left.iter().any(|name| name.contains("probe") || name.contains("doctor/")), "{left:?}");
+        },
+    );
+}
+
+#[test]
 fn a_server_whose_bucket_is_gone_for_longer_than_its_lease_leads_again_and_takes_up_what_it_missed() {
     in_cloud(
         |setup| setup.flags(&[SHORT, "--reconcile-interval=1s"]),

@@ -10,6 +10,27 @@ fn vault(args: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
+fn a_bucket_of_cloud_storage_can_be_another_service_and_a_missing_one_is_said_to_be_missing() {
+    use crate::storage_double::{Settings, StorageDouble};
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let double = runtime.block_on(StorageDouble::start()).unwrap();
+    double.bucket("acme-tidelock", Settings::default());
+    let endpoint = format!("--bucket-endpoint={}", double.endpoint());
+    let (code, out, error) = vault(&["ls", "--bucket=gs://acme-tidelock/prod", &endpoint]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(out.contains("nobody has led here yet"), "{out}");
+    for command in [["ls", "--bucket=gs://nobody/prod"], ["verify", "--bucket=gs://nobody/prod"]] {
+        let (code, out, error) = vault(&[command[0], command[1], &endpoint]);
+        let said = format!("{out}{error}");
+        assert_eq!(code, Some(1), "{said}");
+        assert!(
+            said.contains("the bucket does not exist. Create it: gcloud storage buckets create gs://nobody"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn exit_codes_say_whether_all_is_well() {
     let dir = tempfile::TempDir::new().unwrap();
     let bucket = format!("--bucket=file://{}", dir.path().display());

@@ -180,14 +180,15 @@ fn get_bucket(service: &Service, request: &m::GetBucketRequest) -> Result<Vec<u8
     let id = bucket_of(&request.name)?;
     let mut state = service.state();
     // Who asks for settings pays nothing, so this works for requester-pays buckets too.
-    let found = state.buckets.get_mut(&id).ok_or_else(Refusal::no_bucket)?;
+    let found = state.buckets.get_mut(&id).ok_or_else(|| Refusal::no_bucket(&id))?;
     found.allows("storage.buckets.get")?;
     Ok(bucket(request.name.clone(), id, &found.settings).encode_to_vec())
 }
 
 fn test_permissions(service: &Service, request: m::TestIamPermissionsRequest) -> Result<Vec<u8>, Refusal> {
     let state = service.state();
-    let found = state.buckets.get(&bucket_of(&request.resource)?).ok_or_else(Refusal::no_bucket)?;
+    let id = bucket_of(&request.resource)?;
+    let found = state.buckets.get(&id).ok_or_else(|| Refusal::no_bucket(&id))?;
     let permissions = request.permissions.into_iter().filter(|p| found.allows(p).is_ok()).collect();
     Ok(m::TestIamPermissionsResponse { permissions }.encode_to_vec())
 }

@@ -135,7 +135,8 @@ async fn delete(call: Call, bucket: String, name: String) -> Result<Response<Bod
     let (service, object) = (call.service.clone(), name.clone());
     let effect = async move |_| service.state().delete(&bucket, &object, generation, conditions);
     act(&call.service, &call.wire, Operation::Delete, &name, effect).await?;
-    Ok(status(StatusCode::NO_CONTENT))
+    // testbench/rest_server.py `object_delete`: an empty 200, where the service says 204.
+    Ok(status(StatusCode::OK))
 }
 
 async fn patch(call: Call, bucket: String, name: String) -> Result<Response<Body>, Refusal> {

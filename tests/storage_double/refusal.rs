@@ -1,6 +1,9 @@
-//! What the service says instead of doing it, in the words and codes of both transports.
+//! What the service says instead of doing it, in the words and codes of both transports. What Google's own emulator
+//! (googleapis/storage-testbench) refuses too has its codes, words and form of the body, each with the emulator's source file; a
+//! client that lives with both looks at the status alone.
 
 use serde_json::{Value, json};
+use std::fmt::Display;
 
 /// A refusal.
 #[derive(Debug, Clone)]
@@ -8,31 +11,47 @@ pub(crate) struct Refusal {
     pub(crate) status: u16,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
+    /// The body has the emulator's form: `RestException.as_response` and `_simple_json_error` of testbench/error.py.
+    emulated: bool,
 }
 
 impl Refusal {
     fn new(status: u16, reason: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { status, reason, message: message.into() }
+        Refusal { status, reason, message: message.into(), emulated: false }
     }
 
-    pub(crate) fn no_bucket() -> Refusal {
-        Refusal::new(404, "notFound", "The specified bucket does not exist.")
+    fn emulated(status: u16, message: String) -> Refusal {
+        Refusal { emulated: true, ..Refusal::new(status, "", message) }
     }
 
-    pub(crate) fn no_object(bucket: &str, name: &str) -> Refusal {
-        Refusal::new(404, "notFound", format!("No such object: {bucket}/{name}"))
+    /// testbench/database.py `get_bucket`: `notfound`.
+    pub(crate) fn no_bucket(bucket: &str) -> Refusal {
+        Refusal::emulated(404, format!("Bucket {bucket} does not exist."))
     }
 
-    pub(crate) fn no_upload() -> Refusal {
-        Refusal::new(410, "uploadGone", "The upload session is gone.")
+    /// testbench/database.py `__get_object`: `notfound`.
+    pub(crate) fn no_object(name: &str) -> Refusal {
+        Refusal::emulated(404, format!("{name} does not exist."))
     }
 
-    pub(crate) fn precondition() -> Refusal {
-        Refusal::new(412, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
+    /// testbench/database.py `get_upload`: `notfound`.
+    pub(crate) fn no_upload(id: &str) -> Refusal {
+        Refusal::emulated(404, format!("Upload {id} does not exist."))
     }
 
-    pub(crate) fn not_modified() -> Refusal {
-        Refusal::new(304, "notModified", "Not modified.")
+    /// testbench/common.py `if_generation_match`: `mismatch` of testbench/error.py, which is what a wrong checksum gets as well.
+    pub(crate) fn mismatch(what: &str, expected: impl Display, actual: impl Display) -> Refusal {
+        Refusal::emulated(412, format!("{what} validation failed. Expected = {expected} vs Actual = {actual}."))
+    }
+
+    /// testbench/common.py `if_generation_not_match`: `notchanged`, for writes as for reads.
+    pub(crate) fn not_changed(what: &str, number: i64) -> Refusal {
+        Refusal::emulated(304, format!("{what} expected {number} == actual {number} validation failed."))
+    }
+
+    /// testbench/common.py `parse_multipart`: `invalid`, unless there are exactly two parts.
+    pub(crate) fn malformed() -> Refusal {
+        Refusal::emulated(400, "Multipart body is malformed is invalid.".to_owned())
     }
 
     pub(crate) fn range() -> Refusal {
@@ -76,7 +95,7 @@ impl Refusal {
         match status {
             401 => Refusal::new(401, "authError", "Invalid Credentials"),
             403 => Refusal::forbidden("storage.objects.get"),
-            412 => Refusal::precondition(),
+            412 => Refusal::mismatch("ifGenerationMatch", 0, 1),
             429 => Refusal::too_many("object"),
             _ => Refusal::new(status, "backendError", "We encountered an internal error. Please try again."),
         }
@@ -84,6 +103,11 @@ impl Refusal {
 
     /// The body of the JSON API.
     pub(crate) fn json(&self) -> Value {
+        if self.emulated {
+            // An error within the message of an error.
+            let message = json!({"error": {"errors": [{"domain": "global", "message": self.message}]}}).to_string();
+            return json!({"error": {"code": self.status, "message": message}});
+        }
         let error = json!({"message": self.message, "domain": "global", "reason": self.reason});
         json!({"error": {"code": self.status, "message": self.message, "errors": [error]}})
     }

@@ -108,29 +108,21 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// Of a write: 412 when one does not hold.
-    fn of_write(&self, present: Option<&Stored>) -> Result<(), Refusal> {
+    /// Of a write, or of a read of something that is there: 412, or 304 for the negated ones, in the emulator's order.
+    fn hold(&self, present: Option<&Stored>) -> Result<(), Refusal> {
         let (generation, metageneration) = present.map_or((0, 0), |o| (o.generation, o.metageneration));
-        let holds = self.generation_match.is_none_or(|wanted| wanted == generation)
-            && self.generation_not_match.is_none_or(|unwanted| unwanted != generation)
-            && self.metageneration_match.is_none_or(|wanted| wanted == metageneration)
-            && self.metageneration_not_match.is_none_or(|unwanted| unwanted != metageneration);
-        if holds { Ok(()) } else { Err(Refusal::precondition()) }
-    }
-
-    /// Of a read of something that is there: 412, or 304 for the negated ones.
-    fn of_read(&self, present: &Stored) -> Result<(), Refusal> {
-        if self.generation_match.is_some_and(|wanted| wanted != present.generation)
-            || self.metageneration_match.is_some_and(|wanted| wanted != present.metageneration)
-        {
-            return Err(Refusal::precondition());
-        }
-        if self.generation_not_match == Some(present.generation)
-            || self.metageneration_not_match == Some(present.metageneration)
-        {
-            return Err(Refusal::not_modified());
-        }
-        Ok(())
+        let wanted = |name, wanted: Option<i64>, actual: i64| match wanted {
+            Some(wanted) if wanted != actual => Err(Refusal::mismatch(name, wanted, actual)),
+            _ => Ok(()),
+        };
+        let unwanted = |name, unwanted: Option<i64>, actual: i64| match unwanted {
+            Some(unwanted) if unwanted == actual => Err(Refusal::not_changed(name, actual)),
+            _ => Ok(()),
+        };
+        wanted("ifMetagenerationMatch", self.metageneration_match, metageneration)?;
+        unwanted("ifMetagenerationNotMatch", self.metageneration_not_match, metageneration)?;
+        wanted("ifGenerationMatch", self.generation_match, generation)?;
+        unwanted("ifGenerationNotMatch", self.generation_not_match, generation)
     }
 }
 
@@ -181,7 +173,7 @@ impl State {
 
     /// The bucket, if the caller may do this there.
     pub(crate) fn bucket(&mut self, bucket: &str, permission: &'static str) -> Result<&mut BucketState, Refusal> {
-        let found = self.buckets.get_mut(bucket).ok_or_else(Refusal::no_bucket)?;
+        let found = self.buckets.get_mut(bucket).ok_or_else(|| Refusal::no_bucket(bucket))?;
         if found.settings.requester_pays {
             return Err(Refusal::invalid("Bucket is a requester pays bucket but no user project provided."));
         }
@@ -205,14 +197,18 @@ impl State {
         let limit = self.mutation_limit;
         let generation = self.next_generation();
         let bucket = self.bucket(bucket, "storage.objects.create")?;
-        conditions.of_write(bucket.objects.get(name))?;
+        conditions.hold(bucket.objects.get(name))?;
         if bucket.objects.contains_key(name) {
             bucket.allows("storage.objects.delete")?;
             bucket.may_be_replaced(name)?;
         }
         let Content { bytes: content, crc32c, md5 } = content;
-        if attributes.crc32c.is_some_and(|said| said != crc32c) || attributes.md5.as_ref().is_some_and(|m| m != &md5) {
-            return Err(Refusal::invalid("Provided checksum doesn't match the calculated one."));
+        // gcs/object.py `init` of the emulator: a wrong checksum is refused as a precondition is.
+        if let Some(said) = attributes.md5.as_ref().filter(|said| *said != &md5) {
+            return Err(Refusal::mismatch("md5Hash", hex::encode(said), hex::encode(md5)));
+        }
+        if let Some(said) = attributes.crc32c.filter(|said| *said != crc32c) {
+            return Err(Refusal::mismatch("crc32c", said, crc32c));
         }
         bucket.mutates(name, limit)?;
         let now = Timestamp::now();
@@ -242,10 +238,10 @@ impl State {
         generation: Option<i64>,
         conditions: Conditions,
     ) -> Result<Stored, Refusal> {
-        let absent = || Refusal::no_object(bucket, name);
+        let absent = || Refusal::no_object(name);
         let found = self.bucket(bucket, "storage.objects.get")?;
         let stored = found.at(name, generation).ok_or_else(absent)?;
-        conditions.of_read(stored)?;
+        conditions.hold(Some(stored))?;
         Ok(stored.clone())
     }
 
@@ -256,10 +252,10 @@ impl State {
         generation: Option<i64>,
         conditions: Conditions,
     ) -> Result<(), Refusal> {
-        let absent = || Refusal::no_object(bucket, name);
+        let absent = || Refusal::no_object(name);
         let limit = self.mutation_limit;
         let found = self.bucket(bucket, "storage.objects.delete")?;
-        conditions.of_write(Some(found.at(name, generation).ok_or_else(absent)?))?;
+        conditions.hold(Some(found.at(name, generation).ok_or_else(absent)?))?;
         found.may_be_replaced(name)?;
         found.mutates(name, limit)?;
         match generation {
@@ -283,10 +279,10 @@ impl State {
         content_type: Option<String>,
         conditions: Conditions,
     ) -> Result<Stored, Refusal> {
-        let absent = || Refusal::no_object(bucket, name);
+        let absent = || Refusal::no_object(name);
         let limit = self.mutation_limit;
         let found = self.bucket(bucket, "storage.objects.update")?;
-        conditions.of_write(Some(found.objects.get(name).ok_or_else(absent)?))?;
+        conditions.hold(Some(found.objects.get(name).ok_or_else(absent)?))?;
         found.mutates(name, limit)?;
         let stored = found.objects.get_mut(name).ok_or_else(absent)?;
         for (key, value) in changes {

@@ -146,6 +146,11 @@ impl StorageDouble {
         self.service.plan.add(fault);
     }
 
+    /// One fault after the other on the next requests of this operation whose object's name contains this.
+    pub(crate) fn faults(&self, operation: Operation, name: &str, effects: &[Effect]) {
+        effects.iter().for_each(|effect| self.fault(Fault::next(operation, *effect).named(name)));
+    }
+
     /// No more faults.
     pub(crate) fn heal(&self) {
         self.service.plan.clear();

@@ -108,14 +108,15 @@ fn part(bytes: &[u8]) -> Option<(String, usize)> {
     Some((String::from_utf8_lossy(bytes.get(..end)?).to_ascii_lowercase(), content))
 }
 
-/// Name and attributes of the first part, content of the second; a third one may bring checksums.
+/// Name and attributes of the first part, content of the second. The emulator (testbench/common.py `parse_multipart`) ends with status
+/// 500 where the second names no content type; the service asks for none and the official client sends none, so that is taken.
 fn parts_of(call: &Call) -> Result<(Option<String>, Attributes, Bytes), Refusal> {
     let content_type = call.header(CONTENT_TYPE).unwrap_or_default();
     let boundary = content_type.split_once("boundary=").filter(|_| content_type.starts_with("multipart/related"));
     let (_, boundary) = boundary.ok_or_else(|| Refusal::invalid("multipart/related with a boundary is needed"))?;
     let boundary = boundary.split(';').next().unwrap_or_default().trim().trim_matches(['"', '\'']);
     let delimiter = format!("--{boundary}");
-    split(&call.body, delimiter.as_bytes()).unwrap_or_else(|| Err(Refusal::invalid("Malformed multipart body.")))
+    split(&call.body, delimiter.as_bytes()).unwrap_or_else(|| Err(Refusal::malformed()))
 }
 
 type Parsed = Result<(Option<String>, Attributes, Bytes), Refusal>;
@@ -140,14 +141,9 @@ fn split(body: &Bytes, delimiter: &[u8]) -> Option<Parsed> {
     let tail = media_at.max(body.len().saturating_sub(TAIL));
     let media_end = tail + find(body.get(tail..)?, delimiter)?;
     let after = media_end + delimiter.len();
+    // The service takes checksums in a third part, the emulator no third part at all.
     if !body.get(after..)?.starts_with(b"--") {
-        let (_, offset) = part(body.get(after..)?)?;
-        let sums_at = after + offset;
-        let sums_end = sums_at + find(body.get(sums_at..)?, delimiter)?;
-        match described(body.get(sums_at..sums_end)?) {
-            Ok((_, sums)) => (attributes.crc32c, attributes.md5) = (sums.crc32c, sums.md5),
-            Err(refusal) => return Some(Err(refusal)),
-        }
+        return Some(Err(Refusal::malformed()));
     }
     if attributes.content_type.is_empty() {
         let said = headers.lines().find_map(|line| line.strip_prefix("content-type:"));
@@ -258,7 +254,7 @@ async fn receive(
 ) -> Result<Progress, Refusal> {
     let (bucket, name, attributes, conditions, bytes) = {
         let mut sessions = service.uploads.lock();
-        let session = sessions.get_mut(id).ok_or_else(Refusal::no_upload)?;
+        let session = sessions.get_mut(id).ok_or_else(|| Refusal::no_upload(id))?;
         if let Some(done) = &session.done {
             return Ok(Progress::Done(json::resource(service, &session.bucket, done)));
         }

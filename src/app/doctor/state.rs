@@ -5,17 +5,14 @@ use crate::app::bucket;
 use crate::execute::random_id;
 use crate::settings::{BucketAddress, Settings};
 use crate::vault::Vault;
-use crate::vault::bucket::{Body, Bucket, BucketError, Written};
+use crate::vault::bucket::{Bucket, BucketError, probe};
 use crate::vault::directory::Directory;
 use crate::vault::lease::{self, Record};
-use bytes::Bytes;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const BUCKET: &str = "bucket";
 const LEASE: &str = "lease";
-/// What the probe holds.
-const PROBE: &[u8] = b"tidelock doctor";
 /// A write that takes longer makes people wait: each command commits several times.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -51,7 +48,8 @@ pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
             return findings;
         }
     }
-    match probe(&*bucket).await {
+    // A name that no server takes for state.
+    match probe::probe(&*bucket, &format!("doctor/{}", random_id())).await {
         Ok(write) if write > SLOW => {
             let mend = "take a bucket in the server's region";
             findings.warn(BUCKET, format!("{}: a write took {write:.1?}", bucket.location()), mend);
@@ -78,30 +76,6 @@ async fn open(address: &BucketAddress) -> anyhow::Result<Option<Arc<dyn Bucket>>
         _ => Ok(Some(Arc::new(Directory::existing(&path)?) as Arc<dyn Bucket>)),
     })
     .await?
-}
-
-/// Does once what the server does all the time, with a name that no server takes for state. How long the write took.
-async fn probe(bucket: &dyn Bucket) -> Result<Duration, BucketError> {
-    let name = format!("doctor/{}", random_id());
-    let wrong = |what: &str| BucketError::Refused {
-        location: bucket.location().to_owned(),
-        doing: format!("trying {name}"),
-        reason: format!("{what}: this is no bucket that keeps what it was given"),
-    };
-    let began = Instant::now();
-    let written = bucket.put(&name, 0, Body::Bytes(Bytes::from_static(PROBE)), "probe").await?;
-    let took = began.elapsed();
-    let Written::Stored(generation) = written else { return Err(wrong("a new name was said to be taken")) };
-    let read = bucket.get(&name).await;
-    let listed = bucket.list("doctor/", "").await;
-    let deleted = bucket.delete(&name, generation).await;
-    if read?.is_none_or(|object| object.bytes != PROBE) {
-        return Err(wrong("what was written cannot be read"));
-    }
-    if !listed?.iter().any(|object| object.name == name) {
-        return Err(wrong("what was written is not listed"));
-    }
-    if deleted? { Ok(took) } else { Err(wrong("what was written could not be deleted")) }
 }
 
 async fn look_at_lease(vault: &Vault, findings: &mut Findings) {

@@ -14,7 +14,7 @@ const MAX_WORDS: usize = 500;
 /// What came instead of what was asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
-    /// No such object.
+    /// No such object, or no such bucket.
     Absent,
     /// No such bucket.
     NoBucket,
@@ -60,7 +60,7 @@ impl Answer {
         match status {
             401 => Answer::Unknown(words),
             403 => Answer::Denied(words),
-            404 if words.contains("bucket does not exist") => Answer::NoBucket,
+            // Also where the bucket is missing: its words differ from one implementation to the next, so the caller finds out.
             404 => Answer::Absent,
             // An organisation's policy comes with the same status, and holds for ever.
             412 if words.contains("constraint") => Answer::Refused(words),
@@ -77,6 +77,28 @@ impl Answer {
     /// Whether the same may be asked again.
     pub(super) fn passes(&self) -> bool {
         matches!(self, Answer::Silent(_) | Answer::TooFast(_) | Answer::Unknown(_))
+    }
+
+    /// The same where only the bucket can be what is missing.
+    pub(super) fn of_bucket(self) -> Answer {
+        if self == Answer::Absent { Answer::NoBucket } else { self }
+    }
+
+    /// Whether the request may have been done, or be done later. A 429 counts: it may be about our own write of a moment ago.
+    pub(super) fn leaves_doubt(&self) -> bool {
+        matches!(self, Answer::Silent(_) | Answer::TooFast(_))
+    }
+
+    /// What this answer to a write means after an attempt whose outcome nobody knows: a refusal is about this attempt alone.
+    pub(super) fn after_doubt(self) -> Answer {
+        let words = match self {
+            // Of a deletion it is what was wanted; of a creation `of_bucket` has made it another answer.
+            Answer::Absent | Answer::Precondition | Answer::Silent(_) | Answer::TooFast(_) => return self,
+            Answer::NoBucket => "the bucket does not exist".to_owned(),
+            Answer::Range => "the range is refused".to_owned(),
+            Answer::Unknown(words) | Answer::Denied(words) | Answer::Refused(words) => words,
+        };
+        Answer::Silent(format!("an attempt had no answer, and the next one was refused: {words}"))
     }
 
     /// Words for people.
@@ -182,7 +204,7 @@ mod tests {
         let bucket = "The specified bucket does not exist.";
         for (status, code, words, answer) in [
             (404, Code::NotFound, "No such object: b/x", Answer::Absent),
-            (404, Code::NotFound, bucket, Answer::NoBucket),
+            (404, Code::NotFound, bucket, Answer::Absent),
             (412, Code::FailedPrecondition, "At least one of the pre-conditions", Answer::Precondition),
             (412, Code::FailedPrecondition, "violates constraint x", Answer::Refused("violates constraint x".into())),
             (403, Code::PermissionDenied, "Permission 'x' denied", Answer::Denied("Permission 'x' denied".into())),
@@ -214,6 +236,22 @@ mod tests {
         ] {
             assert_eq!(answer.passes(), passes, "{answer:?}");
         }
+    }
+
+    #[test]
+    fn a_refusal_after_an_attempt_without_an_answer_says_nothing_of_that_one() {
+        for status in [400, 401, 403, 501] {
+            assert!(
+                matches!(http(status, "no").after_doubt(), Answer::Silent(words) if words.ends_with(": no")),
+                "{status}"
+            );
+        }
+        assert!(matches!(http(404, "").of_bucket().after_doubt(), Answer::Silent(_)));
+        assert_eq!(http(404, "").after_doubt(), Answer::Absent);
+        assert_eq!(http(412, "").after_doubt(), Answer::Precondition);
+        let doubtful = [503, 500, 408, 429].map(|status| http(status, "").leaves_doubt());
+        let sure = [400, 401, 403, 404, 412].map(|status| http(status, "").leaves_doubt());
+        assert_eq!((doubtful, sure), ([true; 4], [false; 5]));
     }
 
     #[test]

@@ -29,6 +29,12 @@ pub(super) enum Kind {
     Check,
 }
 
+impl Kind {
+    fn writes(self) -> bool {
+        matches!(self, Kind::Put | Kind::Delete)
+    }
+}
+
 /// In the order of [`Kind`].
 const NAMES: [&str; 6] = ["get", "get_range", "put", "delete", "list", "check"];
 
@@ -79,7 +85,8 @@ impl Calls {
         NAMES.iter().zip(&self.counts).map(count).collect()
     }
 
-    /// Attempts until one is answered for good. Each gets its end, which it keeps to itself (see [`before`]).
+    /// Attempts until one is answered for good. Each gets its end, which it keeps to itself (see [`before`]). Once an attempt to write
+    /// had no answer, a refusal of a later one is none of the write: it may be there.
     pub(super) async fn run<'a, T>(
         &self,
         kind: Kind,
@@ -90,22 +97,24 @@ impl Calls {
         let extra = self.time_for(bytes);
         let last = Instant::now() + limits.call + extra;
         let mut wait = limits.first_wait;
-        let mut tried = 0;
+        let (mut tried, mut doubt) = (0, false);
         loop {
             tried += 1;
             self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
             let end = last.min(Instant::now() + limits.attempt + extra);
             let answer = match attempt(end).await {
                 Err(answer) if answer.passes() => answer,
+                Err(answer) if doubt => return Err(answer.after_doubt()),
                 done => return done,
             };
+            doubt |= kind.writes() && answer.leaves_doubt();
             if Instant::now() >= end && matches!(kind, Kind::Delete | Kind::List | Kind::Check) {
                 // The connection may be dead without a word, and all calls share it: the next one takes another.
                 self.control.lock().await.take();
             }
             let pause = if matches!(answer, Answer::TooFast(_)) { wait.max(TOO_FAST_WAIT) } else { jittered(wait) };
             if tried >= limits.attempts || Instant::now() + pause >= last {
-                return Err(answer);
+                return Err(if doubt { answer.after_doubt() } else { answer });
             }
             tokio::time::sleep(pause).await;
             wait = (wait * 2).min(limits.longest_wait);

@@ -3,8 +3,7 @@
 use super::Gcs;
 use super::answer::{Answer, grant};
 use super::calls::{Kind, before};
-use crate::vault::bucket::{Body, Bucket as _, BucketError, Written};
-use bytes::Bytes;
+use crate::vault::bucket::{BucketError, probe};
 use futures::future::BoxFuture;
 use google_cloud_storage::model::Bucket;
 use google_cloud_storage::model::bucket::lifecycle::{Rule, rule::Condition};
@@ -58,14 +57,11 @@ async fn settings(gcs: &Gcs) -> Result<Bucket, Answer> {
             let control = gcs.calls.control().await?;
             let request = control.get_bucket().set_name(gcs.address.resource());
             let request = request.set_read_mask(FieldMask::default().set_paths(SETTINGS));
-            request.send().await.map_err(|e| Answer::of(&e))
+            request.send().await.map_err(|e| Answer::of(&e).of_bucket())
         };
         Box::pin(before(end, request))
     };
-    gcs.calls.run(Kind::Check, 0, attempt).await.map_err(|answer| match answer {
-        Answer::Absent => Answer::NoBucket,
-        answer => answer,
-    })
+    gcs.calls.run(Kind::Check, 0, attempt).await
 }
 
 /// Whether the rule can delete something of ours that is there. What is not understood counts as such.
@@ -162,7 +158,7 @@ async fn foreign(gcs: &Gcs) -> Result<Option<String>, BucketError> {
             let control = gcs.calls.control().await?;
             let request = control.list_objects().set_parent(gcs.address.resource()).set_prefix(gcs.address.prefix());
             let request = request.set_delimiter("/").set_read_mask(FieldMask::default().set_paths(["name"]));
-            request.send().await.map_err(|e| Answer::of(&e))
+            request.send().await.map_err(|e| Answer::of(&e).of_bucket())
         };
         Box::pin(before(end, request))
     };
@@ -205,12 +201,6 @@ async fn may_write(gcs: &Gcs) -> Result<(), BucketError> {
         Err(answer @ Answer::Silent(_)) => return Err(gcs.error("asking for our rights", answer)),
         _ => {}
     }
-    let random = getrandom::u64().unwrap_or_default();
-    let name = format!("lock/probe-{random:016x}");
-    let written = gcs.put(&name, 0, Body::Bytes(Bytes::from_static(b"probe")), "probe").await?;
-    let Written::Stored(generation) = written else {
-        return Err(gcs.error(&format!("writing {name}"), Answer::Precondition));
-    };
-    gcs.get(&name).await?;
-    gcs.delete(&name, generation).await.map(|_| ())
+    // The same name each time, so that a check after one that was cut off removes what that one left.
+    probe::probe(gcs, &gcs.probe).await.map(drop)
 }

@@ -1,5 +1,6 @@
 //! The bucket against the double, over the wire: the trait's conformance, faults, settings.
 
+mod combined;
 mod credentials;
 mod double;
 mod faults;

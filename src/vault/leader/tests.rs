@@ -128,6 +128,54 @@ async fn a_refused_write_is_an_error_and_no_deposition() {
 }
 
 #[tokio::test]
+async fn a_refusal_after_a_lost_answer_undoes_nothing() {
+    for first in [Fault::Before, Fault::After] {
+        let bucket = Memory::new();
+        let (leader, _) = leading(&bucket, "a").await;
+        for fault in [first, Fault::Refused, Fault::Refused] {
+            bucket.fail("put", "journal/", fault);
+        }
+        // Nor does a look that is refused.
+        bucket.fail("get", "journal/", Fault::Refused);
+        leader.commit(changes("one")).await.unwrap();
+        leader.commit(changes("two")).await.unwrap();
+        assert_eq!((rows(&bucket, None).await, bucket.faults_left()), (vec!["one".to_owned(), "two".to_owned()], 0));
+    }
+}
+
+#[tokio::test]
+async fn a_commit_of_which_nobody_can_tell_deposes_instead_of_being_called_undone() {
+    let bucket = Memory::new();
+    let (leader, _) = leading(&bucket, "a").await;
+    bucket.fail("put", "journal/", Fault::After);
+    bucket.before(|bucket, kind, name| {
+        if bucket.names("journal/").len() == 2 && kind != "list" {
+            bucket.fail(if kind == "put" { "put" } else { "get" }, name, Fault::Refused);
+        }
+    });
+    let error = leader.commit(changes("one")).await.unwrap_err();
+    assert!(matches!(error, VaultError::Deposed(_)), "{error}");
+    bucket.before(|_, _, _| ());
+    assert_eq!(rows(&bucket, None).await, ["one"]);
+}
+
+#[tokio::test]
+async fn a_refusal_of_an_inbox_write_or_of_a_deletion_after_a_lost_answer_says_nothing() {
+    for first in [Fault::Before, Fault::After] {
+        let bucket = Memory::new();
+        let calls = vault(&bucket, "a").0.calls();
+        [first, Fault::Refused].iter().for_each(|fault| bucket.fail("put", "inbox/", *fault));
+        calls.create_any("inbox/1", "x".into(), "delivery").await.unwrap();
+        let kept = bucket.object("inbox/1");
+        [first, Fault::Refused].iter().for_each(|fault| bucket.fail("delete", "inbox/", *fault));
+        assert!(calls.delete("inbox/1", kept.generation).await.unwrap());
+        assert_eq!((bucket.names(""), bucket.faults_left()), (Vec::new(), 0));
+        bucket.fail("put", "inbox/", Fault::Refused);
+        assert!(calls.create_any("inbox/1", "x".into(), "delivery").await.is_err());
+    }
+}
+
+#[tokio::test]
 async fn an_abandoned_commit_deposes() {
     let bucket = Memory::new();
     let (leader, _) = leading(&bucket, "a").await;

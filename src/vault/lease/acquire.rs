@@ -1,6 +1,8 @@
 //! Waiting for the lease and taking it.
 
-use super::{Lease, Record, Seen, between_writes, difference, is_unavailable, once, record, refusal, write};
+use super::{
+    Lease, Record, Seen, between_writes, difference, is_of_bucket, is_unavailable, once, record, refusal, write,
+};
 use crate::vault::bucket::{Generation, Written};
 use crate::vault::{Vault, VaultError, inbox};
 use std::time::Duration;
@@ -109,11 +111,15 @@ impl Waiter<'_> {
         let vault = self.vault;
         let epoch = epoch + 1;
         let sent = vault.clock.now();
-        let first = self.tried.filter(|(tried, _)| *tried == epoch).map_or(sent, |(_, first)| first);
+        let before = self.tried.filter(|(tried, _)| *tried == epoch);
+        let (tried, first) = (before.is_some(), before.map_or(sent, |(_, first)| first));
         match write(vault, seen.generation, &record(vault, epoch, true)).await {
             Ok(Written::Stored(generation)) => return Ok(Some(Lease::new(epoch, generation, sent, &vault.timing))),
             Ok(Written::Refused) => {}
-            Err(error) if is_unavailable(&error) => tracing::warn!(%error, "cannot tell whether the lease was taken"),
+            // After a try without an answer, a refusal says nothing of that one.
+            Err(error) if is_unavailable(&error) || (tried && is_of_bucket(&error)) => {
+                tracing::warn!(%error, "cannot tell whether the lease was taken");
+            }
             Err(error) => return Err(error),
         }
         // A refusal may be one's own success: the next look compares.

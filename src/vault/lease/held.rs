@@ -1,6 +1,8 @@
 //! The lease while it is held: renewals one at a time, the deadline, release.
 
-use super::{Lease, NAME, Seen, between_writes, held_for, is_unavailable, once, patiently, record, write};
+use super::{
+    Lease, NAME, Seen, between_writes, held_for, is_of_bucket, is_unavailable, once, patiently, record, write,
+};
 use crate::vault::bucket::{Generation, Written};
 use crate::vault::mutation::{self, Mutation};
 use crate::vault::{Vault, VaultError};
@@ -146,21 +148,24 @@ impl Held {
         if mutation::on(Mutation::LeaseDeleted) {
             return Ok(vault.bucket.delete(NAME, state.generation).await.map(drop)?);
         }
-        let mut last = None;
+        let (mut last, mut doubt) = (None, false);
         for attempt in 0..TRIES {
             if attempt > 0 {
                 vault.clock.sleep(between_writes(&vault.timing)).await;
             }
             match write(vault, state.generation, &record(vault, *epoch, false)).await {
                 Ok(Written::Stored(_)) => return Ok(()),
-                Ok(Written::Refused) => {}
-                Err(error) if is_unavailable(&error) => last = Some(error),
+                Ok(Written::Refused) => doubt = true,
+                // After a try without an answer, a refusal says nothing of that one.
+                Err(error) if is_unavailable(&error) || (doubt && is_of_bucket(&error)) => {
+                    (doubt, last) = (true, Some(error));
+                }
                 Err(error) => return Err(error),
             }
             match once(vault).await {
                 Ok(seen) if seen.record.as_ref() == Some(&record(vault, *epoch, false)) => return Ok(()),
                 Ok(seen) => state.generation = self.own(seen)?,
-                Err(error) if is_unavailable(&error) => last = Some(error),
+                Err(error) if is_of_bucket(&error) => last = Some(error),
                 Err(error) => return Err(error),
             }
         }

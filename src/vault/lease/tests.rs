@@ -81,6 +81,27 @@ async fn taking_it_survives_a_lost_answer() {
 }
 
 #[tokio::test]
+async fn a_refusal_after_a_lost_answer_neither_gives_the_lease_away_nor_keeps_it() {
+    for first in [Fault::Before, Fault::After] {
+        let bucket = Memory::new();
+        let (a, _) = vault(&bucket, "a");
+        bucket.fail("put", NAME, first);
+        if first == Fault::Before {
+            bucket.fail("put", NAME, Fault::Refused);
+        }
+        let lease = a.acquire(false).await.unwrap();
+        assert_eq!((lease.epoch, lease.generation, bucket.faults_left()), (1, bucket.object(NAME).generation, 0));
+        let held = Held::new(&a, &lease);
+        bucket.fail("put", NAME, first);
+        bucket.fail("get", NAME, Fault::Before);
+        bucket.fail("put", NAME, Fault::Refused);
+        bucket.fail("get", NAME, Fault::Refused);
+        held.release().await.unwrap();
+        assert_eq!((held_record(&bucket), bucket.faults_left()), (record(&a, 1, false), 0));
+    }
+}
+
+#[tokio::test]
 async fn of_two_takers_one_wins_and_the_other_waits() {
     let bucket = Memory::new();
     let (a, _) = vault(&bucket, "a");

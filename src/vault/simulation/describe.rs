@@ -37,6 +37,7 @@ pub(super) fn describe(who: &str, op: &Op, reply: Option<&Reply>) -> String {
     };
     let answer = match reply {
         Some(Reply::Lost) => " -> answer lost",
+        Some(Reply::Refused) => " -> refused (403)",
         Some(Reply::Written(Written::Refused)) => " -> refused (412)",
         Some(Reply::Object(None) | Reply::Range(None)) => " -> absent",
         Some(Reply::Deleted(false)) => " -> another generation",

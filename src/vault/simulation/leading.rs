@@ -87,12 +87,20 @@ impl<'a> Leading<'a> {
     /// With the lock held: the order of facts is the order of commits.
     async fn commit_locked(&self, facts: Vec<Fact>) -> Result<(), VaultError> {
         let rows = serde_json::to_vec(&facts).unwrap().into();
+        let next = self.leader.position().seq + 1;
         let commit = Box::pin(self.leader.commit(Changes { schema: 1, rows, blobs: blobs(&facts) }));
+        let known = |committed: Result<Position, VaultError>| {
+            // As the store takes it: whatever is no deposition is told to be undone.
+            if !matches!(committed, Ok(_) | Err(VaultError::Deposed(_))) {
+                self.port().note(Note::Undone(self.leader.epoch(), next));
+            }
+            committed
+        };
         let position = if self.server.hasty && self.port().random(50) == 0 {
             // Whoever waits for the commit goes away: nobody may count on anything then.
             let patience = Duration::from_millis(self.port().random(100));
             match select(commit, pin!(self.server.vault.clock.sleep(patience))).await {
-                Either::Left((position, _)) => position?,
+                Either::Left((position, _)) => known(position)?,
                 Either::Right((_, commit)) => {
                     drop(commit);
                     self.leader.may_act().await?;
@@ -101,7 +109,7 @@ impl<'a> Leading<'a> {
                 }
             }
         } else {
-            commit.await?
+            known(commit.await)?
         };
         self.state.borrow_mut().extend(facts.iter().cloned());
         self.port().note(Note::Durable(position, facts));

@@ -191,11 +191,12 @@ impl Port {
     }
 }
 
-fn lost(doing: &str, name: &str) -> BucketError {
-    BucketError::Unavailable {
-        location: "sim".into(),
-        doing: format!("{doing} {name}"),
-        reason: "the answer was lost".into(),
+/// What came instead of an answer.
+fn failed(reply: &Reply, doing: &str, name: &str) -> BucketError {
+    let (location, doing) = ("sim".to_owned(), format!("{doing} {name}"));
+    match reply {
+        Reply::Refused => BucketError::Refused { location, doing, reason: "no rights".into() },
+        _ => BucketError::Unavailable { location, doing, reason: "the answer was lost".into() },
     }
 }
 
@@ -212,7 +213,7 @@ impl Bucket for Port {
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
         match self.ask(Op::Get(name.into())).await {
             Reply::Object(object) => Ok(object.map(|(generation, c)| Object { generation, bytes: c.bytes })),
-            _ => Err(lost("get", name)),
+            reply => Err(failed(&reply, "get", name)),
         }
     }
 
@@ -224,7 +225,7 @@ impl Bucket for Port {
     ) -> Result<Option<Bytes>, BucketError> {
         match self.ask(Op::Range(name.into(), generation, range.start, range.end)).await {
             Reply::Range(bytes) => Ok(bytes),
-            _ => Err(lost("read", name)),
+            reply => Err(failed(&reply, "read", name)),
         }
     }
 
@@ -242,21 +243,21 @@ impl Bucket for Port {
         };
         match self.ask(op).await {
             Reply::Written(written) => Ok(written),
-            _ => Err(lost("put", name)),
+            reply => Err(failed(&reply, "put", name)),
         }
     }
 
     async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
         match self.ask(Op::Delete(name.into(), Some(generation))).await {
             Reply::Deleted(gone) => Ok(gone),
-            _ => Err(lost("delete", name)),
+            reply => Err(failed(&reply, "delete", name)),
         }
     }
 
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
         match self.ask(Op::List(prefix.into(), after.into())).await {
             Reply::Listed(list) => Ok(list.to_vec()),
-            _ => Err(lost("list", prefix)),
+            reply => Err(failed(&reply, "list", prefix)),
         }
     }
 

@@ -7,6 +7,8 @@ pub(super) struct Profile {
     /// Chance of a pause before and after each effect, and of a lost answer.
     pub(super) pause: f64,
     pub(super) lost: f64,
+    /// Chance that the bucket refuses a request, as without rights.
+    pub(super) refused: f64,
     pub(super) kills: u64,
     pub(super) rollouts: u64,
     pub(super) deliveries: u64,
@@ -23,6 +25,7 @@ const CALM_SEA: Profile = Profile {
     name: "",
     pause: 0.0,
     lost: 0.0,
+    refused: 0.0,
     kills: 0,
     rollouts: 0,
     deliveries: 10,
@@ -32,10 +35,12 @@ const CALM_SEA: Profile = Profile {
     standbys: 0,
 };
 
-pub(super) const PROFILES: [Profile; 7] = [
+pub(super) const PROFILES: [Profile; 8] = [
     Profile { name: "chaos", pause: 0.010, lost: 0.03, kills: 3, rollouts: 2, drift: 5.0, jumps: 3, ..CALM_SEA },
     Profile { name: "pauses", pause: 0.015, rollouts: 2, ..CALM_SEA },
     Profile { name: "lost", lost: 0.05, ..CALM_SEA },
+    // What was not answered is refused when it is asked again.
+    Profile { name: "refused", pause: 0.002, lost: 0.06, refused: 0.06, kills: 1, rollouts: 1, ..CALM_SEA },
     Profile { name: "crash", kills: 4, ..CALM_SEA },
     Profile { name: "crash1", kills: 1, ..CALM_SEA },
     Profile { name: "rollout", rollouts: 4, ..CALM_SEA },

@@ -440,6 +440,13 @@ impl Run {
             self.line(|| describe(&name, op, Some(&Reply::Lost)));
             return self.at(self.now + GIVEN_UP, Event::Answer { server, slot, reply: Reply::Lost });
         }
+        // No dice where nothing is refused.
+        let refused = self.profile.refused;
+        if self.now < END && refused > 0.0 && op.is_of_bucket() && self.chance(refused) {
+            let name = self.servers[server].name.clone();
+            self.line(|| describe(&name, op, Some(&Reply::Refused)));
+            return self.at(self.now + first + after, Event::Answer { server, slot, reply: Reply::Refused });
+        }
         self.at(self.now + first, Event::Effect { server, slot, after });
     }
 

@@ -62,6 +62,11 @@ impl Op {
         )
     }
 
+    /// Whether the bucket is asked.
+    pub(super) fn is_of_bucket(&self) -> bool {
+        matches!(self, Op::Get(_) | Op::Range(..) | Op::Put { .. } | Op::Delete(..) | Op::List(..))
+    }
+
     /// Whether people see it.
     pub(super) fn is_outside(&self) -> bool {
         matches!(self, Op::Post(_) | Op::SetStatus(_) | Op::Spawn(_) | Op::Act)
@@ -73,6 +78,8 @@ impl Op {
 pub(super) enum Reply {
     /// No usable answer came.
     Lost,
+    /// The bucket will not do it, and did not: no rights, say.
+    Refused,
     Done,
     Object(Option<(Generation, Content)>),
     Range(Option<Bytes>),
@@ -89,7 +96,7 @@ impl Reply {
         let mut h = DefaultHasher::new();
         std::mem::discriminant(self).hash(&mut h);
         match self {
-            Reply::Lost | Reply::Done => {}
+            Reply::Lost | Reply::Refused | Reply::Done => {}
             Reply::Object(object) => object.hash(&mut h),
             Reply::Range(bytes) => bytes.hash(&mut h),
             Reply::Written(Written::Stored(generation)) => generation.hash(&mut h),

@@ -17,6 +17,17 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
 
+/// What goes wrong with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// It takes effect; its answer is lost.
+    Lost,
+    /// Its answer is lost; it takes effect later, or never.
+    Late,
+    /// It is refused, as without rights.
+    Refused,
+}
+
 /// Long enough that retries with growing pauses never outlast the lease.
 const TTL: Duration = Duration::from_secs(100_000);
 /// States that stay restorable behind the newest one: none, the hardest case.
@@ -27,7 +38,7 @@ const LONGEST: usize = 300;
 /// How far to look.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Lost or late answers.
+    /// Lost or late answers, refusals.
     pub(super) faults: u32,
     /// States.
     pub(super) states: usize,
@@ -215,8 +226,13 @@ impl Search {
             let base = Node { last: Some(server), switches, ..node.clone() };
             moves.push(self.step(base.clone(), server, slot, &op, None));
             if node.faults > 0 && op.writes() && !matches!(op, Op::Spawn(_)) {
-                for late in [false, true] {
-                    moves.push(self.step(base.clone(), server, slot, &op, Some(late)));
+                let faults: &[Fault] = match op.is_of_bucket() && bounds.faults > 1 {
+                    true => &[Fault::Lost, Fault::Late, Fault::Refused],
+                    // A refusal alone is no riddle.
+                    false => &[Fault::Lost, Fault::Late],
+                };
+                for fault in faults {
+                    moves.push(self.step(base.clone(), server, slot, &op, Some(*fault)));
                 }
             }
         }
@@ -231,29 +247,22 @@ impl Search {
         moves
     }
 
-    /// `fault`: the answer is lost, and the effect comes at once, or perhaps later.
-    fn step(&mut self, mut node: Node, server: usize, slot: usize, op: &Op, fault: Option<bool>) -> Node {
-        let reply = match fault {
-            Some(true) => {
-                node.late.push((server, op.clone()));
-                Reply::Lost
+    fn step(&mut self, mut node: Node, server: usize, slot: usize, op: &Op, fault: Option<Fault>) -> Node {
+        let (reply, shown) = match fault {
+            None => (node.world.apply(op), ""),
+            Some(Fault::Lost) => {
+                node.world.apply(op);
+                (Reply::Lost, " [took effect]")
             }
-            _ => node.world.apply(op),
+            Some(Fault::Late) => {
+                node.late.push((server, op.clone()));
+                (Reply::Lost, " [may land late]")
+            }
+            Some(Fault::Refused) => (Reply::Refused, ""),
         };
-        let shown = match fault {
-            None => "",
-            Some(true) => " [may land late]",
-            Some(false) => " [answer lost]",
-        };
+        node.faults -= u32::from(fault.is_some());
         let before = node.line.take();
         node.line = Some(Rc::new(Line { server, op: op.clone(), reply: reply.clone(), fault: shown, before }));
-        let reply = match fault {
-            None => reply,
-            Some(_) => {
-                node.faults -= 1;
-                Reply::Lost
-            }
-        };
         self.advance(&mut node, server, slot, reply);
         node
     }

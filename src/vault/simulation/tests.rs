@@ -97,6 +97,15 @@ fn the_design_holds_in_every_schedule_of_the_small_scenarios() {
 }
 
 #[test]
+fn a_refusal_after_a_lost_answer_undoes_nothing_in_any_schedule() {
+    for name in ["fence", "release", "base", "inbox"] {
+        let found = search(name, Variant::default(), bounds(2, 4_000, Some(2)));
+        holds(name, &found);
+        assert!(found.complete || found.states == 4_000);
+    }
+}
+
+#[test]
 #[ignore = "every schedule of every scenario with a lost answer, as far as memory goes: an hour"]
 fn the_design_holds_in_very_many_schedules() {
     for faults in [0, 1] {
@@ -151,6 +160,8 @@ fn each_known_way_to_break_it_is_caught() {
         (NextPlaceTaken.into(), Search("fence", 1, None)),
         (RetryRegroupedSameWriter.into(), Search("fence", 1, None)),
         (RetryRegrouped.into(), Search("fence", 1, Some(3))),
+        (RefusalIsUndone.into(), Search("fence", 2, Some(1))),
+        (RefusalIsUndone.into(), Run("refused", 0, 300)),
         (AnswerNotAwaited.into(), Search("fence", 1, None)),
         (Flaw::BaseDirty.into(), Search("base", 0, None)),
         (Variant { mutation: Some(BaseUnchecked), flaw: Some(Flaw::BaseAhead) }, Search("base", 0, None)),

@@ -60,6 +60,8 @@ pub(super) enum Note {
     Released,
     /// It stops with an error.
     Stopped(String),
+    /// A commit of this epoch to this place was called undone.
+    Undone(u64, u64),
     /// A script reached the place from which all schedules are tried.
     Ready,
     /// A base could not be written or old objects not be deleted.
@@ -98,6 +100,8 @@ pub(super) struct World {
     pub(super) regressed: u64,
     pub(super) stale_spawns: u64,
     pub(super) deleted: u64,
+    /// Epoch and place of commits that were called undone.
+    undone: Rc<BTreeSet<(u64, u64)>>,
     pub(super) violations: Rc<Vec<String>>,
     /// Milliseconds; `None`: objects are as old as their number says, so that equal buckets are equal.
     pub(super) now: Option<i64>,
@@ -192,6 +196,9 @@ impl World {
         if seq == end + 1 {
             if journal.previous != self.hash_at(end).unwrap() {
                 self.bad(format!("fork: {name} does not continue the {end}th"));
+            }
+            if !journal.seal && self.undone.contains(&(journal.epoch, seq)) {
+                self.bad(format!("called undone, comes into the journal: {name}"));
             }
             for fact in &journal.facts {
                 if self.facts.contains(fact) && matches!(fact, Fact::Delivery(_) | Fact::Apply(_)) {
@@ -384,6 +391,13 @@ impl World {
                 if there.is_none_or(|(j, _)| j.hash != position.hash || j.facts != *facts) {
                     self.bad(format!("believed durable, is not in the journal: object {} of {who}", position.seq));
                 }
+            }
+            Note::Undone(epoch, seq) => {
+                let there = self.chain.get(usize::try_from(*seq).unwrap() - 1);
+                if there.is_some_and(|(journal, _)| journal.epoch == *epoch && !journal.seal) {
+                    self.bad(format!("called undone, is in the journal: object {seq} of {who}"));
+                }
+                Rc::make_mut(&mut self.undone).insert((*epoch, *seq));
             }
             Note::Lead(position, facts) | Note::Read(position, facts) => {
                 let end = self.chain.len() as u64;

@@ -51,7 +51,7 @@ async fn every_precondition_is_held() {
         ("POST", format!("{UPLOAD}&ifGenerationMatch=0"), "x", 412),
         ("POST", format!("{UPLOAD}&ifGenerationMatch=1"), "x", 412),
         ("POST", format!("{UPLOAD}&ifMetagenerationMatch=2"), "x", 412),
-        ("POST", format!("{UPLOAD}&ifGenerationNotMatch={generation}"), "x", 412),
+        ("POST", format!("{UPLOAD}&ifGenerationNotMatch={generation}"), "x", 304),
         ("POST", format!("{UPLOAD}&ifGenerationMatch=x"), "x", 400),
         ("GET", format!("{OBJECT}?ifGenerationMatch=1"), "", 412),
         ("GET", format!("{OBJECT}?alt=media&ifGenerationMatch=1"), "", 412),
@@ -62,7 +62,7 @@ async fn every_precondition_is_held() {
         ("PATCH", format!("{OBJECT}?ifMetagenerationMatch=1"), "{}", 412),
         ("DELETE", format!("{OBJECT}?ifGenerationMatch=1"), "", 412),
         ("DELETE", format!("{OBJECT}?generation=1"), "", 404),
-        ("DELETE", format!("{OBJECT}?ifGenerationMatch={generation}"), "", 204),
+        ("DELETE", format!("{OBJECT}?ifGenerationMatch={generation}"), "", 200),
         ("DELETE", format!("{OBJECT}?ifGenerationMatch={generation}"), "", 404),
         ("GET", OBJECT.to_owned(), "", 404),
         ("POST", format!("{UPLOAD}&ifGenerationMatch={generation}"), "x", 412),
@@ -76,8 +76,8 @@ async fn every_precondition_is_held() {
 async fn checksums_names_and_rates_are_held() {
     let double = start().await;
     let hash = |hash: &'static str| [("x-goog-hash", hash)];
-    assert_eq!(ask_with(&double, "POST", UPLOAD, &hash("crc32c=AAAAAA=="), "one").await.0, 400);
-    assert_eq!(ask_with(&double, "POST", UPLOAD, &hash("md5=1B2M2Y8AsgTpgAmY7PhCfg=="), "one").await.0, 400);
+    assert_eq!(ask_with(&double, "POST", UPLOAD, &hash("crc32c=AAAAAA=="), "one").await.0, 412);
+    assert_eq!(ask_with(&double, "POST", UPLOAD, &hash("md5=1B2M2Y8AsgTpgAmY7PhCfg=="), "one").await.0, 412);
     assert_eq!(ask_with(&double, "POST", UPLOAD, &hash("md5=1B2M2Y8AsgTpgAmY7PhCfg=="), "").await.0, 200);
     let named = |name: &str| format!("/upload/storage/v1/b/acme-tidelock/o?uploadType=media&name={name}");
     assert_eq!(ask(&double, "POST", &named("a%0Ab"), "x").await.0, 400);
@@ -88,6 +88,23 @@ async fn checksums_names_and_rates_are_held() {
     let (status, answer) = ask(&double, "POST", &named("b"), "x").await;
     assert_eq!((status, &answer["error"]["errors"][0]["reason"]), (429, &Value::from("rateLimitExceeded")));
     assert_eq!(ask(&double, "POST", &format!("{}&ifGenerationMatch=0", named("b")), "x").await.0, 412);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_have_the_words_of_googles_own_emulator() {
+    let double = start().await;
+    let words = async |method: &str, path: &str| {
+        let (status, answer) = ask(&double, method, path, "x").await;
+        let words: Value = serde_json::from_str(answer["error"]["message"].as_str().unwrap()).unwrap();
+        (status, words["error"]["errors"][0]["message"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(ask(&double, "POST", UPLOAD, "one").await.0, 200);
+    let nobody = "/upload/storage/v1/b/nobody/o?uploadType=media&name=a";
+    assert_eq!(words("POST", nobody).await, (404, "Bucket nobody does not exist.".into()));
+    let none = "/storage/v1/b/acme-tidelock/o/none";
+    assert_eq!(words("GET", none).await, (404, "none does not exist.".into()));
+    let (status, refused) = words("POST", &format!("{UPLOAD}&ifGenerationMatch=7")).await;
+    assert!(status == 412 && refused.starts_with("ifGenerationMatch validation failed. Expected = 7 vs"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +133,7 @@ async fn resumable_uploads_keep_count_of_their_bytes() {
     let (status, _) = ask_with(&double, "PUT", again.as_str().unwrap(), &range("bytes 0-0/1"), "z").await;
     assert_eq!(status, 412, "the condition of the start holds at the end");
     let (status, _) = ask_with(&double, "PUT", again.as_str().unwrap(), &range("bytes */*"), "").await;
-    assert_eq!(status, 410);
+    assert_eq!(status, 404, "a session that is refused at its end is gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,13 +148,11 @@ async fn multipart_bodies_are_read_to_the_letter() {
     let (status, object) = post(kind, &whole).await;
     assert_eq!((status, &object["contentType"], &object["metadata"]["k"]), (200, &"text/x".into(), &"v".into()));
     assert_eq!(object["size"], "10", "the last line end belongs to the boundary");
-    // A checksum that comes after the content.
-    let sums = |crc: &str| {
-        let sums = format!("--XX\r\nContent-Type: application/json\r\n\r\n{{\"crc32c\":\"{crc}\"}}\r\n--XX--\r\n");
-        format!("{head}Content-Type: text/x\r\n\r\n\r\n{sums}")
-    };
-    assert_eq!(post(kind, &sums("AAAAAA==")).await.0, 200);
-    assert_eq!(post(kind, &sums("AAAAAQ==")).await.0, 400);
+    let third = "--XX\r\nContent-Type: application/json\r\n\r\n{\"crc32c\":\"AAAAAA==\"}\r\n--XX--\r\n";
+    let (status, refused) = post(kind, &format!("{head}Content-Type: text/x\r\n\r\n\r\n{third}")).await;
+    assert_eq!(status, 400, "a third part");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("Multipart body is malformed"), "{refused}");
+    assert_eq!(post(kind, &format!("{head}\r\na\r\n--XX--\r\n")).await.0, 200, "a part without a content type");
     assert_eq!(post(kind, &head).await.0, 400, "cut off");
     assert_eq!(post("text/plain", &whole).await.0, 400);
 }
