@@ -101,11 +101,11 @@ fn files_of_others_in_the_bucket_stop_neither_mail_nor_hand_over_nor_a_start() {
         ctx.server.role("standby").await;
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         assert!(ctx.forge.deliveries().iter().all(|delivery| delivery.succeeded()));
         for name in ["inbox/x", "inbox/handover/x", "inbox/delivery/x", "journal/notes", "base/x"] {
             assert!(second.log().contains(name), "{name}: {}", second.log());
         }
-        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
         second.stop().await;
         ctx.server.role("leading").await;
         for name in odd {
