@@ -234,6 +234,11 @@ impl Vault {
         lease::acquire(self, ask).await
     }
 
+    /// Gives up a lease with which this server did not come to lead. An error when it is another's already.
+    pub async fn give_up(&self, lease: Lease) -> Result<(), VaultError> {
+        lease::Held::new(self, &lease).release().await
+    }
+
     /// Restores: reads the chain, creates the seal, looks again. `None`: the lease went to somebody else meanwhile.
     /// [`Chain`] then gives the contents; nobody else deletes them while we lead.
     pub async fn lead(&self, lease: Lease) -> Result<Option<(Leader, Chain)>, VaultError> {

@@ -9,6 +9,18 @@ pub struct Verified<T> {
     inner: T,
     identity: String,
     host_id: String,
+    signed: Signed,
+}
+
+/// Which secret a delivery is signed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signed {
+    /// None: deliveries are not signed here.
+    No,
+    /// The present one.
+    Present,
+    /// The one before it.
+    Previous,
 }
 
 impl<T> Verified<T> {
@@ -25,6 +37,11 @@ impl<T> Verified<T> {
     /// What the delivery is known by: made of what is signed.
     pub fn identity(&self) -> &str {
         &self.identity
+    }
+
+    /// Which secret it is signed with.
+    pub fn signed(&self) -> Signed {
+        self.signed
     }
 
     /// The host's own id of the delivery, for logs only.

@@ -60,12 +60,15 @@ resource "google_cloud_run_v2_service" "inbox" {
         }
       }
 
-      env {
-        name = "TIDELOCK_GH_WEBHOOK_SECRET"
-        value_source {
-          secret_key_ref {
-            secret  = local.secret_ids["gh_webhook_secret"]
-            version = local.secret_versions["gh_webhook_secret"]
+      dynamic "env" {
+        for_each = { for variable, key in local.secret_env : variable => key if endswith(key, "_webhook_secret") }
+        content {
+          name = env.key
+          value_source {
+            secret_key_ref {
+              secret  = local.leader_secrets[env.value]
+              version = local.secret_versions[env.value]
+            }
           }
         }
       }

@@ -8,6 +8,7 @@ locals {
   # How PromQL names logging.googleapis.com/user/NAME: everything but letters, digits and the first slash becomes an underscore.
   heartbeat_metric  = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_heartbeat"
   commit_lag_metric = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_commit_lag"
+  unusable_metric   = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_inbox_unusable"
 
   logs_of = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.name}\""
 }
@@ -207,6 +208,50 @@ resource "google_monitoring_alert_policy" "commit_lag" {
   documentation {
     mime_type = "text/markdown"
     content   = "Changes do not reach gs://${local.bucket_name}. Check that ${google_service_account.leader.email} still has roles/storage.objectUser there, and that no retention policy and no disabled key is on it."
+  }
+}
+
+# Stored deliveries that the leader cannot verify, or read: each was answered with 2xx, so the host does not show it as failed.
+resource "google_logging_metric" "inbox_unusable" {
+  count = local.watched ? 1 : 0
+
+  project     = var.project_id
+  name        = "${var.name}-inbox-unusable"
+  description = "A line a minute from a leader that cannot use something in its inbox"
+  filter      = "${local.logs_of} AND jsonPayload.message=\"heartbeat\" AND jsonPayload.role=\"leading\" AND jsonPayload.inbox_unusable>=1"
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+    unit        = "1"
+  }
+
+  depends_on = [google_project_service.this]
+}
+
+resource "google_monitoring_alert_policy" "inbox_unusable" {
+  count = local.watched ? 1 : 0
+
+  project               = var.project_id
+  display_name          = "Tidelock (${var.name}): stored deliveries cannot be verified"
+  combiner              = "OR"
+  severity              = "ERROR"
+  notification_channels = local.channels
+  user_labels           = local.labels
+
+  conditions {
+    display_name = "The leader has counted some for five minutes"
+    condition_prometheus_query_language {
+      query                     = "sum(increase(${local.unusable_metric}{monitored_resource=\"cloud_run_revision\"}[10m])) >= 5"
+      duration                  = "60s"
+      evaluation_interval       = "60s"
+      disable_metric_validation = true
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "Deliveries were stored that the leader does not know the webhook secret of; they stay for seven days. Give the service the secret that they are signed with, as secret_versions.gh_webhook_secret or gh_previous_webhook_secret: it takes them up when it starts. Its log says \"cannot be verified\" and which secret it is."
   }
 }
 

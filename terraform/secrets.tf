@@ -12,15 +12,23 @@ locals {
     for k, name in local.secret_names : k => var.create_secrets ? google_secret_manager_secret.own[k].secret_id : name
   }
 
+  # While the webhook secret changes, servers take the version before it too.
+  previous_webhook_secret = contains(keys(var.secret_versions), "gh_previous_webhook_secret")
+
   # Variable of the server → key in leader_secrets. The token may be a file instead.
   secret_env = merge(
     { TIDELOCK_GH_WEBHOOK_SECRET = "gh_webhook_secret" },
+    local.previous_webhook_secret ? { TIDELOCK_GH_PREVIOUS_WEBHOOK_SECRET = "gh_previous_webhook_secret" } : {},
     var.token_as_file ? {} : { TIDELOCK_GH_TOKEN = "gh_token" },
     { for variable in keys(var.secret_env) : variable => variable },
   )
 
   # Keys are known while planning, values perhaps not.
-  leader_secrets = merge(local.secret_ids, var.secret_env)
+  leader_secrets = merge(
+    local.secret_ids,
+    local.previous_webhook_secret ? { gh_previous_webhook_secret = local.secret_ids["gh_webhook_secret"] } : {},
+    var.secret_env,
+  )
 
   makes_versions = var.create_secrets && var.secret_values_version > 0
 
@@ -91,8 +99,9 @@ resource "google_secret_manager_secret_version" "own" {
   }
 }
 
+# The version before the present one lies in the same secret: a grant of its own would take the other's right with it when it goes.
 resource "google_secret_manager_secret_iam_member" "leader" {
-  for_each = local.leader_secrets
+  for_each = merge(local.secret_ids, var.secret_env)
 
   project   = var.project_id
   secret_id = each.value

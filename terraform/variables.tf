@@ -509,6 +509,7 @@ variable "secret_versions" {
   description = <<-EOT
     Version numbers of secrets: `gh_token`, `gh_webhook_secret`, and variables of secret_env. The service names numbers, so that a
     rotated secret is a rollout and an old revision goes on with the old value. Of what is left out the newest is looked up while planning.
+    `gh_previous_webhook_secret` is an older version of the webhook secret that is still taken while the host changes to the newer one.
   EOT
   type        = map(string)
   default     = {}

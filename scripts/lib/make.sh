@@ -21,6 +21,9 @@ github() {
 # The newest version's number.
 version_of() { gcloud secrets versions list "$1" --project="$project" --filter=state=ENABLED --limit=1 --format='value(name.basename())' 2>/dev/null || true; }
 
+# The number of the one before it, where that is still enabled.
+version_before() { gcloud secrets versions list "$1" --project="$project" --filter=state=ENABLED --limit=2 --format='value(name.basename())' 2>/dev/null | sed -n 2p || true; }
+
 has_version() { [ -n "$(version_of "$1")" ]; }
 
 make_secret() {
@@ -80,7 +83,19 @@ keep_secrets() {
     else
         openssl rand -hex 32 | tr -d '\n' | add_version "$webhook_secret"
     fi
+    keep_webhook_secret_before
     keep_client_secret
+}
+
+# While the webhook secret changes, both versions are taken, by receiver and leader alike: the servers first, then the host.
+keep_webhook_secret_before() {
+    local newest
+    webhook_secret_before=$(version_before "$webhook_secret")
+    [ -n "$webhook_secret_before" ] || return 0
+    newest=$(version_of "$webhook_secret")
+    note "versions $newest and $webhook_secret_before of $webhook_secret are both taken"
+    left "the webhook secret changes: give the webhook version $newest of $webhook_secret (as shown under Webhook). When /status shows no inbox_unusable a day later: \
+gcloud secrets versions disable $webhook_secret_before --secret=$webhook_secret --project=$project, then scripts/deploy again"
 }
 
 # Of the OAuth client of one's own.

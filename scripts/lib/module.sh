@@ -81,7 +81,8 @@ TF
 }
 
 write_settings() {
-    local certificate='{}' zone=null allowlist=() registry=none
+    local certificate='{}' zone=null allowlist=() registry=none previous_version=''
+    [ -z "$webhook_secret_before" ] || previous_version=", \"gh_previous_webhook_secret\": $(json "$webhook_secret_before")"
     IFS=, read -r -a allowlist <<<"$repo_allowlist"
     if [ -n "$dns_zone" ]; then
         certificate='{"kind": "dns_authorized"}'
@@ -106,7 +107,7 @@ write_settings() {
   "webhook_sources": $(json_list "${webhook_sources[@]}"),
   "repo_allowlist": $(json_list "${allowlist[@]}"),
   "repo_config": $(json "$(cat "$work/repos.yaml")"),
-  "secret_versions": {"gh_token": $(json "$(version_of "$token_secret")"), "gh_webhook_secret": $(json "$(version_of "$webhook_secret")")},
+  "secret_versions": {"gh_token": $(json "$(version_of "$token_secret")"), "gh_webhook_secret": $(json "$(version_of "$webhook_secret")")$previous_version},
   "admins": $(json_list ${admins[@]+"${admins[@]}"}),
   "iap_members": $(json_list ${iap_members[@]+"${iap_members[@]}"}),
   "monitoring": {"emails": $(json_list ${alert_emails[@]+"${alert_emails[@]}"})}
@@ -185,6 +186,7 @@ take_up() {
             *google_artifact_registry_repository.images*) id=projects/$project/locations/$region/repositories/$name-images ;;
             *google_logging_metric.heartbeat*) id=$name-heartbeat ;;
             *google_logging_metric.commit_lag*) id=$name-commit-lag ;;
+            *google_logging_metric.inbox_unusable*) id=$name-inbox-unusable ;;
             *) id=$(sed -n "s/.*'\\(projects\\/[^']*\\)' already exists.*/\\1/p" <<<"$message") ;;
         esac
         [ -n "$id" ] || continue

@@ -348,6 +348,20 @@ def a_new_token_becomes_a_new_version():
     assert p.changes()[-1].startswith("terraform apply")
 
 
+def a_new_webhook_secret_is_taken_beside_the_one_before_until_that_is_disabled():
+    p = Place().run(*FLAGS)
+    cloud = p.cloud()
+    cloud["secrets"]["tidelock-gh-webhook-secret"].append("hush-webhook-new")
+    (p.dir / "cloud.json").write_text(json.dumps(cloud))
+    p.run(*FLAGS).says("versions 2 and 1 of tidelock-gh-webhook-secret are both taken", "give the webhook version 2",
+                       "gcloud secrets versions disable 1 --secret=tidelock-gh-webhook-secret --project=acme-infra, then scripts/deploy again")
+    assert p.settings()["secret_versions"] == {"gh_token": "1", "gh_webhook_secret": "2", "gh_previous_webhook_secret": "1"}
+    assert p.changes()[-1].startswith("terraform apply")
+    (p.dir / "cloud.json").write_text(json.dumps({**p.cloud(), "disabled": {"tidelock-gh-webhook-secret": [1]}}))
+    p.run(*FLAGS)
+    assert p.settings()["secret_versions"] == {"gh_token": "1", "gh_webhook_secret": "2"} and "both taken" not in p.said
+
+
 def without_a_load_balancer_iap_gets_its_agent():
     flags = [f for f in FLAGS if f not in ("--domain", "tidelock.example.com")]
     p = Place().run(*flags, "--entry", "no_load_balancer", broken="armor-quota")

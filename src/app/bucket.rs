@@ -27,6 +27,11 @@ pub(super) async fn vault(settings: &Settings) -> Result<Vault> {
 pub(super) fn vault_on(settings: &Settings, bucket: Arc<dyn Bucket>) -> Result<Vault> {
     let github = github(settings)?;
     let secret = github.webhook_secret.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
+    let handover = HandOverKey::derive(secret);
+    let handover = match &github.previous_webhook_secret {
+        Some(previous) => handover.and_previous(previous.expose_secret()),
+        None => handover,
+    };
     Ok(Vault {
         bucket,
         clock: Arc::new(Boottime),
@@ -37,7 +42,7 @@ pub(super) fn vault_on(settings: &Settings, bucket: Arc<dyn Bucket>) -> Result<V
             keep: settings.vault.keep,
             ..Retention::default()
         },
-        handover: HandOverKey::derive(secret),
+        handover,
     })
 }
 

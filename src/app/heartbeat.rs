@@ -46,7 +46,8 @@ fn line(now: &Standing, meters: &Meters, commits: &mut u64) {
     let in_progress = services.map_or(0, |ready| ready.dispatch.in_progress());
     let waiting = meters.waiting.load(Ordering::Relaxed);
     let refused = services.and_then(|ready| ready.dispatch.refused()).map_or(0, |all| all.waiting);
-    let counts = Counts { inbox_waiting: waiting, in_progress, refused_by_host: refused };
+    let unusable = meters.unusable.load(Ordering::Relaxed);
+    let counts = Counts { inbox_waiting: waiting, inbox_unusable: unusable, in_progress, refused_by_host: refused };
     write(now.role, now.epoch, figures.as_ref(), &counts, commits);
 }
 
@@ -54,6 +55,8 @@ fn line(now: &Standing, meters: &Meters, commits: &mut u64) {
 #[derive(Default)]
 struct Counts {
     inbox_waiting: u64,
+    /// Of those, what this leader cannot use.
+    inbox_unusable: u64,
     in_progress: usize,
     /// Comments, statuses and reactions that the host refuses until somebody mends the token or its rights.
     refused_by_host: usize,
@@ -65,8 +68,18 @@ fn write(role: Role, epoch: Option<u64>, figures: Option<&Figures>, counts: &Cou
     let lease_age_ms = figures.map(|figures| millis(figures.lease_age));
     *commits = figures.map_or(0, |figures| figures.commits);
     let role = role.name();
-    let Counts { inbox_waiting, in_progress, refused_by_host } = *counts;
-    tracing::info!(role, epoch, commit_lag_ms, lease_age_ms, inbox_waiting, in_progress, refused_by_host, "{MESSAGE}");
+    let Counts { inbox_waiting, inbox_unusable, in_progress, refused_by_host } = *counts;
+    tracing::info!(
+        role,
+        epoch,
+        commit_lag_ms,
+        lease_age_ms,
+        inbox_waiting,
+        inbox_unusable,
+        in_progress,
+        refused_by_host,
+        "{MESSAGE}"
+    );
 }
 
 /// How long somebody waits, or has just waited, for the bucket. A server without work waits for nothing.

@@ -24,10 +24,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// After `--shutdown-grace`, for everything else: Cloud Run kills ten seconds after SIGTERM, and the grace is eight by default.
 const STOP_LIMIT: Duration = Duration::from_millis(1500);
 /// For the last commit.
-const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 /// For giving the lease up; whoever comes next waits for its end otherwise. When the lease was just renewed, the bucket takes the next
 /// write of it only a second later.
-const RELEASE_LIMIT: Duration = Duration::from_secs(3);
+pub(super) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// When asked to hand over, applies that run may take so long to end by themselves, or as long as `--shutdown-grace`; plans go back
 /// into the queue at once.
 const APPLIES_LIMIT: Duration = Duration::from_secs(300);
@@ -52,6 +52,7 @@ impl Roles {
             now.why = "it has the lease, and restores the state from the bucket".into();
             (now.epoch, now.leader, now.mismatch) = (Some(epoch), Some(identity), false);
         });
+        // A lease with which it does not come to lead is given up by `play`.
         let Some(led) = self.or_stopped(self.vault.lead(lease).boxed()).await else { return Ok(Next::End) };
         let (leader, chain) = match led {
             Ok(Some(led)) => led,
@@ -128,11 +129,15 @@ impl Roles {
             biased;
             () = self.stop.cancelled() => Over::Stop,
             reason = leader.deposed() => Over::Deposed(reason),
-            () = mail::take_up(&self.vault, &ready, &self.parts.secrets, pulse.inbox.clone()) => Over::Handed,
+            () = mail::take_up(&self.vault, &ready, &self.parts.secrets, &self.meters, pulse.inbox.clone()) => Over::Handed,
         };
         // `chores` go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, over).boxed().await;
         drop((chores, pulse));
+        // Whoever leads next counts anew.
+        for gauge in [&self.meters.waiting, &self.meters.unusable] {
+            gauge.store(0, Ordering::Relaxed);
+        }
         next
     }
 

@@ -1,18 +1,23 @@
 //! What the leader finds in the inbox: deliveries that others took, verified again; ends of jobs of deposed servers. An object is
-//! deleted only when what it says is committed.
+//! deleted only when what it says is committed. A delivery that cannot be verified stays for days: it was answered with 2xx, and the
+//! next leader may know the secret that it is signed with.
 
 use crate::domain::Event;
 use crate::domain::PullId;
+use crate::vault::bucket::{BucketError, Generation};
 use crate::vault::inbox::{self, End, Mail, MailKind, StoredDelivery};
 use crate::vault::{Vault, VaultError};
-use crate::web::standing::Ready;
+use crate::web::standing::{Meters, Ready};
 use crate::webhook::{self, Secrets, Verified};
 use anyhow::{Context, Result};
 use base64::Engine;
 use futures::StreamExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Objects that are read at the same time; each may be as large as the largest delivery.
 const READS_AT_ONCE: usize = 4;
@@ -20,8 +25,12 @@ const READS_AT_ONCE: usize = 4;
 const BATCH: usize = 64;
 /// Pull requests whose deliveries are recorded at the same time; those of one go one after the other.
 const PULLS_AT_ONCE: usize = 16;
-/// Names of objects that cannot be used, which are remembered so as to complain once.
+/// Names of objects that cannot be used, and of secrets, which are remembered so as to complain once.
 const MAX_COMPLAINTS: usize = 10_000;
+/// A delivery that cannot be verified is kept for so long after it came, for a leader that knows its secret…
+const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// …and until one leader has had it before it for so long by a clock that does not jump: a wrong date alone deletes nothing.
+const WATCHED: Duration = Duration::from_secs(3600);
 /// What dispatch answers to a delivery that it could not record.
 const UNRECORDED: u16 = 503;
 
@@ -42,23 +51,30 @@ impl Inbox {
 }
 
 /// Takes up what comes, in the order in which it came, until a standby asks for the lead.
-pub(super) async fn take_up(vault: &Vault, ready: &Ready, secrets: &Secrets, mut inbox: watch::Receiver<Inbox>) {
-    let mut taker = Taker { vault, ready, secrets, complained: HashSet::new() };
+pub(super) async fn take_up(
+    vault: &Vault,
+    ready: &Ready,
+    secrets: &Secrets,
+    meters: &Meters,
+    mut inbox: watch::Receiver<Inbox>,
+) {
+    let mut taker = Taker { vault, ready, secrets, meters, complained: HashSet::new(), unusable: HashMap::new() };
     loop {
         let seen = inbox.borrow_and_update().clone();
         if seen.hand_over {
             return;
         }
-        let of = |kind| seen.mail.iter().filter(move |mail| mail.kind == kind).cloned().collect::<Vec<Mail>>();
+        taker.forget_what_is_gone(&seen.mail);
         // An apply that is in doubt is known to have ended before somebody's next command is taken up.
-        taker.ends(of(MailKind::End)).await;
-        for batch in of(MailKind::Delivery).chunks(BATCH) {
+        taker.ends(taker.of(&seen.mail, MailKind::End)).await;
+        for batch in taker.of(&seen.mail, MailKind::Delivery).chunks(BATCH) {
             taker.deliveries(batch).await;
             // A long inbox does not keep the lead: the rest is for the server that asks for it.
             if inbox.borrow().hand_over {
                 return;
             }
         }
+        taker.drop_what_nobody_knows().await;
         if inbox.changed().await.is_err() {
             // No more looks: deposed, which others wait for.
             return std::future::pending().await;
@@ -70,7 +86,30 @@ struct Taker<'a> {
     vault: &'a Vault,
     ready: &'a Ready,
     secrets: &'a Secrets,
+    meters: &'a Meters,
     complained: HashSet<String>,
+    /// What this leader cannot use, by name and generation: it is not read again.
+    unusable: HashMap<(String, Generation), Unusable>,
+}
+
+/// An object that this leader cannot use.
+struct Unusable {
+    mail: Mail,
+    /// When this leader found that out.
+    since: Instant,
+    /// It is sound, but not signed with a secret that this server knows.
+    unverified: bool,
+}
+
+impl Unusable {
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.unverified && is_over(self.mail.created, now, self.since.elapsed())
+    }
+}
+
+/// Whether a delivery that nobody could verify has been kept for long enough.
+fn is_over(created: Timestamp, now: Timestamp, watched: Duration) -> bool {
+    now.duration_since(created) >= KEPT && watched >= WATCHED
 }
 
 /// A delivery that was stored and is authentic, and when it was received.
@@ -79,23 +118,90 @@ pub(super) type Authentic = (Mail, Verified<Event>, Timestamp);
 pub(super) type Opened = std::result::Result<(Verified<Event>, Timestamp), String>;
 
 impl Taker<'_> {
-    /// Says once that an object stays where it is.
-    fn complain(&mut self, mail: &Mail, why: &str) {
-        if self.complained.len() < MAX_COMPLAINTS && self.complained.insert(mail.name.clone()) {
-            tracing::error!(object = mail.name, "an object in the inbox is left there: {why}");
+    /// Says something once: about an object that stays where it is, or about a secret.
+    fn complain(&mut self, about: &str, why: &str) {
+        if self.complained.len() < MAX_COMPLAINTS && self.complained.insert(about.to_owned()) {
+            tracing::error!(object = about, "an object in the inbox is left there: {why}");
         }
+    }
+
+    /// What is to be taken up of one kind.
+    fn of(&self, mail: &[Mail], kind: MailKind) -> Vec<Mail> {
+        let usable = |mail: &&Mail| !self.unusable.contains_key(&(mail.name.clone(), mail.generation));
+        mail.iter().filter(|mail| mail.kind == kind).filter(usable).cloned().collect()
+    }
+
+    fn forget_what_is_gone(&mut self, seen: &[Mail]) {
+        if self.unusable.is_empty() {
+            return;
+        }
+        let there: HashSet<(&str, Generation)> =
+            seen.iter().map(|mail| (mail.name.as_str(), mail.generation)).collect();
+        self.unusable.retain(|(name, generation), _| there.contains(&(name.as_str(), *generation)));
+        self.count();
+    }
+
+    /// Leaves an object where it is.
+    fn leave(&mut self, mail: Mail, unverified: bool) {
+        let unusable = Unusable { mail: mail.clone(), since: Instant::now(), unverified };
+        self.unusable.insert((mail.name, mail.generation), unusable);
+        self.count();
+    }
+
+    fn count(&self) {
+        self.meters.unusable.store(self.unusable.len() as u64, Ordering::Relaxed);
+    }
+
+    /// A delivery that is not signed with a secret of this server: told once for each secret.
+    fn leave_unverified(&mut self, mail: Mail, key: Option<&str>, why: &str) {
+        let ours = self.vault.handover.ids().collect::<Vec<_>>().join(", ");
+        let days = KEPT.as_hours() / 24;
+        let (about, signed) = match key {
+            Some(key) => (format!("secret {key}"), format!("it is signed with the webhook secret {key}")),
+            None => (mail.name.clone(), "it does not say which webhook secret it is signed with".to_owned()),
+        };
+        let why = format!(
+            "{} cannot be verified ({why}): {signed}, and this server knows {ours}. It stays there for {days} days, for a leader that \
+             knows that secret. While the secret changes, start every server with both: --gh-webhook-secret and \
+             --gh-previous-webhook-secret",
+            mail.name
+        );
+        self.complain(&about, &why);
+        self.leave(mail, true);
+    }
+
+    /// Deletes deliveries that no leader could verify for days.
+    async fn drop_what_nobody_knows(&mut self) {
+        let now = Timestamp::now();
+        let over: Vec<Mail> =
+            self.unusable.values().filter(|one| one.is_over(now)).map(|one| one.mail.clone()).collect();
+        for mail in &over {
+            let days = KEPT.as_hours() / 24;
+            tracing::error!(
+                object = mail.name,
+                "a stored delivery that no leader could verify for {days} days is deleted"
+            );
+        }
+        // What could be deleted is not in the next list.
+        self.forget(&over).await;
     }
 
     /// Content of an object; absent when it is gone, cannot be used, or cannot be had now.
     fn found<T>(&mut self, mail: &Mail, read: std::result::Result<Option<T>, VaultError>) -> Option<T> {
         match read {
             Ok(found) => found,
-            Err(VaultError::Bucket(error)) => {
+            Err(VaultError::Bucket(error @ BucketError::Unavailable { .. })) => {
                 tracing::warn!(object = mail.name, "cannot be read now: {error}");
                 None
             }
+            // Rights may come back: it is asked for again.
+            Err(error @ VaultError::Bucket(_)) => {
+                self.complain(&mail.name, &error.to_string());
+                None
+            }
             Err(error) => {
-                self.complain(mail, &error.to_string());
+                self.complain(&mail.name, &error.to_string());
+                self.leave(mail.clone(), false);
                 None
             }
         }
@@ -107,7 +213,7 @@ impl Taker<'_> {
             let Some(end) = self.found(&mail, read) else { continue };
             match self.ready.dispatch.take_end(end).await {
                 Ok(()) => self.forget(&[mail]).await,
-                Err(error) => self.complain(&mail, &format!("{error:#}")),
+                Err(error) => self.complain(&mail.name, &format!("{error:#}")),
             }
         }
     }
@@ -121,26 +227,22 @@ impl Taker<'_> {
             }
         });
         let mut reads = reads.buffered(READS_AT_ONCE);
-        let mut done = Vec::new();
         let mut by_pull: HashMap<Option<PullId>, Vec<Authentic>> = HashMap::new();
         while let Some((mail, read)) = reads.next().await {
             let Some(stored) = self.found(&mail, read) else { continue };
+            let key = stored.key.clone();
             match open(stored, self.secrets.clone()).await {
                 Ok(Ok((event, received))) => {
                     by_pull.entry(event.get().pull_id().cloned()).or_default().push((mail, event, received));
                 }
-                Ok(Err(why)) => {
-                    tracing::warn!(object = mail.name, "a stored delivery is not authentic, and is deleted: {why}");
-                    done.push(mail);
-                }
-                Err(error) => self.complain(&mail, &format!("{error:#}")),
+                Ok(Err(why)) => self.leave_unverified(mail, key.as_deref(), &why),
+                Err(error) => self.complain(&mail.name, &format!("{error:#}")),
             }
         }
         let ready = self.ready;
         let taken = futures::stream::iter(by_pull.into_values()).map(|of_pull| record(ready, of_pull));
         let taken: Vec<Vec<Mail>> = taken.buffer_unordered(PULLS_AT_ONCE).collect().await;
-        done.extend(taken.into_iter().flatten());
-        self.forget(&done).await;
+        self.forget(&taken.concat()).await;
     }
 
     /// What is committed is deleted. What stays is taken up again, and then known.
@@ -177,4 +279,20 @@ pub(super) async fn open(stored: StoredDelivery, secrets: Secrets) -> Result<Ope
         Ok((event, stored.received))
     };
     tokio::task::spawn_blocking(verify).await.context("verifying panicked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_could_verify_is_kept_for_days_and_a_jump_of_the_clock_ends_none_of_them() {
+        let came: Timestamp = "2026-11-02T10:00:00Z".parse().unwrap();
+        let (day, hour) = (SignedDuration::from_hours(24), Duration::from_secs(3600));
+        assert!(!is_over(came, came + day * 6, hour * 24));
+        assert!(is_over(came, came + day * 7, hour * 24));
+        // A leader that has just begun, or whose date has just jumped by years, deletes nothing.
+        assert!(!is_over(came, came + day * 2000, hour / 2));
+        assert!(!is_over(came, came - day * 2000, hour * 24));
+    }
 }

@@ -1,6 +1,7 @@
 //! The roles, one after the other: `standby → restoring → leading → draining`, and back to standby, until told to end.
 //! Here the role is said, in one place; what a leader does is in `lead`.
 
+use super::lead::{CLOSE_LIMIT, RELEASE_LIMIT};
 use super::services::Parts;
 use crate::vault::bucket::BucketError;
 use crate::vault::lease::{self, Lease};
@@ -13,7 +14,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Between two lines in the log about one trouble that lasts.
@@ -45,6 +46,12 @@ pub(super) enum Next {
 impl Roles {
     /// Plays until told to end; an error when state cannot be used.
     pub(super) async fn play(self) -> Result<()> {
+        let played = self.one_by_one().boxed().await;
+        self.give_up().await;
+        played
+    }
+
+    async fn one_by_one(&self) -> Result<()> {
         // Asked for once, at the start: who was deposed or handed the lead over does not ask to have it back.
         let (mut ask, mut stand_back) = (true, false);
         if self.until_stop(self.check().boxed()).await.transpose()?.is_none() {
@@ -59,6 +66,18 @@ impl Roles {
             }
         }
         Ok(())
+    }
+
+    /// Gives up a lease that this server still has when it ends: it was told to end, or failed, on the way to the lead. Otherwise
+    /// the next server would wait for the lease's end.
+    async fn give_up(&self) {
+        let Ok(Ok(Some(lease))) = timeout(CLOSE_LIMIT, lease::ours(&self.vault)).await else { return };
+        match timeout(RELEASE_LIMIT, self.vault.give_up(lease)).await {
+            Ok(Ok(())) => tracing::info!("the lease was given up before this server led with it"),
+            Ok(Err(VaultError::Deposed(_))) => {}
+            Ok(Err(error)) => tracing::warn!("the lease was not given up, the next server waits for its end: {error}"),
+            Err(_) => tracing::warn!("giving the lease up took too long, the next server waits for its end"),
+        }
     }
 
     /// The work's result, unless this server is told to end before.

@@ -95,6 +95,7 @@ impl Led {
                 ("x-hub-signature-256".into(), format!("sha256={}", hex::encode(mac.finalize().into_bytes()))),
             ],
             body: base64::engine::general_purpose::STANDARD.encode(&delivery.body),
+            key: None,
         };
         let mail = Mail {
             name: format!("inbox/delivery/{}", Hash::of(delivery.body.as_bytes())),

@@ -27,6 +27,9 @@ pub const MAX_NAME: usize = 500;
 /// Longest segment of a name: file systems allow 255 bytes.
 pub const MAX_SEGMENT: usize = 200;
 
+/// Label under which a list shows an object of which nothing but its name can be read.
+pub const DAMAGED: &str = "damaged";
+
 /// Whether this can be an object's name: segments of `[A-Za-z0-9._-]` joined by `/`, none of which is empty or begins with a
 /// dot. Every implementation refuses all others, in `put`, `get`, `get_range` and `delete`.
 pub fn is_name(name: &str) -> bool {

@@ -37,6 +37,8 @@ pub struct Chain {
     /// The base, if there is one, then the journal in order.
     parts: Vec<Part>,
     index: Index,
+    /// Names of what lies among its objects and is not ours.
+    pub(super) others: Vec<String>,
 }
 
 /// Rows of one commit.
@@ -118,9 +120,12 @@ impl Chain {
 /// Reads the newest state, or the one exactly after `at`.
 pub(super) async fn read(calls: &Calls, at: Option<u64>) -> Result<Chain, VaultError> {
     for _ in 0..ROUNDS {
-        let bases = bases(calls).await?;
+        let (bases, others) = sorted_out(calls, "base/", "").await?;
         let why = match once(calls, &bases, at).await {
-            Ok(chain) => return Ok(chain),
+            Ok(mut chain) => {
+                chain.others.extend(others);
+                return Ok(chain);
+            }
             Err(Fault::Error(error)) => return Err(error),
             Err(Fault::Stop(why)) => why,
         };
@@ -154,7 +159,7 @@ pub(super) async fn read_base(calls: &Calls, name: &str) -> Result<Option<Chain>
                 Err(Fault::Error(error)) => return Err(error),
             };
             let index = contents::index(&parts);
-            Ok(Some(Chain { position, schema, base, calls: calls.clone(), parts, index }))
+            Ok(Some(Chain { position, schema, base, calls: calls.clone(), parts, index, others: Vec::new() }))
         }
     }
 }
@@ -164,19 +169,25 @@ pub(super) async fn bases(calls: &Calls) -> Result<Vec<(u64, Listed)>, VaultErro
     numbered(calls, "base/", "").await
 }
 
-/// Objects of a folder with their numbers; an object without one is not ours.
+/// Objects of a folder with their numbers. An object without one is not ours: it is left alone, and left out here.
 pub(super) async fn numbered(calls: &Calls, folder: &str, after: &str) -> Result<Vec<(u64, Listed)>, VaultError> {
-    let listed = calls.list(folder, after).await?;
-    let number = |listed: Listed| match calls::number(&listed.name, folder) {
-        Some(seq) if seq > 0 => Ok((seq, listed)),
-        _ => Err(VaultError::Damaged(format!(
-            "{}/{} is nothing that Tidelock wrote: give Tidelock a prefix of the bucket for itself (--bucket), or move \
-             that object away",
-            calls.bucket.location(),
-            listed.name
-        ))),
-    };
-    listed.into_iter().map(number).collect()
+    Ok(sorted_out(calls, folder, after).await?.0)
+}
+
+/// The same, and the names of those that are not ours.
+pub(super) async fn sorted_out(
+    calls: &Calls,
+    folder: &str,
+    after: &str,
+) -> Result<(Vec<(u64, Listed)>, Vec<String>), VaultError> {
+    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    for listed in calls.list(folder, after).await? {
+        match calls::number(&listed.name, folder) {
+            Some(seq) if seq > 0 => ours.push((seq, listed)),
+            _ => others.push(listed.name),
+        }
+    }
+    Ok((ours, others))
 }
 
 /// The newest base not above `at`.
@@ -187,7 +198,7 @@ pub(super) fn newest(bases: &[(u64, Listed)], at: Option<u64>) -> u64 {
 async fn once(calls: &Calls, bases: &[(u64, Listed)], at: Option<u64>) -> Result<Chain, Fault> {
     let base = newest(bases, at);
     let after = if base == 0 { String::new() } else { calls::journal(base) };
-    let mut journal = numbered(calls, "journal/", &after).await.map_err(Fault::Error)?;
+    let (mut journal, others) = sorted_out(calls, "journal/", &after).await.map_err(Fault::Error)?;
     if let Some(at) = at {
         journal.retain(|(seq, _)| *seq <= at);
         let last = journal.last().map_or(base, |(seq, _)| *seq);
@@ -202,7 +213,7 @@ async fn once(calls: &Calls, bases: &[(u64, Listed)], at: Option<u64>) -> Result
     let parts: Vec<Part> = stream::iter(opened).buffered(AT_ONCE).try_collect().await?;
     let (position, schema) = linked(calls, &parts)?;
     let index = contents::index(&parts);
-    Ok(Chain { position, schema, base, calls: calls.clone(), parts, index })
+    Ok(Chain { position, schema, base, calls: calls.clone(), parts, index, others })
 }
 
 /// Every number is there.

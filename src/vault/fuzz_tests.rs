@@ -173,6 +173,7 @@ impl Sound {
             received: "2026-01-02T03:04:05Z".parse().unwrap(),
             headers,
             body: "e30=".into(),
+            key: Some("0011".into()),
         };
         inbox::store_delivery(&vault, Hash::of(b"x"), &delivery).await.unwrap();
         let end = End {

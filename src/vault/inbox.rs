@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::bucket::{Body, Generation};
+use super::bucket::{Body, BucketError, Generation};
 use super::pack::Bad;
 use super::{FORMAT, Hash, Vault, VaultError};
 use bytes::Bytes;
@@ -21,8 +21,8 @@ const FOLDER: &str = "inbox/";
 const DELIVERY: &str = "inbox/delivery/";
 const HANDOVER: &str = "inbox/handover/";
 const END: &str = "inbox/end/";
-/// Foreign objects that are named in the log.
-const MAX_FOREIGN: usize = 100;
+/// Objects that are remembered as named in the log.
+const MAX_TOLD: usize = 100;
 
 /// A verified delivery as it came, so that the leader can verify it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub struct StoredDelivery {
     pub headers: Vec<(String, String)>,
     /// Body, base64.
     pub body: String,
+    /// Id of the webhook secret that it is signed with ([`HandOverKey::ids`]); absent where deliveries are not signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// What the leader found in the inbox.
@@ -63,7 +66,7 @@ pub enum MailKind {
     Foreign,
 }
 
-/// A standby asks the leader to go. `proof` is an HMAC-SHA-256 with a key derived from the webhook secret over the rest.
+/// A standby asks the leader to go. Each proof is an HMAC-SHA-256 over format, sender and epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOver {
     /// [`super::FORMAT`].
@@ -72,8 +75,14 @@ pub struct HandOver {
     pub from: super::lease::Identity,
     /// The epoch whose holder is asked.
     pub epoch: u64,
-    /// HMAC, hex.
+    /// HMAC with a key derived from the webhook secret, hex.
     pub proof: String,
+    /// The same with a key derived from the webhook secret before it, while the sender knows that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_proof: Option<String>,
+    /// Ids of the webhook secrets that the sender knows, for people.
+    #[serde(default)]
+    pub keys: Vec<String>,
 }
 
 /// How a job ended on a server that had been deposed meanwhile.
@@ -91,6 +100,10 @@ pub struct End {
 
 /// Label of the key for hand-over requests, so that the webhook secret proves nothing else.
 const KEY_LABEL: &[u8] = b"tidelock hand-over 1";
+/// Label of a webhook secret's id.
+const ID_LABEL: &[u8] = b"tidelock key id 1";
+/// Bytes of such an id.
+const ID_BYTES: usize = 6;
 /// Bytes of an object in the inbox; a delivery's body is bounded by the front door. Larger ones are foreign.
 pub const MAX_MAIL: u64 = 64 << 20;
 /// Objects that one request lists.
@@ -99,20 +112,31 @@ const PAGE: usize = 1000;
 const MAX_LISTED: usize = 20_000;
 /// Objects that are deleted at once.
 const DELETED_AT_ONCE: usize = 16;
+/// Hand-over requests that one look judges.
+const REQUESTS: usize = 16;
 
 type HmacSha256 = Hmac<sha2::Sha256>;
 
-/// Proves and checks hand-over requests.
+/// Proves and checks hand-over requests, and names the webhook secrets that this server knows.
 #[derive(Clone)]
 pub struct HandOverKey {
+    /// Of the present webhook secret, then of the one before it.
+    keys: Vec<Key>,
+}
+
+#[derive(Clone)]
+struct Key {
+    /// Names the secret and does not reveal it.
+    id: String,
     key: SecretString,
 }
 
-impl HandOverKey {
-    /// Derives the key from the webhook secret.
-    pub fn derive(webhook_secret: &str) -> HandOverKey {
-        let derived = mac(webhook_secret.as_bytes(), KEY_LABEL).map(|mac| hex::encode(mac.finalize().into_bytes()));
-        HandOverKey { key: SecretString::from(derived.unwrap_or_default()) }
+impl Key {
+    fn derive(webhook_secret: &str) -> Key {
+        let derived = |label| mac(webhook_secret.as_bytes(), label).map(|mac| mac.finalize().into_bytes());
+        let id = derived(ID_LABEL).map(|id| hex::encode(&id[..ID_BYTES])).unwrap_or_default();
+        let key = derived(KEY_LABEL).map(hex::encode).unwrap_or_default();
+        Key { id, key: SecretString::from(key) }
     }
 
     fn prove(&self, request: &HandOver) -> Option<HmacSha256> {
@@ -126,15 +150,40 @@ impl HandOverKey {
         let proven = Proven { format: request.format, from: &request.from, epoch: request.epoch };
         mac(self.key.expose_secret().as_bytes(), &serde_json::to_vec(&proven).ok()?)
     }
+}
+
+impl HandOverKey {
+    /// Derives the key from the webhook secret.
+    pub fn derive(webhook_secret: &str) -> HandOverKey {
+        HandOverKey { keys: vec![Key::derive(webhook_secret)] }
+    }
+
+    /// The same, and the one of the webhook secret before it, while that is still taken.
+    pub fn and_previous(mut self, webhook_secret: &str) -> HandOverKey {
+        self.keys.push(Key::derive(webhook_secret));
+        self
+    }
+
+    /// Ids of the webhook secrets that this server knows: of the present one, then of the one before it.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(|key| key.id.as_str())
+    }
 
     fn sign(&self, mut request: HandOver) -> HandOver {
-        request.proof = self.prove(&request).map(|mac| hex::encode(mac.finalize().into_bytes())).unwrap_or_default();
+        let mut proofs =
+            self.keys.iter().filter_map(|key| Some(hex::encode(key.prove(&request)?.finalize().into_bytes())));
+        let (first, second) = (proofs.next(), proofs.next());
+        drop(proofs);
+        (request.proof, request.previous_proof) = (first.unwrap_or_default(), second);
         request
     }
 
+    /// Whether one of the proofs is made with a secret that this server knows.
     fn verify(&self, request: &HandOver) -> bool {
-        let proof = hex::decode(&request.proof).unwrap_or_default();
-        self.prove(request).is_some_and(|mac| mac.verify_slice(&proof).is_ok())
+        let proofs = [Some(&request.proof), request.previous_proof.as_ref()];
+        let proofs: Vec<Vec<u8>> = proofs.into_iter().flatten().filter_map(|proof| hex::decode(proof).ok()).collect();
+        let proves = |key: &Key, proof: &[u8]| key.prove(request).is_some_and(|mac| mac.verify_slice(proof).is_ok());
+        self.keys.iter().any(|key| proofs.iter().any(|proof| proves(key, proof)))
     }
 }
 
@@ -239,14 +288,32 @@ pub async fn forget(vault: &Vault, mail: &[Mail]) -> Result<(), VaultError> {
 pub(super) async fn request_handover(vault: &Vault, epoch: u64) -> Result<(), VaultError> {
     let from = vault.identity.clone();
     let name = format!("{HANDOVER}{}", from.nonce);
-    let request = vault.handover.sign(HandOver { format: FORMAT, from, epoch, proof: String::new() });
+    let keys = vault.handover.ids().map(str::to_owned).collect();
+    let request = HandOver { format: FORMAT, from, epoch, proof: String::new(), previous_proof: None, keys };
+    let request = vault.handover.sign(request);
     let put = vault.bucket.put(&name, 0, Body::Bytes(seal(&name, &request)?), "handover").await;
     Ok(put.map(drop)?)
 }
 
-/// What lies in the inbox, in the order of its coming. Foreign objects are left out and named in `foreign`.
+/// Names of objects that cannot be used and were named in the log.
+#[derive(Default)]
+pub(super) struct Told(BTreeSet<String>);
+
+impl Told {
+    /// Whether an object is to be named now: it was not yet, and not too many were.
+    pub(super) fn first(&mut self, name: &str) -> bool {
+        self.0.len() < MAX_TOLD && self.0.insert(name.to_owned())
+    }
+
+    /// Whether it was named before.
+    fn has(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+}
+
+/// What lies in the inbox, in the order of its coming. Foreign objects are left out and named once.
 /// Of a very long inbox only [`MAX_LISTED`] objects are given: the others are seen when those are taken up.
-pub(super) async fn list(vault: &Vault, foreign: &mut BTreeSet<String>) -> Result<Vec<Mail>, VaultError> {
+pub(super) async fn list(vault: &Vault, told: &mut Told) -> Result<Vec<Mail>, VaultError> {
     let (mut mail, mut after) = (Vec::new(), String::new());
     while mail.len() < MAX_LISTED {
         // In pieces, so that each is answered within the time that a call to the bucket has.
@@ -256,7 +323,7 @@ pub(super) async fn list(vault: &Vault, foreign: &mut BTreeSet<String>) -> Resul
         for one in page.into_iter().map(classify) {
             if one.kind != MailKind::Foreign {
                 mail.push(one);
-            } else if foreign.len() < MAX_FOREIGN && foreign.insert(one.name.clone()) {
+            } else if told.first(&one.name) {
                 let place = vault.bucket.location();
                 tracing::warn!("{place}/{} is nothing that Tidelock left in its inbox: it is ignored", one.name);
             }
@@ -266,15 +333,22 @@ pub(super) async fn list(vault: &Vault, foreign: &mut BTreeSet<String>) -> Resul
     Ok(mail)
 }
 
+/// How many objects wait, and the names of what is not ours.
+pub(super) async fn names(calls: &super::calls::Calls) -> Result<(u64, Vec<String>), VaultError> {
+    let mail = calls.list(FOLDER, "").await?.into_iter().map(classify);
+    let (ours, others): (Vec<Mail>, Vec<Mail>) = mail.partition(|mail| mail.kind != MailKind::Foreign);
+    Ok((ours.len() as u64, others.into_iter().map(|mail| mail.name).collect()))
+}
+
 fn classify(listed: super::bucket::Listed) -> Mail {
     let name = listed.name;
     let kind = if listed.size > MAX_MAIL {
         MailKind::Foreign
     } else if name.strip_prefix(DELIVERY).is_some_and(|hash| Hash::parse(hash).is_some()) {
         MailKind::Delivery
-    } else if name.starts_with(HANDOVER) {
+    } else if name.strip_prefix(HANDOVER).is_some_and(is_segment) {
         MailKind::HandOver
-    } else if name.starts_with(END) {
+    } else if name.strip_prefix(END).is_some_and(is_segment) {
         MailKind::End
     } else {
         MailKind::Foreign
@@ -282,8 +356,34 @@ fn classify(listed: super::bucket::Listed) -> Mail {
     Mail { name, generation: listed.generation, created: listed.created, kind }
 }
 
-/// Whether a hand-over request is to be followed; says in the log why not. Both kinds are done with: delete them.
-pub(super) async fn judge(vault: &Vault, epoch: u64, mail: &Mail) -> Result<bool, VaultError> {
+/// Judges hand-over requests, of which it takes [`REQUESTS`] at once: those that are to be followed. All are done with and deleted, but
+/// for those that cannot be read: they are named once and stay.
+pub(super) async fn followed(vault: &Vault, epoch: u64, requests: Vec<Mail>, told: &mut Told) -> Vec<Mail> {
+    let mut followed = Vec::new();
+    let new: Vec<Mail> = requests.into_iter().filter(|mail| !told.has(&mail.name)).take(REQUESTS).collect();
+    for mail in new {
+        let judged = match judge(vault, epoch, &mail).await {
+            // The request counts whether or not it can be deleted: the next leader has another epoch.
+            Ok(follow) => {
+                if follow {
+                    followed.push(mail.clone());
+                }
+                vault.bucket.delete(&mail.name, mail.generation).await.map(drop)
+            }
+            Err(error) => Err(error),
+        };
+        match judged {
+            Ok(()) => {}
+            Err(error @ BucketError::Unavailable { .. }) => tracing::warn!("a hand-over request waits: {error}"),
+            Err(error) if told.first(&mail.name) => tracing::warn!("a hand-over request is left where it is: {error}"),
+            Err(_) => {}
+        }
+    }
+    followed
+}
+
+/// Whether a hand-over request is to be followed; says in the log why not.
+async fn judge(vault: &Vault, epoch: u64, mail: &Mail) -> Result<bool, BucketError> {
     // Asked once: the next look asks again.
     let Some(object) = vault.bucket.get(&mail.name).await? else { return Ok(false) };
     let request: HandOver = match open(&mail.name, &object.bytes) {
@@ -299,11 +399,15 @@ pub(super) async fn judge(vault: &Vault, epoch: u64, mail: &Mail) -> Result<bool
         return Ok(false);
     }
     let why = if !vault.handover.verify(&request) {
-        "it is not proven with this server's webhook secret"
+        let (theirs, ours) = (request.keys.join(", "), vault.handover.ids().collect::<Vec<_>>().join(", "));
+        format!(
+            "it is not proven with this server's webhook secret (it knows {theirs}, this one {ours}). While the secret changes, start \
+             the new server with both: --gh-webhook-secret and --gh-previous-webhook-secret"
+        )
     } else if request.epoch != epoch {
-        "it is for a leader before this one"
+        "it is for a leader before this one".to_owned()
     } else if from.fingerprint != vault.identity.fingerprint && !from.force {
-        "its VCS host, bot's account or repository allowlist are others"
+        "its VCS host, bot's account or repository allowlist are others".to_owned()
     } else {
         return Ok(true);
     };

@@ -2,7 +2,7 @@
 
 use super::bucket::Listed;
 use super::lease::{self, Record};
-use super::{Vault, VaultError, chain};
+use super::{Vault, VaultError, chain, inbox};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -34,6 +34,9 @@ pub struct Inventory {
     pub restorable: Vec<(u64, u64)>,
     /// Objects that wait for the leader.
     pub inbox: u64,
+    /// Names of what lies among these objects and is not ours.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
 }
 
 impl Inventory {
@@ -62,9 +65,11 @@ impl Vault {
         let calls = self.calls();
         // The journal last: what it shows is then not older than the bases.
         let lease = lease::look(self).await?;
-        let bases = chain::bases(&calls).await?;
-        let journal = chain::numbered(&calls, "journal/", "").await?;
-        let inbox = calls.list("inbox/", "").await?.len() as u64;
+        let (bases, mut others) = chain::sorted_out(&calls, "base/", "").await?;
+        let (journal, more) = chain::sorted_out(&calls, "journal/", "").await?;
+        others.extend(more);
+        let (mail, more) = inbox::names(&calls).await?;
+        others.extend(more);
         let restorable = chain::kept(&bases, &journal);
         let entry = |(seq, Listed { label, created, size, .. })| Entry { seq, kind: label, created, size };
         Ok(Inventory {
@@ -73,7 +78,8 @@ impl Vault {
             bases: bases.into_iter().map(entry).collect(),
             journal: journal.into_iter().map(entry).collect(),
             restorable,
-            inbox,
+            inbox: mail,
+            others,
         })
     }
 }
@@ -108,6 +114,7 @@ mod tests {
                 journal: Vec::new(),
                 restorable: restorable.to_vec(),
                 inbox: 0,
+                others: Vec::new(),
             };
             assert_eq!(inventory.older_stretches(), *expected, "{bases:?} {restorable:?}");
         }

@@ -13,7 +13,7 @@ use super::mutation::{self, Mutation};
 use super::pack::build::{self, Draft, Packed};
 use super::pack::{Header, Kind};
 use super::{Changes, Image, Position, Vault, VaultError};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -22,8 +22,6 @@ pub(super) use restore::lead;
 
 /// Positions that are remembered, so that a base can be written for one of them.
 const POSITIONS: usize = 1 << 16;
-/// Hand-over requests that one [`Leader::look`] judges.
-const REQUESTS: usize = 16;
 
 /// The one server that may write; cheap to clone. Every call ends with [`VaultError::Deposed`] once it is not the one any more.
 #[derive(Clone)]
@@ -38,7 +36,8 @@ struct Shared {
     writing: tokio::sync::Mutex<u64>,
     known: Mutex<Known>,
     deposed: watch::Sender<Option<String>>,
-    foreign: tokio::sync::Mutex<BTreeSet<String>>,
+    /// Objects of others, and what cannot be read, that the log has named.
+    told: tokio::sync::Mutex<inbox::Told>,
 }
 
 /// What is known of the journal.
@@ -146,26 +145,11 @@ impl Leader {
 
     async fn mail(&self) -> Result<Vec<Mail>, VaultError> {
         let vault = &self.shared.vault;
-        let mut foreign = self.shared.foreign.lock().await;
-        let listed = inbox::list(vault, &mut foreign).await?;
-        drop(foreign);
-        let mut requests = 0;
-        let mut mail = Vec::with_capacity(listed.len());
-        for one in listed {
-            if one.kind != MailKind::HandOver {
-                mail.push(one);
-                continue;
-            }
-            requests += 1;
-            if requests > REQUESTS {
-                continue;
-            }
-            let follow = inbox::judge(vault, self.epoch(), &one).await?;
-            vault.bucket.delete(&one.name, one.generation).await?;
-            if follow {
-                mail.push(one);
-            }
-        }
+        let mut told = self.shared.told.lock().await;
+        let listed = inbox::list(vault, &mut told).await?;
+        let (requests, mut mail): (Vec<Mail>, Vec<Mail>) =
+            listed.into_iter().partition(|one| one.kind == MailKind::HandOver);
+        mail.extend(inbox::followed(vault, self.epoch(), requests, &mut told).await);
         Ok(mail)
     }
 
@@ -253,7 +237,7 @@ impl Shared {
             writing: tokio::sync::Mutex::new(counter),
             known: Mutex::new(known),
             deposed: watch::Sender::new(None),
-            foreign: tokio::sync::Mutex::default(),
+            told: tokio::sync::Mutex::default(),
         }
     }
 
@@ -263,6 +247,17 @@ impl Shared {
 
     fn calls(&self) -> Calls {
         self.vault.calls()
+    }
+
+    /// Names in the log, once, what lies among our objects and is not ours.
+    async fn name_others(&self, names: &[String]) {
+        let mut told = self.told.lock().await;
+        let place = self.vault.bucket.location();
+        for name in names {
+            if told.first(name) {
+                tracing::warn!("{place}/{name} is nothing that Tidelock wrote: it is left alone");
+            }
+        }
     }
 
     fn check(&self) -> Result<(), VaultError> {

@@ -204,6 +204,14 @@ pub async fn look(vault: &Vault) -> Result<Option<Record>, VaultError> {
     Ok(patiently(vault).await?.record)
 }
 
+/// The lease, if it names this process as its holder, whether or not this process knows that it has it.
+pub async fn ours(vault: &Vault) -> Result<Option<Lease>, VaultError> {
+    let Seen { generation, record } = once(vault).await?;
+    let ours = |record: &Record| record.holder.as_ref().is_some_and(|holder| holder.nonce == vault.identity.nonce);
+    let lease = |record: Record| Lease { epoch: record.epoch, generation, deadline: vault.clock.now() };
+    Ok(record.filter(ours).map(lease))
+}
+
 async fn write(vault: &Vault, expected: Generation, record: &Record) -> Result<Written, VaultError> {
     let json =
         serde_json::to_vec(record).map_err(|error| VaultError::Local(format!("cannot write a lease: {error}")))?;

@@ -1,6 +1,6 @@
 //! A bucket in memory and a clock that only sleeping moves, for unit tests: generations as in Cloud Storage, and faults.
 
-use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
+use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written, is_name};
 use super::clock::Clock;
 use super::inbox::HandOverKey;
 use super::lease::{Identity, Timing};
@@ -131,6 +131,9 @@ impl Memory {
             hook(self, kind, name);
             self.hook.lock().unwrap().get_or_insert(hook);
         }
+        if kind != "list" && !is_name(name) {
+            return Err(refused(kind, name, "no object can have this name"));
+        }
         let mut inner = self.inner.lock().unwrap();
         inner.log.push(format!("{kind} {name}"));
         let due = inner.faults.iter().position(|(of, prefix, _)| *of == kind && name.starts_with(prefix.as_str()));
@@ -138,12 +141,16 @@ impl Memory {
         match inner.faults.remove(due).2 {
             Fault::After => Ok(true),
             Fault::Before => Err(unavailable(kind, name)),
-            Fault::Refused => Err(BucketError::Refused {
-                location: "memory://test".into(),
-                doing: format!("{kind} {name}"),
-                reason: "no rights".into(),
-            }),
+            Fault::Refused => Err(refused(kind, name, "no rights")),
         }
+    }
+}
+
+fn refused(kind: &str, name: &str, reason: &str) -> BucketError {
+    BucketError::Refused {
+        location: "memory://test".into(),
+        doing: format!("{kind} {name}"),
+        reason: reason.to_owned(),
     }
 }
 

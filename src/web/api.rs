@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longest time that state may take to answer a readiness probe.
@@ -62,6 +63,9 @@ struct Status<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<LeaderView<'a>>,
     fingerprint_mismatch: bool,
+    /// Stored deliveries that this leader cannot verify, and objects beside them that it cannot read; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inbox_unusable: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_by_host: Option<RefusedView>,
 }
@@ -86,6 +90,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     let standing = site.standing();
     let leader = standing.leader.as_ref();
     let refused = standing.services.as_ref().and_then(|ready| ready.dispatch.refused());
+    let unusable = site.state.meters.unusable.load(Ordering::Relaxed);
     let status = Status {
         shutting_down: standing.role == Role::Draining,
         in_progress_operations: standing.services.as_ref().map_or(0, |ready| ready.dispatch.in_progress()),
@@ -96,6 +101,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
         epoch: standing.epoch,
         leader: leader.map(|who| LeaderView { url: &who.url, machine: &who.machine, version: &who.version }),
         fingerprint_mismatch: standing.mismatch,
+        inbox_unusable: (unusable > 0).then_some(unusable),
         refused_by_host: refused.map(|all| RefusedView { since: all.since.to_string(), waiting: all.waiting }),
     };
     axum::Json(status).into_response()

@@ -4,7 +4,7 @@ use super::Site;
 use crate::domain::Event;
 use crate::vault::inbox::{StoredDelivery, store_delivery};
 use crate::vault::{FORMAT, Hash, Vault, VaultError};
-use crate::webhook;
+use crate::webhook::{self, Signed};
 use base64::Engine;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -29,10 +29,10 @@ pub(super) fn no_work(event: &Event) -> Option<Answer> {
 }
 
 /// Stores an authentic delivery for whoever leads next. It goes on when the host hangs up.
-pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes) -> Answer {
+pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed: Signed) -> Answer {
     let headers = webhook::headers_to_keep(headers);
     let vault = site.state.vault.clone();
-    let stored = tokio::spawn(async move { store_now(&vault, headers, body).await });
+    let stored = tokio::spawn(async move { store_now(&vault, headers, body, signed).await });
     let problem = match tokio::time::timeout(STORE_LIMIT, stored).await {
         Ok(Ok(Ok(()))) => {
             site.state.meters.stored.fetch_add(1, Ordering::Relaxed);
@@ -53,22 +53,37 @@ pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes) -> Answ
     (StatusCode::SERVICE_UNAVAILABLE, "The delivery could not be stored. Deliver it again.")
 }
 
-async fn store_now(vault: &Vault, headers: Vec<(String, String)>, body: Bytes) -> Result<(), VaultError> {
+async fn store_now(
+    vault: &Vault,
+    headers: Vec<(String, String)>,
+    body: Bytes,
+    signed: Signed,
+) -> Result<(), VaultError> {
+    let key = match signed {
+        Signed::No => None,
+        Signed::Present => vault.handover.ids().next(),
+        Signed::Previous => vault.handover.ids().nth(1),
+    };
+    let key = key.map(str::to_owned);
     // Off the async threads: a body has up to 25 MB.
     let made = tokio::task::spawn_blocking(move || {
         let body_text = base64::engine::general_purpose::STANDARD.encode(&body);
-        let name = name(&headers, &body);
-        (name, StoredDelivery { format: FORMAT, received: Timestamp::now(), headers, body: body_text })
+        let name = name(&headers, &body, key.as_deref());
+        (name, StoredDelivery { format: FORMAT, received: Timestamp::now(), headers, body: body_text, key })
     });
     let (name, delivery) = made.await.map_err(|error| VaultError::Local(error.to_string()))?;
     store_delivery(vault, name, &delivery).await
 }
 
-/// The same delivery has the same name, whoever takes it and however often: event and body, which are what counts.
-fn name(headers: &[(String, String)], body: &[u8]) -> Hash {
+/// The same delivery has the same name, whoever takes it and however often: event, body, and the secret that it is signed with. Sent
+/// again with another secret it is another object, which may be known where the first one is not.
+fn name(headers: &[(String, String)], body: &[u8], key: Option<&str>) -> Hash {
     let mut digest = Sha256::new();
     for (name, value) in headers.iter().filter(|(name, _)| webhook::names_event(name)) {
         digest.update(format!("{name}: {value}\n"));
+    }
+    if let Some(key) = key {
+        digest.update(format!("key: {key}\n"));
     }
     digest.update(b"\n");
     digest.update(body);
@@ -80,14 +95,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delivery_is_named_by_its_event_and_body_alone() {
+    fn a_delivery_is_named_by_its_event_its_body_and_its_secret_alone() {
         let headers = |event: &str, id: &str| {
             let pairs = [("x-github-event", event), ("x-github-delivery", id), ("content-type", "application/json")];
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
         };
-        let first = name(&headers("issue_comment", "1"), b"{}");
-        assert_eq!(first, name(&headers("issue_comment", "2"), b"{}"));
-        assert_ne!(first, name(&headers("pull_request", "1"), b"{}"));
-        assert_ne!(first, name(&headers("issue_comment", "1"), b"{ }"));
+        let first = name(&headers("issue_comment", "1"), b"{}", Some("a"));
+        assert_eq!(first, name(&headers("issue_comment", "2"), b"{}", Some("a")));
+        assert_ne!(first, name(&headers("pull_request", "1"), b"{}", Some("a")));
+        assert_ne!(first, name(&headers("issue_comment", "1"), b"{ }", Some("a")));
+        assert_ne!(first, name(&headers("issue_comment", "1"), b"{}", Some("b")));
+        assert_ne!(first, name(&headers("issue_comment", "1"), b"{}", None));
     }
 }

@@ -79,6 +79,9 @@ impl Facts<'_> {
         }
         let waiting = of(&meters.waiting);
         page.one("inbox_waiting", "gauge", "Objects in the inbox at the leader's last look.", waiting);
+        let help =
+            "Objects in the inbox that the leader cannot use: signed with a secret it does not know, or damaged.";
+        page.one("inbox_unusable", "gauge", help, of(&meters.unusable));
         page.one("leads_total", "counter", "How often this server took the lead.", of(&meters.leads));
         page.one("deposed_total", "counter", "How often it was deposed.", of(&meters.deposed));
     }
@@ -172,6 +175,7 @@ mod tests {
     tidelock_deliveries_total{end="rejected"} 0
     tidelock_deliveries_total{end="failed"} 0
     tidelock_inbox_waiting 0
+    tidelock_inbox_unusable 0
     tidelock_leads_total 0
     tidelock_deposed_total 0
     tidelock_journal_seq 42

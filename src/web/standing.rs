@@ -105,6 +105,8 @@ pub struct Meters {
     pub failed: AtomicU64,
     /// Objects in the inbox at the last look.
     pub waiting: AtomicU64,
+    /// Objects in the inbox that this leader cannot use: signed with a webhook secret that it does not know, or damaged.
+    pub unusable: AtomicU64,
     /// How often this server took the lead.
     pub leads: AtomicU64,
     /// How often it was deposed.

@@ -5,7 +5,7 @@ mod payload;
 #[cfg(test)]
 mod tests;
 
-use super::{Rejection, Secrets, Verified, header, signature};
+use super::{Rejection, Secrets, Signed, Verified, header, signature};
 use crate::domain::{Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest, RepoId};
 use payload::{Payload, Side, commit, login, or_empty, owner_and_name, present, text};
 use sha2::{Digest, Sha256};
@@ -28,7 +28,7 @@ pub(super) fn receive(
         kind if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") => true,
         _ => return Err(Rejection::new(415, "Send application/json or application/x-www-form-urlencoded")),
     };
-    let signature = verify(headers, body, secrets)?;
+    let (signature, signed) = verify(headers, body, secrets)?;
     let (inner, identity) = match event {
         "ping" => (Event::Ping, None),
         "pull_request" => pull_request(&json(body, is_form)?, &secrets.github_hostname)?,
@@ -40,18 +40,19 @@ pub(super) fn receive(
         let digest = signature.unwrap_or_else(|| hex::encode(Sha256::digest(body)));
         format!("github:{digest}")
     });
-    Ok(Verified { inner, identity, host_id: short(header(headers, "x-github-delivery")) })
+    Ok(Verified { inner, identity, host_id: short(header(headers, "x-github-delivery")), signed })
 }
 
 /// The signature, by the present or the previous secret; absent where deliveries are not signed.
-fn verify(headers: &http::HeaderMap, body: &[u8], secrets: &Secrets) -> Result<Option<String>, Rejection> {
-    let Some(secret) = &secrets.github else { return Ok(None) };
-    let present = signature::verify_hub(headers, body, secret);
-    let verified = match &secrets.github_previous {
-        Some(previous) => present.or_else(|why| signature::verify_hub(headers, body, previous).map_err(|_| why)),
-        None => present,
+fn verify(headers: &http::HeaderMap, body: &[u8], secrets: &Secrets) -> Result<(Option<String>, Signed), Rejection> {
+    let Some(secret) = &secrets.github else { return Ok((None, Signed::No)) };
+    let why = match signature::verify_hub(headers, body, secret) {
+        Ok(signature) => return Ok((Some(signature), Signed::Present)),
+        Err(why) => why,
     };
-    verified.map(Some)
+    let previous = secrets.github_previous.as_ref();
+    let signature = previous.and_then(|previous| signature::verify_hub(headers, body, previous).ok());
+    signature.map(|signature| (Some(signature), Signed::Previous)).ok_or(why)
 }
 
 /// The JSON of the body: itself, or its form field `payload`.

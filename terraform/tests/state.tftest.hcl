@@ -124,12 +124,26 @@ run "a_disk_is_a_volume_of_a_preview" {
 
 run "alerts_need_no_metric_that_exists" {
   assert {
-    condition     = alltrue([for p in [google_monitoring_alert_policy.heartbeat[0], google_monitoring_alert_policy.commit_lag[0], google_monitoring_alert_policy.restarts[0]] : p.conditions[0].condition_prometheus_query_language[0].disable_metric_validation])
+    condition     = alltrue([for p in [google_monitoring_alert_policy.heartbeat[0], google_monitoring_alert_policy.commit_lag[0], google_monitoring_alert_policy.inbox_unusable[0], google_monitoring_alert_policy.restarts[0]] : p.conditions[0].condition_prometheus_query_language[0].disable_metric_validation])
     error_message = "An alert on a metric of ours would be refused for ten minutes."
   }
   assert {
-    condition     = strcontains(google_monitoring_alert_policy.heartbeat[0].conditions[0].condition_prometheus_query_language[0].query, "logging_googleapis_com:user_tidelock_heartbeat{") && strcontains(google_monitoring_alert_policy.commit_lag[0].conditions[0].condition_prometheus_query_language[0].query, "logging_googleapis_com:user_tidelock_commit_lag_bucket{")
+    condition     = strcontains(google_monitoring_alert_policy.heartbeat[0].conditions[0].condition_prometheus_query_language[0].query, "logging_googleapis_com:user_tidelock_heartbeat{") && strcontains(google_monitoring_alert_policy.commit_lag[0].conditions[0].condition_prometheus_query_language[0].query, "logging_googleapis_com:user_tidelock_commit_lag_bucket{") && strcontains(google_monitoring_alert_policy.inbox_unusable[0].conditions[0].condition_prometheus_query_language[0].query, "logging_googleapis_com:user_tidelock_inbox_unusable{")
     error_message = "The names are not PromQL's for ${google_logging_metric.heartbeat[0].name} and ${google_logging_metric.commit_lag[0].name}."
+  }
+}
+
+run "the_webhook_secret_before_the_present_one_is_taken_where_it_is_named" {
+  variables {
+    secret_versions = { gh_token = "3", gh_webhook_secret = "2", gh_previous_webhook_secret = "1" }
+  }
+  assert {
+    condition     = { for e in google_cloud_run_v2_service.leader.template[0].containers[0].env : e.name => e.value_source[0].secret_key_ref[0].version if length(e.value_source) == 1 } == { TIDELOCK_GH_TOKEN = "3", TIDELOCK_GH_WEBHOOK_SECRET = "2", TIDELOCK_GH_PREVIOUS_WEBHOOK_SECRET = "1" }
+    error_message = "The server does not get both versions."
+  }
+  assert {
+    condition     = length(google_secret_manager_secret_iam_member.leader) == 2
+    error_message = "The older version's grant would take the secret's right with it when it goes."
   }
 }
 

@@ -130,6 +130,53 @@ fn what_comes_while_the_lead_is_taken_is_taken_up_as_soon_as_it_is_stored() {
     );
 }
 
+/// A life of the lease that no test waits for: who leads next got it given.
+const LONG: &str = "--lease-ttl=120s";
+
+/// The server leads at once: nobody waits for a lease's end.
+async fn leads_at_once(ctx: &Ctx) {
+    let began = Instant::now();
+    let next = ctx.server.beside(&ctx.tmp.join("data-2"), &[]);
+    next.start_as_standby().await;
+    next.role("leading").await;
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    next.stop().await;
+    ctx.server.start().await;
+}
+
+#[test]
+fn a_server_that_is_told_to_end_while_it_restores_gives_the_lease_up() {
+    in_cloud(
+        |setup| setup.flags(&[LONG]),
+        async |ctx, double| {
+            ctx.quiet().await;
+            ctx.server.stop().await;
+            double.fault(BucketFault::next(Operation::Read, Effect::Hang).named("/journal/").times(u32::MAX));
+            ctx.server.start_as_standby().await;
+            ctx.server.role("restoring").await;
+            ctx.server.stop().await;
+            double.heal();
+            leads_at_once(ctx).await;
+        },
+    );
+}
+
+#[test]
+fn a_server_that_cannot_restore_gives_the_lease_up() {
+    in_cloud(
+        |setup| setup.flags(&[LONG]),
+        async |ctx, double| {
+            ctx.quiet().await;
+            ctx.server.stop().await;
+            double.fault(BucketFault::next(Operation::Read, Effect::Fail(403)).named("/journal/").times(u32::MAX));
+            let (code, log) = ctx.server.fails_to_start().await;
+            assert_ne!(code, Some(0), "{log}");
+            double.heal();
+            leads_at_once(ctx).await;
+        },
+    );
+}
+
 #[test]
 fn a_server_at_rest_asks_for_its_lease_and_its_inbox_alone() {
     in_cloud(

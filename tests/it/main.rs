@@ -23,6 +23,7 @@ mod restart;
 mod roles;
 mod rollout;
 mod room;
+mod rotation;
 mod state_locks;
 mod steps;
 #[path = "../storage_double/storage_double.rs"]

@@ -75,6 +75,43 @@ fn a_delivery_to_a_standby_is_answered_by_the_leader() {
 }
 
 #[test]
+fn files_of_others_in_the_bucket_stop_neither_mail_nor_hand_over_nor_a_start() {
+    run_test(shared_bucket().flags(&["--lease-ttl=3s"]), async |ctx| {
+        let bucket = ctx.tmp.join("bucket");
+        let odd = [
+            "inbox/x",
+            "inbox/.keep",
+            "inbox/handover/x",
+            "inbox/end/x",
+            "inbox/delivery/x",
+            "journal/notes",
+            "base/x",
+        ];
+        for name in odd {
+            std::fs::create_dir_all(bucket.join(name).parent().unwrap()).unwrap();
+            std::fs::write(bucket.join(name), "mine").unwrap();
+        }
+        let second = another(ctx, &[]);
+        second.start_as_standby().await;
+        second.role("leading").await;
+        // Webhooks still go to the first one, which stores them.
+        ctx.server.role("standby").await;
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        assert!(ctx.forge.deliveries().iter().all(|delivery| delivery.succeeded()));
+        for name in ["inbox/x", "inbox/handover/x", "inbox/delivery/x", "journal/notes", "base/x"] {
+            assert!(second.log().contains(name), "{name}: {}", second.log());
+        }
+        second.stop().await;
+        ctx.server.role("leading").await;
+        for name in odd {
+            assert_eq!(std::fs::read(bucket.join(name)).unwrap(), b"mine", "{name}");
+        }
+    });
+}
+
+#[test]
 fn a_server_that_was_killed_is_replaced_by_one_with_an_empty_disk() {
     run_test(shared_bucket(), async |ctx| {
         let pull = ctx.open_input("change", "2").await;

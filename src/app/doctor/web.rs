@@ -138,7 +138,7 @@ async fn health(client: &Client, url: &str, expect_iap: bool, findings: &mut Fin
     }
 }
 
-/// Whether the host refuses what the server that leads has to say. A server that cannot be reached was told above.
+/// Whether the host refuses what the server that leads has to say, and whether it knows what lies in its inbox. A server that cannot be reached was told above.
 async fn refusals(client: &Client, url: &str, findings: &mut Findings) {
     let Ok(mut answer) = client.get(format!("{url}/status")).send().await else { return };
     let mut body = Vec::new();
@@ -154,6 +154,12 @@ async fn refusals(client: &Client, url: &str, findings: &mut Findings) {
         let mend = "give the token its rights again (has it expired? single sign-on of the organization? a list of allowed \
                     addresses?): see the lines on github here, and \"is refused\" in the server's log. Nothing is lost meanwhile";
         let text = format!("the host refuses what the server has to say since {since}: {waiting} posts wait");
+        findings.fault(WEB, text, mend);
+    }
+    if let Some(count) = status["inbox_unusable"].as_u64() {
+        let mend = "start every server with both webhook secrets, --gh-webhook-secret and --gh-previous-webhook-secret; \"is left there\" \
+                    in the log of the server that leads says which one is missing. What cannot be verified stays for seven days";
+        let text = format!("{count} objects in the bucket's inbox cannot be verified or read by the server that leads");
         findings.fault(WEB, text, mend);
     }
 }

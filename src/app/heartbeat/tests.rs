@@ -28,7 +28,7 @@ fn logged(act: impl FnOnce()) -> Vec<Value> {
 }
 
 fn leading(figures: &Figures, commits: &mut u64) -> Value {
-    let counts = Counts { inbox_waiting: 2, in_progress: 1, refused_by_host: 3 };
+    let counts = Counts { inbox_waiting: 2, inbox_unusable: 1, in_progress: 1, refused_by_host: 3 };
     logged(|| write(Role::Leading, Some(7), Some(figures), &counts, commits)).remove(0)
 }
 
@@ -50,7 +50,7 @@ fn the_modules_metrics_count_a_leaders_line_and_no_other() {
         tracing::info!(role = "leading", epoch = 7, "ready");
     });
     let metrics: Vec<_> = metric.captures_iter(terraform).collect();
-    assert_eq!(metrics.len(), 2);
+    assert_eq!(metrics.len(), 3);
     for found in &metrics {
         let text = &found[0];
         assert!(equal.is_match(text), "{text}");
@@ -76,7 +76,7 @@ fn a_line_has_what_an_operator_looks_for() {
     };
     let mut line = leading(&figures, &mut 2);
     line.as_object_mut().unwrap().remove("timestamp");
-    insta::assert_snapshot!(line, @r#"{"commit_lag_ms":50,"epoch":7,"in_progress":1,"inbox_waiting":2,"lease_age_ms":1500,"level":"INFO","message":"heartbeat","refused_by_host":3,"role":"leading"}"#);
+    insta::assert_snapshot!(line, @r#"{"commit_lag_ms":50,"epoch":7,"in_progress":1,"inbox_unusable":1,"inbox_waiting":2,"lease_age_ms":1500,"level":"INFO","message":"heartbeat","refused_by_host":3,"role":"leading"}"#);
 }
 
 #[test]

@@ -7,6 +7,9 @@ use crate::vault::inventory::{Entry, Inventory};
 use anyhow::Result;
 use std::fmt::Write;
 
+/// Names of what is not ours that are shown.
+const OTHERS: usize = 5;
+
 /// Looks, and shows the last `limit` journal objects; 0: all.
 pub(super) async fn run(vault: &Vault, limit: usize, json: bool) -> Result<Report> {
     let mut inventory = vault.inventory().await?;
@@ -42,6 +45,10 @@ fn words(inventory: &Inventory, objects: usize, bytes: u64) -> Result<String, st
     let states = states(&inventory.restorable);
     writeln!(text, "States   {}  (for --at)", if states.is_empty() { "none yet" } else { &states })?;
     writeln!(text, "Inbox    {} waiting", inventory.inbox)?;
+    if !inventory.others.is_empty() {
+        let named = inventory.others.iter().take(OTHERS).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        writeln!(text, "Others   {}, left alone: {named}", inventory.others.len())?;
+    }
     if !inventory.bases.is_empty() {
         writeln!(text, "\nBases")?;
         table(&mut text, &inventory.bases)?;

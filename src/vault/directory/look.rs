@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::header::{self, Header};
 use super::{MAX_WHOLE, OURS, Shared};
 use crate::platform;
-use crate::vault::bucket::{Generation, Listed, Object, is_name};
+use crate::vault::bucket::{DAMAGED, Generation, Listed, Object, is_name};
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -16,6 +16,10 @@ use std::path::Path;
 
 /// Most objects of one list; far more than retention leaves.
 const MAX_LISTED: usize = 2_000_000;
+/// Foreign names that a warning shows.
+const SHOWN: usize = 5;
+/// Warnings about single objects.
+const MAX_WARNINGS: usize = 100;
 
 impl Shared {
     /// The present content's file and header; absent when there is no such object.
@@ -106,10 +110,11 @@ impl Shared {
                 Ok(Some((_, header))) => header,
                 // One that was deleted meanwhile is none.
                 Ok(None) => continue,
+                // The bucket does not answer: nothing is known about the others either.
+                Err(fault @ Fault::Unavailable(_)) => return Err(fault),
                 // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of
                 // it is an error.
-                Err(Fault::Damaged(_) | Fault::Foreign(_)) => damaged(&self.root.join(&name)),
-                Err(other) => return Err(other),
+                Err(_) => damaged(&self.root.join(&name)),
             };
             let created = Timestamp::from_microsecond(header.created).unwrap_or_default();
             let Header { generation, length: size, label, .. } = header;
@@ -181,17 +186,22 @@ impl Shared {
         self.probe()?;
         let (mut names, mut foreign) = (BTreeSet::new(), Vec::new());
         self.walk("", &mut names, &mut foreign)?;
-        if let Some(name) = foreign.first() {
-            return Err(Fault::Foreign(name.clone()));
-        }
         let mut warnings = Vec::new();
         for name in names {
             match self.open_object(&name) {
                 // Whether the state needs it will be seen when it is restored.
                 Err(Fault::Damaged(what)) => warnings.push(format!("an object is damaged: {what}")),
+                Err(Fault::Refused(what)) => warnings.push(format!("an object cannot be read: {what}")),
+                Err(Fault::Foreign(name)) => foreign.push(name),
                 result => result.map(drop)?,
             }
         }
+        if !foreign.is_empty() {
+            let shown = foreign.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let count = foreign.len();
+            warnings.push(format!("{count} of its files are nothing of Tidelock's, and are left alone: {shown}"));
+        }
+        warnings.truncate(MAX_WARNINGS);
         let mode = self.root.metadata().map_err(Fault::at(&self.root))?.mode();
         if mode & 0o022 != 0 {
             let mode = mode & 0o7777;
@@ -207,5 +217,5 @@ impl Shared {
 fn damaged(path: &Path) -> Header {
     let length = path.metadata().map_or(0, |meta| meta.len()).saturating_sub(header::SIZE as u64);
     let created = Timestamp::now().as_microsecond();
-    Header { generation: Generation::MAX, created, length, crc: 0, label: "damaged".into() }
+    Header { generation: Generation::MAX, created, length, crc: 0, label: DAMAGED.into() }
 }

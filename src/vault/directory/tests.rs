@@ -141,19 +141,31 @@ async fn a_directory_with_other_things_in_it_is_refused_and_left_alone() {
     insta::assert_snapshot!(said(error, &dir), @"file:///TMP: open: it has somebody else's objects, such as `thesis.txt`: choose an empty directory, or move that file away");
     assert!(Directory::existing(dir.path()).is_err());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
-    // Beside objects of ours, too.
-    for foreign in ["journal/.DS_Store", "notes.txt~", "journal/7 (copy)"] {
+}
+
+#[tokio::test]
+async fn things_of_others_beside_our_objects_are_named_and_left_alone() {
+    for foreign in ["journal/.DS_Store", "notes.txt~", "journal/7 (copy)", "inbox/x", "inbox/handover/x"] {
         let (_dir, path, bucket) = bucket();
         stored(&bucket, "journal/7", "x").await;
-        std::fs::write(path.join(foreign), "mine").unwrap();
-        let error = bucket.check().await.unwrap_err().to_string();
-        assert!(error.contains("somebody else's objects") && error.contains(foreign), "{error}");
-        assert_eq!(bucket.list("", "").await.unwrap().len(), 1, "it is no object");
+        std::fs::create_dir_all(path.join("inbox/handover")).unwrap();
+        // Longer than a header: a shorter file is called damaged.
+        let mine = "mine".repeat(50);
+        std::fs::write(path.join(foreign), &mine).unwrap();
+        let warnings = bucket.check().await.unwrap().join("\n");
+        assert!(warnings.contains(&format!("left alone: `{foreign}`")), "{warnings}");
+        assert_eq!(bucket.list("journal/", "").await.unwrap().len(), 1, "it is no object");
+        assert_eq!(std::fs::read_to_string(path.join(foreign)).unwrap(), mine);
     }
-    let (dir, path, bucket) = bucket();
+    let (_dir, path, bucket) = bucket();
     stored(&bucket, "journal/7", "x").await;
     symlink("7", path.join("journal/8")).unwrap();
-    insta::assert_snapshot!(said(bucket.check().await.unwrap_err(), &dir), @"file:///TMP/bucket: check: it has somebody else's objects, such as `journal/8`: choose an empty directory, or move that file away");
+    assert!(bucket.check().await.unwrap().join("\n").contains("left alone: `journal/8`"));
+    // A file of another version is no reason not to see the others.
+    let later = std::fs::read(path.join("journal/7")).unwrap();
+    std::fs::write(path.join("journal/9"), [&later[..7], b"2", &later[8..]].concat()).unwrap();
+    let labels = bucket.list("journal/", "").await.unwrap().into_iter().map(|listed| (listed.name, listed.label));
+    assert_eq!(labels.collect::<Vec<_>>()[1], ("journal/9".to_owned(), crate::vault::bucket::DAMAGED.to_owned()));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::vault::VaultError;
 use crate::vault::leader::Leader;
-use crate::vault::memory::{Memory, vault};
+use crate::vault::memory::{Fault, Memory, vault};
 use std::sync::Arc;
 
 fn delivery(body: &str) -> (Hash, StoredDelivery) {
@@ -12,6 +12,7 @@ fn delivery(body: &str) -> (Hash, StoredDelivery) {
         received: Timestamp::UNIX_EPOCH,
         headers: vec![("x-github-event".into(), "push".into())],
         body: body.to_owned(),
+        key: None,
     };
     (Hash::of(body.as_bytes()), delivery)
 }
@@ -91,6 +92,94 @@ async fn what_is_not_what_its_name_says_is_named() {
 }
 
 #[tokio::test]
+async fn a_name_that_is_not_ours_stops_neither_mail_nor_hand_over() {
+    let odd = [
+        "inbox/",
+        "inbox/x",
+        "inbox/delivery/",
+        "inbox/delivery/x",
+        "inbox/end/",
+        "inbox/end/a b",
+        "inbox/handover/",
+        "inbox/handover/ü",
+        "inbox/handover/a/b",
+        "inbox/new/thing",
+    ];
+    for name in odd {
+        let bucket = Memory::new();
+        bucket.set(name, "", "");
+        let (_, leader) = leading(&bucket, "a").await;
+        let (standby, _) = vault(&bucket, "b");
+        let (hash, delivery) = delivery("one");
+        store_delivery(&standby, hash, &delivery).await.unwrap();
+        request_handover(&standby, 1).await.unwrap();
+        let kinds: Vec<MailKind> = leader.look().await.unwrap().iter().map(|mail| mail.kind).collect();
+        assert_eq!(kinds, [MailKind::Delivery, MailKind::HandOver], "{name}");
+        assert_eq!(bucket.names("inbox/").iter().filter(|left| *left == name).count(), 1, "{name} is left alone");
+    }
+}
+
+#[tokio::test]
+async fn a_hand_over_request_that_cannot_be_read_or_deleted_stops_no_other() {
+    let bucket = Memory::new();
+    let (_, leader) = leading(&bucket, "a").await;
+    // More of them than one look judges.
+    for number in 0..2 * REQUESTS {
+        let name = format!("{HANDOVER}odd-{number}");
+        bucket.set(&name, "{}", "handover");
+        bucket.fail("get", &name, Fault::Refused);
+    }
+    let (standby, _) = vault(&bucket, "b");
+    request_handover(&standby, 1).await.unwrap();
+    bucket.fail("delete", "inbox/handover/b", Fault::Refused);
+    let mut followed = Vec::new();
+    for _ in 0..3 {
+        followed.extend(leader.look().await.unwrap().into_iter().map(|mail| mail.name));
+    }
+    assert_eq!(followed, ["inbox/handover/b"]);
+    assert_eq!(bucket.faults_left(), 0);
+}
+
+#[tokio::test]
+async fn a_hand_over_is_followed_while_the_webhook_secret_changes() {
+    let bucket = Memory::new();
+    let (old, new) = (HandOverKey::derive("old"), HandOverKey::derive("new"));
+    let both = || HandOverKey::derive("new").and_previous("old");
+    // Who leads, who asks, and whether they know one secret in common.
+    for (leads, asks, follows) in [
+        (&old, &new, false),
+        (&old, &both(), true),
+        (&both(), &old, true),
+        (&both(), &new, true),
+        (&new, &both(), true),
+        (&HandOverKey::derive("third").and_previous("new"), &both(), true),
+        (&HandOverKey::derive("third"), &both(), false),
+    ] {
+        let (mut a, _) = vault(&bucket, "a");
+        a.handover = leads.clone();
+        bucket.bury("a");
+        let lease = a.acquire(false).await.unwrap();
+        let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+        let (mut b, _) = vault(&bucket, "b");
+        b.handover = asks.clone();
+        request_handover(&b, leader.epoch()).await.unwrap();
+        let case = [leads.ids().collect::<Vec<_>>(), asks.ids().collect()];
+        assert_eq!(leader.look().await.unwrap().len(), usize::from(follows), "{case:?}");
+        leader.release().await.unwrap();
+    }
+}
+
+#[test]
+fn a_secret_has_an_id_of_its_own_that_is_no_proof() {
+    let ids = |secret: &str| HandOverKey::derive(secret).ids().next().unwrap().to_owned();
+    assert_eq!(ids("webhook secret"), ids("webhook secret"));
+    assert_ne!(ids("webhook secret"), ids("webhook secret "));
+    assert_eq!(ids("webhook secret").len(), 2 * ID_BYTES);
+    let key = HandOverKey::derive("webhook secret");
+    assert!(!key.keys[0].key.expose_secret().contains(&ids("webhook secret")));
+}
+
+#[tokio::test]
 async fn a_hand_over_is_followed_only_when_it_is_proven_and_meant_for_this_leader() {
     let bucket = Memory::new();
     let (_, leader) = leading(&bucket, "a").await;
@@ -118,7 +207,9 @@ async fn a_hand_over_is_followed_only_when_it_is_proven_and_meant_for_this_leade
 #[test]
 fn a_proof_covers_every_field() {
     let (standby, _) = vault(&Memory::new(), "b");
-    let request = HandOver { format: FORMAT, from: standby.identity.clone(), epoch: 4, proof: String::new() };
+    let from = standby.identity.clone();
+    let (proof, previous_proof, keys) = (String::new(), None, Vec::new());
+    let request = HandOver { format: FORMAT, from, epoch: 4, proof, previous_proof, keys };
     let signed = standby.handover.sign(request);
     assert!(standby.handover.verify(&signed));
     let changes: [fn(&mut HandOver); 6] = [
@@ -134,5 +225,5 @@ fn a_proof_covers_every_field() {
         change(&mut changed);
         assert!(!standby.handover.verify(&changed));
     }
-    assert!(!standby.handover.prove(&signed).unwrap().finalize().into_bytes().iter().all(|byte| *byte == 0));
+    assert!(!standby.handover.keys[0].prove(&signed).unwrap().finalize().into_bytes().iter().all(|byte| *byte == 0));
 }

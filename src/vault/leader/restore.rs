@@ -45,6 +45,7 @@ pub(in crate::vault) async fn lead(vault: &Vault, lease: Lease) -> Result<Option
                 let position = if mutation::on(Mutation::NoSeal) { chain.position } else { sealed };
                 let known = Known::restored(&chain, position, seal.size);
                 let shared = Arc::new(Shared::new(vault.clone(), held, counter, known));
+                shared.name_others(&chain.others).await;
                 return Ok(Some((Leader { shared }, chain.sealed(position))));
             }
         }
@@ -107,7 +108,7 @@ async fn round(vault: &Vault, held: &Held, counter: u64) -> Result<Round, VaultE
     held.confirm().await?;
     let base = newest_base(vault).await?;
     let newer = if mutation::on(Mutation::LooksOnlyAboveSeal) { base >= seq } else { base != chain.base };
-    if newer || !calls.list("journal/", &calls::journal(seq)).await?.is_empty() {
+    if newer || !chain::numbered(&calls, "journal/", &calls::journal(seq)).await?.is_empty() {
         return Ok(Round::Again);
     }
     Ok(Round::Leads(Box::new(chain), seal))

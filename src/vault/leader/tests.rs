@@ -271,24 +271,27 @@ async fn a_base_holds_the_state_and_what_is_before_it_goes() {
     step("two").await;
     assert!(leader.write_base(image(&leader, dir.path(), vec![kept.clone(), blob("two")])).await.unwrap());
     assert!(!leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap());
-    step("three").await;
+    let after_a_day = async |rows: &str| {
+        bucket.advance(Duration::from_secs(24 * 3600));
+        step(rows).await;
+    };
+    after_a_day("three").await;
     // Too few states, then too young.
     assert_eq!(leader.collect().await.unwrap(), 0);
-    step("four").await;
+    after_a_day("four").await;
     assert_eq!(leader.collect().await.unwrap(), 0);
-    bucket.advance(Duration::from_secs(24 * 3600));
-    step("five").await;
+    after_a_day("five").await;
     assert_eq!(leader.figures().tail_objects, 3);
     assert_eq!(leader.collect().await.unwrap(), 2);
     let journal = [1, 4, 5, 6].map(|seq| format!("journal/{seq:016}"));
     assert_eq!((bucket.names("journal/"), bucket.names("base/").len()), (journal.to_vec(), 1));
     // A second base, then the first one goes with its journal, but not the seal.
     leader.write_base(image(&leader, dir.path(), vec![kept.clone()])).await.unwrap();
-    step("six").await;
-    bucket.advance(Duration::from_secs(24 * 3600));
-    step("seven").await;
+    for rows in ["six", "seven", "eight"] {
+        after_a_day(rows).await;
+    }
     assert_eq!(leader.collect().await.unwrap(), 4);
-    assert_eq!(rows(&bucket, None).await, ["six", "seven"]);
+    assert_eq!(rows(&bucket, None).await, ["six", "seven", "eight"]);
     let chain = a.read(Some(7)).await.unwrap();
     let file = dir.path().join("plans/p");
     chain.database(&dir.path().join("restored")).await.unwrap();
@@ -419,11 +422,60 @@ async fn an_interrupted_deletion_is_harmless() {
     }
     leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap();
     bucket.fail("delete", "journal/0000000000000003", Fault::Refused);
-    assert!(leader.collect().await.is_err());
+    assert_eq!(leader.collect().await.unwrap(), 2);
     assert_eq!(rows(&bucket, None).await, Vec::<String>::new());
     let error = a.read(Some(3)).await.err().unwrap();
     insta::assert_snapshot!(error, @"memory://test: state 3 is not kept: kept are 1 to 1 and 4 to 4 (`tidelock vault ls`)");
+    // With the next state it goes, too.
+    leader.commit(changes("four")).await.unwrap();
     leader.collect().await.unwrap();
+    assert_eq!(bucket.names("journal/"), [1, 5].map(|seq| format!("journal/{seq:016}")));
+}
+
+#[tokio::test]
+async fn what_is_not_ours_among_journal_and_bases_stops_neither_start_nor_bases_nor_deletion() {
+    for odd in ["journal/", "journal/notes", "journal/00000000000000009", "base/", "base/0000000000000000", "base/x"] {
+        let dir = tempfile::tempdir().unwrap();
+        let bucket = Memory::new();
+        bucket.set(odd, "mine", "");
+        let (mut a, _) = vault(&bucket, "a");
+        (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
+        let lease = a.acquire(false).await.unwrap();
+        let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+        leader.commit(changes("one")).await.unwrap();
+        assert!(leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap(), "{odd}");
+        assert_eq!(leader.collect().await.unwrap(), 1, "{odd}");
+        leader.commit(changes("two")).await.unwrap();
+        assert_eq!(rows(&bucket, None).await, ["two"], "{odd}");
+        let inventory = a.inventory().await.unwrap();
+        assert_eq!((inventory.others, inventory.restorable), (vec![odd.to_owned()], vec![(1, 3)]), "{odd}");
+        assert_eq!(bucket.object(odd).bytes, "mine");
+        // A hole is refused by name as ever.
+        bucket.remove("journal/0000000000000003");
+        leader.release().await.unwrap();
+        bucket.set("journal/0000000000000004", "x", "commit");
+        let error = a.read(None).await.err().unwrap().to_string();
+        assert!(error.contains("journal/0000000000000003 is missing"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_old_object_that_cannot_be_deleted_keeps_no_other_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = Memory::new();
+    let (mut a, _) = vault(&bucket, "a");
+    (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
+    let lease = a.acquire(false).await.unwrap();
+    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    for rows in ["one", "two", "three"] {
+        leader.commit(changes(rows)).await.unwrap();
+        leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap();
+    }
+    for _ in 0..2 {
+        bucket.fail("delete", "base/0000000000000002", Fault::Refused);
+        leader.collect().await.unwrap();
+    }
+    assert_eq!(bucket.names("base/"), [2, 4].map(|seq| format!("base/{seq:016}")));
     assert_eq!(bucket.names("journal/"), ["journal/0000000000000001"]);
 }
 

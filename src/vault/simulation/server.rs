@@ -39,6 +39,7 @@ pub(super) async fn to_inbox(vault: &Vault, port: &Port, flaw: Option<Flaw>, del
         received: jiff::Timestamp::UNIX_EPOCH,
         headers: Vec::new(),
         body: delivery.into(),
+        key: None,
     };
     if flaw == Some(Flaw::AckEarly) {
         port.note(Note::Ack(delivery.into()));
