@@ -10,6 +10,8 @@ mod log;
 #[path = "../vault/machine.rs"]
 #[expect(dead_code, reason = "the benchmark of the vault uses the rest of it")]
 mod machine;
+#[path = "../vault/measures.rs"]
+mod measures;
 mod projects;
 mod pulls;
 #[path = "../vault/report.rs"]
@@ -18,31 +20,15 @@ mod report;
 #[expect(dead_code, reason = "the benchmark of the vault uses the rest of it")]
 mod server;
 
-use anyhow::{Context, Result, bail};
-use report::Report;
+use anyhow::Result;
+use futures::FutureExt;
 use std::process::ExitCode;
 
-/// In the order in which they run.
-const MEASURES: [&str; 4] = ["projects", "log", "events", "pulls"];
-
 fn main() -> Result<ExitCode> {
-    // Cargo adds `--bench`.
-    let mut wanted: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    if wanted.is_empty() || wanted == ["all"] {
-        wanted = MEASURES.map(str::to_owned).to_vec();
-    }
-    let runtime = tokio::runtime::Runtime::new()?;
-    let mut report = Report::default();
-    for name in &wanted {
-        report.title(name)?;
-        let measured = match name.as_str() {
-            "projects" => runtime.block_on(projects::measure(&mut report)),
-            "log" => runtime.block_on(log::measure(&mut report)),
-            "events" => runtime.block_on(events::measure(&mut report)),
-            "pulls" => runtime.block_on(pulls::measure(&mut report)),
-            other => bail!("there is no measure {other:?}: name some of {}", MEASURES.join(", ")),
-        };
-        measured.with_context(|| format!("measuring {name}"))?;
-    }
-    report.end()
+    measures::run(&[
+        ("projects", |report| projects::measure(report).boxed_local()),
+        ("log", |report| log::measure(report).boxed_local()),
+        ("events", |report| events::measure(report).boxed_local()),
+        ("pulls", |report| pulls::measure(report).boxed_local()),
+    ])
 }

@@ -5,6 +5,7 @@
 mod ack;
 mod exit;
 mod machine;
+mod measures;
 mod place;
 mod report;
 mod restore;
@@ -18,32 +19,16 @@ mod writes;
 #[expect(dead_code, reason = "the tests use the rest of it")]
 mod storage_double;
 
-use anyhow::{Context, Result, bail};
-use report::Report;
+use anyhow::Result;
+use futures::FutureExt;
 use std::process::ExitCode;
 
-/// In the order in which they run.
-const MEASURES: [&str; 5] = ["sync", "ack", "restore", "writes", "exit"];
-
 fn main() -> Result<ExitCode> {
-    // Cargo adds `--bench`.
-    let mut wanted: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    if wanted.is_empty() || wanted == ["all"] {
-        wanted = MEASURES.map(str::to_owned).to_vec();
-    }
-    let runtime = tokio::runtime::Runtime::new()?;
-    let mut report = Report::default();
-    for name in &wanted {
-        report.title(name)?;
-        let measured = match name.as_str() {
-            "sync" => runtime.block_on(sync::measure(&mut report)),
-            "ack" => runtime.block_on(ack::measure(&mut report)),
-            "restore" => runtime.block_on(restore::measure(&mut report)),
-            "writes" => runtime.block_on(writes::measure(&mut report)),
-            "exit" => runtime.block_on(exit::measure(&mut report)),
-            other => bail!("there is no measure {other:?}: name some of {}", MEASURES.join(", ")),
-        };
-        measured.with_context(|| format!("measuring {name}"))?;
-    }
-    report.end()
+    measures::run(&[
+        ("sync", |report| sync::measure(report).boxed_local()),
+        ("ack", |report| ack::measure(report).boxed_local()),
+        ("restore", |report| restore::measure(report).boxed_local()),
+        ("writes", |report| writes::measure(report).boxed_local()),
+        ("exit", |report| exit::measure(report).boxed_local()),
+    ])
 }

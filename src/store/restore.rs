@@ -85,7 +85,9 @@ async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize
     chain.database(&database).await?;
     let path = database.clone();
     let work = tokio::task::spawn_blocking(move || write_database(&path, &commits));
-    let kept = work.await.context("restoring the database panicked")??;
+    let (connection, kept) = work.await.context("restoring the database panicked")??;
+    // While files are fetched.
+    let checking = tokio::task::spawn_blocking(move || check(connection));
     let files = (kept.iter())
         .map(|file| Ok(Wanted { hash: file.hash()?, path: scratch.join(&file.path), mode: file.mode }))
         .collect::<Result<Vec<Wanted>>>()?;
@@ -94,6 +96,7 @@ async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize
     if count > 0 {
         chain.fetch(files, &|bytes| progress.tell(bytes)).await?;
     }
+    checking.await.context("looking at the restored database panicked")??;
     let dir = scratch.to_owned();
     tokio::task::spawn_blocking(move || pieces::join(&dir, &kept)).await.context("joining logs panicked")??;
     Ok(count)
@@ -117,7 +120,7 @@ impl Progress {
 }
 
 /// Puts the commits' rows into the base's image, or into an empty database; kept files.
-fn write_database(path: &Path, commits: &[Rows]) -> Result<Vec<KeptFile>> {
+fn write_database(path: &Path, commits: &[Rows]) -> Result<(Connection, Vec<KeptFile>)> {
     use std::os::unix::fs::PermissionsExt;
     let connection = schema::open_raw(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
@@ -127,32 +130,39 @@ fn write_database(path: &Path, commits: &[Rows]) -> Result<Vec<KeptFile>> {
     }
     connection.pragma_update(None, "synchronous", "off")?;
     connection.execute_batch("BEGIN EXCLUSIVE")?;
-    for commit in commits {
-        apply(&connection, commit)
-            .map_err(|error| VaultError::Damaged(format!("journal/{:016}: its rows: {error:#}", commit.seq)))?;
+    for commits in commits.chunk_by(|one, next| one.schema == next.schema) {
+        apply(&connection, commits)
+            .map_err(|(seq, error)| VaultError::Damaged(format!("journal/{seq:016}: its rows: {error:#}")))?;
     }
     Mark::Cache.set(&connection)?;
     connection.execute_batch("COMMIT")?;
-    check(&connection)?;
     let files = if schema::format_of(&connection)? == 0 { Vec::new() } else { kept(&connection)? };
-    connection.close().map_err(|(_, error)| error)?;
-    Ok(files)
+    Ok((connection, files))
 }
 
-fn apply(connection: &Connection, commit: &Rows) -> Result<()> {
-    let (format, needed) = (schema::format_of(connection)?, usize::try_from(commit.schema)?);
-    ensure!(format <= needed || commit.rows.is_empty(), "they are of format {needed}, older than {format} before them");
-    schema::migrate(connection, needed)?;
-    rows::apply(connection, &commit.rows)
+/// Puts the rows of commits of one format in place.
+fn apply(connection: &Connection, commits: &[Rows]) -> Result<(), (u64, anyhow::Error)> {
+    let Some(first) = commits.first() else { return Ok(()) };
+    let migrate = || -> Result<()> {
+        let (format, needed) = (schema::format_of(connection)?, usize::try_from(first.schema)?);
+        ensure!(format <= needed, "they are of format {needed}, older than {format} before them");
+        schema::migrate(connection, needed)
+    };
+    migrate().map_err(|error| (first.seq, error))?;
+    let mut merged = rows::Merged::default();
+    for commit in commits {
+        merged.add(commit.seq, &commit.rows).map_err(|error| (commit.seq, error))?;
+    }
+    merged.put(connection)
 }
 
-/// SQLite's own look at its pages.
-fn check(connection: &Connection) -> Result<()> {
+/// SQLite's own look at its pages; closes the database.
+fn check(connection: Connection) -> Result<()> {
     let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if found != "ok" {
         return Err(VaultError::Damaged(format!("the restored database is not sound: {found}")).into());
     }
-    Ok(())
+    connection.close().map_err(|(_, error)| error.into())
 }
 
 fn kept(connection: &Connection) -> Result<Vec<KeptFile>> {

@@ -1,13 +1,16 @@
 //! Changed rows as a commit carries them: which ones changed is noted while a group runs, their final images are read at its end,
-//! and a restore puts them in place.
+//! and a restore puts them in place ([`Merged`]).
 //!
 //! Encoding: a format byte, the number of tables, and for each its name, the value of its AUTOINCREMENT counter if it has one, its
 //! columns, and its rows: rowid, then whether it is there, then its values with SQLite's own types. Numbers are LEB128, signed ones
 //! in zigzag. What is read comes from elsewhere: no count is believed before the bytes for it are there.
 
+mod merged;
+
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, ToSql, params_from_iter};
+pub(super) use merged::Merged;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -137,68 +140,14 @@ fn counter(connection: &Connection, table: &str) -> Result<Option<i64>> {
     Ok(statement.query_row([table], |row| row.get(0)).optional()?)
 }
 
-/// Puts the rows of one commit in place, in the caller's transaction. All that the commit touched is taken out first: rows may have
-/// swapped what is unique among them.
-pub(super) fn apply(connection: &Connection, encoded: &[u8]) -> Result<()> {
-    if encoded.is_empty() {
-        return Ok(());
-    }
-    let tables = decode(encoded)?;
-    for table in &tables {
-        let known = connection
-            .prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")?
-            .exists([table.name])?;
-        ensure!(known && !table.name.starts_with("sqlite_"), "there is no table {:?}", table.name);
-        let mut delete = connection.prepare_cached(&format!("DELETE FROM {} WHERE rowid = ?1", quoted(table.name)))?;
-        for (row, _) in &table.rows {
-            delete.execute([row])?;
-        }
-    }
-    for table in &tables {
-        table.insert(connection).with_context(|| format!("rows of the table {} cannot be put back", table.name))?;
-    }
-    Ok(())
-}
-
 /// Changes of one table.
 #[derive(Debug, PartialEq)]
 struct TableRows<'a> {
     name: &'a str,
     counter: Option<i64>,
     columns: Vec<&'a str>,
-    /// Rows with their values; none: gone.
-    rows: Vec<(i64, Option<Vec<ValueRef<'a>>>)>,
-}
-
-/// A value as it was read, on its way back.
-struct Bound<'a>(ValueRef<'a>);
-
-impl ToSql for Bound<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(self.0))
-    }
-}
-
-impl TableRows<'_> {
-    fn insert(&self, connection: &Connection) -> Result<()> {
-        let columns: Vec<String> = self.columns.iter().map(|name| quoted(name)).collect();
-        let places: Vec<String> = (1..=columns.len()).map(|number| format!("?{number}")).collect();
-        let sql = format!("INSERT INTO {} ({}) VALUES ({})", quoted(self.name), columns.join(", "), places.join(", "));
-        let mut insert = connection.prepare_cached(&sql)?;
-        for (row, values) in &self.rows {
-            let Some(values) = values else { continue };
-            insert.execute(params_from_iter(values.iter().map(|value| Bound(*value))))?;
-            ensure!(connection.last_insert_rowid() == *row, "its row {row} has another number inside");
-        }
-        if let Some(counter) = self.counter {
-            let set = "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1";
-            if connection.prepare_cached(set)?.execute((self.name, counter))? == 0 {
-                let add = "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)";
-                connection.prepare_cached(add)?.execute((self.name, counter))?;
-            }
-        }
-        Ok(())
-    }
+    /// Rows with their values, still encoded; none: gone.
+    rows: Vec<(i64, Option<&'a [u8]>)>,
 }
 
 fn decode(encoded: &[u8]) -> Result<Vec<TableRows<'_>>> {
@@ -217,7 +166,7 @@ fn decode(encoded: &[u8]) -> Result<Vec<TableRows<'_>>> {
         for _ in 0..input.number()? {
             let row = input.signed()?;
             let values = match input.flag()? {
-                true => Some(columns.iter().map(|_| input.value()).collect::<Result<Vec<_>>>()?),
+                true => Some(input.values(columns.len())?),
                 false => None,
             };
             rows.push((row, values));
@@ -282,6 +231,15 @@ impl<'a> Input<'a> {
 
     fn text(&mut self) -> Result<&'a str> {
         Ok(std::str::from_utf8(self.bytes()?)?)
+    }
+
+    /// The bytes of so many values, each of them sound.
+    fn values(&mut self, count: usize) -> Result<&'a [u8]> {
+        let all = self.0;
+        for _ in 0..count {
+            self.value()?;
+        }
+        all.get(..all.len() - self.0.len()).context("they end too early")
     }
 
     fn value(&mut self) -> Result<ValueRef<'a>> {

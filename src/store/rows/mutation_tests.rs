@@ -1,5 +1,6 @@
 //! Changed bytes of commits: an error, or rows that SQLite takes; never a panic, never a database that is not sound.
 
+use super::tests::apply;
 use super::*;
 use crate::store::schema::{Durability, open_writer};
 use proptest::prelude::*;

@@ -19,6 +19,13 @@ fn copy_of(dir: &tempfile::TempDir, name: &str, connection: &Connection) -> Conn
     Connection::open(path).unwrap()
 }
 
+/// Puts the rows of one commit in place.
+pub(super) fn apply(connection: &Connection, encoded: &[u8]) -> Result<()> {
+    let mut merged = Merged::default();
+    merged.add(1, encoded)?;
+    merged.put(connection).map_err(|(_, error)| error)
+}
+
 fn digest(connection: &Connection) -> crate::vault::Hash {
     crate::store::restore::digest_of(connection).unwrap()
 }
@@ -127,6 +134,27 @@ fn what_is_not_ours_is_refused() {
     insta::assert_snapshot!(says(&[FORMAT, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2]), @"a number is too large");
 }
 
+#[test]
+fn rows_that_cannot_be_put_back_are_told_of_the_commit_that_has_them() {
+    let (_dir, connection, notes) = database();
+    let mut commits = Vec::new();
+    for statement in
+        ["INSERT INTO odd (u) VALUES ('a')", "INSERT INTO odd (u) VALUES ('b')", "UPDATE odd SET v = 1 WHERE u = 'b'"]
+    {
+        connection.execute(statement, []).unwrap();
+        commits.push(notes.capture(&connection).unwrap().unwrap());
+        notes.clear();
+    }
+    let mut merged = Merged::default();
+    for (commit, encoded) in [(7, &commits[0]), (8, &commits[1]), (9, &commits[2])] {
+        merged.add(commit, encoded).unwrap();
+    }
+    // Something else has what is unique in the row of the commits 8 and 9.
+    connection.execute_batch("DELETE FROM odd WHERE u IS NOT NULL; INSERT INTO odd VALUES (40, 'b', 0, 0)").unwrap();
+    let (commit, error) = merged.put(&connection).unwrap_err();
+    insta::assert_snapshot!(format!("{commit}: {error:#}"), @"9: rows of the table odd cannot be put back: UNIQUE constraint failed: odd.u: Error code 2067: constraint failed");
+}
+
 #[derive(Debug, Clone)]
 enum Change {
     Put(i64, Option<i64>, Vec<u8>),
@@ -149,7 +177,8 @@ proptest! {
     #[test]
     fn groups_of_changes_make_a_copy_like_the_original(groups in prop::collection::vec(prop::collection::vec(change(), 1..12), 1..6)) {
         let (dir, connection, notes) = database();
-        let copy = copy_of(&dir, "b.db", &connection);
+        let (copy, at_once) = (copy_of(&dir, "b.db", &connection), copy_of(&dir, "c.db", &connection));
+        let mut commits = Vec::new();
         for group in groups {
             for change in group {
                 // What a constraint refuses changes nothing.
@@ -166,9 +195,16 @@ proptest! {
             if let Some(encoded) = notes.capture(&connection).unwrap() {
                 notes.clear();
                 apply(&copy, &encoded).unwrap();
+                commits.push(encoded);
             }
             prop_assert_eq!(digest(&copy), digest(&connection));
         }
+        let mut merged = Merged::default();
+        for (commit, encoded) in (1..).zip(&commits) {
+            merged.add(commit, encoded).unwrap();
+        }
+        merged.put(&at_once).unwrap();
+        prop_assert_eq!(digest(&at_once), digest(&connection));
     }
 
     #[test]

@@ -15,10 +15,19 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of one request; tests need not hash so much for several.
-const RANGE: u64 = if cfg!(test) { 128 << 10 } else { 8 << 20 };
-/// Requests at once; each holds up to [`RANGE`] bytes in memory.
-const AT_ONCE: usize = 8;
+/// How contents are read.
+#[derive(Clone, Copy)]
+struct Reading {
+    /// Bytes of one request; tests need not hash so much for several.
+    range: u64,
+    /// Requests at once; each holds up to `range` bytes in memory.
+    at_once: usize,
+}
+
+/// For a restore.
+const FETCH: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 8 << 20 }, at_once: 8 };
+/// Where nobody waits for it, beside all that a server does: what was written is read back.
+const VERIFY: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 2 << 20 }, at_once: 2 };
 /// Unwanted bytes that are read along rather than asking twice.
 const GAP: u64 = 64 << 10;
 /// Up to so many stored bytes are decoded and written on the async thread.
@@ -90,7 +99,7 @@ pub(super) async fn fetch(
     for file in &empty {
         output::empty(file).map_err(VaultError::Local)?;
     }
-    run(calls, parts, jobs, progress).await
+    run(calls, parts, jobs, FETCH, progress).await
 }
 
 /// Reads and verifies everything.
@@ -99,7 +108,7 @@ pub(super) async fn verify(calls: &Calls, parts: &[Part], progress: &(dyn Fn(u64
         let sections = part.head.sections();
         sections.map(move |(offset, section)| Job { place: Place { part: number, offset }, section, files: Vec::new() })
     });
-    run(calls, parts, jobs.collect(), progress).await
+    run(calls, parts, jobs.collect(), VERIFY, progress).await
 }
 
 /// Writes the database's parts to a new file.
@@ -123,7 +132,7 @@ pub(super) async fn database(calls: &Calls, base: &Part, to: &Path) -> Result<()
             written.map_err(unwritable)
         }
     });
-    stream::iter(parts).buffer_unordered(AT_ONCE).try_collect::<()>().await
+    stream::iter(parts).buffer_unordered(FETCH.at_once).try_collect::<()>().await
 }
 
 /// Runs work that takes long or blocks.
@@ -142,13 +151,13 @@ fn absent(calls: &Calls, file: &Wanted) -> VaultError {
 }
 
 /// Neighbours together, as far as one request carries.
-fn batches(jobs: Vec<Job>) -> Vec<Batch> {
+fn batches(jobs: Vec<Job>, range: u64) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for job in jobs {
         let Place { part, offset } = job.place;
         let end = offset + job.section.stored;
         match batches.last_mut() {
-            Some(last) if last.part == part && offset <= last.end + GAP && end - last.start <= RANGE => {
+            Some(last) if last.part == part && offset <= last.end + GAP && end - last.start <= range => {
                 last.end = end;
                 last.jobs.push(job);
             }
@@ -158,15 +167,21 @@ fn batches(jobs: Vec<Job>) -> Vec<Batch> {
     batches
 }
 
-async fn run(calls: &Calls, parts: &[Part], jobs: Vec<Job>, progress: &(dyn Fn(u64) + Sync)) -> Result<(), VaultError> {
+async fn run(
+    calls: &Calls,
+    parts: &[Part],
+    jobs: Vec<Job>,
+    Reading { range, at_once }: Reading,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(), VaultError> {
     let done = AtomicU64::new(0);
     let done = &done;
-    let work = batches(jobs).into_iter().map(|batch| async move {
+    let work = batches(jobs, range).into_iter().map(|batch| async move {
         let length: u64 = batch.jobs.iter().map(|job| job.section.length).sum();
         let part = &parts[batch.part];
-        if batch.end - batch.start > RANGE {
+        if batch.end - batch.start > range {
             for job in batch.jobs {
-                large(calls, part, job).await?;
+                large(calls, part, job, range).await?;
             }
         } else {
             together(calls, part, batch).await?;
@@ -174,7 +189,7 @@ async fn run(calls: &Calls, parts: &[Part], jobs: Vec<Job>, progress: &(dyn Fn(u
         progress(done.fetch_add(length, Ordering::Relaxed) + length);
         Ok(())
     });
-    stream::iter(work).buffer_unordered(AT_ONCE).try_collect::<()>().await
+    stream::iter(work).buffer_unordered(at_once).try_collect::<()>().await
 }
 
 impl Trouble {
@@ -208,16 +223,16 @@ fn write(bytes: &Bytes, start: u64, job: &Job) -> Result<(), Trouble> {
 }
 
 /// One content that is larger than a request: the next range is on its way while one is written.
-async fn large(calls: &Calls, part: &Part, job: Job) -> Result<(), VaultError> {
+async fn large(calls: &Calls, part: &Part, job: Job, length: u64) -> Result<(), VaultError> {
     let start = job.place.offset;
     let end = start + job.section.stored;
-    let range = |at: u64| part.range(calls, at..(at + RANGE).min(end));
+    let range = |at: u64| part.range(calls, at..(at + length).min(end));
     let mut output = Output::new(&job.section, &job.files).map_err(|trouble| trouble.about(calls, part))?;
     let mut at = start;
     let mut bytes = range(at).await?;
     while at < end {
         let next = at + bytes.len() as u64;
-        if next != (at + RANGE).min(end) {
+        if next != (at + length).min(end) {
             return Err(part.bad(calls, &Bad::Damaged("its end is missing")));
         }
         let writing = aside(move || output.write(&bytes).map(|()| output));

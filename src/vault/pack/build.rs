@@ -10,8 +10,8 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Contents of more than this are packed into a file; tests need not hash so much for it.
-const IN_MEMORY: u64 = if cfg!(test) { 1 << 20 } else { 32 << 20 };
+/// Contents of more than this are packed into a file, so that a base takes no memory; tests need not hash so much for it.
+const IN_MEMORY: u64 = if cfg!(test) { 1 << 20 } else { 4 << 20 };
 /// Contents of more than this are packed on a thread of their own.
 const ON_THE_SPOT: u64 = 64 << 10;
 /// So much of a content is tried to tell whether it can be compressed.
