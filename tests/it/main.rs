@@ -30,6 +30,7 @@ mod steps;
 #[expect(dead_code, reason = "the library's tests use the rest of it")]
 mod storage_double;
 mod support;
+mod terminal;
 mod tidy;
 mod vault_cli;
 mod workflows;

@@ -180,6 +180,11 @@ pub(crate) fn fence(text: &str, language: &str) -> String {
     format!("{ticks}{language}\n{}\n{ticks}", text.trim_matches('\n').trim_end())
 }
 
+/// A command on a line of its own.
+pub(crate) fn block(command: &str) -> String {
+    fence(&clean(command).replace(['\n', '\t'], " "), "shell")
+}
+
 /// Output in a fence, folded under its title and length when it is long.
 pub(crate) fn output(text: &str, language: &str, title: &str, folding: bool) -> String {
     let fenced = fence(text, language);

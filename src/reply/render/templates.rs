@@ -64,6 +64,7 @@ fn environment() -> Result<Environment<'static>, Error> {
         written.map_err(|error| Error::new(ErrorKind::WriteFailure, "cannot write").with_source(error))
     });
     env.add_filter("code", |text: &str| Value::from_safe_string(markdown::code(text)));
+    env.add_filter("block", |command: &str| Value::from_safe_string(markdown::block(command)));
     env.add_filter("html_code", |text: &str| Value::from_safe_string(markdown::html_code(text)));
     env.add_filter("link", |text: &str, url: &str| Value::from_safe_string(markdown::link(text, url)));
     env.add_filter("capital", |text: &str| wording::capital(text));

@@ -52,13 +52,7 @@ provider "google-beta" {
   region  = var.region
 }
 
-# What this file makes by itself needs its APIs, too. The first is the one that the others are switched on through.
-resource "google_project_service" "first" {
-  project            = var.project_id
-  service            = "cloudresourcemanager.googleapis.com"
-  disable_on_destroy = false
-}
-
+# What this file makes by itself needs its APIs, too. The module below has enabled the one that others are switched on through.
 resource "google_project_service" "own" {
   for_each = toset(["cloudkms.googleapis.com", "iam.googleapis.com"])
 
@@ -66,7 +60,7 @@ resource "google_project_service" "own" {
   service            = each.value
   disable_on_destroy = false
 
-  depends_on = [google_project_service.first]
+  depends_on = [module.service_agents]
 }
 
 # A fresh project lacks these accounts of Google's, and a grant on the key to one that is not there is refused.

@@ -3,7 +3,7 @@
 use super::LIMIT;
 use secrecy::ExposeSecret;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -226,6 +226,44 @@ impl Running {
         command.env_clear().envs(self.environment.clone()).stdin(Stdio::null()).stderr(Stdio::inherit());
         let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (done.status.code(), String::from_utf8(done.stdout).unwrap())
+    }
+
+    /// Runs it on a terminal of its own until it shows this, then presses Ctrl-C; all that the terminal has shown. It has to exit with 0.
+    pub(crate) async fn on_a_terminal(&self, message: &'static str) -> String {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let start = [env!("CARGO_BIN_EXE_tidelock").to_owned(), "server".to_owned(), format!("--port={port}")];
+        let words: Vec<String> = start.into_iter().chain(self.flags.lock().unwrap().clone()).collect();
+        // In place of the shell, which would take the interrupt for its own.
+        let command = format!("exec {}", shlex::try_join(words.iter().map(String::as_str)).unwrap());
+        // Of util-linux: it gives the command a terminal, and itself has pipes.
+        let mut child = Command::new("script")
+            .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+            .env_clear()
+            .envs(self.environment.clone())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut child = Guard(child);
+        let watched = tokio::task::spawn_blocking(move || {
+            let (mut shown, mut chunk, mut pressed) = (Vec::new(), [0; 4096], false);
+            loop {
+                let read = screen.read(&mut chunk).unwrap();
+                if read == 0 {
+                    break;
+                }
+                shown.extend_from_slice(&chunk[..read]);
+                if !pressed && String::from_utf8_lossy(&shown).contains(message) {
+                    keys.write_all(b"\x03").unwrap();
+                    pressed = true;
+                }
+            }
+            (String::from_utf8(shown).unwrap(), child.0.wait().unwrap().code())
+        });
+        let (shown, code) = tokio::time::timeout(LIMIT, watched).await.expect("it does not end").unwrap();
+        assert_eq!(code, Some(0), "{shown}");
+        shown
     }
 
     /// What a process of its own has logged so far.

@@ -49,9 +49,11 @@ fn unknown_commands_name_the_allowed_ones() {
         assert_eq!(meant(word), None, "{word}");
     }
     assert_snapshot!(say(CommandName::Plan, Message::DidYouMean { suggestion: "atlantis plan".into() }), @r"
-    did_you_mean: ### Did you mean `atlantis plan`?
+    did_you_mean: ### Did you mean this? Nothing was run
 
-    Nothing was run.
+    ```shell
+    atlantis plan
+    ```
     ");
 }
 

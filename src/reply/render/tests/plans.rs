@@ -105,7 +105,7 @@ fn several_plans() {
         results.remarks.push("The review by carol is of an earlier commit.".to_owned());
     }
     assert_snapshot!(read(&reply, &options()).replace("+ line\n", ""), @r"
-    ### Planned 4 projects: 1 with changes, 1 without changes, 2 failed
+    ### Planned 4 projects: 1 with changes, 1 without changes, 1 failed, 1 locked by others
 
     Together: 1 to add, 1 to change, 1 to destroy
 

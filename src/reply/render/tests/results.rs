@@ -26,9 +26,11 @@ fn refusals_name_the_blocker_and_the_next_command() {
     - ✗ approved: 0 of 1 review; alice's own does not count
     - ✗ undiverged: `main` has 2 newer commits
 
-    Then: `atlantis plan -p network`
+    [Log and history](https://tide.example/jobs/ab12) · then:
 
-    [Log and history](https://tide.example/jobs/ab12)
+    ```shell
+    atlantis plan -p network
+    ```
     ");
     let missing = vec!["dns".to_owned(), "the net".to_owned()];
     assert_snapshot!(refused(CommandName::Apply, Failure::Dependency { missing }), @r"
@@ -36,45 +38,55 @@ fn refusals_name_the_blocker_and_the_next_command() {
 
     2 projects that it depends on are not applied. First: `atlantis apply -p dns`, `atlantis apply -p 'the net'`
 
-    Then: `atlantis apply -p network`
+    [Log and history](https://tide.example/jobs/ab12) · then:
 
-    [Log and history](https://tide.example/jobs/ab12)
+    ```shell
+    atlantis apply -p network
+    ```
     ");
     assert_snapshot!(refused(CommandName::Apply, Failure::StalePlan { because: "It is for commit 1234567.".into() }), @r"
     ### Apply of `network` refused: the plan is stale · dir `infra/network` · workspace `prod`
 
     It is for commit 1234567.
 
-    Plan first: `atlantis plan -p network`
+    [Log and history](https://tide.example/jobs/ab12) · plan first:
 
-    [Log and history](https://tide.example/jobs/ab12)
+    ```shell
+    atlantis plan -p network
+    ```
     ");
     assert_snapshot!(refused(CommandName::Apply, Failure::NoPlan { because: String::new() }), @r"
     ### Apply of `network` refused: there is no plan · dir `infra/network` · workspace `prod`
 
     There is no plan of it that could be applied.
 
-    Plan first: `atlantis plan -p network`
+    [Log and history](https://tide.example/jobs/ab12) · plan first:
 
-    [Log and history](https://tide.example/jobs/ab12)
+    ```shell
+    atlantis plan -p network
+    ```
     ");
     assert_snapshot!(refused(CommandName::Plan, Failure::Cancelled { by: "alice said `atlantis cancel`".into() }), @r"
     ### Plan for `network` was cancelled · dir `infra/network` · workspace `prod`
 
     It was cancelled: alice said `atlantis cancel`.
 
-    Then: `atlantis plan -p network`
+    [Log and history](https://tide.example/jobs/ab12) · then:
 
-    [Log and history](https://tide.example/jobs/ab12)
+    ```shell
+    atlantis plan -p network
+    ```
     ");
     assert_snapshot!(refused(CommandName::Plan, Failure::EarlierGroupFailed), @r"
     ### Plan for `network` refused: an earlier group failed · dir `infra/network` · workspace `prod`
 
     A project of an earlier execution order group failed, so this one did not start. Fix that one first.
 
-    Then: `atlantis plan -p network`
+    [Log and history](https://tide.example/jobs/ab12) · then:
 
-    [Log and history](https://tide.example/jobs/ab12)
+    ```shell
+    atlantis plan -p network
+    ```
     ");
 }
 
@@ -106,9 +118,11 @@ fn errors_show_their_own_lines_in_front_of_the_log() {
 
     </details>
 
-    When it is fixed: `atlantis plan -p network`
+    [Log and history](https://tide.example/jobs/ab12) · when it is fixed:
 
-    [Log and history](https://tide.example/jobs/ab12)
+    ```shell
+    atlantis plan -p network
+    ```
     ");
     assert_snapshot!(said(fault(Reason::Plan, 0)).lines().next().unwrap(), @"### Plan for `network` failed: Reference to undeclared input variable · dir `infra/network` · workspace `prod` · 12 s");
 }
@@ -125,9 +139,11 @@ fn interrupted_applies_say_how_to_see_what_is_left() {
 
     The server was told to stop; Terraform stopped by itself (exit 1).
 
-    See what is left: `atlantis plan -p network`
+    [Log and history](https://tide.example/jobs/ab12) · see what is left:
 
-    [Log and history](https://tide.example/jobs/ab12)
+    ```shell
+    atlantis plan -p network
+    ```
     ");
 }
 
@@ -243,9 +259,11 @@ fn other_commands_show_their_output() {
     Import successful!
     ```
 
-    The state has changed, so plan again: `atlantis plan -d b`
+    [Log and history](https://tide.example/jobs/ab12) · the state has changed, so plan again:
 
-    [Log and history](https://tide.example/jobs/ab12)
+    ```shell
+    atlantis plan -d b
+    ```
     ");
     assert_snapshot!(ran(CommandName::Version, "Terraform v1.11.4").lines().next().unwrap(), @"### Version for dir `b` · workspace `default` · 12 s");
 }

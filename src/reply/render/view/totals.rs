@@ -2,7 +2,7 @@
 
 use super::{Maker, Offer, applied_counts, capitalized, visible};
 use crate::domain::command::CommandName;
-use crate::domain::outcome::{Applied, JobOutcome, Outcome, PlanSummary, Planned};
+use crate::domain::outcome::{Applied, Failure, JobOutcome, Outcome, PlanSummary, Planned};
 use crate::domain::reply::Results;
 use crate::reply::wording;
 use minijinja::Value;
@@ -122,7 +122,14 @@ fn totals_line(command: CommandName, results: &Results) -> String {
     let ok = count(&Outcome::is_success);
     let counts = if command == CommandName::Plan {
         let same = count(&|outcome| matches!(outcome, Outcome::Planned(planned) if planned.summary.no_changes));
-        vec![(ok - same, "with changes"), (same, "without changes"), (all - ok, "failed")]
+        // What waits for a lock is not planned, which is no failure of its own.
+        let locked = count(&|outcome| matches!(outcome, Outcome::Failed(Failure::Locked(_))));
+        vec![
+            (ok - same, "with changes"),
+            (same, "without changes"),
+            (all - ok - locked, "failed"),
+            (locked, "locked by others"),
+        ]
     } else if command == CommandName::Apply {
         if ok == all {
             return format!("Applied {all} projects: {}", applied_counts(&applied_sum(results)));
