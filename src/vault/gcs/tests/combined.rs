@@ -86,7 +86,7 @@ async fn read(vault: &Vault) -> Vec<Bytes> {
 
 fn delivery() -> StoredDelivery {
     let received = jiff::Timestamp::UNIX_EPOCH;
-    StoredDelivery { format: crate::vault::FORMAT, received, headers: Vec::new(), body: "e30=".into() }
+    StoredDelivery { format: crate::vault::FORMAT, received, headers: Vec::new(), body: "e30=".into(), key: None }
 }
 
 /// Makes one call while these faults are met, and looks at what is there afterwards.
