@@ -76,6 +76,19 @@ pub enum Written {
     Refused,
 }
 
+/// An object that is being sent in pieces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uploading {
+    /// Its name below the prefix.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes that have arrived.
+    pub arrived: u64,
+    /// Since this upload began.
+    pub took: std::time::Duration,
+}
+
 /// Why the bucket did not do it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BucketError {
@@ -154,6 +167,11 @@ pub trait Bucket: Send + Sync + 'static {
     /// who could still want it with other settings. False for buckets that others reach.
     fn knows_who_lives(&self) -> bool {
         false
+    }
+
+    /// What is being sent in pieces just now, for `/status`.
+    fn uploads(&self) -> Vec<Uploading> {
+        Vec::new()
     }
 
     /// Requests so far, by kind, for metrics: (`put`, 17).

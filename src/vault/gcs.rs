@@ -1,4 +1,5 @@
-//! Cloud Storage through the official client: HTTP for contents, gRPC for deletions, lists and settings.
+//! Cloud Storage through the official client: HTTP for contents, gRPC for deletions, lists and settings. What takes long is sent in
+//! pieces by `upload`: the client's own sessions can neither be ended by lack of progress nor be gone on with.
 //!
 //! The client's own retries are off (they may go on for five minutes, and its HTTP calls have no limit of time at all, see
 //! reference/gcs.md): each call here has a few attempts, each attempt an end, and both transports' errors meet in `answer`.
@@ -7,30 +8,33 @@ mod address;
 mod answer;
 mod calls;
 mod check;
+mod upload;
 
 pub use address::Address;
 
-use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written, is_name};
+use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Uploading, Written, is_name};
 use answer::Answer;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use calls::{Calls, Kind, before};
 use futures::future::BoxFuture;
-use google_cloud_gax::retry_policy::RetryPolicyExt;
 use google_cloud_storage::builder::storage::{ReadObject, WriteObject};
 use google_cloud_storage::model_ext::ReadRange;
 use google_cloud_storage::read_object::ReadObjectResponse;
-use google_cloud_storage::retry_policy::RetryableErrors;
-use google_cloud_storage::streaming_source::{Seek, StreamingSource};
+use google_cloud_storage::streaming_source::StreamingSource;
 use jiff::Timestamp;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
+use upload::{Task, Uploads};
 
 /// Custom metadata key of an object's label.
 const LABEL: &str = "tidelock-label";
 /// Bytes that are read into memory at once, at most.
 const MAX_READ: u64 = 1 << 30;
+/// Smaller contents (bytes) are never sent in pieces: their time is that of the way itself.
+const SMALLEST_UPLOAD: u64 = 16 << 10;
 /// Pages of one list (ten million objects).
 const MAX_PAGES: usize = 10_000;
 /// Of what a list says of an object, this is needed.
@@ -60,8 +64,13 @@ pub struct Limits {
     pub first_wait: Duration,
     /// Between two attempts, at most.
     pub longest_wait: Duration,
-    /// From this size on (bytes), an upload can continue after an interruption.
+    /// From this size on (bytes), contents are sent in pieces, so that an upload goes on after an interruption; smaller ones are when the
+    /// whole did not arrive in the time of an attempt.
     pub resumable: u64,
+    /// An upload in pieces makes no progress if none arrives in this time.
+    pub stall: Duration,
+    /// …and is given up when all of it has taken longer than at this rate, in bytes a second.
+    pub slowest: u64,
     /// Objects of one page of a list.
     pub page: i32,
 }
@@ -76,6 +85,8 @@ impl Default for Limits {
             first_wait: Duration::from_millis(100),
             longest_wait: Duration::from_secs(1),
             resumable: 8 << 20,
+            stall: Duration::from_secs(20),
+            slowest: 8 << 10,
             page: 1000,
         }
     }
@@ -102,6 +113,7 @@ impl Default for Options {
 pub struct Gcs {
     address: Address,
     calls: Calls,
+    uploads: Uploads,
     /// Name of the small object that `check` may try our rights on.
     probe: String,
 }
@@ -110,7 +122,12 @@ impl Gcs {
     /// Nothing is asked yet, neither for credentials nor of the bucket: the first call does.
     pub fn new(address: Address, options: Options) -> Gcs {
         let random = getrandom::u64().unwrap_or_default();
-        Gcs { address, calls: Calls::new(options), probe: format!("lock/probe-{random:016x}") }
+        Gcs {
+            address,
+            calls: Calls::new(options),
+            uploads: Uploads::default(),
+            probe: format!("lock/probe-{random:016x}"),
+        }
     }
 
     /// Name in the bucket.
@@ -135,51 +152,17 @@ impl Gcs {
         listed.map(drop).map_err(|answer| self.error(doing, answer))
     }
 
-    async fn write(
-        &self,
-        name: &str,
-        expected: Generation,
-        body: &Body,
-        label: &str,
-        size: u64,
-    ) -> Result<i64, Answer> {
+    /// In one request.
+    async fn write(&self, name: &str, expected: Generation, body: &Body, label: &str) -> Result<i64, Answer> {
         let storage = self.calls.storage().await?;
         let (bucket, name) = (self.address.resource(), self.full(name));
         match body {
-            Body::Bytes(bytes) => {
-                let request = storage.write_object(bucket, name, bytes.clone());
-                self.send(request, expected, label, size).await
-            }
+            Body::Bytes(bytes) => send(storage.write_object(bucket, name, bytes.clone()), expected, label).await,
             Body::File(path) => {
                 let unreadable = |e| Answer::Refused(format!("cannot read {}: {e}", path.display()));
                 let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
-                self.send(storage.write_object(bucket, name, file), expected, label, size).await
+                send(storage.write_object(bucket, name, file), expected, label).await
             }
-        }
-    }
-
-    async fn send<S>(&self, request: WriteObject<S>, expected: i64, label: &str, size: u64) -> Result<i64, Answer>
-    where
-        S: StreamingSource + Seek + Send + Sync + 'static,
-        <S as StreamingSource>::Error: std::error::Error + Send + Sync + 'static,
-        <S as Seek>::Error: std::error::Error + Send + Sync + 'static,
-    {
-        let limits = self.calls.limits();
-        let request = request
-            .set_if_generation_match(expected)
-            .set_content_type("application/octet-stream")
-            .set_metadata([(LABEL, label)]);
-        let sent = if size < limits.resumable {
-            request.with_resumable_upload_threshold(usize::MAX).send_buffered().await
-        } else {
-            // With its checksum known before, the service refuses what was damaged on the way.
-            let retries = RetryableErrors.with_attempt_limit(limits.attempts);
-            let request = request.with_resumable_upload_threshold(0_usize).with_retry_policy(retries);
-            request.precompute_checksums().await.map_err(|e| Answer::of(&e))?.send_unbuffered().await
-        };
-        match sent.map_err(|e| Answer::of(&e).of_bucket())?.generation {
-            generation if generation > 0 => Ok(generation),
-            _ => Err(Answer::Silent("the answer names no generation".into())),
         }
     }
 
@@ -231,6 +214,22 @@ impl Gcs {
             return Err(Answer::Silent("the list names an object without its time or prefix".into()));
         }
         Ok((objects.into_iter().filter(|object| object.name.as_str() > after).collect(), page.next_page_token))
+    }
+}
+
+async fn send<S>(request: WriteObject<S>, expected: i64, label: &str) -> Result<i64, Answer>
+where
+    S: StreamingSource + Send + Sync + 'static,
+    <S as StreamingSource>::Error: std::error::Error + Send + Sync + 'static,
+{
+    let request = request
+        .set_if_generation_match(expected)
+        .set_content_type("application/octet-stream")
+        .set_metadata([(LABEL, label)]);
+    let sent = request.with_resumable_upload_threshold(usize::MAX).send_buffered().await;
+    match sent.map_err(|e| Answer::of(&e).of_bucket())?.generation {
+        generation if generation > 0 => Ok(generation),
+        _ => Err(Answer::Silent("the answer names no generation".into())),
     }
 }
 
@@ -327,8 +326,21 @@ impl Bucket for Gcs {
             },
         };
         let body = &body;
-        let attempt =
-            |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.write(name, expected, body, label, size))) };
+        let in_pieces = AtomicBool::new(size >= self.calls.limits().resumable);
+        let in_pieces = &in_pieces;
+        let (calls, uploads, address) = (&self.calls, &self.uploads, &self.address);
+        let attempt = |end| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                if in_pieces.load(Ordering::Relaxed) {
+                    return Task { calls, uploads, address, name, expected, body, label, size }.run(false).await;
+                }
+                let written = before(end, self.write(name, expected, body, label)).await;
+                if matches!(written, Err(Answer::Silent(_))) && Instant::now() >= end && size >= SMALLEST_UPLOAD {
+                    in_pieces.store(true, Ordering::Relaxed);
+                }
+                written
+            })
+        };
         match self.calls.run(Kind::Put, size, attempt).await {
             Ok(generation) => Ok(Written::Stored(generation)),
             Err(Answer::Precondition) => Ok(Written::Refused),
@@ -392,6 +404,10 @@ impl Bucket for Gcs {
 
     fn requests(&self) -> Vec<(&'static str, u64)> {
         self.calls.requests()
+    }
+
+    fn uploads(&self) -> Vec<Uploading> {
+        self.uploads.under_way()
     }
 }
 

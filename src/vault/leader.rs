@@ -22,6 +22,8 @@ pub(super) use restore::lead;
 
 /// Positions that are remembered, so that a base can be written for one of them.
 const POSITIONS: usize = 1 << 16;
+/// Once deposed, the answer to a commit that is on its way is waited for this long.
+const LAST_ANSWER: Duration = Duration::from_secs(10);
 
 /// The one server that may write; cheap to clone. Every call ends with [`VaultError::Deposed`] once it is not the one any more.
 #[derive(Clone)]
@@ -194,13 +196,7 @@ impl Leader {
 
     /// Resolves once this leader is deposed, with the reason.
     pub async fn deposed(&self) -> String {
-        let mut deposed = self.shared.deposed.subscribe();
-        let reason = deposed.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
-        match reason {
-            Ok(reason) => reason,
-            // Not reached: the sender lives as long as we do.
-            Err(_) => std::future::pending().await,
-        }
+        self.shared.until_deposed().await
     }
 
     /// For metrics.
@@ -275,6 +271,16 @@ impl Shared {
         });
     }
 
+    async fn until_deposed(&self) -> String {
+        let mut deposed = self.deposed.subscribe();
+        let reason = deposed.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
+        match reason {
+            Ok(reason) => reason,
+            // Not reached: the sender lives as long as we do.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
     /// Passes a result on; one that says deposed holds for all calls from now on.
     fn deposing<T>(&self, result: Result<T, VaultError>) -> Result<T, VaultError> {
         if let Err(VaultError::Deposed(reason)) = &result {
@@ -295,7 +301,18 @@ impl Shared {
         let mut doubt = false;
         loop {
             let name = calls::journal(seq);
-            match calls.attempt(&name, &packed, doubt).await? {
+            // A large object may be on its way for long; whoever is deposed does not wait for that.
+            let given_up = async {
+                let why = self.until_deposed().await;
+                self.vault.clock.sleep(LAST_ANSWER).await;
+                why
+            };
+            let attempt = tokio::select! {
+                biased;
+                attempt = calls.attempt(&name, &packed, doubt) => attempt?,
+                why = given_up => return Err(VaultError::Deposed(why)),
+            };
+            match attempt {
                 Attempt::Ours => return Ok(packed),
                 Attempt::Theirs(_) if mutation::on(Mutation::NextPlaceTaken) => seq += 1,
                 Attempt::Theirs(whose) => return Err(VaultError::Deposed(whose)),

@@ -4,6 +4,7 @@ use super::Site;
 use super::answer::{Problem, typed};
 use super::standing::Role;
 use crate::domain::state::ProjectLock;
+use crate::vault::bucket::{Bucket, Uploading};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// An upload that takes longer is worth telling.
+const SLOW_UPLOAD: Duration = Duration::from_secs(2);
 /// Longest time that state may take to answer a readiness probe.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -68,6 +71,18 @@ struct Status<'a> {
     inbox_unusable: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_by_host: Option<RefusedView>,
+    /// What is sent to the bucket in pieces and takes a while: the way there is slow.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    uploading: Vec<UploadView>,
+}
+
+/// An object on its way to the bucket; its name says nothing of repositories.
+#[derive(Serialize)]
+struct UploadView {
+    object: String,
+    bytes: u64,
+    arrived: u64,
+    seconds: u64,
 }
 
 /// What the host refuses to take from us. Which repositories it is about is nobody's business here; the log says it.
@@ -103,8 +118,21 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
         fingerprint_mismatch: standing.mismatch,
         inbox_unusable: (unusable > 0).then_some(unusable),
         refused_by_host: refused.map(|all| RefusedView { since: all.since.to_string(), waiting: all.waiting }),
+        uploading: uploading(&*site.state.vault.bucket),
     };
     axum::Json(status).into_response()
+}
+
+/// Uploads that have taken a while.
+fn uploading(bucket: &dyn Bucket) -> Vec<UploadView> {
+    let slow = bucket.uploads().into_iter().filter(|upload| upload.took >= SLOW_UPLOAD);
+    let view = |Uploading { name, size, arrived, took }| UploadView {
+        object: name,
+        bytes: size,
+        arrived,
+        seconds: took.as_secs(),
+    };
+    slow.map(view).collect()
 }
 
 #[derive(Serialize)]

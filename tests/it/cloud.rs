@@ -286,6 +286,36 @@ fn a_start_and_a_doctor_whose_probe_is_stored_and_then_refused_go_on_and_leave_n
 }
 
 #[test]
+fn a_slow_way_to_the_bucket_takes_its_time_and_status_tells_it() {
+    in_cloud(
+        // What does not compress, so that the log of the plan is a large object.
+        |setup| setup.steps(&["init", "head -c 300000 /dev/urandom | base64 -w 100", "plan"], &["apply"]),
+        async |ctx, double| {
+            ctx.quiet().await;
+            let first = ctx.server.role("leading").await;
+            // Its object alone takes longer than one attempt in one request has.
+            double.drip(40_000);
+            let pull = ctx.open_input("change", "2").await;
+            let told = async || {
+                let status = ctx.server.status().await;
+                let upload = &status["uploading"][0];
+                upload["object"].as_str().is_some_and(|name| name.starts_with("journal/"))
+                    && upload["arrived"].as_u64() <= upload["bytes"].as_u64()
+            };
+            ctx.until("the upload is told", told).await;
+            ctx.next(&pull).await.is("plan", "success");
+            double.drip(0);
+            let now = ctx.server.status().await;
+            assert_eq!((&now["role"], &now["epoch"]), (&first["role"], &first["epoch"]), "{}", ctx.server.log());
+            let begun = |seen: &Seen| (seen.operation == Operation::UploadStart).then(|| seen.name.clone());
+            let begun: Vec<String> = double.seen().iter().filter_map(begun).collect();
+            let objects: std::collections::BTreeSet<&String> = begun.iter().collect();
+            assert!(!begun.is_empty() && begun.len() == objects.len(), "an upload started over: {begun:?}");
+        },
+    );
+}
+
+#[test]
 fn a_server_whose_bucket_is_gone_for_longer_than_its_lease_leads_again_and_takes_up_what_it_missed() {
     in_cloud(
         |setup| setup.flags(&[SHORT, "--reconcile-interval=1s"]),

@@ -14,7 +14,7 @@ mod upload;
 pub(crate) use faults::{Effect, Fault, Operation, Seen};
 pub(crate) use state::{Rule, Settings};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use faults::Plan;
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -47,6 +47,8 @@ pub(crate) struct Service {
     state: Mutex<State>,
     pub(crate) uploads: upload::Uploads,
     connections: AtomicU64,
+    /// Bytes a second that each request's body comes with; 0: as they come.
+    drip: AtomicU64,
 }
 
 impl Service {
@@ -95,6 +97,7 @@ impl StorageDouble {
             state: Mutex::new(State::new()),
             uploads: upload::Uploads::default(),
             connections: AtomicU64::new(0),
+            drip: AtomicU64::new(0),
         });
         let (down, is_down) = watch::channel(false);
         let accepting = tokio::spawn(accept(listener, tls, service.clone(), is_down)).abort_handle();
@@ -139,6 +142,11 @@ impl StorageDouble {
     /// How long every read and every write takes.
     pub(crate) fn delay(&self, read: Duration, write: Duration) {
         self.service.plan.delay(read, write);
+    }
+
+    /// Takes each request's body with so many bytes a second only; 0: as it comes.
+    pub(crate) fn drip(&self, rate: u64) {
+        self.service.drip.store(rate, Ordering::Relaxed);
     }
 
     /// Something will go wrong. The first rule that matches a request decides.
@@ -270,8 +278,8 @@ async fn answer(
         match never().await {}
     }
     let (parts, body) = request.into_parts();
-    let body = match http_body_util::Limited::new(body, MAX_BODY).collect().await {
-        Ok(body) => body.to_bytes(),
+    let body = match collected(body, service.drip.load(Ordering::Relaxed)).await {
+        Ok(body) => body,
         Err(error) => return Ok(unreadable(error)),
     };
     let is_grpc =
@@ -281,6 +289,22 @@ async fn answer(
     } else {
         json::answer(parts, body, service, wire).await
     })
+}
+
+/// The request's body; with a rate (bytes a second), as slowly as over a narrow uplink.
+async fn collected(body: Incoming, rate: u64) -> Result<Bytes, Broken> {
+    let mut body = http_body_util::Limited::new(body, MAX_BODY);
+    if rate == 0 {
+        return Ok(body.collect().await?.to_bytes());
+    }
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            tokio::time::sleep(Duration::from_secs_f64(data.len() as f64 / rate as f64)).await;
+            all.extend_from_slice(&data);
+        }
+    }
+    Ok(all.freeze())
 }
 
 fn unreadable(error: Broken) -> Response<Body> {

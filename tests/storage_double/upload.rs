@@ -211,8 +211,7 @@ enum Progress {
 async fn proceed(call: Call) -> Result<Response<Body>, Refusal> {
     let id = call.parameter("upload_id").to_owned();
     let chunk = chunk_of(call.header(CONTENT_RANGE), call.body.len())?;
-    let operation =
-        if chunk.offset.is_none() && chunk.total.is_none() { Operation::UploadStatus } else { Operation::UploadChunk };
+    let operation = if chunk.offset.is_none() { Operation::UploadStatus } else { Operation::UploadChunk };
     let mut sums = Attributes::default();
     hashes_of_header(&call, &mut sums)?;
     let name = call.service.uploads.name(&id);

@@ -18,6 +18,8 @@ pub(super) enum Answer {
     Absent,
     /// No such bucket.
     NoBucket,
+    /// It was there, and is there no more: a session of an upload.
+    Gone,
     /// The object has another generation than said.
     Precondition,
     /// The range begins behind the object.
@@ -56,7 +58,7 @@ impl Answer {
         }
     }
 
-    fn of_status(status: u16, words: String) -> Answer {
+    pub(super) fn of_status(status: u16, words: String) -> Answer {
         match status {
             401 => Answer::Unknown(words),
             403 => Answer::Denied(words),
@@ -68,8 +70,8 @@ impl Answer {
             416 => Answer::Range,
             429 => Answer::TooFast(words),
             501 => Answer::Refused(words),
-            // 410: a resumable upload is gone.
-            308 | 408 | 409 | 410 | 500.. => Answer::Silent(format!("status {status}: {words}")),
+            410 => Answer::Gone,
+            308 | 408 | 409 | 500.. => Answer::Silent(format!("status {status}: {words}")),
             _ => Answer::Refused(words),
         }
     }
@@ -94,6 +96,7 @@ impl Answer {
         let words = match self {
             // Of a deletion it is what was wanted; of a creation `of_bucket` has made it another answer.
             Answer::Absent | Answer::Precondition | Answer::Silent(_) | Answer::TooFast(_) => return self,
+            Answer::Gone => "it is gone".to_owned(),
             Answer::NoBucket => "the bucket does not exist".to_owned(),
             Answer::Range => "the range is refused".to_owned(),
             Answer::Unknown(words) | Answer::Denied(words) | Answer::Refused(words) => words,
@@ -109,7 +112,7 @@ impl Answer {
             Answer::Silent(reason) | Answer::TooFast(reason) => {
                 return BucketError::Unavailable { location, doing, reason };
             }
-            Answer::Absent => "there is no such object".to_owned(),
+            Answer::Absent | Answer::Gone => "there is no such object".to_owned(),
             Answer::Precondition => "its generation is another one".to_owned(),
             Answer::Range => "it ends before that range".to_owned(),
             Answer::NoBucket => format!(
@@ -183,6 +186,11 @@ fn words(error: &Error) -> String {
             text
         }
     };
+    shortened(&text)
+}
+
+/// On one line, and not too long.
+pub(super) fn shortened(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_WORDS).collect()
 }
 
@@ -218,7 +226,7 @@ mod tests {
             assert_eq!(http(status, words), answer);
             assert_eq!(grpc(code, words), answer);
         }
-        assert_eq!(http(410, "gone"), Answer::Silent("status 410: gone".into()));
+        assert_eq!(http(410, "gone"), Answer::Gone);
     }
 
     #[test]

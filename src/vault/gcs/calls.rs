@@ -5,7 +5,6 @@ use super::{Access, Limits, Options};
 use futures::future::BoxFuture;
 use google_cloud_auth::credentials::{Builder, Credentials, anonymous};
 use google_cloud_gax::client_builder::Error as BuildError;
-use google_cloud_gax::exponential_backoff::ExponentialBackoffBuilder;
 use google_cloud_gax::retry_policy::NeverRetry;
 use google_cloud_storage::client::{Storage, StorageControl};
 use google_cloud_storage::read_resume_policy::NeverResume;
@@ -75,6 +74,11 @@ impl Calls {
         &self.options.limits
     }
 
+    /// Where the service is, if it is not Google's.
+    pub(super) fn endpoint(&self) -> Option<&str> {
+        self.options.endpoint.as_deref()
+    }
+
     /// What so many bytes may take.
     pub(super) fn time_for(&self, bytes: u64) -> Duration {
         Duration::from_millis(bytes.saturating_mul(1000) / self.options.limits.rate.max(1))
@@ -122,7 +126,7 @@ impl Calls {
     }
 
     /// Looked up once; `Anonymous` looks nothing up.
-    async fn credentials(&self) -> Result<Credentials, Answer> {
+    pub(super) async fn credentials(&self) -> Result<Credentials, Answer> {
         let make = async || match self.options.access {
             Access::Anonymous => Ok(anonymous::Builder::new().build()),
             Access::ApplicationDefault => {
@@ -138,16 +142,9 @@ impl Calls {
     pub(super) async fn storage(&self) -> Result<&Storage, Answer> {
         let make = async || {
             let credentials = self.credentials().await?;
-            let Limits { first_wait, longest_wait, .. } = self.options.limits;
-            let backoff = ExponentialBackoffBuilder::new()
-                .with_initial_delay(first_wait)
-                .with_maximum_delay(longest_wait)
-                .clamp();
             let builder = Storage::builder()
                 .with_credentials(credentials)
                 .with_retry_policy(NeverRetry)
-                // Between the parts of a resumable upload only.
-                .with_backoff_policy(backoff)
                 .with_read_resume_policy(NeverResume)
                 // The client has a gRPC side that is not used here.
                 .with_grpc_subchannel_count(1);

@@ -89,6 +89,38 @@ fn delivery() -> StoredDelivery {
     StoredDelivery { format: crate::vault::FORMAT, received, headers: Vec::new(), body: "e30=".into(), key: None }
 }
 
+async fn tried_on_the_lease(call: Call, double: &StorageDouble, vault: &Vault, effects: &[Effect]) {
+    let meet = || double.faults(Operation::Insert, lease::NAME, effects);
+    match call {
+        Call::Acquire => {
+            meet();
+            let taken = vault.acquire(false).await.unwrap();
+            let there = lease::look(vault).await.unwrap().unwrap();
+            assert_eq!((there.epoch, there.holder.unwrap().nonce), (taken.epoch, "a".to_owned()));
+            assert_eq!(taken.epoch, 1, "it was taken once");
+        }
+        Call::Renew => {
+            let leader = leading(vault).await;
+            let before = vault.bucket.get(lease::NAME).await.unwrap().unwrap().generation;
+            meet();
+            while vault.bucket.get(lease::NAME).await.unwrap().unwrap().generation == before {
+                leader.renew().await.unwrap();
+            }
+            leader.may_act().await.unwrap();
+        }
+        Call::Release => {
+            let leader = leading(vault).await;
+            meet();
+            // Tried a few times only: the next server then waits for the lease's end.
+            let released = leader.release().await;
+            let held = lease::look(vault).await.unwrap().unwrap().holder.is_some();
+            assert_eq!(released.is_ok(), !held, "{released:?}");
+            assert!(!held || effects.len() > 4, "{released:?}");
+        }
+        other => panic!("{other:?} is none of the lease"),
+    }
+}
+
 /// Makes one call while these faults are met, and looks at what is there afterwards.
 async fn tried(call: Call, effects: Vec<Effect>) {
     let double = StorageDouble::start().await.unwrap();
@@ -125,31 +157,7 @@ async fn tried(call: Call, effects: Vec<Effect>) {
             assert!(leader.write_base(image).await.unwrap());
             assert_eq!(count("prod/base/"), 1);
         }
-        Call::Acquire => {
-            meet(Operation::Insert, lease::NAME);
-            let taken = vault.acquire(false).await.unwrap();
-            let there = lease::look(&vault).await.unwrap().unwrap();
-            assert_eq!((there.epoch, there.holder.unwrap().nonce), (taken.epoch, "a".to_owned()));
-            assert_eq!(taken.epoch, 1, "it was taken once");
-        }
-        Call::Renew => {
-            let leader = leading(&vault).await;
-            let before = vault.bucket.get(lease::NAME).await.unwrap().unwrap().generation;
-            meet(Operation::Insert, lease::NAME);
-            while vault.bucket.get(lease::NAME).await.unwrap().unwrap().generation == before {
-                leader.renew().await.unwrap();
-            }
-            leader.may_act().await.unwrap();
-        }
-        Call::Release => {
-            let leader = leading(&vault).await;
-            meet(Operation::Insert, lease::NAME);
-            // Tried a few times only: the next server then waits for the lease's end.
-            let released = leader.release().await;
-            let held = lease::look(&vault).await.unwrap().unwrap().holder.is_some();
-            assert_eq!(released.is_ok(), !held, "{released:?}");
-            assert!(!held || effects.len() > 4, "{released:?}");
-        }
+        Call::Acquire | Call::Renew | Call::Release => tried_on_the_lease(call, &double, &vault, &effects).await,
         Call::Inbox => {
             meet(Operation::Insert, "/inbox/");
             inbox::store_delivery(&vault, Hash::of(b"one"), &delivery()).await.unwrap();
