@@ -146,8 +146,10 @@ mod tests {
     const DAY: i64 = 24 * 3600;
     const YEARS: i64 = 5 * 365 * DAY;
 
+    type Numbered = Vec<(u64, Listed)>;
+
     /// A commit every hour for three days, and a base every ten; `stamp` may change the stamps, in seconds.
-    fn kept(stamp: impl Fn(u64, i64) -> i64) -> (Vec<(u64, Listed)>, Vec<(u64, Listed)>) {
+    fn kept(stamp: impl Fn(u64, i64) -> i64) -> (Numbered, Numbered) {
         let listed = |folder: &str, seq: u64, label: &str| Listed {
             name: format!("{folder}/{seq:016}"),
             generation: 1,
