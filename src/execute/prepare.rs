@@ -213,14 +213,10 @@ pub(super) async fn schedule(
     tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };
         let masked = |error: ConfigError| ConfigError(redactor.redact(&error.0));
-        let config = read_config(&rules, &branch, &tree).map_err(|error| Stop::Refused(Refusal::Config(masked(error))))?;
-        let facts = Facts {
-            rules: &rules,
-            repo_config: config.as_ref(),
-            modified: &modified,
-            tree: &tree,
-            options: &options,
-        };
+        let config =
+            read_config(&rules, &branch, &tree).map_err(|error| Stop::Refused(Refusal::Config(masked(error))))?;
+        let facts =
+            Facts { rules: &rules, repo_config: config.as_ref(), modified: &modified, tree: &tree, options: &options };
         let schedule = match planned {
             None => schedule::for_plan(&command, &facts),
             Some(ids) => schedule::for_planned(&command, &ids, &facts),

@@ -153,11 +153,7 @@ impl Idlers<'_> {
 
     /// Removes what is idle until there is `enough`: checkouts first, then binaries, mirrors, and checkouts with files that are kept
     /// nowhere else. Says what is free then.
-    async fn make_room(
-        &self,
-        measured: &mut Option<Measured>,
-        enough: impl Fn(Space) -> bool,
-    ) -> Result<Space> {
+    async fn make_room(&self, measured: &mut Option<Measured>, enough: impl Fn(Space) -> bool) -> Result<Space> {
         let space = self.room.space(measured).await?;
         if enough(space) {
             return Ok(space);

@@ -42,7 +42,8 @@ pub(super) fn look(data_dir: &Path) -> Result<Local> {
     if !database.exists() {
         return Ok(Local::None);
     }
-    let mark = Mark::in_file(&database).with_context(|| format!("cannot look at the state in {}", database.display()))?;
+    let mark =
+        Mark::in_file(&database).with_context(|| format!("cannot look at the state in {}", database.display()))?;
     Ok(match mark {
         Some(Mark::Cache) => Local::Cache,
         Some(_) => Local::Unknown,

@@ -194,7 +194,8 @@ fn an_apply_whose_end_cannot_be_recorded_at_once_is_recorded_with_the_answer() {
         ctx.quiet().await;
         ctx.status(&pull, "atlantis/apply: first/default", "success", "").await;
         let database = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
-        let applied = "SELECT count(*) FROM jobs WHERE state = 'succeeded' AND json_extract(record, '$.kind') = 'apply'";
+        let applied =
+            "SELECT count(*) FROM jobs WHERE state = 'succeeded' AND json_extract(record, '$.kind') = 'apply'";
         assert_eq!(database.query_row(applied, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
         drop(database);
         ctx.status(&pull, "atlantis/apply", "success", "2/2 applied").await;
