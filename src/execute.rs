@@ -26,6 +26,7 @@ mod stage;
 pub mod state_locks;
 mod status_update;
 mod steps;
+mod unrecorded;
 
 use crate::checkout::Checkouts;
 use crate::config::global::{GlobalConfig, RepoRules};
@@ -47,11 +48,11 @@ use crate::vcs::Host;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
-use job::{JobEnd, Unrecorded};
 use status_update::StatusUpdate;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
+use unrecorded::{JobEnd, Unrecorded};
 
 pub use admission::Admission;
 pub use job::DirectoryLocks;
@@ -185,7 +186,7 @@ pub async fn run(ctx: &Context, work: &Work) -> Ended {
     };
     if is_deposed(&error) {
         for end in work.unrecorded.take() {
-            job::pass_on(ctx, work, &end.outcome).await;
+            unrecorded::pass_on(ctx, work, &end.outcome).await;
         }
         tracing::info!(pull = %work.pull.id, command = work.command.name.as_str(), "another server leads now: {error:#}");
         return Ended::Stopped(Why::Shutdown);
@@ -324,7 +325,7 @@ impl Answer {
             && is_deposed(error)
         {
             for end in &ends {
-                job::pass_on(ctx, work, &end.outcome).await;
+                unrecorded::pass_on(ctx, work, &end.outcome).await;
             }
         }
         recorded?;

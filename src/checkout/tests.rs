@@ -119,6 +119,35 @@ fn write(tree: &WorkingTree, file: &str, text: &str) {
 }
 
 #[tokio::test]
+async fn after_the_machine_has_started_again_every_file_of_gits_is_written_anew_and_no_other_is_lost() {
+    let mut world = World::new(Strategy::Branch).await;
+    world.commit("topic", &[("a/main.tf", "a\n"), ("b/main.tf", "b\n")]).await;
+    let tree = world.tree().await;
+    write(&tree, "a/terraform.tfstate", "local state");
+    let (marker, index) = (tree.git_dir.join("tidelock-commit"), tree.git_dir.join("index"));
+    for zeroed_index in [false, true] {
+        // Zeroed with its size and time, and cut: what a loss of power leaves. The tree was finished before.
+        let file = fs::File::options().write(true).open(tree.root.join("a/main.tf")).unwrap();
+        let times = fs::FileTimes::new().set_modified(file.metadata().unwrap().modified().unwrap());
+        std::os::unix::fs::FileExt::write_at(&file, &[0, 0], 0).unwrap();
+        file.set_times(times).unwrap();
+        write(&tree, "b/main.tf", "");
+        if zeroed_index {
+            fs::write(&index, vec![0; 100]).unwrap();
+        }
+        let text = fs::read_to_string(&marker).unwrap();
+        let (line, rest) = text.split_once('\n').unwrap();
+        let (before, _) = line.rsplit_once(' ').unwrap();
+        fs::write(&marker, format!("{before} another-run\n{rest}")).unwrap();
+        let again = world.tree().await;
+        assert_eq!((read(&again, "a/main.tf"), read(&again, "b/main.tf")), ("a\n".into(), "b\n".into()));
+        assert_eq!(read(&again, "a/terraform.tfstate"), "local state");
+        assert_ne!(again.made, tree.made, "what steps left is put back as well");
+        assert_eq!(world.tree().await, again, "once is enough");
+    }
+}
+
+#[tokio::test]
 async fn a_push_moves_the_tree_and_keeps_what_is_not_gits() {
     let mut world = World::new(Strategy::Branch).await;
     world.commit("topic", &[("live/app/main.tf", "two\n"), ("old/x.tf", "x\n")]).await;

@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 const MARKER: &str = "tidelock-commit";
 /// Names this tree as long as it is neither moved nor made from nothing.
 const MADE: &str = "tidelock-made";
+/// Where Linux names its present run.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// Whom merge commits are by.
 const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
 /// Where the tree's `.git` names the mirror's objects.
@@ -72,14 +74,16 @@ impl<'a> Place<'a> {
             let made = fs::read_to_string(self.admin.join(MADE)).unwrap_or_default();
             WorkingTree { root, head, base, git_dir, made }
         };
-        if let Some(present) = present.as_ref().filter(|present| present.serves(&wanted)) {
+        // Written before the machine started: a loss of power may have cut or zeroed any file of it.
+        let is_old = present.as_ref().is_some_and(|present| present.boot != wanted.boot);
+        if let Some(present) = present.as_ref().filter(|present| !is_old && present.serves(&wanted)) {
             if present.base != wanted.base {
                 self.move_base(pull, &wanted).await?;
             }
             return Ok(tree(wanted.base));
         }
         let again = present.filter(|present| present.sparse.is_some() == wanted.sparse.is_some());
-        self.make_room(again.is_some(), patterns.clone()).await?;
+        self.make_room(again.is_some(), is_old, patterns.clone()).await?;
         let commit = match self.checkouts.strategy {
             Strategy::Branch => fetched.head.clone(),
             Strategy::Merge => self.merge(pull, fetched, credentials).await?,
@@ -142,12 +146,16 @@ impl<'a> Place<'a> {
         if ours { Marker::parse(&fs::read_to_string(self.admin.join(MARKER)).ok()?) } else { None }
     }
 
-    /// Before git starts: an untrusted tree goes, a trusted one loses its marker and its old plan files.
-    async fn make_room(&self, keep: bool, patterns: Option<String>) -> Result<(), CheckoutError> {
+    /// Before git starts: an untrusted tree goes, a trusted one loses its marker and its old plan files, and an old one git's index, so
+    /// that every file of git's is written again.
+    async fn make_room(&self, keep: bool, is_old: bool, patterns: Option<String>) -> Result<(), CheckoutError> {
         let (root, admin) = (self.root.clone(), self.admin.clone());
         blocking(move || {
             if keep {
                 fs::remove_file(admin.join(MARKER))?;
+                if is_old {
+                    remove_file(&admin.join("index"))?;
+                }
                 if let Err(error) = pristine::settle(&root, &admin) {
                     // Then git reads more than it must.
                     tracing::debug!(root = %root.display(), error = format!("{error:#}"), "cannot settle a tree");
@@ -217,6 +225,8 @@ struct Marker {
     strategy: Strategy,
     head: String,
     base: String,
+    /// The machine's run in which it was written; empty where that has no name.
+    boot: String,
     /// Patterns of a sparse tree.
     sparse: Option<String>,
 }
@@ -224,13 +234,14 @@ struct Marker {
 impl Marker {
     fn new(strategy: Strategy, fetched: &Fetched, sparse: Option<&str>) -> Marker {
         let Fetched { head, base_tip } = fetched.clone();
-        Marker { strategy, head, base: base_tip, sparse: sparse.map(str::to_owned) }
+        let boot = fs::read_to_string(BOOT).unwrap_or_default().trim().to_owned();
+        Marker { strategy, head, base: base_tip, boot, sparse: sparse.map(str::to_owned) }
     }
 
     fn text(&self) -> String {
         let strategy = if self.strategy == Strategy::Merge { "merge" } else { "branch" };
         let sparse = self.sparse.as_ref().map_or(String::new(), |patterns| format!("sparse\n{patterns}"));
-        format!("{strategy} {} {}\n{sparse}", self.head, self.base)
+        format!("{strategy} {} {} {}\n{sparse}", self.head, self.base, self.boot)
     }
 
     fn parse(text: &str) -> Option<Marker> {
@@ -238,10 +249,11 @@ impl Marker {
         let mut words = first.split(' ');
         let strategy = if words.next()? == "merge" { Strategy::Merge } else { Strategy::Branch };
         let (head, base) = (words.next()?.to_owned(), words.next()?.to_owned());
-        Some(Marker { strategy, head, base, sparse: rest.strip_prefix("sparse\n").map(str::to_owned) })
+        let boot = words.next().unwrap_or_default().to_owned();
+        Some(Marker { strategy, head, base, boot, sparse: rest.strip_prefix("sparse\n").map(str::to_owned) })
     }
 
-    /// Whether nothing has to be done. The head alone does not change when the base moves; a merge does.
+    /// Whether nothing has to be done, if its files are whole. The head alone does not change when the base moves; a merge does.
     fn serves(&self, wanted: &Marker) -> bool {
         let same = self.strategy == wanted.strategy && self.head == wanted.head && self.sparse == wanted.sparse;
         same && (self.strategy == Strategy::Branch || self.base == wanted.base)

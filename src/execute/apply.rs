@@ -225,13 +225,7 @@ impl ApplyRun<'_> {
         if !missing.is_empty() {
             return Err(Failure::Dependency { missing }.into());
         }
-        let wanted = &config.apply_requirements;
-        let (checks, remarks) =
-            requirements::check(ctx, work, config, wanted, self.facts, self.prepared, Some(&plan.base)).await?;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
-        if checks.iter().any(|check| !check.met) {
-            return Err(Failure::Requirements(checks).into());
-        }
+        self.require(config, plan, self.facts).await?;
         let tree = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
         let dir = project_dir(&tree.root, &config.id.dir)
             .map_err(|fault| Refused::Outcome(Box::new(Outcome::Errored(fault))))?;
@@ -247,12 +241,7 @@ impl ApplyRun<'_> {
             return Err(failure.into());
         }
         if self.facts.are_old() {
-            let facts = PullFacts::default();
-            let (checks, _) =
-                requirements::check(ctx, work, config, wanted, &facts, self.prepared, Some(&plan.base)).await?;
-            if checks.iter().any(|check| !check.met) {
-                return Err(Failure::Requirements(checks).into());
-            }
+            self.require(config, plan, &PullFacts::default()).await?;
         }
         let plan_file = dir.join(job::plan_file_name(&config.id));
         let first = match left::is_missing(plan, &tree) {
@@ -266,6 +255,18 @@ impl ApplyRun<'_> {
         let job = self.consume(config, plan).await?;
         let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
         Ok(self.run(job, config, plan, &place, &first).await?)
+    }
+
+    /// What has to be met before the project is applied, by these facts.
+    async fn require(&self, config: &ProjectConfig, plan: &PlanRecord, facts: &PullFacts) -> Result<(), Refused> {
+        let (ctx, work, wanted) = (self.ctx, self.work, &config.apply_requirements);
+        let checked = requirements::check(ctx, work, config, wanted, facts, self.prepared, Some(&plan.base));
+        let (checks, remarks) = checked.await?;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
+        match checks.iter().all(|check| check.met) {
+            true => Ok(()),
+            false => Err(Failure::Requirements(checks).into()),
+        }
     }
 
     fn audit_entry(&self, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {

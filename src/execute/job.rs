@@ -2,6 +2,7 @@
 
 use super::prepare::{Prepared, Stop, credentials};
 use super::state_locks::machine;
+use super::unrecorded::{JobEnd, pass_on};
 use super::{Context, Work, random_id};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
@@ -175,7 +176,7 @@ impl<'a> Job<'a> {
     ) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
         let end = self.ended(outcome, change);
-        let (outcome, record) = (end.outcome.clone(), Arc::clone(&end.record));
+        let (outcome, record) = (end.outcome.clone(), end.recording());
         let recorded = ctx.store.write(move |tx| record(tx)).await;
         match recorded {
             Err(error) if is_deposed(&error) => {
@@ -218,53 +219,7 @@ impl<'a> Job<'a> {
             }
             Ok(())
         });
-        JobEnd { outcome, record, _log: self.log }
-    }
-}
-
-/// Part of a commit; where that fails, of the next one.
-type Recording = dyn Fn(&Tx<'_>) -> Result<()> + Send + Sync;
-
-/// The end of a job that is not recorded yet.
-pub(super) struct JobEnd {
-    /// What it came to.
-    pub(super) outcome: JobOutcome,
-    /// Records it.
-    record: Arc<Recording>,
-    /// Who follows the log sees its end when the record says so too.
-    _log: LogWriter,
-}
-
-impl JobEnd {
-    /// What records it.
-    pub(super) fn recording(&self) -> Arc<Recording> {
-        Arc::clone(&self.record)
-    }
-}
-
-/// Ends of jobs that the command's answer records: that of an only job, for which nobody waits without the answer, and those whose own
-/// commit failed.
-#[derive(Default)]
-pub struct Unrecorded(Mutex<Vec<JobEnd>>);
-
-impl Unrecorded {
-    /// One more.
-    pub(super) fn put(&self, end: JobEnd) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(end);
-    }
-
-    /// All of them; none is left.
-    pub(super) fn take(&self) -> Vec<JobEnd> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Leaves the end of a job that changed something to the server that leads now.
-pub(super) async fn pass_on(ctx: &Context, work: &Work, outcome: &JobOutcome) {
-    if let Some(job) = &outcome.job
-        && changes_something(work.command.name)
-    {
-        super::left::leave_end(ctx, job, outcome).await;
+        JobEnd::new(outcome, record, self.log)
     }
 }
 
@@ -340,7 +295,7 @@ pub(super) async fn record_refusal(
 }
 
 /// What is told as interrupted when its end is not known, and not run again.
-fn changes_something(name: CommandName) -> bool {
+pub(super) fn changes_something(name: CommandName) -> bool {
     matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
 }
 

@@ -57,7 +57,7 @@ impl SmallDisk {
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tidelock"]).arg(&dir).status();
         let disk = mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(dir));
         if disk.is_none() {
-            eprintln!("skipped: a disk of its own takes root");
+            let _ = writeln!(std::io::stderr(), "skipped: a disk of its own takes root");
         }
         disk
     }

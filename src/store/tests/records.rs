@@ -361,7 +361,7 @@ async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() 
                 Ok((pruned.jobs, pruned.errored))
             };
             let (jobs, errored) = gone(tx)?;
-            assert_eq!(errored, [other.clone()]);
+            assert_eq!(errored, std::slice::from_ref(&other));
             assert_eq!(jobs, [other, later, elsewhere, "e".repeat(32), "f".repeat(32)]);
             assert_eq!(tx.kept_files("errored/")?, files[..1]);
             assert!(tx.job(&one)?.is_some());

@@ -5,8 +5,10 @@ use super::buckets::fresh;
 use super::*;
 use crate::store::disk::{self, Local};
 
+type Harm = fn(&mut Vec<u8>);
+
 /// What a loss of power makes of a file.
-const HARMS: [(&str, fn(&mut Vec<u8>)); 6] = [
+const HARMS: [(&str, Harm); 6] = [
     ("zeroed", |bytes| bytes.fill(0)),
     ("cut to nothing", Vec::clear),
     ("cut in the first page", |bytes| bytes.truncate(50)),
@@ -44,7 +46,7 @@ fn image(dir: &Path) -> Arc<tempfile::TempDir> {
     copy
 }
 
-fn harm(file: &Path, how: fn(&mut Vec<u8>)) {
+fn harm(file: &Path, how: Harm) {
     let mut bytes = std::fs::read(file).unwrap();
     how(&mut bytes);
     std::fs::write(file, bytes).unwrap();
