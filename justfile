@@ -56,6 +56,10 @@ check-macos processor="aarch64":
 check-pages:
     scripts/check-pages
 
+# Pictures of what people meet, into a directory; docs/dashboard.png is one of them.
+pictures directory:
+    scripts/check-pages --pictures {{directory}}
+
 # Terraform module, image, manifests and deploy scripts, as far as that goes without a cloud.
 check-deploy:
     scripts/check-deploy

@@ -68,26 +68,51 @@ export class Sandbox {
     await until(`#${number}: ${text}`, async () => (await this.text(`${this.forge}/${REPO}/pull/${number}`)).includes(text));
   }
 
-  // What the pages under test show; their paths.
-  async fill() {
-    await this.said(1, "Log and history");
+  // The text of a file on the main branch, or of a pull request's.
+  async file(path, number) {
+    const page = await this.text(`${this.forge}/${REPO}/${number ? `pull/${number}/edit` : "new"}?path=${encodeURIComponent(path)}`);
+    const text = /<textarea[^>]*>\n?([\s\S]*?)<\/textarea>/.exec(page)[1];
+    const named = { amp: "&", lt: "<", gt: ">", quot: '"' };
+    return text.replace(/&(?:#x([0-9a-f]+)|#(\d+)|(\w+));/gi, (whole, hex, number, name) =>
+      hex ? String.fromCodePoint(parseInt(hex, 16)) : number ? String.fromCodePoint(Number(number)) : named[name] ?? whole);
+  }
+
+  // Opens a pull request that changes a file; its number.
+  async open(as, title, branch, path, change) {
+    const content = change(await this.file(path));
+    return Number(/\d+$/.exec(await this.post(`/${REPO}/new`, { as, title, branch, path, content }))[0]);
+  }
+
+  // Pushes a change of another file to it.
+  async push(number, as, path, change) {
+    await this.post(`/${REPO}/pull/${number}/edit`, { as, path, content: change(await this.file(path, number)) });
+  }
+
+  // A pull request whose apply runs; its number, and the path of the log.
+  async slowApply(title = "Something slow", dir = "slow") {
     const opened = await this.post(`/${REPO}/new`, {
-      as: "alice", title: "Something slow", branch: "slow", path: "slow/main.tf", content: SLOW,
+      as: "alice", title, branch: dir, path: `${dir}/main.tf`, content: SLOW,
     });
     const number = Number(/\d+$/.exec(opened)[0]);
     const comment = (body) => this.post(`/${REPO}/pull/${number}/comment`, { as: "alice", body });
-    await comment("atlantis plan -d slow");
+    await comment(`atlantis plan -d ${dir}`);
     await this.said(number, "Plan: 1 to add");
-    await comment("atlantis apply -d slow");
-    const row = /applying[\s\S]*/;
-    const running = await until("the apply runs", async () => {
+    await comment(`atlantis apply -d ${dir}`);
+    const job = await until("the apply runs", async () => {
       const page = (await this.text(this.server + "/")).replaceAll("&#x2f;", "/");
-      return row.test(page) && /href="\.\/jobs\/([0-9a-f]{32})"><span class="mark busy">applying/.exec(page)?.[1];
+      return /href="\.\/jobs\/([0-9a-f]{32})"><span class="mark busy">applying/.exec(page)?.[1];
     });
+    return { number, running: `/jobs/${job}` };
+  }
+
+  // What the pages under test show; their paths.
+  async fill() {
+    await this.said(1, "Log and history");
+    const { number, running } = await this.slowApply();
     const dashboard = (await this.text(this.server + "/")).replaceAll("&#x2f;", "/");
     const lock = /href="\.\/(lock\?id=[^"]+)"/.exec(dashboard)[1].replaceAll("&amp;", "&");
     const ended = /href="\.\/jobs\/([0-9a-f]{32})">plan</.exec(dashboard)[1];
     const commit = /\/commit\/[0-9a-f]{40}/.exec(await this.text(`${this.forge}/${REPO}/pull/1`))[0];
-    return { number, running: `/jobs/${running}`, lock: `/${lock}`, ended: `/jobs/${ended}`, commit: `/${REPO}${commit}` };
+    return { number, running, lock: `/${lock}`, ended: `/jobs/${ended}`, commit: `/${REPO}${commit}` };
   }
 }

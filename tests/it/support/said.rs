@@ -20,10 +20,12 @@ impl Said {
         Said { text: text.trim_end().to_owned(), marker }
     }
 
-    /// People read this in it.
+    /// People read this in it. A command in code marks may stand in a block of its own as well.
     #[track_caller]
     pub(crate) fn has(&self, text: &str) -> &Said {
-        assert!(self.text.contains(text), "expected {text:?} in:\n{}", self.text);
+        let command = text.strip_prefix('`').and_then(|text| text.strip_suffix('`'));
+        let in_block = command.is_some_and(|command| self.text.contains(&format!("```shell\n{command}\n```")));
+        assert!(in_block || self.text.contains(text), "expected {text:?} in:\n{}", self.text);
         self
     }
 
