@@ -178,6 +178,7 @@ impl Repo {
                 head_ref: branch.to_owned(),
                 head_sha: head_sha.to_owned(),
                 base_ref,
+                tried_with: base_sha.clone(),
                 base_sha,
                 merged: None,
                 conflicts,
@@ -273,12 +274,23 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
             }
             git.update_ref(&format!("refs/pull/{number}/head"), tip, None).await?;
         }
-        let base_ref = shared.look().pull(&base_name, number)?.base_ref.clone();
-        let Some(base_tip) = git.heads().await?.remove(&base_ref) else { continue };
+        let (base_ref, tried_with) = {
+            let state = shared.look();
+            let pull = state.pull(&base_name, number)?;
+            (pull.base_ref.clone(), pull.tried_with.clone())
+        };
+        let base_tip = match base_name.eq_ignore_ascii_case(full_name) {
+            true => heads.get(&base_ref).cloned(),
+            false => git.heads().await?.remove(&base_ref),
+        };
+        let Some(base_tip) = base_tip else { continue };
+        if *tip == head_sha && base_tip == tried_with {
+            continue;
+        }
         let conflicts = git.merge_tree(&base_tip, tip).await?.is_none();
         shared.change(|state| {
             let pull = state.pull_mut(&base_name, number)?;
-            pull.conflicts = conflicts;
+            (pull.conflicts, pull.tried_with) = (conflicts, base_tip.clone());
             if pull.head_sha == *tip {
                 return Ok(());
             }

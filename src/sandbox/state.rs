@@ -70,6 +70,8 @@ pub(super) struct PullState {
     pub merged: Option<(String, String)>,
     /// It does not merge cleanly into its base.
     pub conflicts: bool,
+    /// Tip of the base branch that this was tried with.
+    pub tried_with: String,
     /// Said instead of what would be worked out.
     pub forced_mergeable_state: Option<String>,
     pub comments: Vec<CommentState>,

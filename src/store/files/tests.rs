@@ -77,7 +77,7 @@ fn pieces_are_named_in_the_order_of_their_log_and_joined_in_it() {
     assert!(kept.is_sorted_by_key(|file| &file.path));
     std::fs::remove_file(dir.path().join(&log)).unwrap();
     pieces::join(dir.path(), &kept).unwrap();
-    assert_eq!(found(dir.path(), "logs").unwrap(), [log.clone()], "nothing is left of the pieces");
+    assert_eq!(found(dir.path(), "logs").unwrap(), [log.as_str()], "nothing is left of the pieces");
     assert_eq!(std::fs::read_to_string(dir.path().join(&log)).unwrap(), text[..20_000]);
 
     for other in

@@ -142,7 +142,7 @@ async fn a_log_that_runs_for_an_hour_is_uploaded_twice_and_not_each_minute() {
     let ended = restored(&bucket, None).await;
     assert_eq!(read(&ended), so_far);
     assert_files(ended.path());
-    assert_eq!(kept_paths(&server).await, [path.clone()]);
+    assert_eq!(kept_paths(&server).await, [path.as_str()]);
     // A commit has a header and a row besides.
     let (limit, bytes) = (2 * so_far.len() as u64 + 1_500 * u64::from(MINUTES), uploaded(&server) - before);
     assert!(bytes < limit, "{bytes} bytes for a log of {}", so_far.len());
@@ -179,7 +179,7 @@ async fn a_log_of_which_an_older_version_kept_the_whole_goes_on_in_pieces() {
     let server = Server::start(&bucket).await;
     assert_files(server.dir.path());
     server.store.write(move |tx| tx.put_job(&job(id, JobState::Interrupted))).await.unwrap();
-    assert_eq!(kept_paths(&server).await, [whole.clone()]);
+    assert_eq!(kept_paths(&server).await, [whole.as_str()]);
     let dir = restored(&bucket, None).await;
     assert_eq!(std::fs::read_to_string(dir.path().join(&whole)).unwrap(), "one\ntwo\nthree\n");
     server.stop().await;
