@@ -12,6 +12,7 @@ use super::{
     CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, pristine, waits, write_whole,
 };
 use crate::domain::PullRequest;
+use crate::platform;
 use anyhow::Context;
 use rustix::fs::FileType;
 use std::collections::BTreeSet;
@@ -22,8 +23,6 @@ use std::path::{Path, PathBuf};
 const MARKER: &str = "tidelock-commit";
 /// Names this tree as long as it is neither moved nor made from nothing.
 const MADE: &str = "tidelock-made";
-/// Where Linux names its present run.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// Whom merge commits are by.
 const AUTHOR: (&str, &str) = ("Tidelock", "tidelock@localhost");
 /// Where the tree's `.git` names the mirror's objects.
@@ -234,7 +233,7 @@ struct Marker {
 impl Marker {
     fn new(strategy: Strategy, fetched: &Fetched, sparse: Option<&str>) -> Marker {
         let Fetched { head, base_tip } = fetched.clone();
-        let boot = fs::read_to_string(BOOT).unwrap_or_default().trim().to_owned();
+        let boot = platform::this_machine().trim().to_owned();
         Marker { strategy, head, base: base_tip, boot, sparse: sparse.map(str::to_owned) }
     }
 
