@@ -288,8 +288,8 @@ fn a_start_and_a_doctor_whose_probe_is_stored_and_then_refused_go_on_and_leave_n
 #[test]
 fn a_slow_way_to_the_bucket_takes_its_time_and_status_tells_it() {
     in_cloud(
-        // What does not compress, so that the log of the plan is a large object.
-        |setup| setup.steps(&["init", "head -c 300000 /dev/urandom | base64 -w 100", "plan"], &["apply"]),
+        // A file that is kept with the plan and does not compress: a large object.
+        |setup| setup.steps(&["init", "head -c 300000 /dev/urandom > left.bin", "plan"], &["apply"]),
         async |ctx, double| {
             ctx.quiet().await;
             let first = ctx.server.role("leading").await;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// Longest piece of prose that comes from elsewhere, in characters.
 const MAX_PROSE: usize = 4000;
-/// Longest inline code, in characters: a directory is at most as long as a path may be.
+/// Longest inline code or command, in characters: a directory is at most as long as a path may be.
 const MAX_CODE: usize = 4200;
 /// Longest run of backticks that is shown; a fence has to be longer still.
 const MAX_TICKS: usize = 100;
@@ -182,7 +182,7 @@ pub(crate) fn fence(text: &str, language: &str) -> String {
 
 /// A command on a line of its own.
 pub(crate) fn block(command: &str) -> String {
-    fence(&clean(command).replace(['\n', '\t'], " "), "shell")
+    fence(&shorten(&clean(command).replace(['\n', '\t'], " "), MAX_CODE), "shell")
 }
 
 /// Output in a fence, folded under its title and length when it is long.

@@ -87,12 +87,13 @@ impl<'a> Leading<'a> {
     /// With the lock held: the order of facts is the order of commits.
     async fn commit_locked(&self, facts: Vec<Fact>) -> Result<(), VaultError> {
         let rows = serde_json::to_vec(&facts).unwrap().into();
-        let next = self.leader.position().seq + 1;
+        let (epoch, next) = (self.leader.epoch(), self.leader.position().seq + 1);
+        self.port().note(Note::Tried(epoch, next, facts.clone()));
         let commit = Box::pin(self.leader.commit(Changes { schema: 1, rows, blobs: blobs(&facts) }));
         let known = |committed: Result<Position, VaultError>| {
             // As the store takes it: whatever is no deposition is told to be undone.
             if !matches!(committed, Ok(_) | Err(VaultError::Deposed(_))) {
-                self.port().note(Note::Undone(self.leader.epoch(), next));
+                self.port().note(Note::Undone(epoch, next, facts.clone()));
             }
             committed
         };

@@ -60,8 +60,10 @@ pub(super) enum Note {
     Released,
     /// It stops with an error.
     Stopped(String),
-    /// A commit of this epoch to this place was called undone.
-    Undone(u64, u64),
+    /// A commit of this epoch to this place begins.
+    Tried(u64, u64, Vec<Fact>),
+    /// It was called undone.
+    Undone(u64, u64, Vec<Fact>),
     /// A script reached the place from which all schedules are tried.
     Ready,
     /// A base could not be written or old objects not be deleted.
@@ -100,8 +102,8 @@ pub(super) struct World {
     pub(super) regressed: u64,
     pub(super) stale_spawns: u64,
     pub(super) deleted: u64,
-    /// Epoch and place of commits that were called undone.
-    undone: Rc<BTreeSet<(u64, u64)>>,
+    /// Epoch, place and contents of commits that were called undone, and not tried again since.
+    undone: Rc<BTreeSet<(u64, u64, Vec<Fact>)>>,
     pub(super) violations: Rc<Vec<String>>,
     /// Milliseconds; `None`: objects are as old as their number says, so that equal buckets are equal.
     pub(super) now: Option<i64>,
@@ -197,7 +199,7 @@ impl World {
             if journal.previous != self.hash_at(end).unwrap() {
                 self.bad(format!("fork: {name} does not continue the {end}th"));
             }
-            if !journal.seal && self.undone.contains(&(journal.epoch, seq)) {
+            if !journal.seal && self.undone.contains(&(journal.epoch, seq, journal.facts.clone())) {
                 self.bad(format!("called undone, comes into the journal: {name}"));
             }
             for fact in &journal.facts {
@@ -392,12 +394,15 @@ impl World {
                     self.bad(format!("believed durable, is not in the journal: object {} of {who}", position.seq));
                 }
             }
-            Note::Undone(epoch, seq) => {
+            Note::Tried(epoch, seq, facts) => {
+                Rc::make_mut(&mut self.undone).remove(&(*epoch, *seq, facts.clone()));
+            }
+            Note::Undone(epoch, seq, facts) => {
                 let there = self.chain.get(usize::try_from(*seq).unwrap() - 1);
-                if there.is_some_and(|(journal, _)| journal.epoch == *epoch && !journal.seal) {
+                if there.is_some_and(|(there, _)| there.epoch == *epoch && !there.seal && there.facts == *facts) {
                     self.bad(format!("called undone, is in the journal: object {seq} of {who}"));
                 }
-                Rc::make_mut(&mut self.undone).insert((*epoch, *seq));
+                Rc::make_mut(&mut self.undone).insert((*epoch, *seq, facts.clone()));
             }
             Note::Lead(position, facts) | Note::Read(position, facts) => {
                 let end = self.chain.len() as u64;
