@@ -12,6 +12,15 @@ async fn leading(bucket: &Arc<Memory>, nonce: &str) -> (Leader, Arc<Manual>) {
     (vault.lead(lease).await.unwrap().unwrap().0, clock)
 }
 
+/// A leader that keeps no state but the last one restorable, with its vault.
+async fn leading_keeping_nothing(bucket: &Arc<Memory>) -> (Vault, Leader) {
+    let (mut vault, _) = vault(bucket, "a");
+    (vault.retention.keep_states, vault.retention.keep) = (0, Duration::ZERO);
+    let lease = vault.acquire(false).await.unwrap();
+    let (leader, _) = vault.lead(lease).await.unwrap().unwrap();
+    (vault, leader)
+}
+
 fn changes(rows: &str) -> Changes {
     Changes { schema: 1, rows: rows.to_owned().into(), blobs: Vec::new() }
 }
@@ -348,10 +357,7 @@ fn bases_cost_a_fixed_share_of_the_journal_however_much_is_known() {
 async fn a_base_that_is_not_what_was_written_deletes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = Memory::new();
-    let (mut a, _) = vault(&bucket, "a");
-    (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
-    let lease = a.acquire(false).await.unwrap();
-    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    let (_, leader) = leading_keeping_nothing(&bucket).await;
     leader.commit(changes("one")).await.unwrap();
     bucket.before(|bucket, kind, name| {
         if kind == "list" && name == "base/" && !bucket.names("base/").is_empty() {
@@ -368,10 +374,7 @@ async fn a_base_that_is_not_what_was_written_deletes_nothing() {
 async fn a_damaged_base_after_a_verified_one_deletes_nothing_that_the_verified_one_needs() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = Memory::new();
-    let (mut a, _) = vault(&bucket, "a");
-    (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
-    let lease = a.acquire(false).await.unwrap();
-    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    let (_, leader) = leading_keeping_nothing(&bucket).await;
     leader.commit(changes("one")).await.unwrap();
     assert!(leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap());
     for rows in ["two", "three"] {
@@ -413,10 +416,7 @@ async fn who_may_act_looks_at_the_deadline_again_after_a_renewal() {
 async fn an_interrupted_deletion_is_harmless() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = Memory::new();
-    let (mut a, _) = vault(&bucket, "a");
-    (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
-    let lease = a.acquire(false).await.unwrap();
-    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    let (a, leader) = leading_keeping_nothing(&bucket).await;
     for rows in ["one", "two", "three"] {
         leader.commit(changes(rows)).await.unwrap();
     }
@@ -438,10 +438,7 @@ async fn what_is_not_ours_among_journal_and_bases_stops_neither_start_nor_bases_
         let dir = tempfile::tempdir().unwrap();
         let bucket = Memory::new();
         bucket.set(odd, "mine", "");
-        let (mut a, _) = vault(&bucket, "a");
-        (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
-        let lease = a.acquire(false).await.unwrap();
-        let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+        let (a, leader) = leading_keeping_nothing(&bucket).await;
         leader.commit(changes("one")).await.unwrap();
         assert!(leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap(), "{odd}");
         assert_eq!(leader.collect().await.unwrap(), 1, "{odd}");
@@ -463,10 +460,7 @@ async fn what_is_not_ours_among_journal_and_bases_stops_neither_start_nor_bases_
 async fn an_old_object_that_cannot_be_deleted_keeps_no_other_from_it() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = Memory::new();
-    let (mut a, _) = vault(&bucket, "a");
-    (a.retention.keep_states, a.retention.keep) = (0, Duration::ZERO);
-    let lease = a.acquire(false).await.unwrap();
-    let (leader, _) = a.lead(lease).await.unwrap().unwrap();
+    let (_, leader) = leading_keeping_nothing(&bucket).await;
     for rows in ["one", "two", "three"] {
         leader.commit(changes(rows)).await.unwrap();
         leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap();
