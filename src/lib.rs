@@ -30,7 +30,7 @@ pub mod execute;
 pub mod reply;
 
 pub mod sandbox;
-pub mod vault;
 pub mod web;
+pub use tidelock_vault as vault;
 
 pub mod app;
