@@ -40,7 +40,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("dispatch", &["domain", "comment", "webhook", "config", "execute", "store", "vcs", "reply", "settings", "vault"]),
-    ("web", &["domain", "webhook", "store", "dispatch", "vault"]),
+    ("server_status", &["dispatch", "store", "vault"]),
+    ("web", &["domain", "webhook", "store", "dispatch", "server_status", "vault"]),
 ];
 /// Only these start children.
 const MAY_SPAWN: &[&str] = &["src/process.rs", "src/process/", "src/sandbox/git.rs", "src/sandbox/git_http.rs"];
