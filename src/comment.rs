@@ -1,5 +1,5 @@
 //! Comment text → [`Command`], help, or what is wrong with it. One table holds commands and flags; help derives from it.
-//! Grammar: atlantis.md §5, Appendix B.
+//! The grammar is Atlantis', with the additions of docs/differences.md.
 //!
 //! ```text
 //! EXECUTABLE COMMAND [flags] [-- Terraform arguments]

@@ -1,4 +1,4 @@
-//! Repo config, `atlantis.yaml` (atlantis.md §3), read from the pull request and held against the [`RepoRules`].
+//! The repo config, `atlantis.yaml`: read from the pull request and checked against the [`RepoRules`].
 
 mod project;
 #[cfg(test)]

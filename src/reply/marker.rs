@@ -1,4 +1,4 @@
-//! The machine-readable last line of a comment (shared/reference/comment-marker.md): written for every part, and looked for
+//! The machine-readable last line of a comment (docs/comment-marker.md): written for every part, and looked for
 //! by the outbox before it posts again.
 
 use super::render::markdown::turns_direction;
