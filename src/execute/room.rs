@@ -12,7 +12,7 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::{ProjectId, size};
 use crate::platform::is_in_memory;
-use crate::settings::Limits;
+use crate::settings::MachineLimits;
 use crate::terraform::install::Installer;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ struct Measured {
 
 impl Room {
     /// For this data directory; nothing is looked at yet.
-    pub fn new(data_dir: &Path, limits: &Limits) -> Room {
+    pub fn new(data_dir: &Path, limits: &MachineLimits) -> Room {
         Room {
             data_dir: data_dir.to_owned(),
             quota: (limits.scratch_quota_mib > 0).then_some(limits.scratch_quota_mib << 20),
