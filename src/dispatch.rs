@@ -21,7 +21,7 @@ use crate::comment::{self, Names, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
+use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, RepoId};
 use crate::execute::{Context, comment_effects, random_id};
 use crate::reply::outbox::Refused;
 use crate::store::Tx;
@@ -49,6 +49,7 @@ pub struct Handle {
 
 struct Inner {
     ctx: Context,
+    /// Without our login, which differs from host to host: see `names_for`.
     names: Names,
     allowlist: Allowlist,
     actors: Actors,
@@ -114,7 +115,9 @@ impl Handle {
             started: Timestamp::now(),
         });
         recover::recover(&inner).boxed().await?;
-        inner.tasks.spawn(reconcile::run(Arc::clone(&inner)));
+        for host in inner.ctx.hosts.iter() {
+            inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
+        }
         Ok(Handle { inner })
     }
 
@@ -233,11 +236,18 @@ impl Inner {
         if say { Decision::Reply(Message::NotAllowlisted) } else { Decision::Ignore(NOT_ALLOWLISTED) }
     }
 
+    /// What the parser has to know about us on the host of a repository; absent where that host is not configured.
+    fn names_for(&self, repo: &RepoId) -> Option<Names> {
+        let host = self.ctx.hosts.of(repo).ok()?;
+        Some(Names { bot_login: host.bot_login().to_owned(), ..self.names.clone() })
+    }
+
     fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
-        if comment.author.eq_ignore_ascii_case(self.ctx.host.bot_login()) {
+        let Some(names) = self.names_for(&comment.pull.repo) else { return Decision::Ignore("the host is not configured") };
+        if comment.author.eq_ignore_ascii_case(&names.bot_login) {
             return Decision::Ignore("our own comment");
         }
-        let parsed = comment::parse(&comment.body, &comment.author, &self.names);
+        let parsed = comment::parse(&comment.body, &comment.author, &names);
         if parsed == Parsed::NotForUs {
             return Decision::Ignore("not a command");
         }
@@ -248,7 +258,7 @@ impl Inner {
             Parsed::Command(command) => return Decision::Queue(Task::Command { comment: comment.clone(), command }),
             Parsed::Help(text) => Message::Help { text },
             Parsed::Usage(text) => Message::Usage { text },
-            Parsed::Unknown(word) => Message::UnknownCommand { word, allowed: self.names.allowed.clone() },
+            Parsed::Unknown(word) => Message::UnknownCommand { word, allowed: names.allowed },
             Parsed::DidYouMean(suggestion) => Message::DidYouMean { suggestion },
             Parsed::NotForUs => return Decision::Ignore("not a command"),
         };

@@ -44,7 +44,7 @@ use crate::settings::Settings;
 use crate::store::logs::Logs;
 use crate::store::{Store, Tx, is_deposed};
 use crate::terraform::install::Installer;
-use crate::vcs::Host;
+use crate::vcs::Hosts;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -72,8 +72,8 @@ pub struct Context {
     pub store: Store,
     /// Logs of jobs.
     pub logs: Logs,
-    /// The host.
-    pub host: Arc<dyn Host>,
+    /// The VCS hosts.
+    pub hosts: Hosts,
     /// Working trees.
     pub checkouts: Checkouts,
     /// Terraform binaries.

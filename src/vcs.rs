@@ -3,7 +3,10 @@
 //! Only this module and `webhook` know a host's field names.
 
 pub mod github;
+mod hosts;
 mod http;
+
+pub use hosts::Hosts;
 
 use crate::domain::state::CommitStatus;
 use crate::domain::{PullId, PullRequest, RepoId};
@@ -245,6 +248,12 @@ pub enum HostError {
         /// Its name there, or the address that the host redirects to.
         to: String,
     },
+    /// No settings name this host. It says nothing about the repository or the pull request.
+    #[error("the host {host} is not configured on this server")]
+    NotConfigured {
+        /// Its name.
+        host: String,
+    },
     /// 401 or 403: refused until somebody mends the token or its rights.
     #[error("{what}: refused by the host: {message}")]
     Denied {
@@ -287,9 +296,9 @@ impl HostError {
         matches!(self, HostError::RateLimited { .. } | HostError::Unavailable { .. })
     }
 
-    /// Whether the same request may succeed once somebody has given the token its rights: an expired token, single sign-on of an
-    /// organisation, a list of allowed addresses.
+    /// Whether the same request may succeed once somebody has configured the host, or given the token its rights: an expired token,
+    /// single sign-on of an organisation, a list of allowed addresses.
     pub fn is_mendable(&self) -> bool {
-        matches!(self, HostError::Denied { .. } | HostError::NotFound { .. })
+        matches!(self, HostError::Denied { .. } | HostError::NotFound { .. } | HostError::NotConfigured { .. })
     }
 }

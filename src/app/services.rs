@@ -17,7 +17,7 @@ use crate::store::logs::Logs;
 use crate::terraform::install::{InstallSettings, Installer};
 use crate::vault::leader::Leader;
 use crate::vcs::github::{Github, GithubOptions};
-use crate::vcs::{Host, TokenSource};
+use crate::vcs::{Host, Hosts, TokenSource};
 use crate::web::standing::Ready;
 use crate::webhook::Secrets;
 use anyhow::{Context as _, Result, anyhow};
@@ -35,7 +35,7 @@ pub(super) struct Parts {
     /// What deliveries from the inbox are verified with.
     pub(super) secrets: Secrets,
     global: GlobalConfig,
-    host: Arc<dyn Host>,
+    hosts: Hosts,
 }
 
 impl Parts {
@@ -49,7 +49,7 @@ impl Parts {
             tracing::warn!("{warning}");
         }
         let host: Arc<dyn Host> = Arc::new(github_host(github(&settings)?, &settings.repo_allowlist)?);
-        Ok(Parts { secrets: secrets(&settings)?, settings, global, host })
+        Ok(Parts { secrets: secrets(&settings)?, settings, global, hosts: Hosts::new(vec![host]) })
     }
 
     /// Makes room on a disk that has little, before anything is written to it; a start that finds none says so itself.
@@ -70,7 +70,7 @@ impl Parts {
     /// Services on a state that is open; takes up what was unfinished.
     pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Ready> {
         let logs = Logs::new(&self.settings.data_dir);
-        let outbox = Outbox::start(store.clone(), vec![Arc::clone(&self.host)]).await?;
+        let outbox = Outbox::start(store.clone(), self.hosts.clone()).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let ctx = self.context(store.clone(), logs.clone(), outbox)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist).await?;
@@ -82,7 +82,7 @@ impl Parts {
         Names {
             executables: settings.executable_names.clone(),
             is_default: settings.executable_names.len() > 1,
-            bot_login: self.host.bot_login().to_owned(),
+            bot_login: String::new(),
             allowed: settings.allow_commands.clone(),
             blocked_extra_args: settings.blocked_extra_args.clone(),
             apply_disabled: !settings.allow_commands.contains(&CommandName::Apply),
@@ -101,12 +101,12 @@ impl Parts {
             directories: DirectoryLocks::default(),
             doubts: Doubts::default(),
             installer: installer(&settings, redactor.clone()),
-            rendering: rendering(&settings, &*self.host),
+            rendering: rendering(&settings, self.hosts.iter().next().map(|host| &**host)),
             settings,
             global: self.global.clone(),
             store,
             logs,
-            host: Arc::clone(&self.host),
+            hosts: self.hosts.clone(),
             outbox,
             redactor,
         })
@@ -179,13 +179,13 @@ fn install_settings(settings: &Settings, redactor: Redactor) -> InstallSettings 
     }
 }
 
-fn rendering(settings: &Settings, host: &dyn Host) -> RenderOptions {
+fn rendering(settings: &Settings, host: Option<&dyn Host>) -> RenderOptions {
     let apply_allowed = settings.allow_commands.contains(&CommandName::Apply);
     RenderOptions {
         executable: settings.executable_names.first().cloned().unwrap_or_else(|| "atlantis".into()),
         url: settings.atlantis_url.clone(),
-        commit_address: host.commit_address(),
-        comment_limit: host.comment_limit(),
+        commit_address: host.map(|host| host.commit_address()).unwrap_or_default(),
+        comment_limit: host.map_or(usize::MAX, |host| host.comment_limit()),
         max_comments: settings.max_comments_per_command,
         disable_folding: settings.disable_markdown_folding,
         diff_format: settings.enable_diff_markdown_format,

@@ -98,9 +98,10 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
 
 /// The pull request as the host has it now; transient trouble is waited out.
 pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullRequest, HostError> {
+    let host = inner.ctx.hosts.of(&pull.repo)?;
     let mut waits = HOST_RETRIES.iter();
     loop {
-        match inner.ctx.host.pull_request(pull).await {
+        match host.pull_request(pull).await {
             Err(error) if error.is_transient() => match waits.next() {
                 Some(wait) => tokio::time::sleep(*wait).await,
                 None => return Err(error),

@@ -115,7 +115,11 @@ fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut Verdict) 
 /// The lowest entry has to be built on the branch: below anything else there is an entry that nobody told of.
 async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &mut Verdict) {
     let short = &commit[..commit.len().min(7)];
-    match inner.ctx.host.is_on_branch(&event.pull.repo, commit, &event.base_branch).await {
+    let asked = async {
+        let host = inner.ctx.hosts.of(&event.pull.repo)?;
+        host.is_on_branch(&event.pull.repo, commit, &event.base_branch).await
+    };
+    match asked.await {
         Ok(true) => {}
         Ok(false) => {
             let branch = &event.base_branch;

@@ -3,6 +3,8 @@
 //! all through the same decisions, and with the same identities, as if their deliveries had come. So one that comes late is not acted on
 //! twice.
 //!
+//! Each host has rounds of its own: one that does not answer leaves the others alone.
+//!
 //! It is nobody's business to wait for: one conditional request for each repository, more only where something has changed, none while
 //! the host's rate limit is low. A round that ends early is taken up by the next one where it ended. How far a pull request was looked at
 //! is recorded when all that was found is recorded, never before.
@@ -18,7 +20,7 @@ use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, RepoId};
 use crate::reply::duplicates::{self, Trouble};
 use crate::reply::marker;
 use crate::store::{KnownPull, Tx, is_deposed};
-use crate::vcs::{Comments, HostError, OpenPull};
+use crate::vcs::{Comments, Host, HostError, OpenPull};
 use crate::webhook::github::comment_identity;
 use anyhow::{Result, anyhow};
 use jiff::{SignedDuration, Timestamp};
@@ -51,8 +53,8 @@ struct Turn {
     statuses: usize,
 }
 
-/// Rounds, for as long as this server leads.
-pub(super) async fn run(inner: Arc<Inner>) {
+/// Rounds of one host, for as long as this server leads.
+pub(super) async fn run(inner: Arc<Inner>, host: Arc<dyn Host>) {
     let mut turn = Turn::default();
     for pause in [FIRST_ROUND, SECOND_ROUND].into_iter().chain(std::iter::repeat(inner.ctx.settings.reconcile_interval))
     {
@@ -60,13 +62,15 @@ pub(super) async fn run(inner: Arc<Inner>) {
         if inner.actors.draining() {
             return;
         }
-        match (Round { inner: &inner }).go(&mut turn).await {
+        match (Round { inner: &inner, host: &*host }).go(&mut turn).await {
             Ok(()) => {}
             Err(Trouble::State(error)) if is_deposed(&error) => return,
             Err(Trouble::State(error)) => {
-                tracing::warn!(error = format!("{error:#}"), "missed deliveries could not be looked for")
+                tracing::warn!(host = host.hostname(), error = format!("{error:#}"), "missed deliveries could not be looked for")
             }
-            Err(Trouble::Host(error)) => tracing::warn!("missed deliveries could not be looked for: {error}"),
+            Err(Trouble::Host(error)) => {
+                tracing::warn!(host = host.hostname(), "missed deliveries could not be looked for: {error}")
+            }
         }
     }
 }
@@ -84,14 +88,16 @@ fn tolerate(pull: &PullId, result: Result<(), Trouble>) -> Result<(), Trouble> {
 
 struct Round<'a> {
     inner: &'a Arc<Inner>,
+    host: &'a dyn Host,
 }
 
 impl Round<'_> {
     /// Whether the host still lets us ask for what nobody waits for.
     fn may_ask(&self) -> bool {
-        let low = self.inner.ctx.host.budget().filter(|budget| budget.is_low());
+        let low = self.host.budget().filter(|budget| budget.is_low());
         if let Some(budget) = low {
             tracing::info!(
+                host = self.host.hostname(),
                 left = budget.left,
                 all = budget.all,
                 "the rate limit is low: missed deliveries are looked for later"
@@ -129,7 +135,7 @@ impl Round<'_> {
 
     /// All that is known of one repository, and all that is open there.
     async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), Trouble> {
-        let open = self.inner.ctx.host.open_pulls(repo).await?;
+        let open = self.host.open_pulls(repo).await?;
         let of = repo.clone();
         let found = self.inner.ctx.store.read(move |view| Ok((view.open_pulls_of(&of)?, view.served_since(&of)?)));
         let (known, served) = found.await?;
@@ -177,7 +183,7 @@ impl Round<'_> {
         }
         let from = listed.watermark.clone().unwrap_or_else(|| Watermark::at(Timestamp::now()));
         let since = from.comments.checked_sub(LOOK_BACK).ok();
-        let comments = self.inner.ctx.host.comments(id, since).await?;
+        let comments = self.host.comments(id, since).await?;
         let age = now.updated_at.parse::<Timestamp>().map_or(FRESH, |at| comments.now.duration_since(at));
         // The next round looks again at what is fresh.
         if age < FRESH || self.inner.actors.draining() {
@@ -262,7 +268,7 @@ impl Round<'_> {
             return Ok(());
         }
         // The list may be older than what has become known since.
-        let pull = self.inner.ctx.host.pull_request(&id).await?;
+        let pull = self.host.pull_request(&id).await?;
         let target = id.clone();
         let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
         let same = pull.open && pull.head.commit == now.pull.head.commit;
@@ -321,14 +327,14 @@ impl Round<'_> {
         let ctx = &self.inner.ctx;
         let mut seen = HashSet::new();
         let mut extra = Vec::new();
-        for comment in comments.list.iter().filter(|one| one.author.eq_ignore_ascii_case(ctx.host.bot_login())) {
+        for comment in comments.list.iter().filter(|one| one.author.eq_ignore_ascii_case(self.host.bot_login())) {
             let Some(marker) = marker::parse(&comment.body) else { continue };
             let (Some(run), Some(part)) = (marker["run"].as_str(), marker["part"].as_u64()) else { continue };
             if !seen.insert((run.to_owned(), part)) {
                 extra.push(comment.id);
             }
         }
-        duplicates::delete(&ctx.store, &*ctx.host, pull, &extra).await
+        duplicates::delete(&ctx.store, self.host, pull, &extra).await
     }
 }
 

@@ -128,7 +128,7 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
 /// The task of a recorded delivery; absent where today's settings see none in it.
 fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
     match &delivery.event {
-        Event::Comment(comment) => match comment::parse(&comment.body, &comment.author, &inner.names) {
+        Event::Comment(comment) => match comment::parse(&comment.body, &comment.author, &inner.names_for(&comment.pull.repo)?) {
             Parsed::Command(command) => Some(Task::Command { comment: comment.clone(), command }),
             _ => None,
         },

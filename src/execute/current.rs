@@ -49,8 +49,9 @@ impl Current {
 }
 
 async fn ask(ctx: &Context, work: &Work) -> Result<PullRequest, HostError> {
+    let host = ctx.hosts.of(&work.pull.id.repo)?;
     for wait in RETRIES {
-        match ctx.host.pull_request(&work.pull.id).await {
+        match host.pull_request(&work.pull.id).await {
             Err(error) if error.is_transient() => {
                 tracing::warn!(pull = %work.pull.id, "the pull request could not be read, trying again: {error}");
                 tokio::select! {
@@ -61,7 +62,7 @@ async fn ask(ctx: &Context, work: &Work) -> Result<PullRequest, HostError> {
             result => return result,
         }
     }
-    ctx.host.pull_request(&work.pull.id).await
+    host.pull_request(&work.pull.id).await
 }
 
 /// No answer is not a yes.

@@ -36,9 +36,9 @@ impl Shared {
         if self.refusals.closed(effect, Instant::now()).is_some() {
             return Verdict::Later(None);
         }
-        let name = &effect.pull.repo.host;
-        let Some(host) = self.hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(name)) else {
-            return self.refused(effect, &"this server serves no such host");
+        let host = match self.hosts.of(&effect.pull.repo) {
+            Ok(host) => host,
+            Err(error) => return self.refused(effect, &error),
         };
         if let Err(until) = self.turn(&**host, effect) {
             return Verdict::Later(Some(until));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
 use crate::domain::{PullRequest, RepoId};
-use crate::vcs::{Comments, GitCredentials, HostComment, HostError, Mergeability, OpenPull, Review};
+use crate::vcs::{Comments, GitCredentials, HostComment, Hosts, HostError, Mergeability, OpenPull, Review};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use std::collections::VecDeque;
@@ -182,7 +182,7 @@ impl Bench {
     }
 
     async fn start(&self) -> Outbox {
-        Outbox::with_pace(self.store.clone(), vec![Arc::clone(&self.host) as Arc<dyn Host>], HASTE).await.unwrap()
+        Outbox::with_pace(self.store.clone(), Hosts::new(vec![Arc::clone(&self.host) as Arc<dyn Host>]), HASTE).await.unwrap()
     }
 
     async fn left(&self) -> usize {
