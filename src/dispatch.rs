@@ -26,7 +26,7 @@ use crate::execute::{Context, comment_effects, random_id};
 use crate::reply::outbox::Refused;
 use crate::store::Tx;
 use crate::vault::inbox::End;
-use crate::webhook::Verified;
+use crate::webhook::{Intake, Verified};
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -52,6 +52,8 @@ struct Inner {
     /// Without our login, which differs from host to host: see `names_for`.
     names: Names,
     allowlist: Allowlist,
+    /// Knows what deliveries are known by.
+    intake: Intake,
     actors: Actors,
     tasks: Tasks,
     /// What was accepted before it may be old news.
@@ -105,11 +107,12 @@ enum Decision {
 
 impl Handle {
     /// Takes up what an earlier process left, and is ready for events.
-    pub async fn start(ctx: Context, names: Names, allowlist: Allowlist) -> Result<Handle> {
+    pub async fn start(ctx: Context, names: Names, allowlist: Allowlist, intake: Intake) -> Result<Handle> {
         let inner = Arc::new(Inner {
             ctx,
             names,
             allowlist,
+            intake,
             actors: Actors::default(),
             tasks: Tasks::new(),
             started: Timestamp::now(),
@@ -357,8 +360,9 @@ impl Inner {
     fn reaction(&self, event: &Event, decision: &Decision) -> Option<Effect> {
         let Event::Comment(comment) = event else { return None };
         let reaction = self.ctx.settings.emoji_reaction.clone()?;
+        let reacts = self.ctx.hosts.of(&comment.pull.repo).is_ok_and(|host| host.profile().reactions);
         let refused = matches!(decision, Decision::Reply(Message::NotAllowlisted));
-        (!refused).then_some(Effect::React { comment_id: comment.comment_id, reaction })
+        (reacts && !refused).then_some(Effect::React { comment_id: comment.comment_id, reaction })
     }
 
     /// A reply outside of any run, as effects.

@@ -5,8 +5,10 @@
 pub mod github;
 mod hosts;
 mod http;
+mod profile;
 
 pub use hosts::Hosts;
+pub use profile::Profile;
 
 use crate::domain::state::CommitStatus;
 use crate::domain::{PullId, PullRequest, RepoId};
@@ -26,13 +28,8 @@ pub trait Host: Send + Sync {
     /// Login of the account that we act as, for "never our own comments".
     fn bot_login(&self) -> &str;
 
-    /// Longest comment, in characters as the host counts them.
-    fn comment_limit(&self) -> usize;
-
-    /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; empty where there is none.
-    fn commit_address(&self) -> String {
-        String::new()
-    }
+    /// How it wants to be written to. It stays the same as long as the server runs.
+    fn profile(&self) -> &Profile;
 
     /// The pull request as it is now.
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError>;
@@ -70,8 +67,8 @@ pub trait Host: Send + Sync {
         None
     }
 
-    /// The latest status of each context of a commit that our own account has set, as far as one page of them tells.
-    async fn own_statuses(&self, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError>;
+    /// The latest status of each context of a pull request's commit that our own account has set, as far as one page of them tells.
+    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError>;
 
     /// How many requests are left of how many, as the host last told; absent where it tells nothing, and once that has been reset.
     fn budget(&self) -> Option<Budget> {
@@ -84,8 +81,8 @@ pub trait Host: Send + Sync {
     /// Adds a reaction to a comment.
     async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError>;
 
-    /// Sets a commit status.
-    async fn set_status(&self, repo: &RepoId, commit: &str, status: &CommitStatus) -> Result<(), HostError>;
+    /// Sets a status of a commit: on the commit itself or on the pull request, as the host has it.
+    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError>;
 
     /// Merges the pull request, if its head is still `pull.head.commit`.
     async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError>;

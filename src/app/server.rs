@@ -6,7 +6,7 @@ use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::domain::command::CommandName;
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
-use crate::vcs::github::commit_address;
+use crate::vcs::github::profile;
 use crate::web::access::Access;
 use crate::web::standing::{Meters, Role, Standing};
 use crate::web::{self, WebState};
@@ -181,7 +181,7 @@ fn web_state(
     vault: Vault,
 ) -> Result<WebState> {
     Ok(WebState {
-        secrets: services::secrets(settings)?,
+        intake: services::intake(settings)?,
         standing,
         meters,
         vault,
@@ -191,7 +191,11 @@ fn web_state(
         api_secret: settings.api_secret.clone(),
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
-        commit_address: settings.github.as_ref().map(|host| commit_address(&host.api_url)).unwrap_or_default(),
+        commit_addresses: settings
+            .github
+            .iter()
+            .map(|host| (host.hostname.clone(), profile(&host.api_url).commit_address))
+            .collect(),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
     })
 }

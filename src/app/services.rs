@@ -19,7 +19,8 @@ use crate::vault::leader::Leader;
 use crate::vcs::github::{Github, GithubOptions};
 use crate::vcs::{Host, Hosts, TokenSource};
 use crate::web::standing::Ready;
-use crate::webhook::Secrets;
+use crate::webhook::Intake;
+use crate::webhook::github::GithubDoor;
 use anyhow::{Context as _, Result, anyhow};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -28,12 +29,14 @@ use tokio::sync::Notify;
 /// Jobs of all pull requests together: this many times one command's pool, at least [`ADMISSION_MIN`].
 const ADMISSION_POOLS: usize = 4;
 const ADMISSION_MIN: usize = 16;
+/// Longest comment where the host is not configured, in characters.
+const LEAST_COMMENT: usize = 65_536;
 
 /// What outlives a role.
 pub(super) struct Parts {
     pub(super) settings: Arc<Settings>,
-    /// What deliveries from the inbox are verified with.
-    pub(super) secrets: Secrets,
+    /// Verifies deliveries from the inbox.
+    pub(super) intake: Intake,
     global: GlobalConfig,
     hosts: Hosts,
 }
@@ -49,7 +52,7 @@ impl Parts {
             tracing::warn!("{warning}");
         }
         let host: Arc<dyn Host> = Arc::new(github_host(github(&settings)?, &settings.repo_allowlist)?);
-        Ok(Parts { secrets: secrets(&settings)?, settings, global, hosts: Hosts::new(vec![host]) })
+        Ok(Parts { intake: intake(&settings)?, settings, global, hosts: Hosts::new(vec![host]) })
     }
 
     /// Makes room on a disk that has little, before anything is written to it; a start that finds none says so itself.
@@ -73,7 +76,7 @@ impl Parts {
         let outbox = Outbox::start(store.clone(), self.hosts.clone()).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let ctx = self.context(store.clone(), logs.clone(), outbox)?;
-        let dispatch = Handle::start(ctx, self.names(), allowlist).await?;
+        let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;
         Ok(Ready { store, logs, dispatch, leader, look })
     }
 
@@ -101,7 +104,7 @@ impl Parts {
             directories: DirectoryLocks::default(),
             doubts: Doubts::default(),
             installer: installer(&settings, redactor.clone()),
-            rendering: rendering(&settings, self.hosts.iter().next().map(|host| &**host)),
+            rendering: rendering(&settings),
             settings,
             global: self.global.clone(),
             store,
@@ -119,13 +122,13 @@ pub(super) fn github(settings: &Settings) -> Result<&GithubSettings> {
 }
 
 /// What deliveries are verified with.
-pub(super) fn secrets(settings: &Settings) -> Result<Secrets> {
+pub(super) fn intake(settings: &Settings) -> Result<Intake> {
     let github = github(settings)?;
-    Ok(Secrets {
-        github: github.webhook_secret.clone(),
-        github_previous: github.previous_webhook_secret.clone(),
-        github_hostname: github.hostname.clone(),
-    })
+    Ok(Intake::new(vec![Arc::new(GithubDoor {
+        hostname: github.hostname.clone(),
+        secret: github.webhook_secret.clone(),
+        previous: github.previous_webhook_secret.clone(),
+    })]))
 }
 
 /// A client of it; `allowlist` has the rules of the repositories that are served.
@@ -179,13 +182,15 @@ fn install_settings(settings: &Settings, redactor: Redactor) -> InstallSettings 
     }
 }
 
-fn rendering(settings: &Settings, host: Option<&dyn Host>) -> RenderOptions {
+/// Wording, but for what depends on the host of a pull request.
+fn rendering(settings: &Settings) -> RenderOptions {
     let apply_allowed = settings.allow_commands.contains(&CommandName::Apply);
     RenderOptions {
         executable: settings.executable_names.first().cloned().unwrap_or_else(|| "atlantis".into()),
         url: settings.atlantis_url.clone(),
-        commit_address: host.map(|host| host.commit_address()).unwrap_or_default(),
-        comment_limit: host.map_or(usize::MAX, |host| host.comment_limit()),
+        commit_address: String::new(),
+        comment_limit: LEAST_COMMENT,
+        pull_mark: '#',
         max_comments: settings.max_comments_per_command,
         disable_folding: settings.disable_markdown_folding,
         diff_format: settings.enable_diff_markdown_format,

@@ -103,7 +103,7 @@ impl Led {
             created: Timestamp::now(),
             kind: MailKind::Delivery,
         };
-        let (event, received) = mail::open(stored, self.parts.secrets.clone()).await.unwrap().unwrap();
+        let (event, received) = mail::open(stored, self.parts.intake.clone()).await.unwrap().unwrap();
         mail::record(&self.ready, vec![(mail, event, received)]).await
     }
 

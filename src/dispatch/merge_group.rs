@@ -13,7 +13,7 @@ use crate::domain::{MergeGroupEvent, PullId, PullRequest};
 use crate::reply::statuses::Statuses;
 use crate::store::View;
 use crate::vcs::HostError;
-use crate::webhook::github::{EntryBelow, entry_identities};
+use crate::webhook::EntryBelow;
 use anyhow::Result;
 use std::sync::Arc;
 
@@ -93,7 +93,11 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
             Err(error) => unknown(inner, &format!("#{number}"), &error, &mut verdict),
         }
         verdict.pulls.push(number);
-        let (start, below) = (entry_identities(&event.pull.repo, &base), base.clone());
+        let (start, below) = (inner.intake.entry_identities(&event.pull.repo, &base), base.clone());
+        let Some(start) = start else {
+            verdict.lacks("the host is not configured on this server".to_owned());
+            return Ok(verdict);
+        };
         let found = inner.ctx.store.read(move |view| view.delivery_beginning(&start)).await?;
         match found.as_deref().and_then(EntryBelow::of) {
             Some(entry) => (number, base) = (entry.number, entry.base),

@@ -21,7 +21,6 @@ use crate::reply::duplicates::{self, Trouble};
 use crate::reply::marker;
 use crate::store::{KnownPull, Tx, is_deposed};
 use crate::vcs::{Comments, Host, HostError, OpenPull};
-use crate::webhook::github::comment_identity;
 use anyhow::{Result, anyhow};
 use jiff::{SignedDuration, Timestamp};
 use repos::in_turns;
@@ -215,7 +214,7 @@ impl Round<'_> {
                 author: comment.author.clone(),
                 body: comment.body.clone(),
             };
-            let identity = comment_identity(&id.repo, comment.id);
+            let Some(identity) = self.inner.intake.comment_identity(&id.repo, comment.id) else { continue };
             let event = Event::Comment(event);
             let decision = match self.inner.decide(&event, id) {
                 Decision::Queue(_) if comment.edited => Decision::Reply(edited()),

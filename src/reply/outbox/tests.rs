@@ -3,10 +3,11 @@
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
 use crate::domain::{PullRequest, RepoId};
-use crate::vcs::{Comments, GitCredentials, HostComment, Hosts, HostError, Mergeability, OpenPull, Review};
+use crate::vcs::{Comments, GitCredentials, HostComment, Hosts, HostError, Mergeability, OpenPull, Profile, Review};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use std::collections::VecDeque;
+use std::sync::LazyLock;
 
 const HASTE: Pace =
     Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5), marks: Duration::from_millis(1) };
@@ -79,8 +80,9 @@ impl Host for Fake {
     fn bot_login(&self) -> &str {
         "tidelock"
     }
-    fn comment_limit(&self) -> usize {
-        65_536
+    fn profile(&self) -> &Profile {
+        static PROFILE: LazyLock<Profile> = LazyLock::new(|| crate::vcs::github::profile("https://api.github.com"));
+        &PROFILE
     }
     async fn pull_request(&self, _: &PullId) -> Result<PullRequest, HostError> {
         Err(unavailable())
@@ -118,7 +120,7 @@ impl Host for Fake {
     async fn is_on_branch(&self, _: &RepoId, _: &str, _: &str) -> Result<bool, HostError> {
         Err(unavailable())
     }
-    async fn own_statuses(&self, _: &RepoId, _: &str) -> Result<Vec<CommitStatus>, HostError> {
+    async fn own_statuses(&self, _: &PullId, _: &str) -> Result<Vec<CommitStatus>, HostError> {
         Err(unavailable())
     }
     async fn delete_comment(&self, _: &PullId, id: u64) -> Result<(), HostError> {
@@ -129,7 +131,7 @@ impl Host for Fake {
     async fn react(&self, _: &PullId, _: u64, reaction: &str) -> Result<(), HostError> {
         self.enter(format!("react {reaction}")).await.map(drop)
     }
-    async fn set_status(&self, _: &RepoId, _: &str, status: &CommitStatus) -> Result<(), HostError> {
+    async fn set_status(&self, _: &PullId, _: &str, status: &CommitStatus) -> Result<(), HostError> {
         if self.refuses_statuses {
             return Err(denied());
         }

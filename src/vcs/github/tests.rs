@@ -300,7 +300,7 @@ async fn statuses_fit_the_host() {
         description: "é".repeat(200),
         url: String::new(),
     };
-    fake.github.set_status(&id().repo, "aaa", &status).await.unwrap();
+    fake.github.set_status(&id(), "aaa", &status).await.unwrap();
     assert_eq!(fake.requests(), ["POST /repos/acme/infra/statuses/aaa"]);
     assert_eq!(fake.body(0), json!({"state": "failure", "context": "atlantis/plan", "description": "é".repeat(140)}));
 }
