@@ -1,5 +1,6 @@
 //! What a leading server is made of: parts that are made once, and services that are made anew each time it takes the lead.
 
+use super::hosts::{self, JoinedHost};
 use crate::checkout::Checkouts;
 use crate::comment::Names;
 use crate::config::global::GlobalConfig;
@@ -11,17 +12,15 @@ use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
-use crate::settings::{GithubSettings, GithubToken, Settings};
+use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::logs::Logs;
 use crate::terraform::install::{InstallSettings, Installer};
 use crate::vault::leader::Leader;
-use crate::vcs::github::{Github, GithubOptions};
-use crate::vcs::{Host, Hosts, TokenSource};
+use crate::vcs::Hosts;
 use crate::web::standing::Ready;
 use crate::webhook::Intake;
-use crate::webhook::github::GithubDoor;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -43,7 +42,7 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Reads what settings name; an error stops the start.
-    pub(super) fn new(settings: Arc<Settings>) -> Result<Parts> {
+    pub(super) fn new(settings: Arc<Settings>, joined: &[JoinedHost]) -> Result<Parts> {
         let global = match &settings.repo_config {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
             None => GlobalConfig::without_file(),
@@ -51,8 +50,7 @@ impl Parts {
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }
-        let host: Arc<dyn Host> = Arc::new(github_host(github(&settings)?, &settings.repo_allowlist)?);
-        Ok(Parts { intake: intake(&settings)?, settings, global, hosts: Hosts::new(vec![host]) })
+        Ok(Parts { intake: hosts::intake(joined), settings, global, hosts: hosts::apis(joined)? })
     }
 
     /// Makes room on a disk that has little, before anything is written to it; a start that finds none says so itself.
@@ -114,39 +112,6 @@ impl Parts {
             redactor,
         })
     }
-}
-
-/// The host that settings name.
-pub(super) fn github(settings: &Settings) -> Result<&GithubSettings> {
-    settings.github.as_ref().ok_or_else(|| anyhow!("no VCS host is configured: set --gh-user and --gh-token"))
-}
-
-/// What deliveries are verified with.
-pub(super) fn intake(settings: &Settings) -> Result<Intake> {
-    let github = github(settings)?;
-    Ok(Intake::new(vec![Arc::new(GithubDoor {
-        hostname: github.hostname.clone(),
-        secret: github.webhook_secret.clone(),
-        previous: github.previous_webhook_secret.clone(),
-    })]))
-}
-
-/// A client of it; `allowlist` has the rules of the repositories that are served.
-pub(super) fn github_host(github: &GithubSettings, allowlist: &[String]) -> Result<Github> {
-    let allowlist = Allowlist::new(allowlist);
-    let token = match github.token.as_ref().context("there is no token: set --gh-token or --gh-token-file")? {
-        GithubToken::Value(token) => TokenSource::Value(token.clone()),
-        GithubToken::File(path) => TokenSource::File(path.clone()),
-    };
-    let options = GithubOptions {
-        hostname: github.hostname.clone(),
-        api_url: github.api_url.clone(),
-        user: github.user.clone(),
-        token,
-        serves: Arc::new(move |repo| allowlist.allows(repo)),
-        posts_per_hour: github.posts_per_hour,
-    };
-    Ok(Github::new(options))
 }
 
 fn checkouts(settings: &Settings, redactor: Redactor) -> Result<Checkouts> {

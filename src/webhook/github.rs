@@ -84,6 +84,10 @@ impl Door for GithubDoor {
     fn takes_unsigned(&self) -> bool {
         self.secret.is_none()
     }
+
+    fn unproven_headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("content-type", "application/json"), (EVENT, "ping"), ("x-github-delivery", "0")]
+    }
 }
 
 /// Whether the body is a form, and not JSON.

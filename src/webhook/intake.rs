@@ -43,6 +43,9 @@ pub trait Door: Send + Sync {
 
     /// Whether deliveries are taken without any proof.
     fn takes_unsigned(&self) -> bool;
+
+    /// Headers of a delivery that says nothing and proves nothing, with which one can try whether deliveries are verified.
+    fn unproven_headers(&self) -> &'static [(&'static str, &'static str)];
 }
 
 /// What a delivery says.
