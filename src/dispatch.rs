@@ -21,7 +21,7 @@ use crate::comment::{self, Names, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, RepoId};
+use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState, RepoId};
 use crate::execute::{Context, comment_effects, random_id};
 use crate::reply::outbox::Refused;
 use crate::store::Tx;
@@ -75,6 +75,10 @@ pub struct Answer {
 impl Answer {
     fn ok(text: impl Into<String>) -> Answer {
         Answer { status: 200, text: text.into() }
+    }
+
+    fn unrecorded() -> Answer {
+        Answer { status: UNRECORDED, text: "The delivery could not be recorded. Deliver it again.".to_owned() }
     }
 }
 
@@ -141,9 +145,17 @@ impl Handle {
                 Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) => Answer::ok("Nothing to do."),
             };
         };
-        match self.inner.decide(event.get(), &pull) {
+        let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
+        let event = match self.inner.compared(event.into_inner()).await {
+            Ok(event) => event,
+            Err(error) => {
+                tracing::error!(%pull, error = format!("{error:#}"), "what is known of a pull request could not be read");
+                return Answer::unrecorded();
+            }
+        };
+        match self.inner.decide(&event, &pull) {
             Decision::Ignore(why) => {
-                tracing::debug!(%pull, delivery = event.host_id(), "not acted on: {why}");
+                tracing::debug!(%pull, delivery = host_id, "not acted on: {why}");
                 Answer::ok(why)
             }
             Decision::Obsolete(head) => {
@@ -151,8 +163,7 @@ impl Handle {
                 Answer::ok("Noted the new head; it is not planned by itself.")
             }
             decision => {
-                let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
-                let delivery = Delivery { identity, host_id, received, event: event.into_inner() };
+                let delivery = Delivery { identity, host_id, received, event };
                 self.inner.record(delivery, pull, decision).await.0
             }
         }
@@ -218,6 +229,28 @@ impl Handle {
 }
 
 impl Inner {
+    /// An event whose host tells that a pull request changed, and not what, becomes what has happened since it was last recorded.
+    async fn compared(&self, event: Event) -> Result<Event> {
+        let Event::Pull(event) = event else { return Ok(event) };
+        if event.action != PullAction::Updated {
+            return Ok(Event::Pull(event));
+        }
+        let id = event.pull.id.clone();
+        let known = self.ctx.store.read(move |view| view.known_pull(&id)).await?.filter(|known| known.open);
+        let head = &event.pull.head.commit;
+        let same_head = known.as_ref().is_some_and(|known| known.pull.head.commit == *head);
+        let action = if !event.pull.is_open() {
+            PullAction::Closed { merged: event.pull.state != PullState::Closed }
+        } else if !same_head && !self.actors.has_head(&event.pull.id, head) {
+            PullAction::Pushed
+        } else if known.is_some_and(|known| known.pull.draft) && !event.pull.draft {
+            PullAction::Ready
+        } else {
+            return Ok(Event::Other("pull request updated, head and draft as before".to_owned()));
+        };
+        Ok(Event::Pull(PullEvent { action, ..event }))
+    }
+
     fn decide(&self, event: &Event, pull: &PullId) -> Decision {
         let allowed = self.allowlist.allows(&pull.repo);
         match event {
@@ -245,8 +278,15 @@ impl Inner {
         Some(Names { bot_login: host.bot_login().to_owned(), ..self.names.clone() })
     }
 
+    /// The same for what was accepted earlier: it is answered even if its host is not configured any more.
+    fn names_or_default(&self, repo: &RepoId) -> Names {
+        self.names_for(repo).unwrap_or_else(|| self.names.clone())
+    }
+
     fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
-        let Some(names) = self.names_for(&comment.pull.repo) else { return Decision::Ignore("the host is not configured") };
+        let Some(names) = self.names_for(&comment.pull.repo) else {
+            return Decision::Ignore("the host is not configured");
+        };
         if comment.author.eq_ignore_ascii_case(&names.bot_login) {
             return Decision::Ignore("our own comment");
         }
@@ -277,7 +317,7 @@ impl Inner {
             return Decision::Queue(Task::Closed(Box::new(event.clone())));
         }
         let obsolete = Decision::Obsolete(pull.head.commit.clone());
-        if pull.is_fork() && !settings.allow_fork_prs {
+        if pull.fork && !settings.allow_fork_prs {
             let say = !settings.silence_fork_pr_errors && event.action == PullAction::Opened;
             return if say { Decision::Reply(Message::ForkRefused) } else { obsolete };
         }
@@ -285,7 +325,7 @@ impl Inner {
         let off = settings.disable_autoplan
             || (pull.draft && !settings.allow_draft_prs)
             || settings.disable_autoplan_label.as_ref().is_some_and(labelled)
-            || !pull.open;
+            || !pull.is_open();
         if off { obsolete } else { Decision::Queue(Task::Autoplan(Box::new(event.clone()))) }
     }
 
@@ -329,8 +369,7 @@ impl Inner {
             Ok(false) => return (Answer::ok("This delivery is known already; nothing is done twice."), false),
             Err(error) => {
                 tracing::error!(%pull, error = format!("{error:#}"), "a delivery could not be recorded");
-                let text = "The delivery could not be recorded. Deliver it again.".into();
-                return (Answer { status: UNRECORDED, text }, false);
+                return (Answer::unrecorded(), false);
             }
         }
         self.ctx.outbox.wake(&pull);

@@ -11,7 +11,7 @@ pub use hosts::Hosts;
 pub use profile::Profile;
 
 use crate::domain::state::CommitStatus;
-use crate::domain::{PullId, PullRequest, RepoId};
+use crate::domain::{PullId, PullRequest, PullVersion, RepoId};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -152,8 +152,8 @@ pub struct OpenPull {
     pub pull: PullRequest,
     /// When it was opened, by the host's clock.
     pub created: Timestamp,
-    /// When anything of it last changed, as the host writes it; the same form as in its deliveries.
-    pub updated_at: String,
+    /// Its version, in the same words as in the host's deliveries.
+    pub version: PullVersion,
 }
 
 /// What a host still lets us ask.

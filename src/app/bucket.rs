@@ -62,11 +62,7 @@ fn identity(settings: &Settings) -> Identity {
         url: settings.atlantis_url.clone(),
         machine: format!("{node} (process {})", std::process::id()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        fingerprint: lease::fingerprint(
-            &hosts,
-            &logins,
-            &settings.repo_allowlist.join(","),
-        ),
+        fingerprint: lease::fingerprint(&hosts, &logins, &settings.repo_allowlist.join(",")),
         force: settings.vault.force_takeover,
     }
 }

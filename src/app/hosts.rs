@@ -10,7 +10,7 @@ use crate::vcs::{Host, Hosts};
 use crate::web::access::address::Published;
 use crate::webhook::{Door, Intake};
 use anyhow::{Result, bail};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use std::sync::Arc;
 
 /// One VCS host, joined: what a server needs to serve its repositories.

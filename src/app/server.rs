@@ -1,7 +1,7 @@
 //! `tidelock server`: listen first, then play the roles (`roles`) until told to end, or until state cannot be used.
 
-use super::roles::Roles;
 use super::hosts::{self, JoinedHost};
+use super::roles::Roles;
 use super::services::Parts;
 use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::domain::command::CommandName;

@@ -1,7 +1,7 @@
 //! The services of a leading server on a bucket in memory, with a fake host on the wire: what a bucket does at a chosen moment.
 
-use super::{hosts, mail};
 use super::services::Parts;
+use super::{hosts, mail};
 use crate::sandbox::{Forge, ForgeOptions, OpenOptions, Pull};
 use crate::settings::Settings;
 use crate::store::Store;

@@ -197,7 +197,7 @@ fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let id = event.pull.id.clone();
     match fetch_pull(inner, &id).await {
-        Ok(now) if now.open => {
+        Ok(now) if now.is_open() => {
             tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }

@@ -88,7 +88,7 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
         let id = PullId { repo: event.pull.repo.clone(), number };
         match fetch_pull(inner, &id).await {
             // Merged by now, and all below it; the first one left the queue.
-            Ok(pull) if !pull.open && !verdict.pulls.is_empty() => return Ok(verdict),
+            Ok(pull) if !pull.is_open() && !verdict.pulls.is_empty() => return Ok(verdict),
             Ok(pull) => one(inner, &pull, &event.pull, &mut verdict).await?,
             Err(error) => unknown(inner, &format!("#{number}"), &error, &mut verdict),
         }
@@ -136,11 +136,11 @@ async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &
 /// What one pull request lacks: the statuses that were decided on its head count.
 async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut Verdict) -> Result<()> {
     let number = pull.id.number;
-    if !pull.open {
+    if !pull.is_open() {
         verdict.lacks(format!("#{number} is closed"));
         return Ok(());
     }
-    if pull.is_fork() && !inner.ctx.settings.allow_fork_prs {
+    if pull.fork && !inner.ctx.settings.allow_fork_prs {
         verdict.lacks(format!("#{number} comes from a fork"));
         return Ok(());
     }

@@ -16,7 +16,7 @@ use super::queues::Task;
 use super::{Decision, Inner, UNRECORDED};
 use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Watermark};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, RepoId};
+use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId};
 use crate::reply::duplicates::{self, Trouble};
 use crate::reply::marker;
 use crate::store::{KnownPull, Tx, is_deposed};
@@ -65,7 +65,11 @@ pub(super) async fn run(inner: Arc<Inner>, host: Arc<dyn Host>) {
             Ok(()) => {}
             Err(Trouble::State(error)) if is_deposed(&error) => return,
             Err(Trouble::State(error)) => {
-                tracing::warn!(host = host.hostname(), error = format!("{error:#}"), "missed deliveries could not be looked for")
+                tracing::warn!(
+                    host = host.hostname(),
+                    error = format!("{error:#}"),
+                    "missed deliveries could not be looked for"
+                )
             }
             Err(Trouble::Host(error)) => {
                 tracing::warn!(host = host.hostname(), "missed deliveries could not be looked for: {error}")
@@ -165,25 +169,26 @@ impl Round<'_> {
 
     /// It is not open any more; the host is asked once more before anything is freed.
     async fn closed(&self, known: &KnownPull) -> Result<()> {
-        let pull = crate::domain::PullRequest { open: false, ..known.pull.clone() };
+        let pull = crate::domain::PullRequest { state: PullState::Closed, ..known.pull.clone() };
         let id = pull.id.clone();
         tracing::info!(pull = %id, "it is not open any more, and no delivery said so");
         let identity = format!("{MISSED}{id}:closed:{}", Timestamp::now().as_microsecond());
         let action = PullAction::Closed { merged: false };
-        let event = PullEvent { action, pull, sender: String::new(), updated_at: String::new() };
+        let event = PullEvent { action, pull, sender: String::new(), version: PullVersion::default() };
         let decision = Decision::Queue(Task::Closed(Box::new(event.clone())));
         self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, |_| Ok(())).await
     }
 
     async fn changed(&self, listed: &KnownPull, now: &OpenPull) -> Result<(), Trouble> {
         let id = &now.pull.id;
-        if listed.watermark.as_ref().is_some_and(|mark| mark.updated_at == now.updated_at) || !self.may_ask() {
+        let told = self.host.profile().versions_cover_comments;
+        if told && listed.watermark.as_ref().is_some_and(|mark| mark.version == now.version) || !self.may_ask() {
             return Ok(());
         }
         let from = listed.watermark.clone().unwrap_or_else(|| Watermark::at(Timestamp::now()));
         let since = from.comments.checked_sub(LOOK_BACK).ok();
         let comments = self.host.comments(id, since).await?;
-        let age = now.updated_at.parse::<Timestamp>().map_or(FRESH, |at| comments.now.duration_since(at));
+        let age = now.version.moment().map_or(FRESH, |at| comments.now.duration_since(at));
         // The next round looks again at what is fresh.
         if age < FRESH || self.inner.actors.draining() {
             return Ok(());
@@ -226,7 +231,7 @@ impl Round<'_> {
         if let Some(newest) = comments.list.iter().map(|comment| comment.created).max() {
             mark.comments = mark.comments.max(newest);
         }
-        mark.updated_at.clone_from(&now.updated_at);
+        mark.version.clone_from(&now.version);
         let id = id.clone();
         Ok(self.inner.ctx.store.write(move |tx| tx.set_watermark(&id, &mark)).await?)
     }
@@ -236,10 +241,10 @@ impl Round<'_> {
         let pull = now.pull.clone();
         let (id, head) = (pull.id.clone(), pull.head.commit.clone());
         let identity = format!("{MISSED}{id}:push:{head}");
-        mark.taken = Some((head, now.updated_at.clone()));
+        mark.taken = Some((head, now.version.clone()));
         let taken = mark.clone();
         let sender = pull.author.clone();
-        let event = PullEvent { action: PullAction::Pushed, pull, sender, updated_at: now.updated_at.clone() };
+        let event = PullEvent { action: PullAction::Pushed, pull, sender, version: now.version.clone() };
         let event = Event::Pull(event);
         let decision = self.inner.decide(&event, &id);
         self.take_up(identity, event, Timestamp::now(), decision, move |tx| tx.set_watermark(&id, &taken)).await
@@ -256,7 +261,7 @@ impl Round<'_> {
             action: PullAction::Opened,
             pull: pull.clone(),
             sender: pull.author.clone(),
-            updated_at: now.updated_at.clone(),
+            version: now.version.clone(),
         };
         let autoplans =
             |pull| matches!(self.inner.decide(&Event::Pull(event(pull)), &id), Decision::Queue(Task::Autoplan(_)));
@@ -270,12 +275,12 @@ impl Round<'_> {
         let pull = self.host.pull_request(&id).await?;
         let target = id.clone();
         let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
-        let same = pull.open && pull.head.commit == now.pull.head.commit;
+        let same = pull.is_open() && pull.head.commit == now.pull.head.commit;
         if !same || !autoplans(&pull) || known.is_some_and(|known| known.open) || self.inner.actors.busy(&id) {
             return Ok(());
         }
         let least = Timestamp::now().checked_sub(COMMENTS_KNOWN).unwrap_or(now.created);
-        let taken = Some((pull.head.commit.clone(), now.updated_at.clone()));
+        let taken = Some((pull.head.commit.clone(), now.version.clone()));
         let mark = Watermark { taken, ..Watermark::at(now.created.max(least)) };
         let event = event(&pull);
         let decision = Decision::Queue(Task::Autoplan(Box::new(event.clone())));
@@ -346,10 +351,10 @@ fn edited() -> Message {
 
 /// Whether a delivery comes after its push was taken up without it.
 pub(super) fn comes_late(delivery: &Delivery, mark: Option<&Watermark>) -> bool {
-    let (Event::Pull(event), Some((head, updated_at))) = (&delivery.event, mark.and_then(|mark| mark.taken.as_ref()))
+    let (Event::Pull(event), Some((head, version))) = (&delivery.event, mark.and_then(|mark| mark.taken.as_ref()))
     else {
         return false;
     };
     let of_push = !matches!(event.action, PullAction::Closed { .. }) && !delivery.identity.starts_with(MISSED);
-    of_push && event.pull.head.commit == *head && event.updated_at <= *updated_at
+    of_push && event.pull.head.commit == *head && (event.version == *version || event.version.is_before(version))
 }

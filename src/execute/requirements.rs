@@ -36,13 +36,16 @@ impl PullFacts {
 
     /// Whether the pull request is approved, and what was seen.
     pub(super) async fn approved(&self, ctx: &Context, work: &Work) -> Result<Approval, HostError> {
-        let reviews = self.reviews.get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.reviews(&work.pull).await).await?;
+        let reviews =
+            self.reviews.get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.reviews(&work.pull).await).await?;
         Ok(approval(reviews, &work.pull.author, &work.pull.head.commit, ctx.settings.approval_of_head))
     }
 
     /// Whether the host would let it be merged.
     pub(super) async fn mergeable(&self, ctx: &Context, work: &Work) -> Result<&Mergeability, HostError> {
-        self.mergeability.get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.mergeability(&work.pull).await).await
+        self.mergeability
+            .get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.mergeability(&work.pull).await)
+            .await
     }
 }
 

@@ -139,7 +139,7 @@ fn common(reply: &Reply, options: &RenderOptions) -> Value {
     context! {
         executable => options.executable.as_str(),
         number => reply.pull.number,
-        mark => options.pull_mark.to_string(),
+        mark => Value::from_safe_string(options.pull_mark.to_string()),
         command => reply.command_name().map(|name| name.spoken()),
         locking => options.locking,
     }

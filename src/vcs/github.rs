@@ -121,6 +121,7 @@ pub fn profile(api_url: &str) -> Profile {
         comment_limit: COMMENT_LIMIT,
         folds: true,
         pull_mark: '#',
+        versions_cover_comments: true,
         reactions: true,
         commit_address: format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url)),
     }

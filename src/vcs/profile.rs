@@ -9,6 +9,8 @@ pub struct Profile {
     pub folds: bool,
     /// What a pull request's number is written with: `#` for `#7`, `!` for `!7`.
     pub pull_mark: char,
+    /// The version of a pull request changes when somebody comments on it. Otherwise reconciliation asks for comments in every round.
+    pub versions_cover_comments: bool,
     /// Comments can get reactions.
     pub reactions: bool,
     /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; empty where there is none.

@@ -78,7 +78,10 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
 /// A server that has just started, and whose bucket does not answer.
 pub(super) fn web_state() -> WebState {
     WebState {
-        intake: Intake::new(vec![Arc::new(GithubDoor { hostname: "github.example.com".into(), ..GithubDoor::default() })]),
+        intake: Intake::new(vec![Arc::new(GithubDoor {
+            hostname: "github.example.com".into(),
+            ..GithubDoor::default()
+        })]),
         standing: watch::channel(Arc::new(Standing::starting())).1,
         meters: Arc::default(),
         vault: vault(Arc::new(Nowhere)),

@@ -6,8 +6,10 @@ mod payload;
 mod tests;
 
 use super::{Delivered, Door, Rejection, Signed, comment_identity, header, signature};
-use crate::domain::{Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest};
-use payload::{Payload, Side, commit, login, or_empty, owner_and_name, present, text};
+use crate::domain::{
+    Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState, PullVersion,
+};
+use payload::{Payload, Pull, Side, commit, login, or_empty, owner_and_name, present, text};
 use secrecy::SecretString;
 use std::borrow::Cow;
 
@@ -123,7 +125,7 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<String>), Reje
     let pull = present(&payload.pull_request, "pull_request")?;
     let (repo, clone_url) = payload.repository(host)?;
     let id = PullId { repo, number: *present(&payload.number, "number")? };
-    let updated_at = text(&pull.updated_at, "pull_request.updated_at")?.to_owned();
+    let updated_at = text(&pull.updated_at, "pull_request.updated_at")?;
     let head = head(present(&pull.head, "pull_request.head")?)?;
     let identity = format!("{KIND}:{id}:{name}:{}:{updated_at}", head.commit);
     let labels = pull.labels.iter().flatten().map(|label| or_empty(&label.name)).collect();
@@ -131,17 +133,28 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<String>), Reje
         title: or_empty(&pull.title),
         url: text(&pull.html_url, "pull_request.html_url")?.to_owned(),
         author: login(&pull.user, "pull_request.user.login")?,
-        head,
         base: base(present(&pull.base, "pull_request.base")?)?,
         draft: pull.draft.unwrap_or_default(),
-        open: text(&pull.state, "pull_request.state")? == "open",
+        state: match text(&pull.state, "pull_request.state")? {
+            "open" => PullState::Open,
+            _ if pull.merged == Some(true) => PullState::Merged { commit: merge_commit(pull)? },
+            _ => PullState::Closed,
+        },
+        fork: !id.repo.is_named(&head.repo_owner, &head.repo_name),
+        head,
         labels,
         repo_size_kib: payload.repository.as_ref().and_then(|repository| repository.size),
         clone_url,
         id,
     };
     let sender = login(&payload.sender, "sender.login")?;
-    Ok((Event::Pull(PullEvent { action, pull, sender, updated_at }), Some(identity)))
+    Ok((Event::Pull(PullEvent { action, pull, sender, version: PullVersion::new(updated_at) }), Some(identity)))
+}
+
+/// What a merged pull request became on its base branch, where the payload tells it.
+fn merge_commit(pull: &Pull<'_>) -> Result<Option<String>, Rejection> {
+    let has_one = pull.merge_commit_sha.is_some();
+    has_one.then(|| commit(&pull.merge_commit_sha, "pull_request.merge_commit_sha")).transpose()
 }
 
 fn head(head: &Side<'_>) -> Result<Head, Rejection> {

@@ -169,8 +169,11 @@ mod tests {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         assert!(Sources::parse(&[], Vec::new()).unwrap().is_none());
         let hosts = || {
-            let known: [(&str, &[&str]); 3] =
-                [("one", &["192.30.252.0/22", "2606:50c0::/32"]), ("two", &["20.37.158.0/23"]), ("three", &["0.0.0.0/8"])];
+            let known: [(&str, &[&str]); 3] = [
+                ("one", &["192.30.252.0/22", "2606:50c0::/32"]),
+                ("two", &["20.37.158.0/23"]),
+                ("three", &["0.0.0.0/8"]),
+            ];
             known.map(|(word, known)| Published { word, known, address: None, read: |_| None }).into()
         };
         let parse = |list: &[&str]| Sources::parse(&words(list), hosts());

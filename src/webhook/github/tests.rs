@@ -1,5 +1,5 @@
-use crate::domain::*;
 use super::GithubDoor;
+use crate::domain::*;
 use crate::webhook::{Intake, MAX_BODY, Rejection, Verified};
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -124,7 +124,8 @@ fn an_opened_pull_request_is_read_whole() {
                     commit: "9d0e77cf2c1ab0d941d2c5b6a7980f1e2d3c4b5a",
                 },
                 draft: false,
-                open: true,
+                state: Open,
+                fork: false,
                 labels: [
                     "no-autoplan",
                     "infra",
@@ -135,7 +136,9 @@ fn an_opened_pull_request_is_read_whole() {
                 clone_url: "https://github.example.com/acme/infra.git",
             },
             sender: "bob",
-            updated_at: "2026-04-01T10:05:00Z",
+            version: PullVersion(
+                "2026-04-01T10:05:00Z",
+            ),
         },
     )
     "#);
@@ -144,12 +147,12 @@ fn an_opened_pull_request_is_read_whole() {
 #[test]
 fn actions_on_pull_requests_become_ours() {
     let pushed = pull("pull_request_synchronize_deleted_fork");
-    assert_eq!((pushed.action, pushed.pull.draft, pushed.pull.is_fork()), (PullAction::Pushed, true, true));
+    assert_eq!((pushed.action, pushed.pull.draft, pushed.pull.fork), (PullAction::Pushed, true, true));
     assert_eq!(pushed.pull.head.repo_owner, "");
     let ready = pull("pull_request_ready_for_review_fork");
-    assert_eq!((ready.action, ready.pull.is_fork()), (PullAction::Ready, true));
+    assert_eq!((ready.action, ready.pull.fork), (PullAction::Ready, true));
     let closed = pull("pull_request_closed_merged");
-    assert_eq!((closed.action, closed.pull.open), (PullAction::Closed { merged: true }, false));
+    assert_eq!((closed.action, closed.pull.is_open()), (PullAction::Closed { merged: true }, false));
 }
 
 #[test]
