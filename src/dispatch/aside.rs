@@ -281,11 +281,6 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Re
     Ok(Discard::Deleted(lock))
 }
 
-/// Whether a command must not be repeated by the server once it began.
-pub(super) fn is_once_only(name: CommandName) -> bool {
-    matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
