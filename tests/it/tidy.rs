@@ -1,4 +1,4 @@
-//! Holds the source against the house rules of ARCHITECTURE.md: who may import whom, sizes, first lines.
+//! Checks the source against the house rules of ARCHITECTURE.md: imports between modules, sizes, first lines, names.
 
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("dispatch", &["domain", "comment", "webhook", "config", "execute", "store", "vcs", "reply", "settings", "vault"]),
-    ("web", &["domain", "webhook", "store", "dispatch", "vault"]),
+    ("server_status", &["dispatch", "store", "vault"]),
+    ("web", &["domain", "webhook", "store", "dispatch", "server_status", "vault"]),
 ];
 /// Only these start children.
 const MAY_SPAWN: &[&str] =
@@ -59,6 +60,51 @@ const BY_PATH: &[&str] = &["fs::create_dir_all(&root)?;"];
 const NO_TREE: &str = "src/execute/memory.rs";
 /// Code lines of a file, without its tests.
 const MAX_LINES: usize = 450;
+/// Names that still stand for types in more than one file. The list shrinks: a type is named for what it is in the whole project.
+const REPEATED_TYPES: &[&str] = &[
+    "Answer",
+    "Call",
+    "Calls",
+    "Clock",
+    "Comment",
+    "CommitStatus",
+    "Delivery",
+    "Fault",
+    "Fields",
+    "Files",
+    "Findings",
+    "Head",
+    "Header",
+    "Inner",
+    "Job",
+    "Key",
+    "Kind",
+    "Label",
+    "Next",
+    "Options",
+    "Place",
+    "Planned",
+    "Pull",
+    "Refusal",
+    "Repo",
+    "Round",
+    "Scratch",
+    "Seen",
+    "Shared",
+    "Source",
+    "Stage",
+    "State",
+    "StatusState",
+    "Target",
+    "Task",
+    "Temporary",
+    "User",
+    "Verdict",
+    "Wanted",
+    "Writer",
+];
+/// Modules whose comments still refer to documents outside the repository.
+const REFERS_OUTSIDE: &[&str] = &["src/vault"];
 
 fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -203,4 +249,85 @@ fn files_say_what_they_are_for_and_stay_short() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_type_name_is_declared_in_one_file_only() {
+    let declared = Regex::new(r"(?m)^(?:    )?(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|type) (\w+)").unwrap();
+    let associated = Regex::new(r"(?m)^    type .*\n").unwrap();
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, code) in files() {
+        for found in declared.captures_iter(&associated.replace_all(&code, "")) {
+            places.entry(found[1].to_owned()).or_default().insert(path.clone());
+        }
+    }
+    assert!(places.len() > 300, "only {} types were found", places.len());
+    let mut wrong = Vec::new();
+    for (name, places) in &places {
+        if places.len() > 1 && !REPEATED_TYPES.contains(&name.as_str()) {
+            wrong.push(format!("{name} stands for several types, in {places:?}: name each for what it is"));
+        }
+    }
+    for name in REPEATED_TYPES {
+        if places.get(*name).is_none_or(|places| places.len() < 2) {
+            wrong.push(format!("{name} is declared once: take it out of REPEATED_TYPES"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn comments_refer_only_to_documents_of_the_repository() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = Regex::new(r"[\w./-]+\.md\b").unwrap();
+    // Design documents, their chapters, folders next to the repository, numbers of issues.
+    let outside = Regex::new(r"\bDESIGN\b|§|\bshared/|\breference/|/work/|\bissues? #?\d").unwrap();
+    let mut paths = Vec::new();
+    for folder in ["src", "tests"] {
+        sources(&root.join(folder), &mut paths);
+    }
+    let mut wrong = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let path = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+        if REFERS_OUTSIDE.iter().any(|start| path.starts_with(start)) {
+            continue;
+        }
+        for line in text.lines().map(str::trim_start).filter(|line| line.starts_with("//")) {
+            let missing = document.find_iter(line).any(|name| !root.join(name.as_str()).exists());
+            if missing || outside.is_match(line) {
+                wrong.push(format!("{path} refers to something outside the repository: {line}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(outside.is_match("/// A lease (DESIGN §3).") && document.is_match("//! See atlantis.md."));
+}
+
+/// Only these name a VCS host. The sandbox's forge plays one, and settings name each host's flags.
+const MAY_NAME_HOSTS: &[&str] = &[
+    "src/webhook.rs",
+    "src/webhook/",
+    "src/vcs.rs",
+    "src/vcs/",
+    "src/app/hosts.rs",
+    "src/app/hosts/",
+    "src/settings.rs",
+    "src/settings/",
+    "src/sandbox.rs",
+    "src/sandbox/",
+];
+/// An address that is no VCS host of ours: releases of OpenTofu.
+const RELEASES: &str = "https://github.com/opentofu/";
+
+#[test]
+fn only_a_hosts_own_files_name_it() {
+    let names = Regex::new(r"(?i)git_?hub|gitlab|bitbucket|gitea|azure_?devops|azure devops|forgejo").unwrap();
+    let mut wrong = Vec::new();
+    for (path, code) in files().iter().filter(|(path, _)| MAY_NAME_HOSTS.iter().all(|start| !path.starts_with(start))) {
+        let code = without_comments(code).replace(RELEASES, "");
+        wrong.extend(code.lines().filter(|line| names.is_match(line)).map(|line| format!("{path}: {}", line.trim())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(names.is_match("let github = GithubOptions::default();") && names.is_match("x-github-event"));
 }

@@ -33,14 +33,14 @@ const LEVEL: i32 = 1;
 
 /// Directories of the other projects of a pull request: what lies there is kept with their plans.
 #[derive(Debug, Clone, Default)]
-pub struct Others {
+pub struct OtherProjects {
     /// Directories of all projects, relative to the root.
     pub dirs: Arc<HashSet<String>>,
     /// The directory of the project whose files are kept; what is around it is its own as well.
     pub own: String,
 }
 
-impl Others {
+impl OtherProjects {
     /// Whether this directory is another project's.
     pub(super) fn has(&self, dir: &str) -> bool {
         self.dirs.contains(dir) && !self.is_around(dir)
@@ -54,7 +54,7 @@ impl Others {
 
 /// What came of keeping.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
+pub enum PlanArtifacts {
     /// Steps left nothing.
     Nothing,
     /// So many files are in the archive.
@@ -65,19 +65,29 @@ pub enum Kept {
 
 impl Checkouts {
     /// Writes what steps left in the tree, but for directories of `others`, to a new archive (tar, zstd). No file where there is nothing.
-    pub async fn keep_left(&self, tree: &WorkingTree, others: &Others, to: PathBuf) -> Result<Kept, CheckoutError> {
-        let kept = self.pack_left(tree, others, to).await?;
-        if let Kept::TooMuch(_) = kept {
+    pub async fn keep_artifacts(
+        &self,
+        tree: &WorkingTree,
+        others: &OtherProjects,
+        to: PathBuf,
+    ) -> Result<PlanArtifacts, CheckoutError> {
+        let kept = self.pack_artifacts(tree, others, to).await?;
+        if let PlanArtifacts::TooMuch(_) = kept {
             self.is_not_kept(tree).context("noting that files are not kept")?;
         }
         Ok(kept)
     }
 
-    async fn pack_left(&self, tree: &WorkingTree, others: &Others, to: PathBuf) -> Result<Kept, CheckoutError> {
+    async fn pack_artifacts(
+        &self,
+        tree: &WorkingTree,
+        others: &OtherProjects,
+        to: PathBuf,
+    ) -> Result<PlanArtifacts, CheckoutError> {
         let (root, admin, skipped) = (tree.root.clone(), tree.git_dir.clone(), others.clone());
         let touched = tree::blocking(move || Ok(pristine::touched(&root, &admin, &skipped))).await?;
         if touched.as_ref().is_some_and(Vec::is_empty) {
-            return Ok(Kept::Nothing);
+            return Ok(PlanArtifacts::Nothing);
         }
         let where_to_look: Vec<String> = match touched {
             // None of them is another project's. With an exclusion beside a pattern git 2.39 lists no modified file at all.
@@ -94,24 +104,24 @@ impl Checkouts {
         let git = Git::new(self, &tree.git_dir, &args).look().env("GIT_WORK_TREE", tree.root.to_string_lossy());
         let names = git.within(&tree.root).output().await?;
         if names.is_empty() {
-            return Ok(Kept::Nothing);
+            return Ok(PlanArtifacts::Nothing);
         }
         if names.len() > MAX_LIST {
-            return Ok(Kept::TooMuch("more files than can be listed".into()));
+            return Ok(PlanArtifacts::TooMuch("more files than can be listed".into()));
         }
-        let mut names: Vec<String> = names.lines().map(unquoted).filter(|name| is_kept_file(name)).collect();
+        let mut names: Vec<String> = names.lines().map(unquoted).filter(|name| is_artifact(name)).collect();
         names.sort_unstable();
         names.dedup();
         if names.is_empty() {
-            return Ok(Kept::Nothing);
+            return Ok(PlanArtifacts::Nothing);
         }
         if names.len() > MAX_FILES {
-            return Ok(Kept::TooMuch(format!("{} files, and at most {MAX_FILES} are kept", names.len())));
+            return Ok(PlanArtifacts::TooMuch(format!("{} files, and at most {MAX_FILES} are kept", names.len())));
         }
         let root = tree.root.clone();
         Ok(tree::blocking(move || {
             let packed = pack(&root, &names, &to);
-            if !matches!(packed, Ok(Kept::Files(_))) {
+            if !matches!(packed, Ok(PlanArtifacts::Files(_))) {
                 tree::remove_file(&to)?;
             }
             packed.with_context(|| format!("cannot keep what steps left in {}", root.display()))
@@ -135,7 +145,7 @@ fn files_of(dir: &str) -> String {
     format!(":(top,glob){}{slash}*", tree::escaped(dir))
 }
 
-pub(super) fn is_kept_file(name: &str) -> bool {
+pub(super) fn is_artifact(name: &str) -> bool {
     let path = Path::new(name);
     let skipped = |part: Component<'_>| SKIPPED_FOLDERS.iter().any(|folder| part.as_os_str() == *folder);
     !name.is_empty()
@@ -145,7 +155,7 @@ pub(super) fn is_kept_file(name: &str) -> bool {
         && !SKIPPED_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-fn pack(root: &Path, names: &[String], to: &Path) -> anyhow::Result<Kept> {
+fn pack(root: &Path, names: &[String], to: &Path) -> anyhow::Result<PlanArtifacts> {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder)?;
@@ -165,7 +175,7 @@ fn pack(root: &Path, names: &[String], to: &Path) -> anyhow::Result<Kept> {
                 let length = meta.len();
                 bytes += length;
                 if bytes > MAX_BYTES {
-                    return Ok(Kept::TooMuch(format!(
+                    return Ok(PlanArtifacts::TooMuch(format!(
                         "more than {} MiB, which is what is kept at most",
                         MAX_BYTES >> 20
                     )));
@@ -187,11 +197,11 @@ fn pack(root: &Path, names: &[String], to: &Path) -> anyhow::Result<Kept> {
         files += 1;
     }
     if files == 0 {
-        return Ok(Kept::Nothing);
+        return Ok(PlanArtifacts::Nothing);
     }
     let file = archive.into_inner()?.finish()?.into_inner().map_err(|error| error.into_error())?;
     file.sync_data()?;
-    Ok(Kept::Files(files))
+    Ok(PlanArtifacts::Files(files))
 }
 
 fn unpack(root: &Path, archive: &Path) -> anyhow::Result<()> {
@@ -205,7 +215,7 @@ fn unpack(root: &Path, archive: &Path) -> anyhow::Result<()> {
         files += 1;
         bytes += entry.size();
         ensure!(files <= MAX_FILES && bytes <= MAX_BYTES, "the archive is larger than any that is made");
-        ensure!(path.to_str().is_some_and(is_kept_file), "{} is nothing that is kept", path.display());
+        ensure!(path.to_str().is_some_and(is_artifact), "{} is nothing that is kept", path.display());
         if let Some(folder) = path.parent() {
             top.missing_folder(folder).with_context(named)?;
         }
@@ -229,7 +239,7 @@ mod tests {
     use super::*;
     use tempfile::TempDir;
 
-    fn packed(root: &Path, names: &[&str]) -> (TempDir, PathBuf, Kept) {
+    fn packed(root: &Path, names: &[&str]) -> (TempDir, PathBuf, PlanArtifacts) {
         let dir = TempDir::new().unwrap();
         let to = dir.path().join("left/a.tar.zst");
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -248,7 +258,7 @@ mod tests {
         std::fs::write(from.path().join(&long), vec![7; 300_000]).unwrap();
         std::os::unix::fs::symlink("b/run.sh", from.path().join("a/link")).unwrap();
         let (_dir, archive, kept) = packed(from.path(), &["a/b/run.sh", "a/link", "gone", &long]);
-        assert_eq!(kept, Kept::Files(3));
+        assert_eq!(kept, PlanArtifacts::Files(3));
         std::fs::create_dir(to.path().join("a")).unwrap();
         std::fs::write(to.path().join("a/link"), "in its place").unwrap();
         unpack(to.path(), &archive).unwrap();
@@ -264,7 +274,7 @@ mod tests {
         let (secret, tree) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         std::fs::write(secret.path().join("key"), "secret").unwrap();
         std::os::unix::fs::symlink(secret.path(), tree.path().join("away")).unwrap();
-        assert_eq!(packed(tree.path(), &["away/key", "../key"]).2, Kept::Nothing);
+        assert_eq!(packed(tree.path(), &["away/key", "../key"]).2, PlanArtifacts::Nothing);
         let from = TempDir::new().unwrap();
         std::fs::create_dir(from.path().join("away")).unwrap();
         std::fs::write(from.path().join("away/key"), "mine").unwrap();
@@ -317,7 +327,7 @@ mod tests {
             ("nested/", false),
             ("", false),
         ] {
-            assert_eq!(is_kept_file(name), kept, "{name}");
+            assert_eq!(is_artifact(name), kept, "{name}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! A store on top of the vault: every change is a commit in the bucket before it counts.
 
-use super::audit::Unsaid;
-use super::base::{Pinned, Scratch};
+use super::audit::PendingAudit;
+use super::base::{BaseFolder, Pinned};
 use super::files::pieces::{Piece, read_piece};
-use super::files::{FOLDERS, Kept, KeptFile, log_path};
+use super::files::{FOLDERS, KeptFile, KeptFiles, log_path};
 use super::logs::LOG_LIMIT;
-use super::schema::{self, Durability, Mark};
+use super::schema::{self, Durability, Origin};
 use super::writer::{self, Deposed, Journal};
-use super::{DATABASE, Readers, Shared, Store, Tx, View, base, files};
+use super::{DATABASE, Readers, Store, StoreInner, Tx, View, base, files};
 use crate::vault::VaultError;
 use crate::vault::inbox::End;
 use crate::vault::leader::Leader;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const SYNC_BYTES: u64 = 32 << 20;
 
 /// What only a store with a vault has.
-pub(super) struct Led {
+pub(super) struct VaultBacking {
     pub(super) leader: Leader,
     /// Why this process must not act any more, by the writer's own finding.
     deposed: Deposed,
@@ -50,15 +50,15 @@ impl Store {
             let path = dir.join(DATABASE);
             ensure!(path.exists(), "there is no {}: the state has to be restored first", path.display());
             // A state that is about to be taken over is nowhere else yet.
-            let is_alone = Mark::in_file(&path)? == Some(Mark::Adopting);
+            let is_alone = Origin::in_file(&path)? == Some(Origin::Adopting);
             let durability = if is_alone { Durability::Disk } else { Durability::Bucket };
             Ok((schema::open_writer(&path, durability)?, guard))
         })
         .await??;
-        let connection = match Mark::of(&writable.connection)? {
-            Mark::Cache => writable.connection,
-            Mark::Adopting => adopt(data_dir, writable.connection, &leader).await?,
-            Mark::Alone | Mark::Exported => bail!(
+        let connection = match Origin::of(&writable.connection)? {
+            Origin::Cache => writable.connection,
+            Origin::Adopting => adopt(data_dir, writable.connection, &leader).await?,
+            Origin::Alone | Origin::Exported => bail!(
                 "the state in {} was not restored from the vault: it is left alone",
                 data_dir.join(DATABASE).display()
             ),
@@ -66,9 +66,9 @@ impl Store {
         let deposed = Deposed::default();
         let journal =
             Journal { leader: leader.clone(), runtime: tokio::runtime::Handle::current(), deposed: deposed.clone() };
-        let kept = Kept::new(data_dir, true);
-        let queue = writer::start(writer::Work { connection, guard, kept, journal: Some(journal) })?;
-        let led = Led {
+        let kept = KeptFiles::new(data_dir, true);
+        let queue = writer::start(writer::WriterParts { connection, guard, kept, journal: Some(journal) })?;
+        let vault = VaultBacking {
             leader,
             deposed,
             base: tokio::sync::Mutex::default(),
@@ -77,12 +77,12 @@ impl Store {
             closing: AtomicBool::new(false),
         };
         let readers = Readers::new(data_dir.join(DATABASE));
-        Ok(Store { shared: Arc::new(Shared { readers, queue, data_dir: data_dir.to_owned(), led: Some(led) }) })
+        Ok(Store { shared: Arc::new(StoreInner { readers, queue, data_dir: data_dir.to_owned(), vault: Some(vault) }) })
     }
 
     /// Commits what nobody waits for, such as logs of running jobs; no request when nothing changed.
     pub async fn sync(&self) -> Result<()> {
-        if self.shared.led.is_none() {
+        if self.shared.vault.is_none() {
             return Ok(());
         }
         let running = self.read(|view| view.running_logs()).await?;
@@ -114,25 +114,25 @@ impl Store {
 
     /// Right before an effect outside: an error when this server may not act any more. Fine for a store without a vault.
     pub async fn may_act(&self) -> Result<()> {
-        let Some(led) = &self.shared.led else { return Ok(()) };
-        if let Some(reason) = led.deposed.get() {
+        let Some(vault) = &self.shared.vault else { return Ok(()) };
+        if let Some(reason) = vault.deposed.get() {
             return Err(VaultError::Deposed(reason.clone()).into());
         }
-        Ok(led.leader.may_act().await?)
+        Ok(vault.leader.may_act().await?)
     }
 
     /// Leaves the end of a job in the inbox, for whoever leads now. A store without a vault has nobody to leave it to.
     pub async fn leave_end(&self, end: End) -> Result<()> {
-        let Some(led) = &self.shared.led else { bail!("there is no vault to leave the end of job {} in", end.job) };
-        Ok(led.leader.leave_end(&end).await?)
+        let Some(vault) = &self.shared.vault else { bail!("there is no vault to leave the end of job {} in", end.job) };
+        Ok(vault.leader.leave_end(&end).await?)
     }
 
     /// Waits for all accepted writes, commits what nobody waited for, and closes the database; later reads and writes are
     /// refused. Again: no effect.
     pub async fn close(&self) -> Result<()> {
-        if let Some(led) = &self.shared.led
-            && !led.closing.swap(true, Ordering::Relaxed)
-            && led.deposed.get().is_none()
+        if let Some(vault) = &self.shared.vault
+            && !vault.closing.swap(true, Ordering::Relaxed)
+            && vault.deposed.get().is_none()
             && let Err(error) = self.sync().await
         {
             tracing::warn!(error = format!("{error:#}"), "the last lines of running logs could not be kept");
@@ -168,7 +168,7 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
     let (dir, position) = (data_dir.to_owned(), leader.position());
     let (image, scratch) = tokio::task::spawn_blocking(move || -> Result<_> {
         name_files(&dir, &mut connection)?;
-        let scratch = Scratch::new(&dir)?;
+        let scratch = BaseFolder::new(&dir)?;
         drop(connection);
         let pinned = Pinned::of(schema::open_reader(&dir.join(DATABASE))?, position)?;
         let image = pinned.image(&dir, &scratch)?.context("a file went while the state was taken over")?;
@@ -184,7 +184,7 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
     let connection = tokio::task::spawn_blocking(move || -> Result<_> {
         drop(scratch);
         let connection = schema::open_writer(&dir.join(DATABASE), Durability::Bucket)?.connection;
-        Mark::Cache.set(&connection)?;
+        Origin::Cache.set(&connection)?;
         // The next start reads it in the file itself.
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         Ok(connection)
@@ -198,9 +198,9 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
 fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
     let transaction = connection.transaction()?;
     {
-        let kept = Kept::new(data_dir, false);
-        let unsaid = Unsaid::default();
-        let tx = Tx { view: View { connection: &transaction }, kept: &kept, unsaid: &unsaid };
+        let kept = KeptFiles::new(data_dir, false);
+        let pending_audit = PendingAudit::default();
+        let tx = Tx { view: View { connection: &transaction }, kept: &kept, pending_audit: &pending_audit };
         // A try that was broken off may have named what has gone since.
         tx.execute("DELETE FROM kept_files WHERE seq IS NOT NULL", [])?;
         let plans: Vec<crate::domain::state::PlanRecord> =
