@@ -17,13 +17,13 @@ mod tasks;
 
 pub use allowlist::Allowlist;
 
-use crate::comment::{self, Names, Parsed};
+use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState, RepoId};
 use crate::execute::{Context, comment_effects, random_id};
-use crate::reply::outbox::Refused;
+use crate::reply::outbox::RefusedPosts;
 use crate::store::Tx;
 use crate::vault::inbox::End;
 use crate::webhook::{Intake, Verified};
@@ -50,7 +50,7 @@ pub struct Handle {
 struct Inner {
     ctx: Context,
     /// Without our login, which differs from host to host: see `names_for`.
-    names: Names,
+    names: ParserSettings,
     allowlist: Allowlist,
     /// Knows what deliveries are known by.
     intake: Intake,
@@ -111,7 +111,7 @@ enum Decision {
 
 impl Handle {
     /// Takes up what an earlier process left, and is ready for events.
-    pub async fn start(ctx: Context, names: Names, allowlist: Allowlist, intake: Intake) -> Result<Handle> {
+    pub async fn start(ctx: Context, names: ParserSettings, allowlist: Allowlist, intake: Intake) -> Result<Handle> {
         let inner = Arc::new(Inner {
             ctx,
             names,
@@ -180,7 +180,7 @@ impl Handle {
     }
 
     /// What the host refuses to take from us, until somebody mends the token or its rights.
-    pub fn refused(&self) -> Option<Refused> {
+    pub fn refused(&self) -> Option<RefusedPosts> {
         self.inner.ctx.outbox.refused()
     }
 
@@ -273,13 +273,13 @@ impl Inner {
     }
 
     /// What the parser has to know about us on the host of a repository; absent where that host is not configured.
-    fn names_for(&self, repo: &RepoId) -> Option<Names> {
+    fn names_for(&self, repo: &RepoId) -> Option<ParserSettings> {
         let host = self.ctx.hosts.of(repo).ok()?;
-        Some(Names { bot_login: host.bot_login().to_owned(), ..self.names.clone() })
+        Some(ParserSettings { bot_login: host.bot_login().to_owned(), ..self.names.clone() })
     }
 
     /// The same for what was accepted earlier: it is answered even if its host is not configured any more.
-    fn names_or_default(&self, repo: &RepoId) -> Names {
+    fn names_or_default(&self, repo: &RepoId) -> ParserSettings {
         self.names_for(repo).unwrap_or_else(|| self.names.clone())
     }
 

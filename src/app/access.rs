@@ -2,7 +2,7 @@
 
 use super::hosts;
 use crate::settings::Settings;
-use crate::web::access::Access;
+use crate::web::access::AccessRules;
 use crate::web::access::address::Sources;
 use crate::web::access::admins::Admins;
 use crate::web::access::iap::{Iap, KEYS_URL};
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// The rules. Nothing is asked for on the network yet.
-pub(super) fn rules(settings: &Settings) -> Result<Access> {
+pub(super) fn rules(settings: &Settings) -> Result<AccessRules> {
     let access = &settings.access;
     let keys_url = access.iap_keys_url.as_deref().unwrap_or(KEYS_URL);
     let sources = Sources::parse(&access.webhook_allowlist, hosts::published(settings))
         .map_err(|why| anyhow!("webhook-allowlist: {why}"))?;
-    Ok(Access {
+    Ok(AccessRules {
         iap: (!access.iap_audience.is_empty()).then(|| Iap::new(access.iap_audience.clone(), keys_url)),
         admins: Admins::new(access.admins.clone()),
         hops: access.trusted_proxy_hops,
@@ -27,7 +27,7 @@ pub(super) fn rules(settings: &Settings) -> Result<Access> {
 }
 
 /// Asks for the published ranges in the background until the server ends, where they are used and published.
-pub(super) fn keep_fresh(rules: &Access, stop: CancellationToken) {
+pub(super) fn keep_fresh(rules: &AccessRules, stop: CancellationToken) {
     let Some(sources) = rules.sources.clone() else { return };
     tokio::spawn(async move {
         tokio::select! {

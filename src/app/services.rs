@@ -2,7 +2,7 @@
 
 use super::hosts::{self, JoinedHost};
 use crate::checkout::Checkouts;
-use crate::comment::Names;
+use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::command::CommandName;
@@ -12,13 +12,13 @@ use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
+use crate::server_status::Services;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::logs::Logs;
 use crate::terraform::install::{InstallSettings, Installer};
 use crate::vault::leader::Leader;
 use crate::vcs::Hosts;
-use crate::web::standing::Ready;
 use crate::webhook::Intake;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -69,18 +69,18 @@ impl Parts {
     }
 
     /// Services on a state that is open; takes up what was unfinished.
-    pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Ready> {
+    pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
         let outbox = Outbox::start(store.clone(), self.hosts.clone()).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let ctx = self.context(store.clone(), logs.clone(), outbox)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;
-        Ok(Ready { store, logs, dispatch, leader, look })
+        Ok(Services { store, logs, dispatch, leader, look })
     }
 
-    fn names(&self) -> Names {
+    fn names(&self) -> ParserSettings {
         let settings = &self.settings;
-        Names {
+        ParserSettings {
             executables: settings.executable_names.clone(),
             is_default: settings.executable_names.len() > 1,
             bot_login: String::new(),

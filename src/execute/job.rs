@@ -12,7 +12,7 @@ use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, New
 use crate::domain::{Distribution, ProjectId};
 use crate::store::logs::LogWriter;
 use crate::store::{Tx, is_deposed};
-use crate::terraform::install::{Tool, Wanted};
+use crate::terraform::install::{Tool, ToolRequest};
 use anyhow::Result;
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -403,7 +403,7 @@ pub(super) async fn resolve_tool(
             .await
             .unwrap_or_default(),
     };
-    let wanted = Wanted { version: config.terraform_version.clone(), distribution: config.distribution, required };
+    let wanted = ToolRequest { version: config.terraform_version.clone(), distribution: config.distribution, required };
     ctx.installer.resolve(&wanted).await.map_err(|error| {
         let message = ctx.redactor.redact(&format!("{error:#}"));
         Outcome::Errored(Fault { reason: Reason::Init, message, output: String::new() })
