@@ -292,7 +292,8 @@ impl Door for SecondDoor {
     }
 
     fn verify(&self, headers: &HeaderMap, _: &[u8]) -> Result<Signed, Rejection> {
-        let wanted = base64::engine::general_purpose::STANDARD.encode(format!("{LOGIN}:{}", self.password.expose_secret()));
+        let wanted =
+            base64::engine::general_purpose::STANDARD.encode(format!("{LOGIN}:{}", self.password.expose_secret()));
         let given = headers.get("authorization").and_then(|value| value.to_str().ok());
         match given {
             Some(given) if given == format!("Basic {wanted}") => Ok(Signed::Present),
