@@ -144,7 +144,7 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
         site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);
         return answer.into_response();
     }
-    let signed = event.signed();
+    let key = event.key().map(str::to_owned);
     let server_status = site.server_status();
     if let Some(services) = server_status.services.clone().filter(|_| server_status.intake) {
         drop(server_status);
@@ -162,7 +162,7 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
             }
         }
     }
-    match inbox::store(site, headers, body, signed).await {
+    match inbox::store(site, headers, body, key).await {
         (StatusCode::SERVICE_UNAVAILABLE, text) => retry(text),
         answer => answer.into_response(),
     }

@@ -4,7 +4,7 @@ use super::Site;
 use crate::domain::Event;
 use crate::vault::inbox::{StoredDelivery, store_delivery};
 use crate::vault::{FORMAT, Hash, Vault, VaultError};
-use crate::webhook::{Intake, Signed};
+use crate::webhook::Intake;
 use base64::Engine;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -29,10 +29,9 @@ pub(super) fn no_work(event: &Event) -> Option<DeliveryResponse> {
 }
 
 /// Stores an authentic delivery for whoever leads next. It goes on when the host hangs up.
-pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed: Signed) -> DeliveryResponse {
-    let headers = site.state.intake.headers_to_keep(headers);
-    let (vault, intake) = (site.state.vault.clone(), site.state.intake.clone());
-    let stored = tokio::spawn(async move { store_now(&vault, intake, headers, body, signed).await });
+pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, key: Option<String>) -> DeliveryResponse {
+    let (vault, intake, headers) = (site.state.vault.clone(), site.state.intake.clone(), headers.clone());
+    let stored = tokio::spawn(async move { store_now(&vault, intake, headers, body, key).await });
     let problem = match tokio::time::timeout(STORE_LIMIT, stored).await {
         Ok(Ok(Ok(()))) => {
             site.state.meters.stored.fetch_add(1, Ordering::Relaxed);
@@ -56,18 +55,13 @@ pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed:
 async fn store_now(
     vault: &Vault,
     intake: Intake,
-    headers: Vec<(String, String)>,
+    headers: HeaderMap,
     body: Bytes,
-    signed: Signed,
+    key: Option<String>,
 ) -> Result<(), VaultError> {
-    let key = match signed {
-        Signed::No => None,
-        Signed::Present => vault.handover.ids().next(),
-        Signed::Previous => vault.handover.ids().nth(1),
-    };
-    let key = key.map(str::to_owned);
     // Off the async threads: a body has up to 25 MB.
     let made = tokio::task::spawn_blocking(move || {
+        let headers = intake.stored_headers(&headers, &body, key.as_deref());
         let body_text = base64::engine::general_purpose::STANDARD.encode(&body);
         let name = name(&intake, &headers, &body, key.as_deref());
         (name, StoredDelivery { format: FORMAT, received: Timestamp::now(), headers, body: body_text, key })
