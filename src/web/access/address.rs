@@ -1,4 +1,4 @@
-//! Where a delivery comes from: the client's address behind trusted proxies, and the ranges that may send deliveries.
+//! The origin of a delivery: the client's address behind trusted proxies, and the ranges that may send deliveries.
 
 use http::HeaderMap;
 use ipnet::IpNet;
@@ -7,19 +7,19 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
-/// Longest chain that is looked at, in entries.
+/// Most entries of `X-Forwarded-For`.
 const MAX_ENTRIES: usize = 64;
 /// Most ranges of one published list.
 const MAX_RANGES: usize = 1000;
 
-/// GitHub's ranges for webhooks (api.github.com/meta, `hooks`; as of November 2026), in force until they are refreshed.
+/// GitHub's ranges for webhooks (api.github.com/meta, `hooks`; as of November 2026), used until they are refreshed.
 const GITHUB: &[&str] =
     &["192.30.252.0/22", "185.199.108.0/22", "140.82.112.0/20", "143.55.64.0/20", "2a0a:a440::/29", "2606:50c0::/32"];
-/// Between two questions for the published ranges, and after one that failed.
+/// Interval of refreshing the published ranges, and the delay after a failure.
 const REFRESH: Duration = Duration::from_secs(6 * 3600);
 const TRY_AGAIN: Duration = Duration::from_secs(600);
-/// Azure DevOps' ranges for service hooks (learn.microsoft.com, "Allowed IP addresses and domain URLs"; as of November 2026).
-/// Microsoft publishes no list for machines of these alone.
+/// Azure DevOps' ranges for service hooks (learn.microsoft.com, "Allowed IP addresses and domain URLs"; as of November
+/// 2026). Microsoft publishes no machine-readable list of these.
 const AZURE_DEVOPS: &[&str] = &[
     "20.37.158.0/23",
     "20.37.194.0/24",
@@ -47,9 +47,9 @@ const AZURE_DEVOPS: &[&str] = &[
     "191.235.226.0/24",
 ];
 
-/// The client's address: the peer's with no trusted proxy; else the `hops`th entry of `X-Forwarded-For` from the right, since
-/// each proxy adds the address that it saw and what stands further left is the client's own invention. Absent when the chain is
-/// too short or that entry is no address: then nobody knows.
+/// The client's address: the peer's without trusted proxies, otherwise the `hops`th entry of `X-Forwarded-For` from the
+/// right. Each proxy appends the address that it saw; entries further left are the client's own and not trusted. `None`
+/// if there are too few entries or the entry is no address.
 pub fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<IpAddr> {
     let Some(place) = usize::from(hops).checked_sub(1) else { return Some(peer.ip().to_canonical()) };
     let mut entries = Vec::new();
@@ -63,19 +63,19 @@ pub fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<IpAddr>
     entry.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// Who may send deliveries.
+/// The addresses that may send deliveries.
 pub struct Sources {
     fixed: Vec<IpNet>,
     github: Option<RwLock<Vec<IpNet>>>,
 }
 
 impl Sources {
-    /// From the words of `--webhook-allowlist`: `github`, `azuredevops`, addresses and ranges. None for an empty list: everyone
-    /// may, and the signature decides.
+    /// Parses the words of `--webhook-allowlist`: `github`, `azuredevops`, addresses and ranges. `None` for an empty
+    /// list: all addresses may send deliveries, and signatures decide.
     ///
     /// # Errors
     ///
-    /// The word that is none of these.
+    /// The first invalid word.
     pub fn parse(words: &[String]) -> Result<Option<Sources>, String> {
         let mut sources = Sources { fixed: Vec::new(), github: None };
         for word in words {
@@ -101,7 +101,8 @@ impl Sources {
             || self.github.as_ref().is_some_and(|nets| has(&nets.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Takes the ranges that GitHub publishes at `meta_url`, now and every few hours, for ever; the old ones stay when that fails.
+    /// Refreshes the ranges that GitHub publishes at `meta_url`, now and every few hours, forever. A failure keeps the
+    /// old ones.
     pub async fn keep_fresh(&self, meta_url: &str) {
         while self.github.is_some() {
             match self.refresh(meta_url).await {
@@ -120,7 +121,7 @@ impl Sources {
         }
     }
 
-    /// How many there are now.
+    /// Loads the published ranges and returns their number.
     async fn refresh(&self, meta_url: &str) -> anyhow::Result<usize> {
         let Some(github) = &self.github else { return Ok(0) };
         let client = super::iap::client()?;
@@ -128,7 +129,7 @@ impl Sources {
         let body = super::iap::bounded(request.send().await?.error_for_status()?).await?;
         let meta: Meta = serde_json::from_slice(&body)?;
         let nets: Vec<IpNet> = meta.hooks.iter().take(MAX_RANGES).filter_map(|text| text.parse().ok()).collect();
-        // A list of everything, or of nothing, is no list.
+        // An empty list or a range of almost everything is rejected.
         anyhow::ensure!(!nets.is_empty() && nets.iter().all(|net| net.prefix_len() >= 8), "its `hooks` are no ranges");
         let count = nets.len();
         *github.write().unwrap_or_else(PoisonError::into_inner) = nets;
