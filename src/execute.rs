@@ -394,12 +394,21 @@ fn beginning(ctx: &Context, work: &Work) -> impl FnOnce(&Tx<'_>) -> Result<()> +
     }
 }
 
-/// The answer of a command that was stopped before it had one: none, where dispatch goes on with its delivery.
+/// The answer of a command that was stopped before it had one: none, where dispatch goes on with its delivery. A plan that a
+/// shutdown stops has not ended: the next leader goes on with it.
 async fn stopped(ctx: &Context, work: &Work, why: Why) -> Result<Ended> {
+    if why == Why::Shutdown && may_go_on(work.command.name) {
+        return Ok(Ended::Stopped(why));
+    }
     let mut run = work.run.clone();
     run.finished = Some(Timestamp::now());
     ctx.store.write(move |tx| tx.put_run(&run)).await?;
     Ok(Ended::Stopped(why))
+}
+
+/// Whether a run of this command that was cut is gone on with. What changes state is not repeated; what else there is begins anew.
+pub fn may_go_on(name: CommandName) -> bool {
+    name == CommandName::Plan
 }
 
 fn audit_entry(work: &Work, project: &ProjectId, result: String) -> AuditEntry {

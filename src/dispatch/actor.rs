@@ -141,7 +141,7 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         return inner.answer_delivery(&pull.id, &item.delivery, None, message).await;
     }
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, &event.sender);
-    match start(inner, pull.clone(), command, &item.delivery).await {
+    match start(inner, pull.clone(), command, &item.delivery).await? {
         Ended::Stopped(Why::Push(head)) => {
             let because = superseded(&head);
             tell_ended(inner, &pull, &because).await?;
@@ -240,7 +240,7 @@ async fn comment_command(
         let message = Message::NotPermitted { because: not_served(inner, &pull, &command) };
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await;
     }
-    let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await;
+    let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await?;
     match &ended {
         _ if command.name != CommandName::Plan => {}
         Ended::Stopped(Why::Push(head)) => tell_ended(inner, &pull, &superseded(head)).await?,
@@ -281,13 +281,15 @@ async fn requeue(inner: &Inner, delivery: &str) -> Result<()> {
 }
 
 /// Runs a command as this pull request's running one.
-async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &str) -> Ended {
+async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &str) -> Result<Ended> {
     let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
     // Stopped while it was looked at: nothing of it is recorded or told as begun.
     if let Some(why) = cancel.why().cloned() {
-        return Ended::Stopped(why);
+        return Ok(Ended::Stopped(why));
     }
-    let run = Run {
+    let begun = recover::to_go_on(inner, delivery, &pull, &command).await?;
+    let goes_on = begun.is_some();
+    let run = begun.unwrap_or_else(|| Run {
         id: random_id(),
         pull: pull.id.clone(),
         command: command.name,
@@ -300,14 +302,15 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         finished: None,
         answered: false,
         results: Vec::new(),
-    };
-    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "begins");
+    });
+    let what = if goes_on { "goes on" } else { "begins" };
+    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let (begun, unrecorded) = Default::default();
     let work = Work { run, pull, command, rules, cancel, begun, unrecorded };
     let ended = execute::run(&inner.ctx, &work).await;
     tracing::info!(pull = %work.pull.id, run = work.run.id, ended = ?ended, "ended");
-    ended
+    Ok(ended)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::runner::spec::TreeSpec;
 use crate::store::logs::LogWriter;
 use crate::store::{Tx, is_deposed};
 use crate::terraform::install::{Tool, Wanted};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,6 +65,7 @@ impl<'a> Job<'a> {
         let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
         let stored = record.clone();
         let begun = super::beginning(ctx, work);
+        let (project, may_repeat) = (config.id.clone(), !work.command.name.changes_state());
         // Before the job is there: what has no room for its log does not begin, and a plan is not used up for it.
         let log = ctx.logs.create(&record.id)?;
         let allowed = ctx.store.write(move |tx| {
@@ -72,6 +73,7 @@ impl<'a> Job<'a> {
             if let Err(refused) = change(tx, &stored)? {
                 return Ok(Err(refused));
             }
+            ensure!(tx.claim(&stored.run, &project, &stored.id, may_repeat)?, "another job has this project already");
             tx.put_job(&stored)?;
             if let Some(status) = pending {
                 tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;

@@ -1,6 +1,7 @@
 //! The `plan` command: which projects, their locks, and the answer; what each project does is in [`projects`].
 
 mod projects;
+mod recorded;
 
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
@@ -13,17 +14,20 @@ use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::runner::local::archive_path;
 use crate::schedule::{Refusal, Schedule};
-use crate::store::LockAttempt;
+use crate::store::{LockAttempt, Tx};
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
+use recorded::{Recorded, Resumed};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     super::begin(ctx, work).await?;
-    let prepared = match prepare::check_out(ctx, work, Need::Changes).await {
+    let resumed = Resumed::load(ctx, work).await?;
+    let need = resumed.as_ref().map_or(Need::Changes, |resumed| Need::Base(&resumed.recorded.base));
+    let prepared = match prepare::check_out(ctx, work, need).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
@@ -31,7 +35,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         answer.record(ctx, work).await?;
         return Ok(Ended::Answered);
     }
-    let answer = match plan(ctx, work, &prepared).await {
+    let answer = match plan(ctx, work, &prepared, resumed).await {
         Ok(Some(answer)) => answer,
         Ok(None) => return stopped(ctx, work, work.cancel.why().cloned().unwrap_or(Why::Shutdown)).await,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
@@ -90,9 +94,24 @@ pub(super) fn refusal_fault(refusal: Refusal) -> Fault {
 }
 
 /// The answer; absent when the command was stopped for a reason that takes its delivery elsewhere.
-async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<Answer>, Stop> {
+async fn plan(
+    ctx: &Context,
+    work: &Work,
+    prepared: &Prepared,
+    resumed: Option<Resumed>,
+) -> Result<Option<Answer>, Stop> {
     let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
-    let (attempts, earlier) = take_locks(ctx, work, &schedule).await?;
+    let (attempts, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
+        Some(resumed) => {
+            let attempts = take_locks_again(ctx, work, &schedule, &resumed).await?;
+            (attempts, resumed.recorded.earlier, resumed.finished)
+        }
+        None => {
+            let recorded = Recorded::new(work, &prepared.fetched.base_tip, &schedule);
+            let (attempts, earlier) = take_locks(ctx, work, &schedule, recorded).await?;
+            (attempts, earlier, Vec::new())
+        }
+    };
     if schedule.groups.iter().all(Vec::is_empty) {
         return Ok(Some(nothing_to_plan(ctx, work)));
     }
@@ -104,7 +123,16 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     let dirs: BTreeSet<String> =
         planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
     let dirs: Vec<String> = dirs.into_iter().collect();
-    let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
+    let run = PlanRun {
+        ctx,
+        work,
+        prepared,
+        facts: &facts,
+        remarks: &remarks,
+        earlier: &earlier,
+        finished: &finished,
+        dirs: &dirs,
+    };
     let outcomes = run.groups(schedule, attempts).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
     if cancelled && !matches!(work.cancel.why(), Some(Why::Person(_))) {
@@ -131,14 +159,39 @@ fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
     answer
 }
 
-/// One commit: earlier plans go, locks of projects that are no longer planned are freed (unless something was applied under
-/// them), the others are taken.
+type Attempts = Vec<(ProjectId, LockAttempt)>;
+
+/// Takes the locks of the projects that are not finished, for a run that goes on: who had them may have lost them meanwhile.
+async fn take_locks_again(ctx: &Context, work: &Work, schedule: &Schedule, resumed: &Resumed) -> Result<Attempts> {
+    let locking = !ctx.settings.disable_repo_locking;
+    let missing = schedule.groups.iter().flatten().filter(|config| !resumed.has(config));
+    let projects: Vec<(ProjectLock, LockMode)> =
+        missing.map(|config| (project_lock(work, &config.id), config.repo_locks)).collect();
+    let attempts = ctx.store.write(move |tx| {
+        let attempts = projects.iter().map(|(lock, mode)| attempt(tx, lock, *mode, locking));
+        attempts.collect()
+    });
+    attempts.await
+}
+
+fn attempt(tx: &Tx<'_>, lock: &ProjectLock, mode: LockMode, locking: bool) -> Result<(ProjectId, LockAttempt)> {
+    let attempt = match locking && mode == LockMode::OnPlan {
+        true => tx.lock_project(lock)?,
+        false => LockAttempt::Acquired { new: false },
+    };
+    Ok((lock.project.clone(), attempt))
+}
+
+/// One commit: the schedule is recorded, earlier plans go, locks of projects that are no longer planned are freed (unless something
+/// was applied under them), the others are taken.
 /// A plan of everything starts over; a targeted one leaves other projects alone, unless the head has moved.
 async fn take_locks(
     ctx: &Context,
     work: &Work,
     schedule: &Schedule,
-) -> Result<(Vec<(ProjectId, LockAttempt)>, Vec<PlanRecord>)> {
+    mut recorded: Recorded,
+) -> Result<(Attempts, Vec<PlanRecord>)> {
+    let run = work.run.id.clone();
     let pull = work.pull.id.clone();
     let head = work.pull.head.commit.clone();
     let everything = work.command.target.is_all();
@@ -162,15 +215,14 @@ async fn take_locks(
             }
             let mut attempts = Vec::new();
             for (lock, mode) in projects {
-                let project = lock.project.clone();
-                dropped.extend(tx.plans(&pull)?.into_iter().filter(|plan| plan.project == project));
-                tx.discard_plan(&pull, &project)?;
-                let attempt = if locking && mode == LockMode::OnPlan {
-                    tx.lock_project(&lock)?
-                } else {
-                    LockAttempt::Acquired { new: false }
-                };
-                attempts.push((project, attempt));
+                let project = &lock.project;
+                dropped.extend(tx.plans(&pull)?.into_iter().filter(|plan| plan.project == *project));
+                tx.discard_plan(&pull, project)?;
+                attempts.push(attempt(tx, &lock, mode, locking)?);
+            }
+            if !attempts.is_empty() {
+                recorded.earlier.clone_from(&dropped);
+                tx.put_schedule(&run, &recorded)?;
             }
             Ok((attempts, dropped))
         })

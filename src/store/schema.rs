@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One step from each format to the next; `user_version` is how many were done. Only ever append.
-const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3];
+const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
 
 /// How long a connection waits for another one (a checkpoint, a snapshot).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -169,6 +169,22 @@ CREATE TABLE repos (
   repo TEXT NOT NULL UNIQUE,      -- host/owner/name
   served INTEGER NOT NULL,        -- since when it is served with this state
   record TEXT NOT NULL
+);
+";
+
+/// What any leader needs to go on with a run that another one began.
+const FORMAT_4: &str = "
+CREATE TABLE schedules (
+  seq INTEGER PRIMARY KEY,
+  run TEXT NOT NULL UNIQUE,
+  record TEXT NOT NULL
+);
+CREATE TABLE claims (
+  seq INTEGER PRIMARY KEY,
+  run TEXT NOT NULL,
+  project TEXT NOT NULL,
+  job TEXT NOT NULL,              -- the last one that has claimed the project
+  UNIQUE (run, project)
 );
 ";
 

@@ -34,6 +34,8 @@ pub(super) struct PlanRun<'a> {
     pub(super) remarks: &'a Mutex<Vec<String>>,
     /// Plans that this one replaces.
     pub(super) earlier: &'a [PlanRecord],
+    /// Projects that the run has planned before it went on here.
+    pub(super) finished: &'a [(JobOutcome, PlanRecord)],
     /// Directories of its projects and of those that were planned before.
     pub(super) dirs: &'a [String],
 }
@@ -84,6 +86,10 @@ impl PlanRun<'_> {
 
     /// Whatever breaks is this project's outcome; an error: this server does not lead any more.
     async fn project(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
+        if let Some((outcome, plan)) = self.finished.iter().find(|(outcome, _)| outcome.project == config.id) {
+            self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(self.ctx, plan));
+            return Ok(outcome.clone());
+        }
         match self.attempt(config, attempt, slots).await {
             Ok(outcome) => Ok(outcome),
             Err(error) => {
