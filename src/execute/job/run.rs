@@ -2,7 +2,7 @@
 
 use super::super::requirements::PullFacts;
 use super::super::state_locks::after_kill;
-use super::super::{Context, Why, Work};
+use super::super::{CancelReason, CommandRun, Context};
 use super::{Job, Ready};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -79,7 +79,7 @@ impl Job<'_> {
 }
 
 /// What steps are told of the pull request, asked only where a step of the user's could read it.
-async fn answers(ctx: &Context, work: &Work, facts: &PullFacts, steps: &Steps) -> Answers {
+async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, steps: &Steps) -> Answers {
     let reads = |step: &Step| matches!(step, Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. });
     let are_read = matches!(steps, Steps::Stage { first, steps } if first.iter().chain(steps).any(reads));
     if !are_read || !matches!(work.command.name, CommandName::Plan | CommandName::Apply) {
@@ -97,16 +97,16 @@ fn until_killed(ctx: &Context) -> Duration {
     ctx.settings.interrupt_time() * 3 / 4
 }
 
-async fn kill_at_shutdown(ctx: &Context, work: &Work, kill: &CancellationToken) -> Infallible {
+async fn kill_at_shutdown(ctx: &Context, work: &CommandRun, kill: &CancellationToken) -> Infallible {
     work.cancel.token.cancelled().await;
-    if work.cancel.why() == Some(&Why::Shutdown) {
+    if work.cancel.reason() == Some(&CancelReason::Shutdown) {
         tokio::time::sleep(until_killed(ctx)).await;
         kill.cancel();
     }
     std::future::pending().await
 }
 
-fn broken(ctx: &Context, work: &Work, config: &ProjectConfig, problem: &Problem, output: &str) -> Outcome {
+fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &Problem, output: &str) -> Outcome {
     let of_stage = match work.command.name {
         CommandName::Apply => Reason::Apply,
         CommandName::Plan => Reason::Plan,

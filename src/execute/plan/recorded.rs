@@ -1,6 +1,6 @@
 //! The schedule of a plan as it is recorded with its locks, and what a process finds that goes on with the run of another one.
 
-use super::super::{Context, Work};
+use super::super::{CommandRun, Context};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::state::PlanRecord;
@@ -20,7 +20,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    pub(super) fn new(work: &Work, base: &str, schedule: &Schedule) -> Recorded {
+    pub(super) fn new(work: &CommandRun, base: &str, schedule: &Schedule) -> Recorded {
         Recorded {
             base: base.to_owned(),
             base_branch: work.pull.base.branch.clone(),
@@ -39,7 +39,7 @@ pub(super) struct Resumed {
 
 impl Resumed {
     /// Absent where the run has got no further than its beginning, or the pull request is for another branch now.
-    pub(super) async fn load(ctx: &Context, work: &Work) -> Result<Option<Resumed>> {
+    pub(super) async fn load(ctx: &Context, work: &CommandRun) -> Result<Option<Resumed>> {
         let (run, pull) = (work.run.id.clone(), work.pull.id.clone());
         let loaded = ctx.store.read(move |view| {
             let Some(recorded) = view.schedule::<Recorded>(&run)? else { return Ok(None) };

@@ -53,7 +53,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     }
     sweep(inner, INTERRUPTED).await?;
     for job in inner.ctx.store.read(|view| view.untold_jobs()).await? {
-        inner.ctx.doubts.note(&job);
+        inner.ctx.orphaned_locks.note(&job);
     }
     for (pull, item) in items {
         match &item.task {
@@ -61,7 +61,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
             _ => enqueue(inner, pull, item),
         }
     }
-    for pull in inner.ctx.doubts.pulls() {
+    for pull in inner.ctx.orphaned_locks.pulls() {
         wake(inner, pull);
     }
     Ok(())
@@ -120,7 +120,7 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
         .write(move |tx| abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id)));
     for job in ended.await? {
         tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that nobody had is ended: {because}");
-        inner.ctx.doubts.note(&job);
+        inner.ctx.orphaned_locks.note(&job);
         inner.ctx.outbox.wake(&job.pull);
     }
     Ok(())
@@ -362,7 +362,7 @@ async fn end_jobs(
             Ok(ended)
         })
         .await?;
-    ended.iter().for_each(|job| inner.ctx.doubts.note(job));
+    ended.iter().for_each(|job| inner.ctx.orphaned_locks.note(job));
     inner.ctx.outbox.wake(&pull);
     Ok(())
 }
