@@ -17,13 +17,13 @@ mod tasks;
 
 pub use allowlist::Allowlist;
 
-use crate::comment::{self, Names, Parsed};
+use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
 use crate::execute::{Context, comment_effects, random_id};
-use crate::reply::outbox::Refused;
+use crate::reply::outbox::RefusedPosts;
 use crate::store::Tx;
 use crate::vault::inbox::End;
 use crate::webhook::Verified;
@@ -49,7 +49,7 @@ pub struct Handle {
 
 struct Inner {
     ctx: Context,
-    names: Names,
+    names: ParserSettings,
     allowlist: Allowlist,
     actors: Actors,
     tasks: Tasks,
@@ -104,7 +104,7 @@ enum Decision {
 
 impl Handle {
     /// Takes up what an earlier process left, and is ready for events.
-    pub async fn start(ctx: Context, names: Names, allowlist: Allowlist) -> Result<Handle> {
+    pub async fn start(ctx: Context, names: ParserSettings, allowlist: Allowlist) -> Result<Handle> {
         let inner = Arc::new(Inner {
             ctx,
             names,
@@ -163,7 +163,7 @@ impl Handle {
     }
 
     /// What the host refuses to take from us, until somebody mends the token or its rights.
-    pub fn refused(&self) -> Option<Refused> {
+    pub fn refused(&self) -> Option<RefusedPosts> {
         self.inner.ctx.outbox.refused()
     }
 

@@ -1,6 +1,6 @@
 //! The plain data that all stages share: repositories, pull requests, events. No I/O, nothing of a host's own field names.
 //!
-//! Vocabulary: DESIGN.md §7. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
+//! The words are those of docs/vocabulary.md. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
 //! what we remember in [`state`].
 
 mod clone_url;

@@ -4,10 +4,10 @@
 
 use crate::domain::Event;
 use crate::domain::PullId;
+use crate::server_status::{Meters, Services};
 use crate::vault::bucket::{BucketError, Generation};
 use crate::vault::inbox::{self, End, Mail, MailKind, StoredDelivery};
 use crate::vault::{Vault, VaultError};
-use crate::web::standing::{Meters, Ready};
 use crate::webhook::{self, Secrets, Verified};
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -53,7 +53,7 @@ impl Inbox {
 /// Takes up what comes, in the order in which it came, until a standby asks for the lead.
 pub(super) async fn take_up(
     vault: &Vault,
-    ready: &Ready,
+    ready: &Services,
     secrets: &Secrets,
     meters: &Meters,
     mut inbox: watch::Receiver<Inbox>,
@@ -84,7 +84,7 @@ pub(super) async fn take_up(
 
 struct Taker<'a> {
     vault: &'a Vault,
-    ready: &'a Ready,
+    ready: &'a Services,
     secrets: &'a Secrets,
     meters: &'a Meters,
     complained: HashSet<String>,
@@ -257,7 +257,7 @@ impl Taker<'_> {
 }
 
 /// Records deliveries of one pull request in their order; those that are recorded now.
-pub(super) async fn record(ready: &Ready, deliveries: Vec<Authentic>) -> Vec<Mail> {
+pub(super) async fn record(ready: &Services, deliveries: Vec<Authentic>) -> Vec<Mail> {
     let mut recorded = Vec::new();
     for (mail, event, received) in deliveries {
         let answer = ready.dispatch.accept_of(event, received).await;

@@ -1,7 +1,7 @@
 //! What a leading server is made of: parts that are made once, and services that are made anew each time it takes the lead.
 
 use crate::checkout::Checkouts;
-use crate::comment::Names;
+use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::command::CommandName;
@@ -12,6 +12,7 @@ use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
 use crate::runner::local::{DirectoryLocks, Local};
+use crate::server_status::Services;
 use crate::settings::{GithubSettings, GithubToken, Settings};
 use crate::store::Store;
 use crate::store::logs::Logs;
@@ -19,7 +20,6 @@ use crate::terraform::install::{InstallSettings, Installer};
 use crate::vault::leader::Leader;
 use crate::vcs::github::{Github, GithubOptions};
 use crate::vcs::{Host, TokenSource};
-use crate::web::standing::Ready;
 use crate::webhook::Secrets;
 use anyhow::{Context as _, Result, anyhow};
 use jiff::Timestamp;
@@ -69,18 +69,18 @@ impl Parts {
     }
 
     /// Services on a state that is open; takes up what was unfinished.
-    pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Ready> {
+    pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
         let outbox = Outbox::start(store.clone(), vec![Arc::clone(&self.host)]).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let ctx = self.context(store.clone(), logs.clone(), outbox)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist).await?;
-        Ok(Ready { store, logs, dispatch, leader, look })
+        Ok(Services { store, logs, dispatch, leader, look })
     }
 
-    fn names(&self) -> Names {
+    fn names(&self) -> ParserSettings {
         let settings = &self.settings;
-        Names {
+        ParserSettings {
             executables: settings.executable_names.clone(),
             is_default: settings.executable_names.len() > 1,
             bot_login: self.host.bot_login().to_owned(),

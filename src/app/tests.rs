@@ -3,12 +3,12 @@
 use super::mail;
 use super::services::Parts;
 use crate::sandbox::{Forge, ForgeOptions, OpenOptions, Pull};
+use crate::server_status::Services;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::vault::inbox::{Mail, MailKind, StoredDelivery};
 use crate::vault::memory::{Fault, Manual, Memory, vault};
 use crate::vault::{FORMAT, Hash, lease};
-use crate::web::standing::Ready;
 use base64::Engine as _;
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ struct Led {
     bucket: Arc<Memory>,
     clock: Arc<Manual>,
     parts: Parts,
-    ready: Arc<Ready>,
+    ready: Arc<Services>,
     tmp: PathBuf,
     _dir: tempfile::TempDir,
 }

@@ -15,7 +15,7 @@ use super::{Decision, Inner, UNRECORDED};
 use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Watermark};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, RepoId};
-use crate::reply::duplicates::{self, Trouble};
+use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::marker;
 use crate::store::{KnownPull, Tx, is_deposed};
 use crate::vcs::{Comments, HostError, OpenPull};
@@ -62,19 +62,19 @@ pub(super) async fn run(inner: Arc<Inner>) {
         }
         match (Round { inner: &inner }).go(&mut turn).await {
             Ok(()) => {}
-            Err(Trouble::State(error)) if is_deposed(&error) => return,
-            Err(Trouble::State(error)) => {
+            Err(HostOrStateError::State(error)) if is_deposed(&error) => return,
+            Err(HostOrStateError::State(error)) => {
                 tracing::warn!(error = format!("{error:#}"), "missed deliveries could not be looked for")
             }
-            Err(Trouble::Host(error)) => tracing::warn!("missed deliveries could not be looked for: {error}"),
+            Err(HostOrStateError::Host(error)) => tracing::warn!("missed deliveries could not be looked for: {error}"),
         }
     }
 }
 
 /// What is refused for one pull request does not hide the others.
-fn tolerate(pull: &PullId, result: Result<(), Trouble>) -> Result<(), Trouble> {
+fn tolerate(pull: &PullId, result: Result<(), HostOrStateError>) -> Result<(), HostOrStateError> {
     match result {
-        Err(Trouble::Host(error)) if !error.is_transient() => {
+        Err(HostOrStateError::Host(error)) if !error.is_transient() => {
             tracing::warn!(%pull, "what was missed on it cannot be looked for: {error}");
             Ok(())
         }
@@ -100,7 +100,7 @@ impl Round<'_> {
         low.is_none()
     }
 
-    async fn go(&self, turn: &mut Turn) -> Result<(), Trouble> {
+    async fn go(&self, turn: &mut Turn) -> Result<(), HostOrStateError> {
         let mut at_rest = Vec::new();
         let mut failures = 0;
         if !self.may_ask() {
@@ -115,8 +115,8 @@ impl Round<'_> {
             match looked {
                 Ok(()) => failures = 0,
                 // One repository that cannot be read does not hide the others.
-                Err(Trouble::Host(error)) if !error.is_transient() => self.unreadable(&repo, &error).await?,
-                Err(Trouble::Host(error @ HostError::Unavailable { .. })) if failures + 1 < FAILURES => {
+                Err(HostOrStateError::Host(error)) if !error.is_transient() => self.unreadable(&repo, &error).await?,
+                Err(HostOrStateError::Host(error @ HostError::Unavailable { .. })) if failures + 1 < FAILURES => {
                     failures += 1;
                     tracing::warn!(%repo, "what was missed there is looked for later: {error}");
                 }
@@ -128,7 +128,7 @@ impl Round<'_> {
     }
 
     /// All that is known of one repository, and all that is open there.
-    async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), Trouble> {
+    async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), HostOrStateError> {
         let open = self.inner.ctx.host.open_pulls(repo).await?;
         let of = repo.clone();
         let found = self.inner.ctx.store.read(move |view| Ok((view.open_pulls_of(&of)?, view.served_since(&of)?)));
@@ -170,7 +170,7 @@ impl Round<'_> {
         self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, |_| Ok(())).await
     }
 
-    async fn changed(&self, listed: &KnownPull, now: &OpenPull) -> Result<(), Trouble> {
+    async fn changed(&self, listed: &KnownPull, now: &OpenPull) -> Result<(), HostOrStateError> {
         let id = &now.pull.id;
         if listed.watermark.as_ref().is_some_and(|mark| mark.updated_at == now.updated_at) || !self.may_ask() {
             return Ok(());
@@ -241,7 +241,7 @@ impl Round<'_> {
     }
 
     /// A pull request of which nothing ever came, opened since its repository is served: planned where its `opened` would have been.
-    async fn unknown(&self, now: &OpenPull) -> Result<(), Trouble> {
+    async fn unknown(&self, now: &OpenPull) -> Result<(), HostOrStateError> {
         let id = now.pull.id.clone();
         let fresh = Timestamp::now().duration_since(now.created) < FRESH;
         if !self.inner.ctx.settings.reconcile_unknown || fresh || self.inner.actors.busy(&id) {
@@ -317,7 +317,7 @@ impl Round<'_> {
     }
 
     /// Comments of ours that are there twice: a late request, or a server that slept while another one led. The lowest id stays.
-    async fn duplicates(&self, pull: &PullId, comments: &Comments) -> Result<(), Trouble> {
+    async fn duplicates(&self, pull: &PullId, comments: &Comments) -> Result<(), HostOrStateError> {
         let ctx = &self.inner.ctx;
         let mut seen = HashSet::new();
         let mut extra = Vec::new();

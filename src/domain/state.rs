@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A verified delivery that causes work, as it is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// What it is known by, made of what is signed (DESIGN §3 "Inbox").
+    /// Its identity, derived from signed content only.
     pub identity: String,
     /// The host's own id, for the log only.
     pub host_id: String,
@@ -66,7 +66,7 @@ impl ProjectLock {
     }
 }
 
-/// Atlantis' lock key of a project (atlantis.md §8.1).
+/// The lock key of a project, in Atlantis' form.
 pub fn lock_key(repo: &RepoId, project: &ProjectId) -> String {
     format!("{}/{}/{}/{}", repo.full_name(), project.dir, project.workspace, project.name.as_deref().unwrap_or(""))
 }
@@ -103,7 +103,7 @@ impl Watermark {
     }
 }
 
-/// A plan file and all that it is bound to (DESIGN invariant 4).
+/// A plan file and everything that it is bound to: an apply is refused if any of it has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
     /// Random id.
@@ -151,7 +151,7 @@ pub struct LeftFiles {
     pub too_much: Option<String>,
 }
 
-/// Where a project of a pull request stands (atlantis.md Appendix D).
+/// The status of a project on a pull request; the states are Atlantis'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are Atlantis'")]

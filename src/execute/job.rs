@@ -16,7 +16,7 @@ use crate::runner::local::{self, NoDirectory, Place};
 use crate::runner::spec::TreeSpec;
 use crate::store::logs::LogWriter;
 use crate::store::{Tx, is_deposed};
-use crate::terraform::install::{Tool, Wanted};
+use crate::terraform::install::{Tool, ToolRequest};
 use anyhow::Result;
 use jiff::Timestamp;
 use std::path::{Path, PathBuf};
@@ -308,7 +308,7 @@ pub(super) async fn resolve_tool(
             .await
             .unwrap_or_default(),
     };
-    let wanted = Wanted { version: config.terraform_version.clone(), distribution: config.distribution, required };
+    let wanted = ToolRequest { version: config.terraform_version.clone(), distribution: config.distribution, required };
     ctx.installer.resolve(&wanted).await.map_err(|error| {
         let message = ctx.redactor.redact(&format!("{error:#}"));
         Outcome::Errored(Fault { reason: Reason::Init, message, output: String::new() })

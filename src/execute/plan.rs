@@ -19,7 +19,7 @@ use crate::store::{LockAttempt, Tx};
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
-use recorded::{Recorded, Resumed};
+use recorded::{RecordedSchedule, Resumed};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Semaphore;
@@ -111,7 +111,7 @@ async fn plan(
             (attempts, resumed.recorded.earlier, resumed.finished)
         }
         None => {
-            let recorded = Recorded::new(work, &prepared.fetched.base_tip, &schedule);
+            let recorded = RecordedSchedule::new(work, &prepared.fetched.base_tip, &schedule);
             let (attempts, earlier) = take_locks(ctx, work, &schedule, recorded).await?;
             (attempts, earlier, Vec::new())
         }
@@ -203,7 +203,7 @@ async fn take_locks(
     ctx: &Context,
     work: &CommandRun,
     schedule: &Schedule,
-    mut recorded: Recorded,
+    mut recorded: RecordedSchedule,
 ) -> Result<(Attempts, Vec<PlanRecord>)> {
     let run = work.run.id.clone();
     let pull = work.pull.id.clone();

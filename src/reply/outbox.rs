@@ -17,12 +17,12 @@ use crate::domain::state::PendingEffect;
 use crate::domain::{PullId, RepoId};
 use crate::store::{Store, is_closed, is_deposed};
 use crate::vcs::Host;
-use deliver::Verdict;
+use deliver::PostResult;
 use futures::StreamExt as _;
 use lane::Lane;
 use pace::Pacer;
 use refusals::Refusals;
-pub use refusals::Refused;
+pub use refusals::RefusedPosts;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,10 +78,10 @@ impl Pace {
 /// Handle to the workers; cheap to clone.
 #[derive(Clone)]
 pub struct Outbox {
-    shared: Arc<Shared>,
+    shared: Arc<OutboxInner>,
 }
 
-struct Shared {
+struct OutboxInner {
     store: Store,
     hosts: Vec<Arc<dyn Host>>,
     slots: Semaphore,
@@ -117,7 +117,7 @@ impl Outbox {
 
     async fn with_pace(store: Store, hosts: Vec<Arc<dyn Host>>, pace: Pace) -> anyhow::Result<Outbox> {
         let left = store.read(|view| view.pulls_with_effects()).await?;
-        let shared = Shared {
+        let shared = OutboxInner {
             store,
             hosts,
             slots: Semaphore::new(AT_ONCE),
@@ -174,7 +174,7 @@ impl Outbox {
     }
 
     /// What the host refuses until somebody mends the token or its rights; absent when it takes all.
-    pub fn refused(&self) -> Option<Refused> {
+    pub fn refused(&self) -> Option<RefusedPosts> {
         self.shared.refusals.all()
     }
 
@@ -200,7 +200,7 @@ impl Outbox {
     }
 }
 
-impl Shared {
+impl OutboxInner {
     /// Room for one request about a repository; absent when there will be none any more.
     async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, SemaphorePermit<'_>)> {
         let of_repo = {
@@ -225,7 +225,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Works off one lane of one pull request, and ends when nothing is left in it.
 struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<OutboxInner>,
     key: (PullId, Lane),
     wake: Arc<Notify>,
     left: bool,
@@ -347,9 +347,9 @@ impl Worker {
         let verdicts = futures::stream::iter(ready.into_iter().map(|effect| self.deliver(effect)));
         let mut verdicts = verdicts.buffered(at_once);
         while let Some((effect, verdict)) = verdicts.next().await {
-            let done = matches!(verdict, Verdict::Done(_));
+            let done = matches!(verdict, PostResult::Done(_));
             match verdict {
-                Verdict::Done(note) => {
+                PostResult::Done(note) => {
                     waits.remove(&effect.id);
                     self.shared.refusals.forget(effect.id);
                     notes.insert(effect.id, note);
@@ -357,10 +357,10 @@ impl Worker {
                         self.record(notes, Vec::new()).await?;
                     }
                 }
-                Verdict::Halt(error) => return Err(error),
-                Verdict::Later(at) => _ = at.map(|at| waits.insert(effect.id, at)),
-                Verdict::Refused => tried.extend(counted(&effect)),
-                Verdict::Again(pause) => {
+                PostResult::Halt(error) => return Err(error),
+                PostResult::Later(at) => _ = at.map(|at| waits.insert(effect.id, at)),
+                PostResult::Refused => tried.extend(counted(&effect)),
+                PostResult::Again(pause) => {
                     waits.insert(effect.id, Instant::now() + pause);
                     tried.extend(counted(&effect));
                 }
@@ -372,7 +372,7 @@ impl Worker {
         self.record(notes, tried).await
     }
 
-    async fn deliver(&self, effect: PendingEffect) -> (PendingEffect, Verdict) {
+    async fn deliver(&self, effect: PendingEffect) -> (PendingEffect, PostResult) {
         let verdict = self.shared.deliver(&effect).await;
         (effect, verdict)
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A pull request as its row holds it.
 #[derive(Serialize, Deserialize)]
-struct Kept<T> {
+struct StoredPull<T> {
     #[serde(flatten)]
     pull: T,
     /// Absent in rows of the first format.
@@ -40,7 +40,7 @@ impl View<'_> {
             .query_row([pull.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let known = |(record, open): (String, bool)| -> Result<KnownPull> {
-            let Kept { pull, watermark, .. } = parse(&record)?;
+            let StoredPull { pull, watermark, .. } = parse(&record)?;
             Ok(KnownPull { pull, open, watermark })
         };
         found.map(known).transpose()
@@ -49,11 +49,14 @@ impl View<'_> {
     /// All of a repository that seem to be open, latest activity first.
     pub fn open_pulls_of(&self, repo: &RepoId) -> Result<Vec<KnownPull>> {
         // A range of the index: `$` comes right after `#`.
-        let kept: Vec<Kept<PullRequest>> = self.records(
+        let kept: Vec<StoredPull<PullRequest>> = self.records(
             "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open ORDER BY activity DESC",
             [repo.to_string()],
         )?;
-        Ok(kept.into_iter().map(|Kept { pull, watermark, .. }| KnownPull { pull, open: true, watermark }).collect())
+        Ok(kept
+            .into_iter()
+            .map(|StoredPull { pull, watermark, .. }| KnownPull { pull, open: true, watermark })
+            .collect())
     }
 
     /// Repositories of pull requests that seem to be open.
@@ -113,7 +116,7 @@ impl Tx<'_> {
                 pull.id.to_string(),
                 pull.open,
                 self.next_activity()?,
-                json(&Kept { pull, watermark: Some(watermark), fault })?
+                json(&StoredPull { pull, watermark: Some(watermark), fault })?
             ],
         )?;
         self.serve(&pull.id.repo, Timestamp::now())

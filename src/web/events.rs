@@ -145,11 +145,11 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
         return answer.into_response();
     }
     let signed = event.signed();
-    let standing = site.standing();
-    if let Some(ready) = standing.services.clone().filter(|_| standing.intake) {
-        drop(standing);
+    let server_status = site.server_status();
+    if let Some(services) = server_status.services.clone().filter(|_| server_status.intake) {
+        drop(server_status);
         // In a task of its own: a host that hangs up must not part what is recorded from what is done about it.
-        let accepting = tokio::spawn(async move { ready.dispatch.accept(event).await }.in_current_span());
+        let accepting = tokio::spawn(async move { services.dispatch.accept(event).await }.in_current_span());
         match tokio::time::timeout(ACCEPT_LIMIT, accepting).await {
             Ok(Ok(answer)) if answer.status != UNRECORDED => {
                 site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);

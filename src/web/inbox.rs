@@ -17,10 +17,10 @@ use std::time::Duration;
 const STORE_LIMIT: Duration = Duration::from_secs(8);
 
 /// What is answered to an authentic delivery: status and text.
-pub(super) type Answer = (StatusCode, &'static str);
+pub(super) type DeliveryResponse = (StatusCode, &'static str);
 
 /// The answer to an event that never causes work, whoever leads.
-pub(super) fn no_work(event: &Event) -> Option<Answer> {
+pub(super) fn no_work(event: &Event) -> Option<DeliveryResponse> {
     match event {
         Event::Ping => Some((StatusCode::OK, "pong")),
         Event::Other(_) => Some((StatusCode::OK, "Nothing to do for this event.")),
@@ -29,7 +29,7 @@ pub(super) fn no_work(event: &Event) -> Option<Answer> {
 }
 
 /// Stores an authentic delivery for whoever leads next. It goes on when the host hangs up.
-pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed: Signed) -> Answer {
+pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed: Signed) -> DeliveryResponse {
     let headers = webhook::headers_to_keep(headers);
     let vault = site.state.vault.clone();
     let stored = tokio::spawn(async move { store_now(&vault, headers, body, signed).await });
@@ -37,8 +37,8 @@ pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed:
         Ok(Ok(Ok(()))) => {
             site.state.meters.stored.fetch_add(1, Ordering::Relaxed);
             // This server may have become the one that leads, and have had its first look before the delivery was there.
-            if let Some(ready) = &site.standing().services {
-                ready.look.notify_one();
+            if let Some(services) = &site.server_status().services {
+                services.look.notify_one();
             }
             return (StatusCode::ACCEPTED, "Stored; the server that leads takes it from here.");
         }

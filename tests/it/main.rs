@@ -27,9 +27,6 @@ mod room;
 mod rotation;
 mod state_locks;
 mod steps;
-#[path = "../storage_double/storage_double.rs"]
-#[expect(dead_code, reason = "the library's tests use the rest of it")]
-mod storage_double;
 mod support;
 mod terminal;
 mod tidy;

@@ -1,10 +1,10 @@
 //! A server that ends between any two commits of a run: another one, with an empty disk, ends the run with one answer.
 
-use crate::storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 use crate::support::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tidelock::sandbox::Pull;
+use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
 /// Of the double.
 const BUCKET: &str = "acme-tidelock";

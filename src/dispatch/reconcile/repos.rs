@@ -1,6 +1,6 @@
 //! Which repositories a round of reconciliation looks at, and in which order.
 
-use super::{Round, Trouble};
+use super::{HostOrStateError, Round};
 use crate::domain::RepoId;
 use crate::vcs::HostError;
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 impl Round<'_> {
     /// All that are served: those with open pull requests that are known; and, where unknown ones are looked for, those that were served
     /// before or that the token lists. A new one is served from now on: what was opened there before is old news.
-    pub(super) async fn repos(&self) -> Result<BTreeSet<RepoId>, Trouble> {
+    pub(super) async fn repos(&self) -> Result<BTreeSet<RepoId>, HostOrStateError> {
         let ctx = &self.inner.ctx;
         let read = ctx.store.read(|view| Ok((view.repos_of_open_pulls()?, view.served_repos()?)));
         let (mut repos, served) = read.await?;
@@ -34,7 +34,7 @@ impl Round<'_> {
     }
 
     /// Its open pull requests cannot be listed. That is worth a word where some are known: a repository may also be gone for good.
-    pub(super) async fn unreadable(&self, repo: &RepoId, error: &HostError) -> Result<(), Trouble> {
+    pub(super) async fn unreadable(&self, repo: &RepoId, error: &HostError) -> Result<(), HostOrStateError> {
         let of = repo.clone();
         let known = self.inner.ctx.store.read(move |view| Ok(!view.open_pulls_of(&of)?.is_empty())).await?;
         match known {

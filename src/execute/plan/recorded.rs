@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The schedule of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Recorded {
+pub(super) struct RecordedSchedule {
     /// Commit of the base branch that the run began with.
     pub(super) base: String,
     base_branch: String,
@@ -19,9 +19,9 @@ pub(super) struct Recorded {
     pub(super) earlier: Vec<PlanRecord>,
 }
 
-impl Recorded {
-    pub(super) fn new(work: &CommandRun, base: &str, schedule: &Schedule) -> Recorded {
-        Recorded {
+impl RecordedSchedule {
+    pub(super) fn new(work: &CommandRun, base: &str, schedule: &Schedule) -> RecordedSchedule {
+        RecordedSchedule {
             base: base.to_owned(),
             base_branch: work.pull.base.branch.clone(),
             groups: schedule.groups.clone(),
@@ -32,7 +32,7 @@ impl Recorded {
 
 /// A run that another process has begun.
 pub(super) struct Resumed {
-    pub(super) recorded: Recorded,
+    pub(super) recorded: RecordedSchedule,
     /// What its finished jobs came to, as far as that is still valid: plans that can be applied.
     pub(super) finished: Vec<(JobOutcome, PlanRecord)>,
 }
@@ -42,7 +42,7 @@ impl Resumed {
     pub(super) async fn load(ctx: &Context, work: &CommandRun) -> Result<Option<Resumed>> {
         let (run, pull) = (work.run.id.clone(), work.pull.id.clone());
         let loaded = ctx.store.read(move |view| {
-            let Some(recorded) = view.schedule::<Recorded>(&run)? else { return Ok(None) };
+            let Some(recorded) = view.schedule::<RecordedSchedule>(&run)? else { return Ok(None) };
             let plans = view.plans(&pull)?;
             let mut finished = Vec::new();
             for job in view.jobs_of(&run)? {
