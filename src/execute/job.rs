@@ -7,7 +7,6 @@ use super::unrecorded_outcomes::JobEnd;
 use super::{CommandRun, Context, random_id, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
-use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, ProjectId};

@@ -6,7 +6,7 @@ use super::super::groups::Projects;
 use super::super::job::{self, Job, Ready};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{CommandRun, Context, random_id, recorder, room, state_locks};
+use super::super::{CommandRun, Context, capacity, random_id, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
