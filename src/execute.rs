@@ -30,7 +30,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Effect, JobState, Run};
-use crate::domain::{ProjectId, PullRequest};
+use crate::domain::{ProjectId, PullId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
@@ -40,7 +40,7 @@ use crate::settings::Settings;
 use crate::store::logs::Logs;
 use crate::store::{Store, is_deposed};
 use crate::terraform::install::Installer;
-use crate::vcs::Host;
+use crate::vcs::Hosts;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -64,8 +64,8 @@ pub struct Context {
     pub store: Store,
     /// Logs of jobs.
     pub logs: Logs,
-    /// The host.
-    pub host: Arc<dyn Host>,
+    /// The VCS hosts.
+    pub hosts: Hosts,
     /// Working trees.
     pub checkouts: Checkouts,
     /// Terraform binaries.
@@ -86,6 +86,14 @@ pub struct Context {
     pub runner: Local,
     /// Killed jobs that nobody was told of yet.
     pub orphaned_locks: state_locks::OrphanedLocks,
+}
+
+impl Context {
+    /// A pull request as its host writes it, such as `#7`.
+    pub fn written(&self, pull: &PullId) -> String {
+        let mark = self.hosts.of(&pull.repo).map_or('#', |host| host.profile().pull_mark);
+        format!("{mark}{}", pull.number)
+    }
 }
 
 /// Asks a command to stop, and says why.
@@ -265,7 +273,10 @@ impl Answer {
 
 /// The comments of a reply, as effects for the outbox.
 pub fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
-    let options = RenderOptions { now: Timestamp::now(), ..ctx.rendering.clone() };
+    let options = match ctx.hosts.of(&reply.pull.repo) {
+        Ok(host) => ctx.rendering.on(host.profile()),
+        Err(_) => RenderOptions { now: Timestamp::now(), ..ctx.rendering.clone() },
+    };
     let bodies = render(reply, &options);
     let numbered = bodies.into_iter().zip(1..);
     numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()

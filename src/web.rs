@@ -25,7 +25,7 @@ mod with_store_tests;
 use crate::server_status::{Meters, ServerStatus, Services};
 use crate::store::audit;
 use crate::vault::Vault;
-use crate::webhook::Secrets;
+use crate::webhook::Intake;
 pub use access::Who;
 use access::throttle::Throttle;
 use access::{AccessDenied, Admitted};
@@ -38,6 +38,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
 use http::{HeaderValue, Method};
 use secrecy::SecretString;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,8 +50,8 @@ const MAX_ASKED: usize = 200;
 
 /// What the routes need.
 pub struct WebState {
-    /// Webhook secrets.
-    pub secrets: Secrets,
+    /// Verifies deliveries.
+    pub intake: Intake,
     /// What this server is just now (listen first): pages are shown while it has services, deliveries go where it says.
     pub server_status: tokio::sync::watch::Receiver<Arc<ServerStatus>>,
     /// Counters.
@@ -69,8 +70,8 @@ pub struct WebState {
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
     pub apply_allowed: bool,
-    /// Page of a commit on the host, with `{repo}` and `{commit}` in it; empty: none.
-    pub commit_address: String,
+    /// Page of a commit on each host, with `{repo}` and `{commit}` in it, by the host's name.
+    pub commit_addresses: BTreeMap<String, String>,
     /// First word of comments to us, for commands that pages show.
     pub executable_name: String,
 }

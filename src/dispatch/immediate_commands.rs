@@ -8,7 +8,7 @@ use crate::domain::reply::Message;
 use crate::domain::state::{
     AuditEntry, DeliveryState, Job, JobState, NewEffect, PlanRecord, ProjectLock, ProjectState, ProjectStatus,
 };
-use crate::domain::{ProjectId, PullEvent, PullId, PullRequest};
+use crate::domain::{ProjectId, PullEvent, PullId, PullRequest, RepoId};
 use crate::execute::remove_plan_files;
 use crate::store::logs::Logs;
 use crate::store::{Tx, View};
@@ -188,9 +188,8 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
 }
 
 /// Whether nobody signed that a pull request was closed: this server concluded it from a list, or takes unsigned deliveries.
-fn is_guess(inner: &Inner, item: &Item) -> bool {
-    let unsigned = inner.ctx.settings.github.as_ref().is_none_or(|github| github.webhook_secret.is_none());
-    unsigned || item.delivery.starts_with(reconcile::MISSED)
+fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
+    inner.intake.takes_unsigned(repo) || item.delivery.starts_with(reconcile::MISSED)
 }
 
 /// A pull request was closed: confirmed with the host, then its locks, plans and trees go. A guess that the host does not confirm
@@ -198,12 +197,12 @@ fn is_guess(inner: &Inner, item: &Item) -> bool {
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let id = event.pull.id.clone();
     match fetch_pull(inner, &id).await {
-        Ok(now) if now.open => {
+        Ok(now) if now.is_open() => {
             tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }
         Ok(_) => {}
-        Err(error) if is_guess(inner, item) => {
+        Err(error) if is_guess(inner, &id.repo, item) => {
             tracing::warn!(pull = %id, "it seems to be closed, but the host does not confirm it, so nothing is freed: {error}");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }

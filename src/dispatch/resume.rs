@@ -129,10 +129,12 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
 /// The task of a recorded delivery; absent where today's settings see none in it.
 fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
     match &delivery.event {
-        Event::Comment(comment) => match comment::parse(&comment.body, &comment.author, &inner.names) {
-            Parsed::Command(command) => Some(Task::Command { comment: comment.clone(), command }),
-            _ => None,
-        },
+        Event::Comment(comment) => {
+            match comment::parse(&comment.body, &comment.author, &inner.names_or_default(&comment.pull.repo)) {
+                Parsed::Command(command) => Some(Task::Command { comment: comment.clone(), command }),
+                _ => None,
+            }
+        }
         Event::Pull(event) if matches!(event.action, PullAction::Closed { .. }) => {
             Some(Task::Closed(Box::new(event.clone())))
         }

@@ -16,7 +16,7 @@ mod refusals;
 use crate::domain::state::PendingEffect;
 use crate::domain::{PullId, RepoId};
 use crate::store::{Store, is_closed, is_deposed};
-use crate::vcs::Host;
+use crate::vcs::Hosts;
 use deliver::PostResult;
 use futures::StreamExt as _;
 use lane::Lane;
@@ -27,11 +27,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Effects under way at once, over all pull requests, ...
+/// Effects under way at once on one host, over all its pull requests, ...
 const AT_ONCE: usize = 24;
 /// ... and over those of one repository: when its requests hang, others have room.
 const OF_ONE_REPO: usize = 8;
@@ -83,8 +83,9 @@ pub struct Outbox {
 
 struct OutboxInner {
     store: Store,
-    hosts: Vec<Arc<dyn Host>>,
-    slots: Semaphore,
+    hosts: Hosts,
+    /// Of hosts that something was posted on: one that hangs leaves the others their own.
+    host_slots: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// Of repositories that have something under way.
     repo_slots: Mutex<HashMap<RepoId, Arc<Semaphore>>>,
     lanes: Mutex<HashMap<(PullId, Lane), Working>>,
@@ -111,16 +112,16 @@ struct Working {
 
 impl Outbox {
     /// Starts with what an earlier process left.
-    pub async fn start(store: Store, hosts: Vec<Arc<dyn Host>>) -> anyhow::Result<Outbox> {
+    pub async fn start(store: Store, hosts: Hosts) -> anyhow::Result<Outbox> {
         Outbox::with_pace(store, hosts, PACE).await
     }
 
-    async fn with_pace(store: Store, hosts: Vec<Arc<dyn Host>>, pace: Pace) -> anyhow::Result<Outbox> {
+    async fn with_pace(store: Store, hosts: Hosts, pace: Pace) -> anyhow::Result<Outbox> {
         let left = store.read(|view| view.pulls_with_effects()).await?;
         let shared = OutboxInner {
             store,
             hosts,
-            slots: Semaphore::new(AT_ONCE),
+            host_slots: Mutex::default(),
             repo_slots: Mutex::default(),
             lanes: Mutex::default(),
             ended: Notify::new(),
@@ -202,13 +203,17 @@ impl Outbox {
 
 impl OutboxInner {
     /// Room for one request about a repository; absent when there will be none any more.
-    async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, SemaphorePermit<'_>)> {
+    async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let of_host = {
+            let mut all = lock(&self.host_slots);
+            Arc::clone(all.entry(repo.host.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
+        };
         let of_repo = {
             let mut all = lock(&self.repo_slots);
             all.retain(|_, slots| Arc::strong_count(slots) > 1);
             Arc::clone(all.entry(repo.clone()).or_insert_with(|| Arc::new(Semaphore::new(OF_ONE_REPO))))
         };
-        Some((of_repo.acquire_owned().await.ok()?, self.slots.acquire().await.ok()?))
+        Some((of_repo.acquire_owned().await.ok()?, of_host.acquire_owned().await.ok()?))
     }
 
     /// Lanes of this repository look again.

@@ -4,7 +4,7 @@ use super::Site;
 use super::answer::{Problem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::dispatch::Discard;
-use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus, lock_key};
+use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus};
 use crate::server_status::Services;
 use crate::store::Store;
 use axum::Extension;
@@ -57,7 +57,7 @@ impl LockPage {
             None => format!("-d {} -w {}", shell_word(&project.dir), shell_word(&project.workspace)),
         };
         LockPage {
-            key: lock.key(),
+            key: lock.id(),
             project: ProjectView::from(project),
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
             user: lock.holder.user.clone(),
@@ -119,7 +119,7 @@ pub(super) async fn find(
             for key in keys {
                 if let Some(lock) = view.lock_by_key(&key)? {
                     let statuses = view.project_statuses(&lock.holder.pull)?;
-                    let same = |status: &ProjectStatus| lock_key(&lock.repo, &status.project) == key;
+                    let same = |status: &ProjectStatus| status.project == lock.project;
                     let status = statuses.into_iter().find(same);
                     return Ok(Some((lock, status)));
                 }

@@ -25,6 +25,7 @@ mod roles;
 mod rollout;
 mod room;
 mod rotation;
+mod second_host;
 mod state_locks;
 mod steps;
 mod support;

@@ -256,6 +256,35 @@ fn files_say_what_they_are_for_and_stay_short() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Only these name a VCS host. The sandbox's forge plays one, and settings name each host's flags.
+const MAY_NAME_HOSTS: &[&str] = &[
+    "src/webhook.rs",
+    "src/webhook/",
+    "src/vcs.rs",
+    "src/vcs/",
+    "src/app/hosts.rs",
+    "src/app/hosts/",
+    "src/settings.rs",
+    "src/settings/",
+    "src/sandbox.rs",
+    "src/sandbox/",
+    "crates/forge/",
+];
+/// An address that is no VCS host of ours: releases of OpenTofu.
+const RELEASES: &str = "https://github.com/opentofu/";
+
+#[test]
+fn only_a_hosts_own_files_name_it() {
+    let names = Regex::new(r"(?i)git_?hub|gitlab|bitbucket|gitea|azure_?devops|azure devops|forgejo").unwrap();
+    let mut wrong = Vec::new();
+    for (path, code) in files().iter().filter(|(path, _)| MAY_NAME_HOSTS.iter().all(|start| !path.starts_with(start))) {
+        let code = without_comments(code).replace(RELEASES, "");
+        wrong.extend(code.lines().filter(|line| names.is_match(line)).map(|line| format!("{path}: {}", line.trim())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(names.is_match("let github = GithubOptions::default();") && names.is_match("x-github-event"));
+}
+
 #[test]
 fn a_type_name_is_declared_in_one_file_only() {
     let declared = Regex::new(r"(?m)^(?:    )?(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|type) (\w+)").unwrap();

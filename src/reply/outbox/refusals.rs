@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 /// What is refused together: rights are given for repositories, and for kinds of posts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Door {
+struct RefusedKind {
     repo: RepoId,
     kind: &'static str,
 }
 
-impl Door {
-    fn of(effect: &PendingEffect) -> Door {
-        Door { repo: effect.pull.repo.clone(), kind: kind(&effect.effect) }
+impl RefusedKind {
+    fn of(effect: &PendingEffect) -> RefusedKind {
+        RefusedKind { repo: effect.pull.repo.clone(), kind: kind(&effect.effect) }
     }
 }
 
@@ -50,14 +50,14 @@ pub struct RefusedPosts {
 /// Doors that are closed.
 #[derive(Default)]
 pub(super) struct Refusals {
-    doors: Mutex<HashMap<Door, Closed>>,
+    doors: Mutex<HashMap<RefusedKind, Closed>>,
 }
 
 impl Refusals {
     /// Until when an effect waits because others like it were refused.
     pub(super) fn closed(&self, effect: &PendingEffect, now: Instant) -> Option<Instant> {
         let mut doors = lock(&self.doors);
-        let closed = doors.get_mut(&Door::of(effect))?;
+        let closed = doors.get_mut(&RefusedKind::of(effect))?;
         closed.waiting.insert(effect.id);
         Some(closed.until).filter(|until| *until > now)
     }
@@ -65,7 +65,7 @@ impl Refusals {
     /// An effect was refused; whether that is the first time, and until when its door is closed.
     pub(super) fn refused(&self, effect: &PendingEffect, pace: Pace, now: Instant) -> (bool, Instant) {
         let mut doors = lock(&self.doors);
-        let closed = doors.entry(Door::of(effect)).or_insert_with(|| Closed {
+        let closed = doors.entry(RefusedKind::of(effect)).or_insert_with(|| Closed {
             since: Timestamp::now(),
             tries: 0,
             until: now,
@@ -82,7 +82,7 @@ impl Refusals {
 
     /// An effect was done: whether a door opens by that.
     pub(super) fn passed(&self, effect: &PendingEffect) -> bool {
-        lock(&self.doors).remove(&Door::of(effect)).is_some()
+        lock(&self.doors).remove(&RefusedKind::of(effect)).is_some()
     }
 
     /// An effect was given up, or is needless: nobody waits for it.

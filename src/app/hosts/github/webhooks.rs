@@ -1,6 +1,6 @@
 //! Webhooks that should come to us: whether they are there, whether they are right, and how we answered the last delivery.
 
-use super::report::{Findings, Verdict};
+use crate::app::doctor::report::{Findings, Verdict};
 use crate::domain::RepoId;
 use crate::vcs::github::{Github, pages_url};
 use crate::vcs::{HostError, RepoAccess, Webhook};

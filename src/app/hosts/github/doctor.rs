@@ -1,8 +1,7 @@
 //! GitHub: the token, what it may do, how much it may still ask; and whether `repos.yaml` speaks of what is served.
 
-use super::report::Findings;
-use super::webhook;
-use crate::app::services;
+use super::{client, webhooks};
+use crate::app::doctor::report::Findings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::Allowlist;
 use crate::domain::RepoId;
@@ -16,15 +15,15 @@ const SHOWN: usize = 5;
 
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     let mut findings = Findings::default();
-    let Ok(options) = services::github(settings) else { return findings };
-    let Ok(github) = services::github_host(options, &settings.repo_allowlist) else {
+    let Some(options) = &settings.github else { return findings };
+    let Some(github) = client(options, &settings.repo_allowlist) else {
         findings.fine(GITHUB, "there is no token, and --events-only needs none");
         return findings;
     };
     if account(&github, options, &mut findings).await {
         let served = repositories(&github, settings, options, &mut findings).await;
         rules(settings, &served, &mut findings);
-        webhook::check(&github, &options.api_url, events, &served, &mut findings).await;
+        webhooks::check(&github, &options.api_url, events, &served, &mut findings).await;
         budget(&github, &mut findings);
     }
     findings
