@@ -8,24 +8,18 @@ mod apply;
 mod arguments;
 mod candidates;
 mod current;
-mod environment;
+pub mod errored_state;
 mod extra;
-mod files;
-mod filters;
 mod force_unlock;
 mod hooks;
 mod job;
-pub mod left;
 mod memory;
-mod pairs;
 mod plan;
 mod prepare;
 mod requirements;
 mod room;
-mod stage;
 pub mod state_locks;
 mod status_update;
-mod steps;
 mod unrecorded;
 
 use crate::checkout::Checkouts;
@@ -34,17 +28,18 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, JobState, NewEffect, Run};
-use crate::domain::{ProjectId, PullRequest};
+use crate::domain::{ProjectId, PullId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::marker;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
 use crate::reply::statuses::Statuses;
+use crate::runner::local::Local;
 use crate::settings::Settings;
 use crate::store::logs::Logs;
 use crate::store::{Store, Tx, is_deposed};
 use crate::terraform::install::Installer;
-use crate::vcs::Host;
+use crate::vcs::Hosts;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -55,7 +50,6 @@ use tokio_util::sync::CancellationToken;
 use unrecorded::{JobEnd, Unrecorded};
 
 pub use admission::Admission;
-pub use job::DirectoryLocks;
 pub use plan::remove_plan_files;
 pub use room::{Room, before_restore};
 
@@ -72,12 +66,12 @@ pub struct Context {
     pub store: Store,
     /// Logs of jobs.
     pub logs: Logs,
-    /// The host.
-    pub host: Arc<dyn Host>,
+    /// The VCS hosts.
+    pub hosts: Hosts,
     /// Working trees.
     pub checkouts: Checkouts,
     /// Terraform binaries.
-    pub installer: Installer,
+    pub installer: Arc<Installer>,
     /// Posts what is recorded.
     pub outbox: Outbox,
     /// Wording of commit statuses.
@@ -90,10 +84,18 @@ pub struct Context {
     pub admission: Admission,
     /// Bounds what they take of disk and memory.
     pub room: Room,
-    /// One job at a time in one directory of one tree.
-    pub directories: DirectoryLocks,
+    /// Runs the steps of jobs.
+    pub runner: Local,
     /// Killed jobs that nobody was told of yet.
     pub doubts: state_locks::Doubts,
+}
+
+impl Context {
+    /// A pull request as its host writes it, such as `#7`.
+    pub fn written(&self, pull: &PullId) -> String {
+        let mark = self.hosts.of(&pull.repo).map_or('#', |host| host.profile().pull_mark);
+        format!("{mark}{}", pull.number)
+    }
 }
 
 /// Asks a command to stop, and says why.
@@ -347,7 +349,10 @@ fn reply_comments(ctx: &Context, work: &Work, body: ReplyBody) -> Vec<Effect> {
 
 /// The comments of a reply, as effects for the outbox.
 pub fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
-    let options = RenderOptions { now: Timestamp::now(), ..ctx.rendering.clone() };
+    let options = match ctx.hosts.of(&reply.pull.repo) {
+        Ok(host) => ctx.rendering.on(host.profile()),
+        Err(_) => RenderOptions { now: Timestamp::now(), ..ctx.rendering.clone() },
+    };
     let bodies = render(reply, &options);
     let numbered = bodies.into_iter().zip(1..);
     numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()

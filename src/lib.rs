@@ -22,6 +22,8 @@ pub mod process;
 pub mod checkout;
 pub mod terraform;
 
+pub mod runner;
+
 pub mod store;
 pub mod vcs;
 
@@ -31,7 +33,7 @@ pub mod reply;
 pub mod server_status;
 
 pub mod sandbox;
-pub mod vault;
 pub mod web;
+pub use tidelock_vault as vault;
 
 pub mod app;

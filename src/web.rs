@@ -25,11 +25,11 @@ mod with_store_tests;
 use crate::server_status::{Meters, ServerStatus, Services};
 use crate::store::audit;
 use crate::vault::Vault;
-use crate::webhook::Secrets;
+use crate::webhook::Intake;
 pub use access::Who;
 use access::throttle::Throttle;
 use access::{AccessDenied, Admitted};
-use answer::{Problem, Visit};
+use answer::{HttpProblem, Visit};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::handler::Handler;
 use axum::middleware::{Next, from_fn_with_state};
@@ -38,6 +38,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
 use http::{HeaderValue, Method};
 use secrecy::SecretString;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,8 +50,8 @@ const MAX_ASKED: usize = 200;
 
 /// What the routes need.
 pub struct WebState {
-    /// Webhook secrets.
-    pub secrets: Secrets,
+    /// Verifies deliveries.
+    pub intake: Intake,
     /// The current role: pages are shown while there are services, and deliveries are recorded or stored accordingly.
     pub server_status: tokio::sync::watch::Receiver<Arc<ServerStatus>>,
     /// Counters.
@@ -69,8 +70,8 @@ pub struct WebState {
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
     pub apply_allowed: bool,
-    /// Address of a commit's page on the host, with `{repo}` and `{commit}`; empty if there is none.
-    pub commit_address: String,
+    /// Addresses of a commit's page, with `{repo}` and `{commit}`, by the host's name.
+    pub commit_addresses: BTreeMap<String, String>,
     /// First word of commands that pages show.
     pub executable_name: String,
 }
@@ -114,9 +115,9 @@ impl Site {
     }
 
     /// The services while this server owns the state, or a problem that names the leader.
-    fn services(&self) -> Result<Arc<Services>, Problem> {
+    fn services(&self) -> Result<Arc<Services>, HttpProblem> {
         let server_status = self.server_status();
-        server_status.services.clone().ok_or_else(|| Problem::not_leading(&server_status))
+        server_status.services.clone().ok_or_else(|| HttpProblem::not_leading(&server_status))
     }
 
     fn request_id(&self) -> String {
@@ -260,7 +261,7 @@ async fn gate(
                 visit.name.clone_from(email);
                 audit::log(&visit.entry("change of state", &asked, "refused: not named by --admins"));
             }
-            Problem::refused(refusal).into_response()
+            HttpProblem::refused(refusal).into_response()
         }
     };
     answer::dress(&site, &visit, response)
@@ -281,8 +282,8 @@ async fn admit(site: &Site, who: Who, mut caller: access::Caller<'_>) -> Result<
     admitted
 }
 
-async fn unknown(State(site): State<Arc<Site>>) -> Problem {
-    Problem::not_found(if site.state.events_only {
+async fn unknown(State(site): State<Arc<Site>>) -> HttpProblem {
+    HttpProblem::not_found(if site.state.events_only {
         "This server only takes deliveries (--events-only): there is nothing here but /events and probes. Pages and API are on \
          the server that leads."
     } else {

@@ -129,7 +129,7 @@ impl Roles {
             biased;
             () = self.stop.cancelled() => Over::Stop,
             reason = leader.deposed() => Over::Deposed(reason),
-            () = mail::take_up(&self.vault, &ready, &self.parts.secrets, &self.meters, pulse.inbox.clone()) => Over::Handed,
+            () = mail::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, pulse.inbox.clone()) => Over::Handed,
         };
         // `chores` go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, over).boxed().await;
@@ -169,7 +169,7 @@ impl Roles {
                 release(leader).await;
                 if !ended {
                     bail!(
-                        "commands did not end after {INTERRUPT_LIMIT:?}: this process ends, so that nothing of it goes on"
+                        "commands did not end after {INTERRUPT_LIMIT:?}: this process exits, so that none of them continues"
                     );
                 }
                 Ok(Next::StandBack)

@@ -1,13 +1,13 @@
 //! `tidelock server`: listen first, then play the roles (`roles`) until told to end, or until state cannot be used.
 
+use super::hosts::{self, JoinedHost};
 use super::roles::Roles;
-use super::services::{self, Parts};
+use super::services::Parts;
 use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::domain::command::CommandName;
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
-use crate::vcs::github::commit_address;
 use crate::web::access::AccessRules;
 use crate::web::{self, WebState};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -84,12 +84,18 @@ pub struct Server {
 impl Server {
     /// Listens, and begins as a standby: it takes deliveries from now on, and leads as soon as it may.
     pub async fn start(settings: Settings) -> Result<Server> {
+        Server::start_with(settings, &[]).await
+    }
+
+    /// The same with hosts that no settings name.
+    pub async fn start_with(settings: Settings, more: &[JoinedHost]) -> Result<Server> {
         crate::process::harden_self()?;
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
         let settings = Arc::new(settings);
-        let parts = if settings.access.events_only { None } else { Some(Parts::new(Arc::clone(&settings))?) };
+        let joined = hosts::join(&settings, more)?;
+        let parts = if settings.access.events_only { None } else { Some(Parts::new(Arc::clone(&settings), &joined)?) };
         if let Some(parts) = &parts {
             parts.make_room().await;
         }
@@ -100,8 +106,8 @@ impl Server {
         let (telling, server_status) = watch::channel(Arc::new(ServerStatus::starting()));
         let stop = CancellationToken::new();
         let rules = access::rules(&settings)?;
-        access::keep_fresh(&settings, &rules, stop.clone());
-        let web = web_state(&settings, rules, server_status.clone(), Arc::clone(&meters), vault.clone())?;
+        access::keep_fresh(&rules, stop.clone());
+        let web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
         let (address, listener) = listen(&settings, web, stop.clone()).await?;
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
@@ -175,13 +181,14 @@ impl Listener {
 
 fn web_state(
     settings: &Settings,
+    joined: &[JoinedHost],
     access: AccessRules,
     server_status: watch::Receiver<Arc<ServerStatus>>,
     meters: Arc<Meters>,
     vault: Vault,
-) -> Result<WebState> {
-    Ok(WebState {
-        secrets: services::secrets(settings)?,
+) -> WebState {
+    WebState {
+        intake: hosts::intake(joined),
         server_status,
         meters,
         vault,
@@ -191,9 +198,12 @@ fn web_state(
         api_secret: settings.api_secret.clone(),
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
-        commit_address: settings.github.as_ref().map(|host| commit_address(&host.api_url)).unwrap_or_default(),
+        commit_addresses: joined
+            .iter()
+            .map(|host| (host.door.hostname().to_owned(), host.commit_address.clone()))
+            .collect(),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
-    })
+    }
 }
 
 /// The port opens before anything slow happens: a platform that probes it sees a live process at once.

@@ -8,7 +8,7 @@ use crate::domain::reply::Message;
 use crate::domain::state::{
     AuditEntry, DeliveryState, Job, JobState, NewEffect, PlanRecord, ProjectLock, ProjectState, ProjectStatus,
 };
-use crate::domain::{ProjectId, PullEvent, PullId, PullRequest};
+use crate::domain::{ProjectId, PullEvent, PullId, PullRequest, RepoId};
 use crate::execute::remove_plan_files;
 use crate::store::logs::Logs;
 use crate::store::{Tx, View};
@@ -179,7 +179,7 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
         let Some(job) = status.job.as_deref().map(|id| view.job(id)).transpose()?.flatten() else { continue };
         if status.state == ProjectState::ApplyErrored && job.state == JobState::Interrupted {
             remarks.push(format!(
-                "The apply of `{}` was interrupted, and nobody has looked since at what it had changed: the next plan there shows it.",
+                "The apply of `{}` was interrupted, and no plan has run since: the next plan there shows what it had changed.",
                 status.project.label()
             ));
         }
@@ -188,9 +188,8 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
 }
 
 /// Whether nobody signed that a pull request was closed: this server concluded it from a list, or takes unsigned deliveries.
-fn is_guess(inner: &Inner, item: &Item) -> bool {
-    let unsigned = inner.ctx.settings.github.as_ref().is_none_or(|github| github.webhook_secret.is_none());
-    unsigned || item.delivery.starts_with(reconcile::MISSED)
+fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
+    inner.intake.takes_unsigned(repo) || item.delivery.starts_with(reconcile::MISSED)
 }
 
 /// A pull request was closed: confirmed with the host, then its locks, plans and trees go. A guess that the host does not confirm
@@ -198,12 +197,12 @@ fn is_guess(inner: &Inner, item: &Item) -> bool {
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let id = event.pull.id.clone();
     match fetch_pull(inner, &id).await {
-        Ok(now) if now.open => {
+        Ok(now) if now.is_open() => {
             tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }
         Ok(_) => {}
-        Err(error) if is_guess(inner, item) => {
+        Err(error) if is_guess(inner, &id.repo, item) => {
             tracing::warn!(pull = %id, "it seems to be closed, but the host does not confirm it, so nothing is freed: {error}");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }
@@ -280,11 +279,6 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Re
     remove_plan_files(&inner.ctx, &plans).await;
     inner.ctx.outbox.wake(&pull);
     Ok(Discard::Deleted(lock))
-}
-
-/// Whether a command must not be repeated by the server once it began.
-pub(super) fn is_once_only(name: CommandName) -> bool {
-    matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
 }
 
 #[cfg(test)]

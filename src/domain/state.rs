@@ -2,7 +2,7 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{ProjectId, PullId, RepoId};
+use super::{ProjectId, PullId, PullVersion, RepoId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,16 @@ impl ProjectLock {
     pub fn key(&self) -> String {
         lock_key(&self.repo, &self.project)
     }
+
+    /// What links name it by: its host, then [`ProjectLock::key`].
+    pub fn id(&self) -> String {
+        lock_id(&self.repo, &self.project)
+    }
+}
+
+/// What links name a project's lock by: its host, then Atlantis' key.
+pub fn lock_id(repo: &RepoId, project: &ProjectId) -> String {
+    format!("{}/{}", repo.host, lock_key(repo, project))
 }
 
 /// The lock key of a project, in Atlantis' form.
@@ -87,19 +97,19 @@ pub struct ApplyLock {
 pub struct Watermark {
     /// Comments written before this are old news, by the host's clock; whole seconds, as hosts write them.
     pub comments: Timestamp,
-    /// `updated_at` when it was last looked at; empty for never.
+    /// Its version when it was last looked at; unknown for never.
+    #[serde(default, rename = "updated_at")]
+    pub version: PullVersion,
+    /// The head that was taken up without its delivery, and the version then: that delivery comes too late.
     #[serde(default)]
-    pub updated_at: String,
-    /// The head that was taken up without its delivery, and `updated_at` then: that delivery comes too late.
-    #[serde(default)]
-    pub taken: Option<(String, String)>,
+    pub taken: Option<(String, PullVersion)>,
 }
 
 impl Watermark {
     /// Nothing from before this moment counts.
     pub fn at(now: Timestamp) -> Watermark {
         let comments = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        Watermark { comments, updated_at: String::new(), taken: None }
+        Watermark { comments, version: PullVersion::default(), taken: None }
     }
 }
 

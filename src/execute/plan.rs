@@ -4,23 +4,21 @@ mod projects;
 
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
-use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, left, stopped};
-use crate::checkout::folder::Folder;
-use crate::checkout::inside;
+use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, stopped};
 use crate::config::LockMode;
 use crate::domain::ProjectId;
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
+use crate::runner::local::archive_path;
 use crate::schedule::{Refusal, Schedule};
 use crate::store::LockAttempt;
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
@@ -103,9 +101,9 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     let pull = work.pull.id.clone();
     let others = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
     let planned = schedule.groups.iter().flatten().map(|config| &config.id);
-    let dirs: HashSet<String> =
+    let dirs: BTreeSet<String> =
         planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
-    let dirs = Arc::new(dirs);
+    let dirs: Vec<String> = dirs.into_iter().collect();
     let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
     let outcomes = run.groups(schedule, attempts).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
@@ -199,20 +197,9 @@ pub(super) fn project_lock(work: &Work, project: &ProjectId) -> ProjectLock {
 /// Stored files of plans that no record names any more.
 pub async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
     for plan in plans {
-        let archive = plan.left.archive.as_ref().map(|_| left::archive_path(&plan.id));
+        let archive = plan.left.archive.as_ref().map(|_| archive_path(&plan.id));
         for path in plan.path.iter().chain(&archive) {
             let _ = tokio::fs::remove_file(ctx.settings.data_dir.join(path)).await;
         }
     }
-}
-
-/// The project's directory in a tree, or why it cannot be used.
-pub(super) fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, Fault> {
-    let fault = |message: String| Fault { reason: Reason::Config, message, output: String::new() };
-    let missing = || fault(format!("The directory `{dir}` does not exist at this commit. Was it deleted or renamed?"));
-    if matches!(Folder::open(root).and_then(|root| root.kind(Path::new(dir))), Ok(None)) {
-        return Err(missing());
-    }
-    let path = inside(root, dir).map_err(|error| fault(format!("The directory `{dir}` cannot be used: {error:#}")))?;
-    if path.is_dir() { Ok(path) } else { Err(missing()) }
 }

@@ -7,14 +7,12 @@ use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
 
 /// A credential helper for git that answers `get` from the file on descriptor 3, any number of times.
 pub(crate) const CREDENTIAL_HELPER: &str = r#"!f() { test "$1" = get && cat /proc/self/fd/3; }; f"#;
 
-/// Of statfs(2): `TMPFS_MAGIC` and `OVERLAYFS_SUPER_MAGIC`.
+/// Of statfs(2): `TMPFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
-const OVERLAY: u64 = 0x794c_7630;
 
 /// An anonymous file in memory with this secret, for [`CREDENTIAL_HELPER`]. It is close-on-exec, so that no other child
 /// inherits it.
@@ -22,12 +20,6 @@ pub(crate) fn secret_file(secret: &SecretString) -> io::Result<OwnedFd> {
     let mut file = std::fs::File::from(memfd_create(c"tidelock", MemfdFlags::CLOEXEC)?);
     file.write_all(secret.expose_secret().as_bytes())?;
     Ok(file.into())
-}
-
-/// Time since the machine started, including sleep (`CLOCK_BOOTTIME`, clock_gettime(2)).
-pub(crate) fn since_boot() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// Identity of this machine since its start; locks of another machine, or in another sandbox, may not be visible here.
@@ -38,22 +30,7 @@ pub(crate) fn this_machine() -> String {
 
 /// Whether files below `dir` use memory instead of disk.
 pub(crate) fn is_in_memory(dir: &Path) -> bool {
-    kind(dir) == Some(TMPFS)
-}
-
-/// Why files in `dir` are not persistent.
-pub(crate) fn short_lived(dir: &Path) -> Option<&'static str> {
-    match kind(dir)? {
-        TMPFS => Some("in memory (tmpfs): it is gone after a restart of the machine"),
-        OVERLAY => Some(
-            "in the container's own layer (overlay): it is gone with the container; mount a volume there, or use gs://",
-        ),
-        _ => None,
-    }
-}
-
-fn kind(dir: &Path) -> Option<u64> {
-    u64::try_from(statfs(dir).ok()?.f_type).ok()
+    statfs(dir).is_ok_and(|found| u64::try_from(found.f_type) == Ok(TMPFS))
 }
 
 /// Makes this process unreadable for others of its user (`/proc/<pid>/environ`, `mem`, ptrace), and disables core

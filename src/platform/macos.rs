@@ -9,7 +9,6 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
 
 /// A credential helper for git that answers `get` from the pipe on descriptor 3, any number of times.
 pub(crate) const CREDENTIAL_HELPER: &str = refilled::CREDENTIAL_HELPER;
@@ -21,12 +20,6 @@ pub(crate) fn secret_file(secret: &SecretString) -> io::Result<OwnedFd> {
     Ok(refilled::pipe(secret)?.0)
 }
 
-/// Time since the machine started, including sleep, which `CLOCK_MONOTONIC` of macOS counts (clock_gettime(3)).
-pub(crate) fn since_boot() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
-}
-
 /// Identity of this machine: its name. A lock does not outlive a restart, so the holder of a free lock is gone.
 pub(crate) fn this_machine() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -35,11 +28,6 @@ pub(crate) fn this_machine() -> String {
 /// Unknown on macOS; disks in memory are rare.
 pub(crate) fn is_in_memory(_dir: &Path) -> bool {
     false
-}
-
-/// Unknown on macOS.
-pub(crate) fn short_lived(_dir: &Path) -> Option<&'static str> {
-    None
 }
 
 /// Disables core files. Other processes of the user can still read the environment.

@@ -18,7 +18,7 @@ mod refusals;
 use crate::domain::state::PendingEffect;
 use crate::domain::{PullId, RepoId};
 use crate::store::{Store, is_closed, is_deposed};
-use crate::vcs::Host;
+use crate::vcs::Hosts;
 use deliver::PostResult;
 use futures::StreamExt as _;
 use lane::Lane;
@@ -29,11 +29,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Concurrent effects of all pull requests, ...
+/// Concurrent effects on one host, over all its pull requests, ...
 const AT_ONCE: usize = 24;
 /// ... and of one repository, so that its hanging requests do not block others.
 const OF_ONE_REPO: usize = 8;
@@ -86,8 +86,9 @@ pub struct Outbox {
 
 struct OutboxInner {
     store: Store,
-    hosts: Vec<Arc<dyn Host>>,
-    slots: Semaphore,
+    hosts: Hosts,
+    /// Slots of hosts: one that hangs does not block others.
+    host_slots: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// Slots of repositories with requests under way.
     repo_slots: Mutex<HashMap<RepoId, Arc<Semaphore>>>,
     lanes: Mutex<HashMap<(PullId, Lane), LaneState>>,
@@ -114,16 +115,16 @@ struct LaneState {
 
 impl Outbox {
     /// Starts the workers, beginning with the effects that an earlier process recorded.
-    pub async fn start(store: Store, hosts: Vec<Arc<dyn Host>>) -> anyhow::Result<Outbox> {
+    pub async fn start(store: Store, hosts: Hosts) -> anyhow::Result<Outbox> {
         Outbox::with_pace(store, hosts, PACE).await
     }
 
-    async fn with_pace(store: Store, hosts: Vec<Arc<dyn Host>>, pace: Pace) -> anyhow::Result<Outbox> {
+    async fn with_pace(store: Store, hosts: Hosts, pace: Pace) -> anyhow::Result<Outbox> {
         let pulls = store.read(|view| view.pulls_with_effects()).await?;
         let shared = OutboxInner {
             store,
             hosts,
-            slots: Semaphore::new(AT_ONCE),
+            host_slots: Mutex::default(),
             repo_slots: Mutex::default(),
             lanes: Mutex::default(),
             ended: Notify::new(),
@@ -205,13 +206,17 @@ impl Outbox {
 
 impl OutboxInner {
     /// A slot for one request about a repository; `None` if the outbox is closed.
-    async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, SemaphorePermit<'_>)> {
+    async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let of_host = {
+            let mut all = lock(&self.host_slots);
+            Arc::clone(all.entry(repo.host.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
+        };
         let of_repo = {
             let mut all = lock(&self.repo_slots);
             all.retain(|_, slots| Arc::strong_count(slots) > 1);
             Arc::clone(all.entry(repo.clone()).or_insert_with(|| Arc::new(Semaphore::new(OF_ONE_REPO))))
         };
-        Some((of_repo.acquire_owned().await.ok()?, self.slots.acquire().await.ok()?))
+        Some((of_repo.acquire_owned().await.ok()?, of_host.acquire_owned().await.ok()?))
     }
 
     /// Wakes all lanes of this repository.

@@ -51,9 +51,16 @@ impl View<'_> {
         self.records("SELECT record FROM locks WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
 
-    /// The project lock with Atlantis' key ([`crate::domain::state::lock_key`]); the oldest where two hosts have the same.
+    /// The project lock that a link names: with the host ([`ProjectLock::id`]), or with Atlantis' key alone ([`ProjectLock::key`]), as
+    /// earlier versions wrote links. None where locks of several hosts have that key: nobody knows which one is meant.
     pub fn lock_by_key(&self, key: &str) -> Result<Option<ProjectLock>> {
-        self.record("SELECT record FROM locks WHERE key = ?1 ORDER BY seq LIMIT 1", [key])
+        if let Some((host, rest)) = key.split_once('/')
+            && let Some(lock) = self.record("SELECT record FROM locks WHERE host = ?1 AND key = ?2", [host, rest])?
+        {
+            return Ok(Some(lock));
+        }
+        let mut found = self.records("SELECT record FROM locks WHERE key = ?1 LIMIT 2", [key])?;
+        Ok(found.pop().filter(|_| found.is_empty()))
     }
 
     /// The stop on all applies, if it is set.

@@ -2,7 +2,7 @@
 
 use super::{Tx, View, json, micros, parse, word};
 use crate::domain::state::{ProjectStatus, Watermark};
-use crate::domain::{PullId, PullRequest, RepoId};
+use crate::domain::{PullId, PullRequest, PullState, RepoId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -84,7 +84,12 @@ impl View<'_> {
             .prepare_cached("SELECT record, open FROM pulls WHERE pull = ?1")?
             .query_row([pull.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
-        found.map(|(record, open)| Ok(PullRequest { open, ..parse(&record)? })).transpose()
+        let known = |(record, open): (String, bool)| -> Result<PullRequest> {
+            let pull: PullRequest = parse(&record)?;
+            let state = if open || !pull.is_open() { pull.state.clone() } else { PullState::Closed };
+            Ok(PullRequest { state, ..pull })
+        };
+        found.map(known).transpose()
     }
 
     /// Why the last plan of all projects of an open pull request failed as a whole, in one line.
@@ -114,7 +119,7 @@ impl Tx<'_> {
              ON CONFLICT (pull) DO UPDATE SET open = excluded.open, activity = excluded.activity, record = excluded.record",
             params![
                 pull.id.to_string(),
-                pull.open,
+                pull.is_open(),
                 self.next_activity()?,
                 json(&StoredPull { pull, watermark: Some(watermark), fault })?
             ],

@@ -8,6 +8,7 @@ use crate::vault::directory::Directory;
 use crate::vault::inbox::HandOverKey;
 use crate::vault::lease::{Identity, Timing};
 use crate::vault::{Retention, Vault};
+use crate::webhook::github::GithubDoor;
 use axum::extract::connect_info::MockConnectInfo;
 use bytes::Bytes;
 use insta::assert_snapshot;
@@ -77,7 +78,10 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
 /// A server that has just started, and whose bucket does not answer.
 pub(super) fn web_state() -> WebState {
     WebState {
-        secrets: Secrets { github_hostname: "github.example.com".into(), ..Secrets::default() },
+        intake: Intake::new(vec![Arc::new(GithubDoor {
+            hostname: "github.example.com".into(),
+            ..GithubDoor::default()
+        })]),
         server_status: watch::channel(Arc::new(ServerStatus::starting())).1,
         meters: Arc::default(),
         vault: vault(Arc::new(Nowhere)),
@@ -87,7 +91,7 @@ pub(super) fn web_state() -> WebState {
         api_secret: Some("s3cret".to_owned().into()),
         disable_global_apply_lock: false,
         apply_allowed: true,
-        commit_address: String::new(),
+        commit_addresses: BTreeMap::new(),
         executable_name: "atlantis".into(),
     }
 }
@@ -192,7 +196,7 @@ async fn before_state_is_open_it_is_healthy_but_not_ready() {
     assert!(answer.ends_with(r#"{"status":"ok"}"#));
     let (status, answer) = ask(address, "GET /readyz", &[], "").await;
     assert_eq!(status, 503);
-    let error = r#"{"error":"standby: it has just started, and looks who leads","status":"error"}"#;
+    let error = r#"{"error":"standby: it has just started, and checks which server leads","status":"error"}"#;
     assert!(answer.ends_with(error), "{answer}");
     let (status, answer) = ask(address, "GET /status", &[], "").await;
     assert_eq!(status, 200);

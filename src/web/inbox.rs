@@ -4,7 +4,7 @@ use super::Site;
 use crate::domain::Event;
 use crate::vault::inbox::{StoredDelivery, store_delivery};
 use crate::vault::{FORMAT, Hash, Vault, VaultError};
-use crate::webhook::{self, Signed};
+use crate::webhook::Intake;
 use base64::Engine;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -29,10 +29,9 @@ pub(super) fn no_work(event: &Event) -> Option<DeliveryResponse> {
 }
 
 /// Stores an authentic delivery for the next leader. Storing continues if the host disconnects.
-pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed: Signed) -> DeliveryResponse {
-    let headers = webhook::headers_to_keep(headers);
-    let vault = site.state.vault.clone();
-    let stored = tokio::spawn(async move { store_now(&vault, headers, body, signed).await });
+pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, key: Option<String>) -> DeliveryResponse {
+    let (vault, intake, headers) = (site.state.vault.clone(), site.state.intake.clone(), headers.clone());
+    let stored = tokio::spawn(async move { store_now(&vault, intake, headers, body, key).await });
     let problem = match tokio::time::timeout(STORE_LIMIT, stored).await {
         Ok(Ok(Ok(()))) => {
             site.state.meters.stored.fetch_add(1, Ordering::Relaxed);
@@ -55,20 +54,16 @@ pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed:
 
 async fn store_now(
     vault: &Vault,
-    headers: Vec<(String, String)>,
+    intake: Intake,
+    headers: HeaderMap,
     body: Bytes,
-    signed: Signed,
+    key: Option<String>,
 ) -> Result<(), VaultError> {
-    let key = match signed {
-        Signed::No => None,
-        Signed::Present => vault.handover.ids().next(),
-        Signed::Previous => vault.handover.ids().nth(1),
-    };
-    let key = key.map(str::to_owned);
     // Off the async threads: a body has up to 25 MB.
     let made = tokio::task::spawn_blocking(move || {
+        let headers = intake.stored_headers(&headers, &body, key.as_deref());
         let body_text = base64::engine::general_purpose::STANDARD.encode(&body);
-        let name = name(&headers, &body, key.as_deref());
+        let name = name(&intake, &headers, &body, key.as_deref());
         (name, StoredDelivery { format: FORMAT, received: Timestamp::now(), headers, body: body_text, key })
     });
     let (name, delivery) = made.await.map_err(|error| VaultError::Local(error.to_string()))?;
@@ -77,9 +72,9 @@ async fn store_now(
 
 /// The name of a delivery: a hash of event, body and the secret that it is signed with, so that a repeated delivery has
 /// the same name. Signed with another secret it is another object, which a leader may be able to verify.
-fn name(headers: &[(String, String)], body: &[u8], key: Option<&str>) -> Hash {
+fn name(intake: &Intake, headers: &[(String, String)], body: &[u8], key: Option<&str>) -> Hash {
     let mut digest = Sha256::new();
-    for (name, value) in headers.iter().filter(|(name, _)| webhook::names_event(name)) {
+    for (name, value) in headers.iter().filter(|(name, _)| intake.names_event(name)) {
         digest.update(format!("{name}: {value}\n"));
     }
     if let Some(key) = key {
@@ -93,6 +88,8 @@ fn name(headers: &[(String, String)], body: &[u8], key: Option<&str>) -> Hash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::webhook::github::GithubDoor;
+    use std::sync::Arc;
 
     #[test]
     fn a_delivery_is_named_by_its_event_its_body_and_its_secret_alone() {
@@ -100,6 +97,8 @@ mod tests {
             let pairs = [("x-github-event", event), ("x-github-delivery", id), ("content-type", "application/json")];
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
         };
+        let intake = Intake::new(vec![Arc::new(GithubDoor::default())]);
+        let name = |headers: &[_], body: &[u8], key| name(&intake, headers, body, key);
         let first = name(&headers("issue_comment", "1"), b"{}", Some("a"));
         assert_eq!(first, name(&headers("issue_comment", "2"), b"{}", Some("a")));
         assert_ne!(first, name(&headers("pull_request", "1"), b"{}", Some("a")));

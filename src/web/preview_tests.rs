@@ -62,7 +62,8 @@ pub(super) fn pull(number: u64, title: &str) -> PullRequest {
         },
         base: Base { branch: "main".into(), commit: "9d0e77c".into() },
         draft: number.is_multiple_of(2),
-        open: true,
+        state: PullState::Open,
+        fork: false,
         labels: Vec::new(),
         repo_size_kib: None,
         clone_url: "https://github.com/acme/infra.git".into(),
@@ -241,8 +242,8 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
     let order = ["id=\"health\"", "id=\"running\"", "id=\"locks\"", "id=\"pulls\"", "id=\"runs\"", "id=\"applies\""];
     let places: Vec<usize> = order.iter().map(|id| page.find(id).unwrap()).collect();
     assert!(places.is_sorted(), "{places:?}");
-    assert!(page.contains("href=\"./lock?id=acme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork\""), "{page}");
-    let waits = "href=\"./lock?id=acme%2Finfra%2Finfra%2Fstorage%2Fdefault%2F\"><span class=\"mark warn\">waits for #41</span></a>";
+    assert!(page.contains("href=\"./lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork\""), "{page}");
+    let waits = "href=\"./lock?id=github.com%2Facme%2Finfra%2Finfra%2Fstorage%2Fdefault%2F\"><span class=\"mark warn\">waits for #41</span></a>";
     assert!(page.contains(waits), "{page}");
     let running = "href=\"./jobs/00000000000000000000000000000001\"><span class=\"mark busy\">applying</span></a>";
     assert_eq!(page.replace("&#x2f;", "/").matches(running).count(), 2, "{page}");
@@ -348,7 +349,7 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     Plan planned −1 ~1 +1 commit 3f2c1ab
     Lock id acme/infra/infra/network/prod/network
     Unlock
-    The lock goes, and the plan with it; the pull request is told. The project is free for others then. To plan it again, comment there:
+    This deletes the lock and its plan, and posts a comment on the pull request. Others can then plan the project. To plan it again, comment there:
     atlantis plan -p network
     Delete lock and plan
     "##);

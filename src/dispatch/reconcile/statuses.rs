@@ -30,7 +30,7 @@ impl Round<'_> {
             Ok(Some((view.told_statuses(&target, &head)?, head)))
         });
         let Some((told, head)) = wanted.await?.filter(|(told, _)| !told.is_empty()) else { return Ok(()) };
-        let there = self.inner.ctx.host.own_statuses(&id.repo, &head).await?;
+        let there = self.host.own_statuses(id, &head).await?;
         let turned = told.into_iter().filter(|status| {
             let found = there.iter().find(|one| one.context == status.context);
             found.is_some_and(|one| one.state != status.state || one.description != status.description)

@@ -36,9 +36,9 @@ impl OutboxInner {
         if self.refusals.suspended_until(effect, Instant::now()).is_some() {
             return PostResult::Later(None);
         }
-        let name = &effect.pull.repo.host;
-        let Some(host) = self.hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(name)) else {
-            return self.refused(effect, &"this server serves no such host");
+        let host = match self.hosts.of(&effect.pull.repo) {
+            Ok(host) => host,
+            Err(error) => return self.refused(effect, &error),
         };
         if let Err(until) = self.turn(&**host, effect) {
             return PostResult::Later(Some(until));
@@ -140,7 +140,7 @@ impl OutboxInner {
             Effect::Comment { run, part, body } => self.comment(host, effect, run, *part, body).await,
             Effect::Status { commit, status } => {
                 self.store.may_act().await?;
-                host.set_status(&effect.pull.repo, commit, status).await?;
+                host.set_status(&effect.pull, commit, status).await?;
                 Ok("set".to_owned())
             }
             Effect::React { comment_id, reaction } => {
@@ -188,7 +188,7 @@ impl OutboxInner {
             Ok(id) => Ok(format!("comment {id}")),
             Err(HostError::Rejected { status: 422, message, .. }) if is_too_long(&message) => {
                 tracing::warn!(%pull, "the host finds a comment of {} bytes too long: {message}", body.len());
-                let short = render::shortened(body, host.comment_limit().min(body.chars().count()));
+                let short = render::shortened(body, host.profile().comment_limit.min(body.chars().count()));
                 self.store.may_act().await?;
                 let id = host.create_comment(pull, &short).await?;
                 Ok(format!("comment {id}, cut"))

@@ -318,7 +318,7 @@ fn capitalized(mut offers: Vec<Offer>) -> Vec<Offer> {
 
 /// Address of the page of a project's lock.
 fn wording_lock(options: &RenderOptions, repo: &crate::domain::RepoId, project: &ProjectId) -> String {
-    let key = crate::domain::state::lock_key(repo, project);
+    let key = crate::domain::state::lock_id(repo, project);
     let query: String = url::form_urlencoded::byte_serialize(key.as_bytes()).collect();
     format!("{}/lock?id={query}", options.url)
 }

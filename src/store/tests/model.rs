@@ -197,8 +197,9 @@ fn held(view: &View<'_>, model: &Model) -> Result<Model> {
         assert_eq!(view.locks_of(&pull_id(number))?, of_pull);
     }
     for lock in &model.locks {
-        let first = model.locks.iter().find(|other| other.key() == lock.key());
-        assert_eq!(view.lock_by_key(&lock.key())?.as_ref(), first);
+        let alone = model.locks.iter().filter(|other| other.key() == lock.key()).count() == 1;
+        assert_eq!(view.lock_by_key(&lock.key())?.as_ref(), alone.then_some(lock));
+        assert_eq!(view.lock_by_key(&lock.id())?.as_ref(), Some(lock));
     }
     Ok(Model { deliveries: model.deliveries.clone(), locks: view.locks()?, plans, plans_made: model.plans_made })
 }

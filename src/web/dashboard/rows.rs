@@ -97,7 +97,7 @@ impl JobRow {
 impl LockRow {
     pub(super) fn new(lock: &ProjectLock, status: Option<&ProjectStatus>, at_work: &[Job], now: Timestamp) -> LockRow {
         let status = status.map(|status| status_view(status, &lock.holder.pull, at_work));
-        let key = lock.key();
+        let key = lock.id();
         LockRow {
             address: lock_address(&key),
             key,
@@ -120,7 +120,7 @@ impl PullRow {
             let blocker = blocked_by.iter().find(|lock| status.was_not_planned() && lock.project == status.project);
             if let (Some(lock), None) = (blocker, &view.link) {
                 view.mark.word = format!("waits for #{}", lock.holder.pull.number);
-                view.link = Some(lock_address(&lock.key()));
+                view.link = Some(lock_address(&lock.id()));
             }
             view
         };

@@ -1,0 +1,277 @@
+//! Calls to the bucket with bounded patience, and the one way to create an object that must be ours.
+
+use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
+use super::clock::Clock;
+use super::pack::build::Packed;
+use super::protocol::{Answered, Protocol};
+use super::{VaultError, pack};
+use bytes::Bytes;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// So long a call is tried again when no answer comes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Pauses between tries: the first…
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// …doubled up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Objects up to this size are read whole when they are compared.
+const COMPARED_WHOLE: u64 = 1 << 20;
+
+/// A create was refused, and a look shows nothing: something of ours or of somebody else's may be on its way.
+const GONE: &str = "it was refused, but nothing is there";
+
+/// Growing pauses between tries.
+pub(super) struct Pauses(Duration);
+
+impl Pauses {
+    pub(super) fn new() -> Pauses {
+        Pauses(FIRST_PAUSE)
+    }
+
+    pub(super) async fn wait(&mut self, clock: &dyn Clock) {
+        clock.sleep(self.0).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The bucket, asked again for a while when no answer comes.
+#[derive(Clone)]
+pub struct Calls {
+    pub(super) bucket: Arc<dyn Bucket>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// How one try to create an object ended.
+pub enum Attempt {
+    /// These bytes are there.
+    Ours,
+    /// Somebody else's are; says whose.
+    Theirs(String),
+    /// Unknown; try again with the same bytes.
+    Unknown(String),
+}
+
+impl Calls {
+    async fn patiently<T, F>(&self, call: impl Fn() -> F) -> Result<T, BucketError>
+    where
+        F: Future<Output = Result<T, BucketError>> + Send,
+    {
+        let start = self.clock.now();
+        let mut pauses = Pauses::new();
+        loop {
+            match call().await {
+                Err(BucketError::Unavailable { .. }) if self.clock.now().saturating_sub(start) < PATIENCE => {
+                    pauses.wait(&*self.clock).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    pub(super) async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
+        self.patiently(|| self.bucket.get(name)).await
+    }
+
+    pub(super) async fn get_range(
+        &self,
+        name: &str,
+        generation: Generation,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, BucketError> {
+        self.patiently(|| self.bucket.get_range(name, generation, range.clone())).await
+    }
+
+    pub(super) async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
+        self.patiently(|| self.bucket.list(prefix, after)).await
+    }
+
+    /// The same for a write. Once a try had no answer, a refusal of a later one says nothing of it: `settle` then looks whether what was
+    /// asked for is so, and until it says something the write is tried again.
+    async fn settled<T, F, S>(&self, call: impl Fn() -> F, settle: impl Fn() -> S) -> Result<T, BucketError>
+    where
+        F: Future<Output = Result<T, BucketError>> + Send,
+        S: Future<Output = Result<Option<T>, BucketError>> + Send,
+    {
+        let start = self.clock.now();
+        let mut pauses = Pauses::new();
+        let mut unanswered = None;
+        loop {
+            match (call().await, &unanswered) {
+                (Err(error @ BucketError::Unavailable { .. }), _) => unanswered = Some(error),
+                (Err(_), Some(_)) => {
+                    if let Ok(Some(known)) = settle().await {
+                        return Ok(known);
+                    }
+                }
+                (result, _) => return result,
+            }
+            if self.clock.now().saturating_sub(start) >= PATIENCE
+                && let Some(error) = unanswered
+            {
+                return Err(error);
+            }
+            pauses.wait(&*self.clock).await;
+        }
+    }
+
+    /// True: that generation is not there any more; false: another one is.
+    pub(super) async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
+        let settle = || async move {
+            let listed = self.bucket.list_some(name, "", 1).await?;
+            Ok(match listed.into_iter().find(|listed| listed.name == name) {
+                None => Some(true),
+                Some(listed) if listed.generation != generation => Some(false),
+                Some(_) => None,
+            })
+        };
+        self.settled(|| self.bucket.delete(name, generation), settle).await
+    }
+
+    /// Creates an object whose content others may create as well; returns when some content is there.
+    pub(super) async fn create_any(&self, name: &str, bytes: Bytes, label: &str) -> Result<(), BucketError> {
+        let there = || async move { Ok(self.bucket.get(name).await?.map(drop)) };
+        let create = || {
+            let body = Body::Bytes(bytes.clone());
+            async move {
+                match self.bucket.put(name, 0, body, label).await? {
+                    Written::Stored(_) => Ok(()),
+                    // Not every refusal of this kind is about what is there.
+                    Written::Refused => there().await?.ok_or_else(|| self.gone(name)),
+                }
+            }
+        };
+        self.settled(create, &there).await
+    }
+
+    fn gone(&self, name: &str) -> BucketError {
+        BucketError::Unavailable {
+            location: self.bucket.location().to_owned(),
+            doing: format!("writing {name}"),
+            reason: GONE.to_owned(),
+        }
+    }
+
+    /// One try to create an object. `in_doubt`: an earlier try had no answer, so only the object itself can tell whether it was stored;
+    /// then this is never an error.
+    pub(super) async fn attempt<P: Protocol>(
+        &self,
+        protocol: &P,
+        name: &str,
+        packed: &Packed,
+        in_doubt: bool,
+    ) -> Result<Attempt, BucketError> {
+        let answer = self.bucket.put(name, 0, packed.body.clone(), packed.kind.label()).await;
+        match protocol.answered(answer, in_doubt)? {
+            Answered::Stored => Ok(Attempt::Ours),
+            Answered::Unknown(why) => Ok(Attempt::Unknown(why)),
+            // An object that cannot be read is as unknown as a try without an answer.
+            Answered::Compare => {
+                let compared = self.compare(protocol, name, packed).await;
+                Ok(compared.unwrap_or_else(|error| Attempt::Unknown(error.to_string())))
+            }
+        }
+    }
+
+    /// Creates an object that is to be ours: tries with the same bytes until the outcome is known, or patience ends.
+    pub(super) async fn create<P: Protocol>(
+        &self,
+        protocol: &P,
+        name: &str,
+        packed: &Packed,
+    ) -> Result<Attempt, BucketError> {
+        let start = self.clock.now();
+        let mut pauses = Pauses::new();
+        let mut in_doubt = false;
+        loop {
+            match self.attempt(protocol, name, packed, in_doubt).await? {
+                Attempt::Unknown(_) if self.clock.now().saturating_sub(start) < PATIENCE => {
+                    in_doubt = true;
+                    pauses.wait(&*self.clock).await;
+                }
+                result => return Ok(result),
+            }
+        }
+    }
+
+    async fn compare<P: Protocol>(&self, protocol: &P, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
+        // Deleted meanwhile, or a write of ours on its way: try again.
+        let gone = || Ok(Attempt::Unknown(GONE.into()));
+        let head = match &packed.body {
+            Body::Bytes(bytes) if packed.size <= COMPARED_WHOLE => {
+                let Some(object) = self.bucket.get(name).await? else { return gone() };
+                if object.bytes == *bytes {
+                    return Ok(Attempt::Ours);
+                }
+                Some((object.bytes.len() as u64, object.bytes))
+            }
+            _ => self.read_head(name).await?,
+        };
+        let Some((size, bytes)) = head else { return gone() };
+        let Ok(head) = pack::decode_head(&bytes, size) else {
+            return Ok(Attempt::Theirs(format!("{name} is there already, and nothing that Tidelock wrote")));
+        };
+        if protocol.is_same(&head, size, packed) {
+            return Ok(Attempt::Ours);
+        }
+        let header = head.header;
+        Ok(Attempt::Theirs(format!("{name} was created by server {} in epoch {}", header.writer, header.epoch)))
+    }
+
+    /// Size, and the bytes up to the end of the header.
+    async fn read_head(&self, name: &str) -> Result<Option<(u64, Bytes)>, BucketError> {
+        let listed = self.bucket.list(name, "").await?;
+        let Some(listed) = listed.into_iter().find(|listed| listed.name == name) else { return Ok(None) };
+        let range = 0..pack::PREFIX as u64;
+        let Some(first) = self.bucket.get_range(name, listed.generation, range).await? else { return Ok(None) };
+        let Ok(length) = pack::head_length(&first) else { return Ok(Some((listed.size, first))) };
+        let bytes = self.bucket.get_range(name, listed.generation, 0..length as u64).await?;
+        Ok(bytes.map(|bytes| (listed.size, bytes)))
+    }
+}
+
+/// Name of a journal object.
+pub(super) fn journal(seq: u64) -> String {
+    format!("journal/{seq:016}")
+}
+
+/// Name of a base.
+pub(super) fn base(seq: u64) -> String {
+    format!("base/{seq:016}")
+}
+
+/// The number in a name below `folder` (`journal/`, `base/`).
+pub(super) fn number(name: &str, folder: &str) -> Option<u64> {
+    let digits = name.strip_prefix(folder)?;
+    (digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+/// An error about an object: what is wrong, and what to do.
+pub(super) fn damaged(bucket: &dyn Bucket, name: &str, bad: &pack::Bad) -> VaultError {
+    VaultError::Damaged(describe(bucket.location(), name, bad))
+}
+
+/// The text of [`damaged`].
+pub(super) fn describe(location: &str, name: &str, bad: &pack::Bad) -> String {
+    let place = format!("{location}/{name}");
+    let format = super::FORMAT;
+    match bad {
+        pack::Bad::Newer(newer) => format!(
+            "{place} was written by a newer version of Tidelock (format {newer}, this one reads up to {format}). Nothing \
+             was changed. Run the newer version again; or, to go back, let it write a state from before its start with \
+             `tidelock vault export DIR --at SEQ` and start this version with that"
+        ),
+        pack::Bad::Older(older) => format!(
+            "{place} was written by a version of Tidelock that is too old (format {older}, this one reads {format} and the \
+             one before). Nothing was changed. Start the release between them once, then this one"
+        ),
+        pack::Bad::Damaged(why) => format!("{place} is damaged: {why}. Nothing was changed. {REMEDY}"),
+    }
+}
+
+/// What can be done about state that cannot be read.
+pub(super) const REMEDY: &str = "Bring the object back from a copy of the bucket (its versions or soft-deleted objects, if \
+     those are on), or look with `tidelock vault ls` for an earlier state and go back to it with `tidelock vault export DIR \
+     --at SEQ`";

@@ -1,0 +1,108 @@
+//! Taking the lead: read the chain, seal the next place, look again (DESIGN §3 "Restore and seal").
+
+use super::{Known, Leader, Shared, header};
+use crate::calls::{self, Attempt};
+use crate::chain::{self, Chain};
+use crate::lease::{Held, Lease};
+use crate::pack::Kind;
+use crate::pack::build::{self, Draft};
+use crate::protocol::Protocol;
+use crate::{Position, Vault, VaultError};
+use bytes::Bytes;
+use futures::FutureExt as _;
+use std::future::Future;
+use std::sync::Arc;
+
+/// How often it starts over because somebody else wrote meanwhile.
+const ROUNDS: u64 = 8;
+
+/// How one round ended.
+enum Round {
+    /// Sealed, and nothing happened meanwhile: the position to go on from, and the size of the seal.
+    Leads(Box<Chain>, Position, u64),
+    /// The lease is another's.
+    Lost,
+    /// Something came up: once more.
+    Again,
+}
+
+/// Restores and takes the lead ([`Vault::lead`]).
+pub(crate) async fn lead<P: Protocol>(
+    vault: &Vault,
+    lease: Lease,
+    protocol: P,
+) -> Result<Option<(Leader<P>, Chain)>, VaultError> {
+    let held = Held::under(protocol, vault, &lease);
+    for counter in 1..=ROUNDS {
+        let round = match holding(vault, &held, round(vault, &held, counter).boxed()).await {
+            Err(VaultError::Deposed(why)) => {
+                tracing::warn!(why, "the lease was lost while the state was read");
+                return Ok(None);
+            }
+            round => round?,
+        };
+        match round {
+            Round::Again => {}
+            Round::Lost => return Ok(None),
+            Round::Leads(chain, position, seal_size) => {
+                let known = Known::restored(&chain, position, seal_size);
+                let shared = Arc::new(Shared::new(vault.clone(), held, counter, known));
+                shared.name_others(&chain.others).await;
+                return Ok(Some((Leader { shared }, chain.sealed(position))));
+            }
+        }
+    }
+    let location = vault.bucket.location();
+    Err(VaultError::Damaged(format!(
+        "{location}: others wrote {ROUNDS} times while the state was read. Nothing was changed. Look with `tidelock vault \
+         ls` who does, stop all but one server, and start it again"
+    )))
+}
+
+/// Does the work and renews the lease meanwhile. The work goes on while a renewal waits: it may hold what that waits for.
+async fn holding<P: Protocol, T>(
+    vault: &Vault,
+    held: &Held<P>,
+    work: impl Future<Output = Result<T, VaultError>>,
+) -> Result<T, VaultError> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = vault.clock.sleep(vault.timing.renew) => {}
+        }
+        let mut renewal = std::pin::pin!(held.renew());
+        tokio::select! {
+            biased;
+            renewed = &mut renewal => renewed?,
+            done = &mut work => return renewal.await.and(done),
+        }
+    }
+}
+
+async fn round<P: Protocol>(vault: &Vault, held: &Held<P>, counter: u64) -> Result<Round, VaultError> {
+    let calls = vault.calls();
+    let protocol = held.protocol();
+    let chain = chain::read(&calls, protocol, None).boxed().await?;
+    if !protocol.is_newest(vault, chain.base).await? {
+        return Ok(Round::Again);
+    }
+    let header = header(vault, Kind::Seal, chain.position, held.epoch(), counter, chain.schema);
+    let seal = build::build(Draft { header, rows: Bytes::new(), database: None, blobs: Vec::new() }).await?;
+    let sealed = Position { seq: chain.position.seq + 1, hash: seal.hash };
+    match protocol.seal(&calls, &calls::journal(sealed.seq), &seal).await? {
+        Attempt::Ours => {}
+        // Somebody was faster: is it still our turn?
+        Attempt::Theirs(_) => return held.confirm().await.map(|()| Round::Again),
+        Attempt::Unknown(why) => {
+            tracing::warn!(why, "cannot tell whether the seal is there");
+            return Ok(Round::Lost);
+        }
+    }
+    if !protocol.is_undisturbed(vault, held, chain.base, sealed.seq).await? {
+        return Ok(Round::Again);
+    }
+    let position = protocol.goes_on_from(chain.position, sealed);
+    Ok(Round::Leads(Box::new(chain), position, seal.size))
+}

@@ -1,0 +1,236 @@
+//! `lock/leader.json`: who leads (liveness only; the journal is the fence), and how it is taken, renewed and given up.
+
+mod acquire;
+mod held;
+#[cfg(test)]
+mod tests;
+
+use super::bucket::{Body, BucketError, Generation, Object, Written};
+use super::pack::Bad;
+use super::{FORMAT, Hash, Vault, VaultError, calls};
+pub(super) use acquire::acquire;
+pub(super) use held::Held;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Name of the lease object.
+pub const NAME: &str = "lock/leader.json";
+
+/// Who a server is, to others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// 128 random bits of this process, hex.
+    pub nonce: String,
+    /// Where people find it: `--atlantis-url`.
+    pub url: String,
+    /// Machine and process, for people.
+    pub machine: String,
+    /// Version of Tidelock.
+    pub version: String,
+    /// Digest of VCS host, bot account and allowlist: who differs in it never leads after this one without being forced.
+    pub fingerprint: String,
+    /// `--force-takeover`: lead although the fingerprint differs.
+    pub force: bool,
+}
+
+/// Times of the lease.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// After so long without a change of the lease a waiter takes it.
+    pub ttl: Duration,
+    /// Between two renewals.
+    pub renew: Duration,
+    /// Between two looks of a standby.
+    pub poll: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing { ttl: Duration::from_secs(20), renew: Duration::from_secs(6), poll: Duration::from_secs(1) }
+    }
+}
+
+/// The lease object as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`super::FORMAT`].
+    pub format: u32,
+    /// Grows with each holder.
+    pub epoch: u64,
+    /// Present while held.
+    pub holder: Option<Identity>,
+    /// Fingerprint of the last holder, kept when it is released.
+    pub fingerprint: String,
+}
+
+/// A lease that we hold.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    /// Ours.
+    pub epoch: u64,
+    /// Of the object as we last wrote it.
+    pub generation: Generation,
+    /// On our clock: past it we may have been replaced. Counted from the moment the last successful renewal was sent.
+    pub deadline: Duration,
+}
+
+impl Lease {
+    /// A lease whose last successful write was sent at `sent`.
+    fn new(epoch: u64, generation: Generation, sent: Duration, timing: &Timing) -> Lease {
+        Lease { epoch, generation, deadline: sent + held_for(timing) }
+    }
+}
+
+/// How long after a write that succeeded the holder counts on it: less than what waiters wait.
+pub(super) fn held_for(timing: &Timing) -> Duration {
+    timing.ttl * 4 / 5
+}
+
+/// Cloud Storage takes one write a second to one object.
+const BETWEEN_WRITES: Duration = Duration::from_secs(1);
+
+/// Largest epoch of a lease.
+const MAX_EPOCH: u64 = u64::MAX / 2;
+
+/// Least time between two writes of the lease.
+fn between_writes(timing: &Timing) -> Duration {
+    BETWEEN_WRITES.min(timing.renew)
+}
+
+/// A fingerprint from its three parts, so that it can be told which one differs.
+pub fn fingerprint(host: &str, bot: &str, allowlist: &str) -> String {
+    let part = |text: &str| hex::encode(&Hash::of(text.as_bytes()).0[..8]);
+    [part(host), part(bot), part(allowlist)].join("-")
+}
+
+/// In what the settings of a server differ from those of the last holder of the lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// `the bot's account and the repository allowlist`.
+    pub what: String,
+    /// Whose they differ from, for people.
+    pub whose: String,
+}
+
+/// What differs from the last holder's settings, unless that does not matter: nobody led yet, or `--force-takeover` is given.
+pub fn difference(record: &Record, identity: &Identity) -> Option<Difference> {
+    // Nobody led yet who has settings: the state came from `tidelock vault import`.
+    if record.fingerprint.is_empty() || record.fingerprint == identity.fingerprint || identity.force {
+        return None;
+    }
+    let (theirs, ours) = (record.fingerprint.split('-'), identity.fingerprint.split('-'));
+    let names = ["the VCS host", "the bot's account", "the repository allowlist"];
+    let comparable = theirs.clone().count() == names.len() && ours.clone().count() == names.len();
+    let differing: Vec<&str> =
+        names.into_iter().zip(theirs.zip(ours)).filter(|(_, (a, b))| a != b).map(|(name, _)| name).collect();
+    let what =
+        if comparable { differing.join(" and ") } else { "VCS host, bot's account or repository allowlist".into() };
+    let holder = record.holder.as_ref();
+    let whose = holder.map_or("the last leader".into(), |holder| format!("{} ({})", holder.machine, holder.url));
+    Some(Difference { what, whose })
+}
+
+/// Why a server with this difference does not lead, and the command with which it does.
+pub fn refusal(difference: &Difference) -> String {
+    let Difference { what, whose } = difference;
+    format!(
+        "its settings differ from those of {whose} in {what}. If this is the right bucket and the settings are meant to change, \
+         start this server once with --force-takeover (or TIDELOCK_FORCE_TAKEOVER=true), all else as it is; otherwise correct \
+         --bucket or the settings"
+    )
+}
+
+/// Why this server does not lead after the last holder, as far as its settings are why. In a directory of one machine they keep it
+/// back only while the other server lives.
+pub fn held_back(vault: &Vault, record: &Record) -> Option<String> {
+    let free = record.holder.is_none() && vault.bucket.knows_who_lives();
+    let difference = difference(record, &vault.identity).filter(|_| !free)?;
+    let mut why = refusal(&difference);
+    if vault.bucket.knows_who_lives() {
+        why.push_str(". When that server has ended, this one leads with its own settings");
+    }
+    Some(why)
+}
+
+/// What a look at the lease says, with the generation to replace.
+struct Seen {
+    generation: Generation,
+    record: Option<Record>,
+}
+
+fn parse(vault: &Vault, bytes: &[u8]) -> Result<Record, VaultError> {
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let place = format!("{}/{NAME}", vault.bucket.location());
+    let foreign = |error: serde_json::Error| {
+        VaultError::Damaged(format!(
+            "{place} is not a lease of Tidelock ({error}). Nothing was changed. Give Tidelock a prefix of the bucket for \
+             itself (--bucket), or bring that object back from a copy of the bucket"
+        ))
+    };
+    let Format { format } = serde_json::from_slice(bytes).map_err(foreign)?;
+    if format > FORMAT {
+        return Err(VaultError::Damaged(calls::describe(vault.bucket.location(), NAME, &Bad::Newer(format))));
+    }
+    let record: Record = serde_json::from_slice(bytes).map_err(foreign)?;
+    // An epoch grows with each holder: one near the end of its range was not written by us.
+    if record.epoch > MAX_EPOCH {
+        return Err(foreign(serde::de::Error::custom("its epoch is too large")));
+    }
+    Ok(record)
+}
+
+fn seen(vault: &Vault, object: Option<Object>) -> Result<Seen, VaultError> {
+    match object {
+        None => Ok(Seen { generation: 0, record: None }),
+        Some(object) => Ok(Seen { generation: object.generation, record: Some(parse(vault, &object.bytes)?) }),
+    }
+}
+
+/// Looks once.
+async fn once(vault: &Vault) -> Result<Seen, VaultError> {
+    seen(vault, vault.bucket.get(NAME).await?)
+}
+
+/// Looks until there is an answer, or patience ends.
+async fn patiently(vault: &Vault) -> Result<Seen, VaultError> {
+    seen(vault, vault.calls().get(NAME).await?)
+}
+
+/// The lease as it stands, for `/status` and for standbys; absent before the first leader.
+pub async fn look(vault: &Vault) -> Result<Option<Record>, VaultError> {
+    Ok(patiently(vault).await?.record)
+}
+
+/// The lease, if it names this process as its holder, whether or not this process knows that it has it.
+pub async fn ours(vault: &Vault) -> Result<Option<Lease>, VaultError> {
+    let Seen { generation, record } = once(vault).await?;
+    let ours = |record: &Record| record.holder.as_ref().is_some_and(|holder| holder.nonce == vault.identity.nonce);
+    let lease = |record: Record| Lease { epoch: record.epoch, generation, deadline: vault.clock.now() };
+    Ok(record.filter(ours).map(lease))
+}
+
+pub(super) async fn write(vault: &Vault, expected: Generation, record: &Record) -> Result<Written, VaultError> {
+    let json =
+        serde_json::to_vec(record).map_err(|error| VaultError::Local(format!("cannot write a lease: {error}")))?;
+    Ok(vault.bucket.put(NAME, expected, Body::Bytes(json.into()), "lease").await?)
+}
+
+pub(super) fn record(vault: &Vault, epoch: u64, held: bool) -> Record {
+    Record {
+        format: FORMAT,
+        epoch,
+        holder: held.then(|| vault.identity.clone()),
+        fingerprint: vault.identity.fingerprint.clone(),
+    }
+}
+
+fn is_of_bucket(error: &VaultError) -> bool {
+    matches!(error, VaultError::Bucket(_))
+}
+
+fn is_unavailable(error: &VaultError) -> bool {
+    matches!(error, VaultError::Bucket(BucketError::Unavailable { .. }))
+}

@@ -1,0 +1,106 @@
+//! The vault's real code in a simulated world: a bucket and clocks that pause, reorder, delay and lose, servers that are killed
+//! and rolled over, and a judge that knows what really is in the bucket. The specification is the protocol's model
+//! (shared/vault_model); what it is to its `check` is [`search`], to its `sim` [`random`].
+//!
+//! A failing test names a profile and a seed, or a scenario, and prints what happened, one request a line.
+
+mod describe;
+mod effects;
+mod leading;
+mod mutation;
+mod objects;
+mod port;
+mod process;
+mod profile;
+mod random;
+mod request;
+mod script;
+mod search;
+mod server;
+mod tests;
+mod world;
+
+use super::Vault;
+use super::inbox::HandOverKey;
+use super::lease::{Identity, Timing};
+use mutation::{Broken, Mutation};
+use port::Port;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Ways in which the simulated server, not the vault, is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    AckEarly,
+    DuplicateAnsweredEarly,
+    InboxDeletedFirst,
+    IdsForgotten,
+    SpawnBeforeCommit,
+    CommentBeforeCommit,
+    ApplyRepeated,
+    MarkedFirst,
+    BaseDirty,
+    /// The base is named after a commit whose answer is not there yet.
+    BaseAhead,
+    /// Creates in the journal trust the lease instead of a precondition: the bucket ignores it.
+    JournalUnfenced,
+}
+
+/// What is broken in a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Variant {
+    mutation: Option<Mutation>,
+    flaw: Option<Flaw>,
+}
+
+impl From<Mutation> for Variant {
+    fn from(mutation: Mutation) -> Variant {
+        Variant { mutation: Some(mutation), flaw: None }
+    }
+}
+
+impl From<Flaw> for Variant {
+    fn from(flaw: Flaw) -> Variant {
+        Variant { mutation: None, flaw: Some(flaw) }
+    }
+}
+
+/// One simulated server.
+struct Server {
+    vault: Vault,
+    port: Port,
+    protocol: Broken,
+    flaw: Option<Flaw>,
+    /// Now and then it does not wait for the end of a commit.
+    hasty: bool,
+    /// It acts outside all the time.
+    eager: bool,
+}
+
+impl Server {
+    fn new(name: &str, port: Port, timing: Timing, keep_states: u64, variant: Variant) -> Server {
+        let identity = Identity {
+            nonce: name.into(),
+            url: String::new(),
+            machine: name.into(),
+            version: String::new(),
+            fingerprint: "same".into(),
+            force: false,
+        };
+        let retention =
+            super::Retention { base_after_objects: 1, base_after_bytes: u64::MAX, keep_states, keep: Duration::ZERO };
+        let vault = Vault {
+            bucket: Arc::new(port.clone()),
+            clock: Arc::new(port.clone()),
+            identity,
+            timing,
+            retention,
+            handover: HandOverKey::derive("secret"),
+        };
+        let Variant { mutation, flaw } = variant;
+        if flaw == Some(Flaw::JournalUnfenced) {
+            port.unfence();
+        }
+        Server { vault, port, protocol: Broken(mutation), flaw, hasty: false, eager: false }
+    }
+}

@@ -1,0 +1,156 @@
+//! Files that steps and the server hand to each other in a tree where steps may have left anything.
+
+use super::Place;
+use crate::checkout::folder::Folder;
+use anyhow::{Context as _, Result};
+use sha2::{Digest, Sha256};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Largest plan file, in bytes; it is read whole.
+const MAX_PLAN_FILE: u64 = 512 << 20;
+/// Largest lock file of providers that is looked into, in bytes.
+const MAX_LOCK_FILE: u64 = 4 << 20;
+/// Largest file with a single word in it, in bytes.
+const MAX_WORD: u64 = 4 << 10;
+/// Terraform's record of the providers that a project uses.
+const LOCK_FILE: &str = ".terraform.lock.hcl";
+/// Written next to the providers when `init` made a lock file that git does not have.
+const GENERATED_LOCK: &str = ".terraform/tidelock-generated-lock";
+
+/// The directory of a file in the tree at `root`, held open, and the file's name.
+fn held<'a>(root: &Path, file: &'a Path) -> io::Result<(Folder, &'a Path)> {
+    let (Some(dir), Some(name)) = (file.parent(), file.file_name()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no path of a file"));
+    };
+    Ok((Folder::below(root, dir)?, Path::new(name)))
+}
+
+/// Copies a file of a tree to a file of ours and hashes it; absent when there is none. What is not a file of the tree's owner is refused: a step
+/// may have put anything in its place.
+pub(super) fn keep(root: &Path, from: &Path, to: &Path) -> Result<Option<String>> {
+    let (dir, name) = held(root, from).context("the project's directory is not what it was")?;
+    let Some(bytes) = dir.read(name, MAX_PLAN_FILE)? else { return Ok(None) };
+    write_private(to, &bytes)?;
+    Ok(Some(hex::encode(Sha256::digest(&bytes))))
+}
+
+/// Plans hold secrets in plain text: nobody else may read them. Not waited for is the disk, where what counts is in the bucket.
+pub fn write_private(to: &Path, bytes: &[u8]) -> Result<std::fs::File> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    if let Some(dir) = to.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
+    file.write_all(bytes).with_context(|| format!("writing {}", to.display()))?;
+    Ok(file)
+}
+
+/// Writes what steps of a tree will read, for their user alone.
+pub(super) fn write_for_steps(root: &Path, to: &Path, bytes: &[u8]) -> Result<()> {
+    let (dir, name) = held(root, to)?;
+    Ok(dir.write(name, 0o600, bytes)?)
+}
+
+/// Removes a plan file from a tree. One that cannot be removed is not where the server put it, and is not read either.
+pub(super) async fn remove(root: &Path, file: &Path) {
+    let (root, file) = (root.to_owned(), file.to_owned());
+    let removing = move || held(&root, &file).and_then(|(dir, name)| dir.remove(name));
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(removing).await {
+        tracing::debug!(%error, "a plan file is not where it was");
+    }
+}
+
+/// Before `init`: a lock file that an earlier one made goes, because git does not have it. Says whether there is one then.
+pub(super) fn drop_generated_lock(dir: &Folder) -> io::Result<bool> {
+    let known = dir.read_text(Path::new(GENERATED_LOCK), MAX_WORD).ok().flatten();
+    if known.is_some_and(|known| lock_digest(dir).as_deref() == Some(known.trim())) {
+        dir.remove(Path::new(LOCK_FILE))?;
+    }
+    Ok(dir.kind(Path::new(LOCK_FILE))?.is_some())
+}
+
+/// After an `init` that found no lock file: the one that it made is remembered as its own.
+pub(super) fn note_generated_lock(dir: &Folder) -> io::Result<()> {
+    let Some(digest) = lock_digest(dir) else { return Ok(()) };
+    dir.write(Path::new(GENERATED_LOCK), 0o600, digest.as_bytes())
+}
+
+fn lock_digest(dir: &Folder) -> Option<String> {
+    let bytes = dir.read(Path::new(LOCK_FILE), MAX_LOCK_FILE).ok()??;
+    Some(hex::encode(Sha256::digest(&bytes)))
+}
+
+/// The workspace that Terraform has selected, as it keeps it in its data directory; absent when that cannot be told without asking it.
+pub(super) fn selected_workspace(dir: &Folder, data: &str) -> Option<String> {
+    let file = PathBuf::from(data).join("environment");
+    let text = dir.read_text(&file, MAX_WORD).ok()?;
+    Some(text.map_or_else(|| "default".to_owned(), |text| text.trim().to_owned()))
+}
+
+impl Place {
+    /// Does file work in the project's directory, off the async threads.
+    pub(super) async fn in_dir<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Folder) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let (root, dir) = (self.tree.root.clone(), self.dir.clone());
+        let working = tokio::task::spawn_blocking(move || work(&Folder::below(&root, &dir)?));
+        working.await.map_err(io::Error::other)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_the_plan_file_is_not_read_and_is_replaced() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let (root, kept, secret) = (dir.path().join("tree"), dir.path().join("kept/plan"), dir.path().join("secret"));
+        std::fs::create_dir(&root).unwrap();
+        let plan = root.join("plan");
+        assert_eq!(keep(&root, &plan, &kept).unwrap(), None);
+        std::fs::write(&secret, "ours").unwrap();
+        std::os::unix::fs::symlink(&secret, &plan).unwrap();
+        assert!(keep(&root, &plan, &kept).is_err());
+        assert!(keep(&root, &root, &kept).is_err());
+        assert!(!kept.exists());
+        write_for_steps(&root, &plan, b"new").unwrap();
+        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "ours");
+        assert_eq!(keep(&root, &plan, &kept).unwrap(), Some(hex::encode(Sha256::digest(b"new"))));
+        assert_eq!(std::fs::read_to_string(&kept).unwrap(), "new");
+    }
+
+    #[test]
+    fn only_a_lock_file_that_init_made_goes_before_the_next_one() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let (lock, folder) = (dir.path().join(LOCK_FILE), Folder::open(dir.path()).unwrap());
+        assert!(!drop_generated_lock(&folder).unwrap());
+        std::fs::create_dir(dir.path().join(".terraform")).unwrap();
+        std::fs::write(&lock, "made").unwrap();
+        note_generated_lock(&folder).unwrap();
+        assert!(!drop_generated_lock(&folder).unwrap() && !lock.exists());
+        std::fs::write(&lock, "of the repository").unwrap();
+        assert!(drop_generated_lock(&folder).unwrap() && lock.exists());
+        // One for several directories.
+        std::fs::remove_file(&lock).unwrap();
+        std::os::unix::fs::symlink("../common.hcl", &lock).unwrap();
+        assert!(drop_generated_lock(&folder).unwrap());
+    }
+
+    #[test]
+    fn the_selected_workspace_is_read_only_where_terraform_keeps_it_below() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        assert_eq!(selected_workspace(&folder, ".terraform").as_deref(), Some("default"));
+        std::fs::create_dir(dir.path().join(".terraform")).unwrap();
+        std::fs::write(dir.path().join(".terraform/environment"), "prod\n").unwrap();
+        assert_eq!(selected_workspace(&folder, ".terraform").as_deref(), Some("prod"));
+        std::os::unix::fs::symlink(".terraform", dir.path().join("linked")).unwrap();
+        for elsewhere in ["linked", "../x", "/x"] {
+            assert_eq!(selected_workspace(&folder, elsewhere), None, "{elsewhere}");
+        }
+    }
+}

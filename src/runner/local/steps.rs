@@ -1,0 +1,245 @@
+//! The kinds of steps: what each runs, and what of its output people read.
+
+use super::environment::{self, expand};
+use super::files;
+use super::filters::filtered;
+use super::pairs::{pairs, value};
+use super::stage::{Broken, Call, Stage};
+use crate::config::workflow::{OutputFilter, ShellCommand};
+use crate::process::Finished;
+use crate::runner::result::Problem;
+use crate::terraform::summary::{plan_text, strip_ansi};
+use semver::Version;
+use std::path::{Path, PathBuf};
+
+/// First version whose `workspace select` knows `-or-create`.
+const SELECT_OR_CREATE: Version = Version::new(1, 4, 0);
+/// Bytes that the command of an `env` or `multienv` step may print.
+const VALUES_LIMIT: usize = 4 << 20;
+
+impl Stage<'_> {
+    /// Arguments with the environment's values in them; what comes to nothing is no argument.
+    fn expanded(&self, args: &[String]) -> Vec<String> {
+        args.iter().map(|arg| expand(arg, &self.env)).filter(|arg| !arg.is_empty()).collect()
+    }
+
+    async fn terraform(&self, what: &str, args: Vec<String>) -> Result<Finished, Broken> {
+        let tool = self.place.tool.path.clone();
+        self.run_call(Call::new(&format!("{} {what}", self.place.tool.distribution.binary()), &tool, args)).await
+    }
+
+    /// `init`: its output is shown only when it fails. Defaults give way to extra arguments of the same flag.
+    pub(super) async fn init(&mut self, extra: &[String]) -> Result<(), Broken> {
+        let is_tracked = self.is_tracked(&self.place.dir.join(".terraform.lock.hcl")).await;
+        let had_lock = is_tracked || self.place.in_dir(files::drop_generated_lock).await.unwrap_or(false);
+        let extra = self.expanded(extra);
+        let mut args = vec!["init".to_owned()];
+        let defaults = ["-input=false", "-upgrade"].into_iter().take(if had_lock { 1 } else { 2 });
+        for default in defaults {
+            let flag = default.split('=').next().unwrap_or(default);
+            let same = |arg: &String| arg == flag || arg.strip_prefix(flag).is_some_and(|tail| tail.starts_with('='));
+            if !extra.iter().any(same) {
+                args.push(default.to_owned());
+            }
+        }
+        args.extend(extra);
+        let which = self.place.tool.distribution;
+        let (directories, root) = (&self.local.directories, &self.place.tree.root);
+        let guard = directories.plugin_cache(root, &self.spec.project.id.dir, &self.env, which).await;
+        let result = self.terraform("init", args).await;
+        drop(guard);
+        if let Err(Broken::Problem(mut problem, output)) = result {
+            if let Problem::NotStarted { init, .. } | Problem::Exit { init, .. } = &mut problem {
+                *init = true;
+            }
+            return Err(Broken::Problem(problem, output));
+        }
+        result?;
+        if !had_lock {
+            // Without a note the lock file counts as somebody's.
+            let _ = self.place.in_dir(files::note_generated_lock).await;
+        }
+        Ok(())
+    }
+
+    /// Whether git has this file of the tree. Where git cannot say it, it may.
+    async fn is_tracked(&self, file: &Path) -> bool {
+        match self.local.checkouts.is_tracked(&self.place.tree.git_dir, &self.place.tree.root, file).await {
+            Ok(tracked) => tracked,
+            Err(error) => {
+                tracing::warn!(file = %file.display(), %error, "git does not say whether it tracks a file");
+                true
+            }
+        }
+    }
+
+    /// Switches to the project's workspace. Terraform keeps the present one in a file, so that no process has to be asked.
+    async fn switch_workspace(&self) -> Result<(), Broken> {
+        let wanted = &self.spec.project.id.workspace;
+        // Terraform takes an empty one for none.
+        match environment::get(&self.env, "TF_WORKSPACE").filter(|set| !set.is_empty()) {
+            Some(set) if set == wanted => return Ok(()),
+            Some(set) => return Err(self.other_workspace(set)),
+            None => {}
+        }
+        let data = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform").to_owned();
+        let present = self.place.in_dir(move |dir| Ok(files::selected_workspace(dir, &data))).await.ok().flatten();
+        if present.as_ref() == Some(wanted) {
+            return Ok(());
+        }
+        let select = |flag: &[&str]| {
+            let words = ["workspace", "select"].iter().chain(flag).map(|word| (*word).to_owned());
+            words.chain([wanted.clone()]).collect::<Vec<_>>()
+        };
+        if self.place.tool.version >= SELECT_OR_CREATE {
+            self.terraform("workspace select", select(&["-or-create=true"])).await?;
+        } else if self.terraform("workspace select", select(&[])).await.is_err() {
+            let new = vec!["workspace".to_owned(), "new".to_owned(), wanted.clone()];
+            self.terraform("workspace new", new).await?;
+        }
+        Ok(())
+    }
+
+    /// Terraform cannot leave the workspace that `TF_WORKSPACE` names: it would plan and apply another one than the project's.
+    fn other_workspace(&self, set: &str) -> Broken {
+        let set = self.local.redactor.redact(set).replace(['`', '\n', '\r'], "'");
+        self.broken(Problem::OtherWorkspace { set }, "")
+    }
+
+    /// `plan -out`, with `env/<workspace>.tfvars` if it is there.
+    pub(super) async fn plan(&mut self, extra: &[String]) -> Result<(), Broken> {
+        self.switch_workspace().await?;
+        let mut args: Vec<String> = ["plan", "-input=false", "-refresh", "-out"].map(str::to_owned).into();
+        args.push(self.place.plan_file.to_string_lossy().into_owned());
+        args.extend(self.expanded(extra));
+        args.extend(self.spec.command.extra_args.iter().cloned());
+        let vars = self.place.dir.join("env").join(format!("{}.tfvars", self.spec.project.id.workspace));
+        if tokio::fs::try_exists(&vars).await.unwrap_or(false) {
+            args.extend(["-var-file".to_owned(), vars.to_string_lossy().into_owned()]);
+        }
+        let finished = self.terraform("plan", args).await?;
+        self.shown.push(plan_text(&finished.output));
+        Ok(())
+    }
+
+    /// `apply` of the plan file. What to target is decided when planning.
+    pub(super) async fn apply(&mut self, extra: &[String]) -> Result<(), Broken> {
+        let mut args: Vec<String> = ["apply", "-input=false"].map(str::to_owned).into();
+        args.extend(self.expanded(extra));
+        args.extend(self.spec.command.extra_args.iter().cloned());
+        if args.iter().any(|arg| {
+            let flag = arg.trim_start_matches('-');
+            arg.starts_with('-') && (flag == "target" || flag.starts_with("target="))
+        }) {
+            return Err(self.broken(Problem::TargetOfApply, ""));
+        }
+        let plan_file = PathBuf::from(self.place.plan_file.file_name().unwrap_or_default());
+        if self.place.in_dir(move |dir| dir.kind(&plan_file)).await.ok().flatten().is_none() {
+            return Err(self.broken(Problem::PlanFileGone, ""));
+        }
+        self.switch_workspace().await?;
+        // A flag that waits for its value takes the dashes, not the plan file.
+        args.extend(["--".to_owned(), self.place.plan_file.to_string_lossy().into_owned()]);
+        let finished = self.terraform("apply", args).await?;
+        self.shown.push(strip_ansi(&finished.output));
+        Ok(())
+    }
+
+    /// `show -json` into `SHOWFILE`; nothing of it is shown. The shell writes it, as the user that steps run as: it is one line,
+    /// as long as the plan is large, and what we read of output has limits.
+    pub(super) async fn show(&mut self, extra: &[String]) -> Result<(), Broken> {
+        let tool = self.place.tool.path.to_string_lossy().into_owned();
+        let mut args = vec!["-c".to_owned(), r#"exec "$0" "$@" > "$SHOWFILE""#.to_owned(), tool];
+        args.extend(["show", "-json"].map(str::to_owned));
+        args.extend(self.expanded(extra));
+        args.push(self.place.plan_file.to_string_lossy().into_owned());
+        let call = Call { logged: false, ..Call::new("terraform show", Path::new("/bin/sh"), args) };
+        self.run_call(call).await.map(drop)
+    }
+
+    /// `import` or `state rm` with the comment's arguments.
+    pub(super) async fn state_command(&mut self, words: &[&str], extra: &[String]) -> Result<(), Broken> {
+        self.switch_workspace().await?;
+        let mut args: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        args.extend(self.expanded(extra));
+        args.extend(self.spec.command.extra_args.iter().cloned());
+        args.extend(self.spec.command.positional.iter().cloned());
+        let finished = self.terraform(&words.join(" "), args).await?;
+        self.shown.push(strip_ansi(&finished.output));
+        Ok(())
+    }
+
+    /// `force-unlock` of this lock, in the project's workspace.
+    pub(super) async fn force_unlock(&mut self, id: &str) -> Result<(), Broken> {
+        self.switch_workspace().await?;
+        let args = ["force-unlock", "-force", id].map(str::to_owned).to_vec();
+        let finished = self.terraform("force-unlock", args).await?;
+        self.shown.push(strip_ansi(&finished.output));
+        Ok(())
+    }
+
+    /// `version`.
+    pub(super) async fn version(&mut self) -> Result<(), Broken> {
+        let finished = self.terraform("version", vec!["version".to_owned()]).await?;
+        self.shown.push(strip_ansi(&finished.output));
+        Ok(())
+    }
+
+    pub(super) async fn run_step(&mut self, command: &ShellCommand, filters: &[OutputFilter]) -> Result<(), Broken> {
+        let what = what_runs(command);
+        let finished = self.run_call(Call { filters, ..shell_call(&what, command) }).await?;
+        let text = filtered(strip_ansi(&finished.output), filters)
+            .map_err(|error| self.broken(Problem::OutputFilter { error: error.to_string() }, ""))?;
+        self.shown.extend(text);
+        Ok(())
+    }
+
+    /// What the command of an `env` or `multienv` step printed on standard output, neither logged nor shown.
+    async fn values<T>(
+        &self,
+        step: &str,
+        command: &ShellCommand,
+        read: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<T, Broken> {
+        let what = what_runs(command);
+        let call = Call { logged: false, hides_stdout: true, read_limit: VALUES_LIMIT, ..shell_call(&what, command) };
+        let finished = self.run_call(call).await?;
+        let found = finished.read().map_err(|error| format!("{error:#}")).and_then(read);
+        found.map_err(|error| self.broken(Problem::Values { step: step.to_owned(), error }, ""))
+    }
+
+    pub(super) async fn env_command(&mut self, name: &str, command: &ShellCommand) -> Result<(), Broken> {
+        let value = self.values("env", command, |printed| value(name, printed)).await?;
+        environment::set(&mut self.env, name, value);
+        Ok(())
+    }
+
+    pub(super) async fn multienv(&mut self, command: &ShellCommand, show: bool) -> Result<(), Broken> {
+        let pairs = self.values("multienv", command, pairs).await?;
+        let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+        if show {
+            self.shown.push(if names.is_empty() {
+                "No dynamic environment variables added".to_owned()
+            } else {
+                let names = self.local.redactor.redact(&names.join("\n"));
+                format!("Dynamic environment variables added:\n{names}")
+            });
+        }
+        for (name, value) in pairs {
+            environment::set(&mut self.env, &name, value);
+        }
+        Ok(())
+    }
+}
+
+/// A command for messages: its first line.
+fn what_runs(command: &ShellCommand) -> String {
+    let first = command.command.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    format!("run `{}`", first.chars().take(80).collect::<String>().replace('`', "'"))
+}
+
+fn shell_call<'c>(what: &'c str, command: &'c ShellCommand) -> Call<'c> {
+    let mut args = command.shell_args.clone();
+    args.push(command.command.clone());
+    Call::new(what, Path::new(&command.shell), args)
+}
