@@ -70,7 +70,7 @@ pub struct WebState {
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
     pub apply_allowed: bool,
-    /// Addresses of a commit's page, with `{repo}` and `{commit}`, by the host's name.
+    /// Address of a commit's page, with `{repo}` and `{commit}`, by the host's name.
     pub commit_addresses: BTreeMap<String, String>,
     /// First word of commands that pages show.
     pub executable_name: String,

@@ -33,7 +33,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Concurrent effects on one host, over all its pull requests, ...
+/// Concurrent effects of all pull requests of one host, ...
 const AT_ONCE: usize = 24;
 /// ... and of one repository, so that its hanging requests do not block others.
 const OF_ONE_REPO: usize = 8;
@@ -87,7 +87,7 @@ pub struct Outbox {
 struct OutboxInner {
     store: Store,
     hosts: Hosts,
-    /// Slots of hosts: one that hangs does not block others.
+    /// Slots of each host, so that the hanging requests of one do not block the others.
     host_slots: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// Slots of repositories with requests under way.
     repo_slots: Mutex<HashMap<RepoId, Arc<Semaphore>>>,
@@ -205,7 +205,7 @@ impl Outbox {
 }
 
 impl OutboxInner {
-    /// A slot for one request about a repository; `None` if the outbox is closed.
+    /// Slots for one request about a repository; `None` if the outbox is closed.
     async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let of_host = {
             let mut all = lock(&self.host_slots);

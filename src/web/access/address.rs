@@ -31,15 +31,15 @@ pub fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<IpAddr>
     entry.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// Ranges of addresses that a host publishes.
+/// The address ranges that a host publishes.
 pub struct Published {
-    /// Their word in `--webhook-allowlist`, in lower case.
+    /// Their word in `--webhook-allowlist`, lower case.
     pub word: &'static str,
-    /// The ranges until they are refreshed.
+    /// Used until they are refreshed.
     pub known: &'static [&'static str],
-    /// Address at which the host publishes them, if it does.
+    /// Address of the published list; `None` if the host has none.
     pub address: Option<String>,
-    /// Parses the published document.
+    /// Reads the ranges from that list.
     pub read: fn(&[u8]) -> Option<Vec<String>>,
 }
 
@@ -50,8 +50,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Parses the words of `--webhook-allowlist`: `github`, `azuredevops`, addresses and ranges. `None` for an empty
-    /// list: all addresses may send deliveries, and signatures decide.
+    /// Parses the words of `--webhook-allowlist`: those of `hosts`, addresses and ranges. `None` for an empty list: all
+    /// addresses may send deliveries, and signatures decide.
     ///
     /// # Errors
     ///
@@ -109,14 +109,14 @@ async fn keep_fresh(host: &Published, nets: &RwLock<Vec<IpNet>>) {
     }
 }
 
-/// Loads the published ranges and returns their number.
+/// How many there are now.
 async fn refresh(host: &Published, url: &str, nets: &RwLock<Vec<IpNet>>) -> anyhow::Result<usize> {
     let client = super::iap::client()?;
     let request = client.get(url).header("user-agent", "tidelock").header("accept", "application/json");
     let body = super::iap::bounded(request.send().await?.error_for_status()?).await?;
     let found = (host.read)(&body).unwrap_or_default();
     let found: Vec<IpNet> = found.iter().take(MAX_RANGES).filter_map(|text| text.parse().ok()).collect();
-    // An empty list or a range of almost everything is rejected.
+    // A list of everything, or of nothing, is no list.
     anyhow::ensure!(!found.is_empty() && found.iter().all(|net| net.prefix_len() >= 8), "no ranges are in it");
     let count = found.len();
     *nets.write().unwrap_or_else(PoisonError::into_inner) = found;
