@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 /// Posts that are refused together: rights belong to repositories and to kinds of posts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct RefusedKind {
+struct PostKind {
     repo: RepoId,
     kind: &'static str,
 }
 
-impl RefusedKind {
-    fn of(effect: &PendingEffect) -> RefusedKind {
-        RefusedKind { repo: effect.pull.repo.clone(), kind: kind(&effect.effect) }
+impl PostKind {
+    fn of(effect: &PendingEffect) -> PostKind {
+        PostKind { repo: effect.pull.repo.clone(), kind: kind(&effect.effect) }
     }
 }
 
@@ -51,14 +51,14 @@ pub struct RefusedPosts {
 /// All refused kinds of posts.
 #[derive(Default)]
 pub(super) struct Refusals {
-    suspended: Mutex<HashMap<RefusedKind, Suspension>>,
+    suspended: Mutex<HashMap<PostKind, Suspension>>,
 }
 
 impl Refusals {
     /// Until when an effect waits because similar ones were refused.
     pub(super) fn suspended_until(&self, effect: &PendingEffect, now: Instant) -> Option<Instant> {
         let mut suspended = lock(&self.suspended);
-        let suspension = suspended.get_mut(&RefusedKind::of(effect))?;
+        let suspension = suspended.get_mut(&PostKind::of(effect))?;
         suspension.waiting.insert(effect.id);
         Some(suspension.until).filter(|until| *until > now)
     }
@@ -66,7 +66,7 @@ impl Refusals {
     /// Records a refused effect; returns whether it is the first of its kind, and until when the kind waits.
     pub(super) fn refused(&self, effect: &PendingEffect, pace: Pace, now: Instant) -> (bool, Instant) {
         let mut suspended = lock(&self.suspended);
-        let suspension = suspended.entry(RefusedKind::of(effect)).or_insert_with(|| Suspension {
+        let suspension = suspended.entry(PostKind::of(effect)).or_insert_with(|| Suspension {
             since: Timestamp::now(),
             tries: 0,
             until: now,
@@ -83,7 +83,7 @@ impl Refusals {
 
     /// Records a successful effect; returns whether its kind was refused until now.
     pub(super) fn passed(&self, effect: &PendingEffect) -> bool {
-        lock(&self.suspended).remove(&RefusedKind::of(effect)).is_some()
+        lock(&self.suspended).remove(&PostKind::of(effect)).is_some()
     }
 
     /// Drops an effect that was given up or replaced.
