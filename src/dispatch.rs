@@ -20,7 +20,7 @@ pub use allowlist::Allowlist;
 use crate::comment::{self, Names, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
+use crate::domain::state::{AuditEntry, Delivery, DeliveryState, Effect, NewEffect};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
 use crate::execute::{Context, comment_effects, random_id};
 use crate::reply::outbox::Refused;
@@ -77,10 +77,9 @@ impl Answer {
 
 /// How deleting a lock by hand ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "one per click")]
 pub enum Discard {
     /// It is gone, its plan too.
-    Deleted(ProjectLock),
+    Deleted,
     /// There is no such lock.
     Absent,
     /// An apply of this pull request runs; its job, if one has begun.
@@ -153,8 +152,9 @@ impl Handle {
     }
 
     /// Deletes a project lock and its plan on behalf of a person on the web page, and tells the pull request.
-    pub async fn discard_lock(&self, key: &str, who: &str) -> Result<Discard> {
-        aside::discard_lock(&self.inner, key, who).await
+    /// The audit log gets `by`, with how it ended.
+    pub async fn discard_lock(&self, key: &str, by: AuditEntry) -> Result<Discard> {
+        aside::discard_lock(&self.inner, key, by).await
     }
 
     /// How many commands run or wait.
@@ -362,7 +362,20 @@ impl Inner {
 
     fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
         let reply = Reply { run: random_id(), pull: pull.clone(), command: command.cloned(), head: None, body };
-        comment_effects(&self.ctx, &reply)
+        comment_effects(&self.ctx.rendering, &reply)
+    }
+
+    /// The same for a message that is known only inside a transaction.
+    fn answer_later(
+        &self,
+        pull: &PullId,
+        command: Option<&Command>,
+    ) -> impl FnOnce(Message) -> Vec<Effect> + Send + 'static {
+        let (pull, command, rendering) = (pull.clone(), command.cloned(), self.ctx.rendering.clone());
+        move |message| {
+            let body = ReplyBody::Message(message);
+            comment_effects(&rendering, &Reply { run: random_id(), pull, command, head: None, body })
+        }
     }
 
     /// Records a message as the answer to a delivery.

@@ -342,12 +342,12 @@ fn reply_comments(ctx: &Context, work: &Work, body: ReplyBody) -> Vec<Effect> {
         head: Some(work.pull.head.commit.clone()),
         body,
     };
-    comment_effects(ctx, &reply)
+    comment_effects(&ctx.rendering, &reply)
 }
 
 /// The comments of a reply, as effects for the outbox.
-pub fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
-    let options = RenderOptions { now: Timestamp::now(), ..ctx.rendering.clone() };
+pub fn comment_effects(rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
+    let options = RenderOptions { now: Timestamp::now(), ..rendering.clone() };
     let bodies = render(reply, &options);
     let numbered = bodies.into_iter().zip(1..);
     numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()

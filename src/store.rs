@@ -39,7 +39,6 @@ use jiff::Timestamp;
 use led::Led;
 pub use led::is_deposed;
 pub use listing::{Found, ListedPull, Search, Window};
-pub use locks::LockAttempt;
 pub use pulls::KnownPull;
 use readers::Readers;
 pub use restore::digest;

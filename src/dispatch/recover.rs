@@ -15,6 +15,7 @@ use crate::domain::{Event, ProjectId, PullAction, PullId};
 use crate::execute::left;
 use crate::execute::state_locks::{Left, after_kill, look};
 use crate::execute::{abandoned, comment_effects};
+use crate::locks::LockEvent;
 use crate::store::KeptFile;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -172,7 +173,7 @@ async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How)
                 let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
                 if ended.command == CommandName::Apply {
                     tx.put_project_status(pull, &status)?;
-                    tx.discard_plan(pull, &project)?;
+                    tx.record_lock_event(&LockEvent::StateChanged { pull: pull.clone(), project })?;
                     let status = statuses.project(&outcome);
                     let effect = Effect::Status { commit: ended.head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
@@ -283,7 +284,7 @@ async fn interrupted_reply(
         head: Some(run.head.clone()),
         body,
     };
-    Ok(comment_effects(&inner.ctx, &reply))
+    Ok(comment_effects(&inner.ctx.rendering, &reply))
 }
 
 /// Marks a run, and its jobs that still seem to run, as ended; with `failed`, its combined status says so too.

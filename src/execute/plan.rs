@@ -7,14 +7,14 @@ use super::requirements::PullFacts;
 use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, left, stopped};
 use crate::checkout::folder::Folder;
 use crate::checkout::inside;
-use crate::config::LockMode;
+use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
+use crate::locks::{self, LockEvent, Wanted as WantedLock};
 use crate::schedule::{Refusal, Schedule};
-use crate::store::LockAttempt;
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
@@ -94,7 +94,7 @@ pub(super) fn refusal_fault(refusal: Refusal) -> Fault {
 /// The answer; absent when the command was stopped for a reason that takes its delivery elsewhere.
 async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<Answer>, Stop> {
     let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
-    let (attempts, earlier) = take_locks(ctx, work, &schedule).await?;
+    let (held, earlier) = take_locks(ctx, work, &schedule).await?;
     if schedule.groups.iter().all(Vec::is_empty) {
         return Ok(Some(nothing_to_plan(ctx, work)));
     }
@@ -107,7 +107,7 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
         planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
     let dirs = Arc::new(dirs);
     let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
-    let outcomes = run.groups(schedule, attempts).await?;
+    let outcomes = run.groups(schedule, &held).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
     if cancelled && !matches!(work.cancel.why(), Some(Why::Person(_))) {
         return Ok(None);
@@ -133,52 +133,26 @@ fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
     answer
 }
 
-/// One commit: earlier plans go, locks of projects that are no longer planned are freed (unless something was applied under
-/// them), the others are taken.
-/// A plan of everything starts over; a targeted one leaves other projects alone, unless the head has moved.
-async fn take_locks(
-    ctx: &Context,
-    work: &Work,
-    schedule: &Schedule,
-) -> Result<(Vec<(ProjectId, LockAttempt)>, Vec<PlanRecord>)> {
-    let pull = work.pull.id.clone();
-    let head = work.pull.head.commit.clone();
+/// Projects that another pull request holds.
+type Held = Vec<(ProjectId, Box<LockHolder>)>;
+
+/// One commit: earlier plans go, and locks are freed and taken. Projects that others hold, and the plans that went.
+async fn take_locks(ctx: &Context, work: &Work, schedule: &Schedule) -> Result<(Held, Vec<PlanRecord>)> {
+    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
     let everything = work.command.target.is_all();
-    let locking = !ctx.settings.disable_repo_locking;
-    let projects: Vec<(ProjectLock, LockMode)> =
-        (schedule.groups.iter().flatten()).map(|config| (project_lock(work, &config.id), config.repo_locks)).collect();
-    let (attempts, dropped) = ctx
-        .store
-        .write(move |tx| {
-            let mut dropped = Vec::new();
-            if everything {
-                dropped = tx.discard_plans(&pull)?;
-                for lock in tx.locks_of(&pull)? {
-                    if !projects.iter().any(|(wanted, _)| wanted.project == lock.project) {
-                        tx.unlock_unplanned(&pull.repo, &lock.project, &pull)?;
-                    }
-                }
-            }
-            if everything || tx.project_statuses(&pull)?.iter().any(|status| status.head != head) {
-                tx.clear_project_statuses(&pull)?;
-            }
-            let mut attempts = Vec::new();
-            for (lock, mode) in projects {
-                let project = lock.project.clone();
-                dropped.extend(tx.plans(&pull)?.into_iter().filter(|plan| plan.project == project));
-                tx.discard_plan(&pull, &project)?;
-                let attempt = if locking && mode == LockMode::OnPlan {
-                    tx.lock_project(&lock)?
-                } else {
-                    LockAttempt::Acquired { new: false }
-                };
-                attempts.push((project, attempt));
-            }
-            Ok((attempts, dropped))
-        })
-        .await?;
+    let projects = schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
+    let event = LockEvent::PlanBegins { pull: pull.clone(), projects, everything };
+    let follows = ctx.store.write(move |tx| {
+        let follows = tx.record_lock_event(&event)?;
+        if everything || tx.project_statuses(&pull)?.iter().any(|status| status.head != head) {
+            tx.clear_project_statuses(&pull)?;
+        }
+        Ok(follows)
+    });
+    let follows = follows.await?;
+    let dropped = follows.dropped();
     remove_plan_files(ctx, &dropped).await;
-    Ok((attempts, dropped))
+    Ok((follows.held, dropped))
 }
 
 fn holder(work: &Work) -> LockHolder {
@@ -191,9 +165,23 @@ fn holder(work: &Work) -> LockHolder {
     }
 }
 
-/// The lock that a command takes for a project of its pull request.
-pub(super) fn project_lock(work: &Work, project: &ProjectId) -> ProjectLock {
-    ProjectLock { repo: work.pull.id.repo.clone(), project: project.clone(), holder: holder(work), applied: false }
+/// The lock that a command takes for a project of its pull request, and when.
+pub(super) fn wanted_lock(ctx: &Context, work: &Work, config: &ProjectConfig) -> WantedLock {
+    let (repo, project) = (work.pull.id.repo.clone(), config.id.clone());
+    let mode = if ctx.settings.disable_repo_locking { LockMode::Disabled } else { config.repo_locks };
+    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false }, mode }
+}
+
+/// Why a project may not begin, in the words of its outcome.
+pub(super) fn lock_failure(refusal: locks::Refusal) -> Failure {
+    let not_permitted = |because: String| Failure::Refused { reason: Reason::NotPermitted, because };
+    match refusal {
+        locks::Refusal::HeldBy(holder) => Failure::Locked(holder),
+        locks::Refusal::AppliesStopped(lock) => not_permitted(super::apply::apply_lock_text(&lock)),
+        locks::Refusal::NoPlan => Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() },
+        locks::Refusal::NoLock => not_permitted("its lock is not there any more".into()),
+        locks::Refusal::ApplyRuns { job } => not_permitted(format!("the job {job} changes it")),
+    }
 }
 
 /// Stored files of plans that no record names any more.

@@ -182,7 +182,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Drops statuses and plans of a pull request and no longer lists it as open. Locks are given back with `unlock_pull`.
+    /// Drops statuses and plans of a pull request and no longer lists it as open. Its locks go with `LockEvent::Closed`.
     pub fn forget_pull(&self, pull: &PullId) -> Result<()> {
         let key = pull.to_string();
         self.clear_project_statuses(pull)?;

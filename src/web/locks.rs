@@ -3,7 +3,6 @@
 use super::Site;
 use super::answer::{Problem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
-use super::standing::Ready;
 use crate::dispatch::Discard;
 use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus, lock_key};
 use crate::store::Store;
@@ -155,16 +154,10 @@ pub(super) async fn delete(
     let ready = site.ready()?;
     let keys = Fields::of(request).await?.lock_keys()?;
     for key in keys {
-        match ready.dispatch.discard_lock(&key, &visit.name).await? {
+        match ready.dispatch.discard_lock(&key, visit.entry("unlock", &key, "")).await? {
             Discard::Absent => {}
-            Discard::Deleted(lock) => {
-                let result = format!("deleted; {} had it", lock.holder.pull);
-                let (pull, project) = (Some(lock.holder.pull.clone()), Some(lock.project.label()));
-                audit(&ready, AuditEntry { pull, project, ..visit.entry("unlock", &key, &result) }).await?;
-                return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}")));
-            }
+            Discard::Deleted => return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}"))),
             Discard::Applying { job } => {
-                audit(&ready, visit.entry("unlock", &key, &format!("refused: job {job} applies"))).await?;
                 let url = &site.state.url;
                 let text = format!(
                     "An apply of this project runs, so its lock stays until that has ended: {url}/jobs/{job}. \
@@ -220,8 +213,4 @@ pub(super) async fn set_apply_lock(store: &Store, entry: AuditEntry, lock: Optio
             tx.audit(&entry)
         })
         .await
-}
-
-async fn audit(ready: &Ready, entry: AuditEntry) -> anyhow::Result<()> {
-    ready.store.write(move |tx| tx.audit(&entry)).await
 }

@@ -14,11 +14,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("config", &["domain"]),
     ("vcs", &["domain"]),
     ("sandbox", &["domain"]),
+    ("locks", &["domain", "config"]),
     ("schedule", &["domain", "config"]),
     ("terraform", &["domain", "process"]),
     ("checkout", &["domain", "platform", "process", "schedule"]),
     ("vault", &["domain", "platform"]),
-    ("store", &["domain", "vault"]),
+    ("store", &["domain", "locks", "vault"]),
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
     ("reply", &["domain", "store", "vcs", "comment"]),
     (
@@ -27,6 +28,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "domain",
             "comment",
             "config",
+            "locks",
             "schedule",
             "terraform",
             "checkout",
@@ -39,7 +41,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "vault",
         ],
     ),
-    ("dispatch", &["domain", "comment", "webhook", "config", "execute", "store", "vcs", "reply", "settings", "vault"]),
+    (
+        "dispatch",
+        &["domain", "comment", "webhook", "config", "locks", "execute", "store", "vcs", "reply", "settings", "vault"],
+    ),
     ("web", &["domain", "webhook", "store", "dispatch", "vault"]),
 ];
 /// Only these start children.

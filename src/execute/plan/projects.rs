@@ -12,9 +12,10 @@ use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
-use crate::domain::state::{LeftFiles, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::state::{LeftFiles, LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::locks::LockEvent;
 use crate::schedule::Schedule;
-use crate::store::{KeptFile, LockAttempt};
+use crate::store::KeptFile;
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
 use futures::StreamExt;
@@ -56,7 +57,7 @@ impl PlanRun<'_> {
     pub(super) async fn groups(
         &self,
         schedule: Schedule,
-        attempts: Vec<(ProjectId, LockAttempt)>,
+        held: &[(ProjectId, Box<LockHolder>)],
     ) -> Result<Vec<JobOutcome>> {
         let mut outcomes: Vec<JobOutcome> = Vec::new();
         let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
@@ -75,8 +76,8 @@ impl PlanRun<'_> {
             let jobs: Vec<_> = group
                 .iter()
                 .map(|config| {
-                    let attempt = attempts.iter().find(|(id, _)| *id == config.id).map(|(_, attempt)| attempt.clone());
-                    self.project(config, attempt.unwrap_or(LockAttempt::Acquired { new: false }), &slots)
+                    let other = held.iter().find(|(id, _)| *id == config.id).map(|(_, holder)| holder.clone());
+                    self.project(config, other, &slots)
                 })
                 .collect();
             let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(under_way).collect().await;
@@ -88,8 +89,13 @@ impl PlanRun<'_> {
     }
 
     /// Whatever breaks is this project's outcome; an error: this server does not lead any more.
-    async fn project(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
-        match self.attempt(config, attempt, slots).await {
+    async fn project(
+        &self,
+        config: &ProjectConfig,
+        other: Option<Box<LockHolder>>,
+        slots: &Semaphore,
+    ) -> Result<JobOutcome> {
+        match self.attempt(config, other, slots).await {
             Ok(outcome) => Ok(outcome),
             Err(error) => {
                 let outcome = job::stop_outcome(self.ctx, self.work, Stop::Other(error))?;
@@ -98,11 +104,17 @@ impl PlanRun<'_> {
         }
     }
 
-    async fn attempt(&self, config: &ProjectConfig, attempt: LockAttempt, slots: &Semaphore) -> Result<JobOutcome> {
+    /// `other`: who holds the project, where that is another pull request.
+    async fn attempt(
+        &self,
+        config: &ProjectConfig,
+        other: Option<Box<LockHolder>>,
+        slots: &Semaphore,
+    ) -> Result<JobOutcome> {
         if let Some(outcome) = self.cancelled(config) {
             return self.record_failure(outcome).await;
         }
-        if let LockAttempt::HeldBy(holder) = attempt {
+        if let Some(holder) = other {
             let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
             return self.record_failure(outcome).await;
         }
@@ -145,7 +157,8 @@ impl PlanRun<'_> {
                     left.iter().try_for_each(|file| tx.keep_file(file))?;
                 }
                 None => {
-                    tx.unlock_unplanned(&pull.repo, &status.project, &pull)?;
+                    let (pull, project) = (pull.clone(), status.project.clone());
+                    tx.record_lock_event(&LockEvent::NotPlanned { pull, project })?;
                 }
             }
             tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status.clone() })
@@ -164,7 +177,7 @@ impl PlanRun<'_> {
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let project = outcome.project.clone();
         job::record_refusal(self.ctx, self.work, outcome, move |tx| {
-            tx.unlock_unplanned(&pull.repo, &project, &pull)?;
+            tx.record_lock_event(&LockEvent::NotPlanned { pull: pull.clone(), project: project.clone() })?;
             let state = ProjectState::PlanErrored;
             let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
             tx.put_project_status(&pull, &status)
