@@ -56,7 +56,7 @@ impl DirectoryLocks {
         let (root, dir) = (root.to_owned(), dir.to_owned());
         let fills = tokio::task::spawn_blocking(move || {
             let tree = crate::checkout::disk::DiskTree { root };
-            crate::schedule::providers::init_may_install(&tree, &dir, &cache, which)
+            crate::inputs::providers::init_may_install(&tree, &dir, &cache, which)
         });
         if !fills.await.unwrap_or(true) {
             return None;
