@@ -5,17 +5,21 @@ check: lint test deny docs
 
 # Format and lints, warnings as errors.
 lint:
-    cargo fmt --check
-    cargo clippy --all-targets -- -D warnings
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
 
 test:
-    cargo test
+    cargo test --workspace
+
+# The vault by itself, its simulation included: seconds, without a build of the server.
+test-vault:
+    cargo test -p tidelock-vault
 
 deny:
     cargo deny check bans licenses sources
 
 docs:
-    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 # Pull requests played against the release binary, judged from outside.
 conformance group="basic":

@@ -6,6 +6,7 @@ mod cli;
 mod data_dir;
 mod doctor;
 mod heartbeat;
+mod hosts;
 mod lead;
 mod logging;
 mod mail;
@@ -18,6 +19,7 @@ mod services;
 mod tests;
 mod vault;
 
+pub use hosts::JoinedHost;
 pub use server::Server;
 
 use std::ffi::OsString;

@@ -1,5 +1,6 @@
 //! Working trees: one bare mirror per repository, fetched by exact commit; a cheap tree per pull request and workspace from it.
 
+mod artifacts;
 mod beside;
 pub mod disk;
 pub mod folder;
@@ -7,7 +8,6 @@ mod git;
 mod gone;
 mod history;
 mod idle;
-mod left;
 mod mirror;
 mod owner;
 mod pristine;
@@ -20,16 +20,16 @@ mod waits;
 use crate::domain::{PullId, PullRequest, RepoId};
 use crate::process::{Redactor, RunAs};
 use anyhow::Context;
+pub use artifacts::{OtherProjects, PlanArtifacts};
 use beside::Which;
 use git::Git;
 use idle::Uses;
 pub use idle::{Idle, Using};
-pub use left::{Kept, Others};
 use mirror::{Mirror, MirrorLocks};
 pub(crate) use owner::give;
 use secrecy::SecretString;
 use std::path::{Component, Path, PathBuf};
-use tree::Place;
+use tree::TreeLocation;
 
 /// Longest name of an owner, repository or workspace in a path of ours.
 const LONGEST_NAME: usize = 120;
@@ -212,7 +212,7 @@ impl Checkouts {
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
         let dirs = dirs.filter(|_| self.sparse);
-        Place::of(self, pull, &Which::own(workspace))?.at(pull, fetched, dirs, credentials).await
+        TreeLocation::of(self, pull, &Which::own(workspace))?.at(pull, fetched, dirs, credentials).await
     }
 
     /// Where the tree of this workspace is or would be: `<data-dir>/repos/<owner>/<repo>/<number>/<workspace>`.
@@ -228,14 +228,14 @@ impl Checkouts {
 
     /// Files in a tree that git does not track (`git ls-files --others --exclude-standard`).
     pub async fn untracked_files(&self, tree: &WorkingTree) -> Result<Vec<String>, CheckoutError> {
-        self.without_waits(tree, &Others::default()).await?;
+        self.without_waits(tree, &OtherProjects::default()).await?;
         let git = Git::new(self, &tree.git_dir, &["ls-files", "--others", "--exclude-standard"]).look();
         let names = git.env("GIT_WORK_TREE", tree.root.to_string_lossy()).output().await?;
         Ok(names.lines().map(unquoted).collect())
     }
 
     /// Before a git looks at what steps left.
-    async fn without_waits(&self, tree: &WorkingTree, others: &Others) -> anyhow::Result<()> {
+    async fn without_waits(&self, tree: &WorkingTree, others: &OtherProjects) -> anyhow::Result<()> {
         let (root, others) = (tree.root.clone(), others.clone());
         tree::blocking(move || Ok(waits::remove(&folder::Folder::open(&root)?, &others)?))
             .await

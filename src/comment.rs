@@ -1,5 +1,5 @@
 //! Comment text → [`Command`], help, or what is wrong with it. One table holds commands and flags; help derives from it.
-//! Grammar: atlantis.md §5, Appendix B.
+//! The grammar is Atlantis', with the additions of docs/differences.md.
 //!
 //! ```text
 //! EXECUTABLE COMMAND [flags] [-- Terraform arguments]
@@ -23,7 +23,7 @@ use words::{clip, join, quote};
 
 /// What the parser has to know about us.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct ParserSettings {
     /// First words that we answer to, lower case; the first is used in suggestions.
     pub executables: Vec<String>,
     /// Whether `executables` is the default, so that near-misses are answered.
@@ -38,7 +38,7 @@ pub struct Names {
     pub apply_disabled: bool,
 }
 
-impl Names {
+impl ParserSettings {
     /// The name that suggestions use.
     fn executable(&self) -> &str {
         self.executables.first().map_or("atlantis", String::as_str)
@@ -77,7 +77,7 @@ const QUOTED: usize = 120;
 const NEAR: usize = 2;
 
 /// Parses one comment by `user`. Prose costs no more than a look at its first word.
-pub fn parse(text: &str, user: &str, names: &Names) -> Parsed {
+pub fn parse(text: &str, user: &str, names: &ParserSettings) -> Parsed {
     let text = text.trim().trim_matches('`');
     let Some(first) = text.split_whitespace().next().filter(|first| first.len() <= MAX_NAME) else {
         return Parsed::NotForUs;
@@ -106,13 +106,13 @@ pub fn parse(text: &str, user: &str, names: &Names) -> Parsed {
     }
 }
 
-fn is_ours(word: &str, names: &Names) -> bool {
+fn is_ours(word: &str, names: &ParserSettings) -> bool {
     let is_mention = |login: &str| !login.is_empty() && login == names.bot_login.to_lowercase();
     word == "run" || names.executables.iter().any(|name| name == word) || word.strip_prefix('@').is_some_and(is_mention)
 }
 
 /// Our name that was meant by a word that is not ours.
-fn near_miss<'a>(word: &str, names: &'a Names) -> Option<&'a str> {
+fn near_miss<'a>(word: &str, names: &'a ParserSettings) -> Option<&'a str> {
     if is_ours(word, names) {
         return None;
     }
@@ -129,7 +129,7 @@ fn has_second_line(text: &str) -> bool {
     text.as_bytes().windows(2).any(|pair| pair[0] == b'\n' && !matches!(pair[1], b'\r' | b'\n'))
 }
 
-fn find(word: &str, names: &Names) -> Option<&'static CommandSpec> {
+fn find(word: &str, names: &ParserSettings) -> Option<&'static CommandSpec> {
     COMMANDS.iter().find(|spec| spec.word == word && names.allowed.contains(&spec.name))
 }
 
@@ -139,7 +139,7 @@ struct Mistake {
     type_this: String,
 }
 
-fn read_command(spec: &CommandSpec, args: &[String], user: &str, names: &Names) -> Parsed {
+fn read_command(spec: &CommandSpec, args: &[String], user: &str, names: &ParserSettings) -> Parsed {
     let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
     let outcome = match flags::read(spec, args) {
         Err(FlagError::Help) => return Parsed::Help(help::usage(spec, names)),
@@ -154,7 +154,7 @@ fn read_command(spec: &CommandSpec, args: &[String], user: &str, names: &Names) 
 }
 
 /// An unknown flag is most often one for Terraform, in front of a missing `--`.
-fn unknown_flag(spec: &CommandSpec, names: &Names, what: &str, args: &[String], at: usize) -> Mistake {
+fn unknown_flag(spec: &CommandSpec, names: &ParserSettings, what: &str, args: &[String], at: usize) -> Mistake {
     let what = clip(what, QUOTED);
     let (ours, theirs) = args.split_at(at);
     let theirs: Vec<_> = theirs.iter().map(String::as_str).filter(|&arg| arg != "--").collect();
@@ -177,7 +177,7 @@ fn unknown_flag(spec: &CommandSpec, names: &Names, what: &str, args: &[String], 
     Mistake { what: format!("{what}; arguments for Terraform go after --"), type_this: line }
 }
 
-fn build(spec: &CommandSpec, typed: Typed, user: &str, names: &Names) -> Result<Command, Mistake> {
+fn build(spec: &CommandSpec, typed: Typed, user: &str, names: &ParserSettings) -> Result<Command, Mistake> {
     let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
     let positional = read_positional(spec, &typed.positional)?;
     if let Some(arg) = typed.extra.iter().chain(&positional).find(|arg| names.blocks(arg)) {

@@ -17,16 +17,16 @@ mod tasks;
 
 pub use allowlist::Allowlist;
 
-use crate::comment::{self, Names, Parsed};
+use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, DeliveryState, Effect, NewEffect};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
+use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState, RepoId};
 use crate::execute::{Context, comment_effects, random_id};
-use crate::reply::outbox::Refused;
+use crate::reply::outbox::RefusedPosts;
 use crate::store::Tx;
 use crate::vault::inbox::End;
-use crate::webhook::Verified;
+use crate::webhook::{Intake, Verified};
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -49,8 +49,11 @@ pub struct Handle {
 
 struct Inner {
     ctx: Context,
-    names: Names,
+    /// Without our login, which differs from host to host: see `names_for`.
+    names: ParserSettings,
     allowlist: Allowlist,
+    /// Knows what deliveries are known by.
+    intake: Intake,
     actors: Actors,
     tasks: Tasks,
     /// What was accepted before it may be old news.
@@ -72,6 +75,10 @@ pub struct Answer {
 impl Answer {
     fn ok(text: impl Into<String>) -> Answer {
         Answer { status: 200, text: text.into() }
+    }
+
+    fn unrecorded() -> Answer {
+        Answer { status: UNRECORDED, text: "The delivery could not be recorded. Deliver it again.".to_owned() }
     }
 }
 
@@ -103,17 +110,20 @@ enum Decision {
 
 impl Handle {
     /// Takes up what an earlier process left, and is ready for events.
-    pub async fn start(ctx: Context, names: Names, allowlist: Allowlist) -> Result<Handle> {
+    pub async fn start(ctx: Context, names: ParserSettings, allowlist: Allowlist, intake: Intake) -> Result<Handle> {
         let inner = Arc::new(Inner {
             ctx,
             names,
             allowlist,
+            intake,
             actors: Actors::default(),
             tasks: Tasks::new(),
             started: Timestamp::now(),
         });
         recover::recover(&inner).boxed().await?;
-        inner.tasks.spawn(reconcile::run(Arc::clone(&inner)));
+        for host in inner.ctx.hosts.iter() {
+            inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
+        }
         Ok(Handle { inner })
     }
 
@@ -134,9 +144,17 @@ impl Handle {
                 Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) => Answer::ok("Nothing to do."),
             };
         };
-        match self.inner.decide(event.get(), &pull) {
+        let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
+        let event = match self.inner.compared(event.into_inner()).await {
+            Ok(event) => event,
+            Err(error) => {
+                tracing::error!(%pull, error = format!("{error:#}"), "what is known of a pull request could not be read");
+                return Answer::unrecorded();
+            }
+        };
+        match self.inner.decide(&event, &pull) {
             Decision::Ignore(why) => {
-                tracing::debug!(%pull, delivery = event.host_id(), "not acted on: {why}");
+                tracing::debug!(%pull, delivery = host_id, "not acted on: {why}");
                 Answer::ok(why)
             }
             Decision::Obsolete(head) => {
@@ -144,8 +162,7 @@ impl Handle {
                 Answer::ok("Noted the new head; it is not planned by itself.")
             }
             decision => {
-                let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
-                let delivery = Delivery { identity, host_id, received, event: event.into_inner() };
+                let delivery = Delivery { identity, host_id, received, event };
                 self.inner.record(delivery, pull, decision).await.0
             }
         }
@@ -163,7 +180,7 @@ impl Handle {
     }
 
     /// What the host refuses to take from us, until somebody mends the token or its rights.
-    pub fn refused(&self) -> Option<Refused> {
+    pub fn refused(&self) -> Option<RefusedPosts> {
         self.inner.ctx.outbox.refused()
     }
 
@@ -212,6 +229,28 @@ impl Handle {
 }
 
 impl Inner {
+    /// An event whose host tells that a pull request changed, and not what, becomes what has happened since it was last recorded.
+    async fn compared(&self, event: Event) -> Result<Event> {
+        let Event::Pull(event) = event else { return Ok(event) };
+        if event.action != PullAction::Updated {
+            return Ok(Event::Pull(event));
+        }
+        let id = event.pull.id.clone();
+        let known = self.ctx.store.read(move |view| view.known_pull(&id)).await?.filter(|known| known.open);
+        let head = &event.pull.head.commit;
+        let same_head = known.as_ref().is_some_and(|known| known.pull.head.commit == *head);
+        let action = if !event.pull.is_open() {
+            PullAction::Closed { merged: event.pull.state != PullState::Closed }
+        } else if !same_head && !self.actors.has_head(&event.pull.id, head) {
+            PullAction::Pushed
+        } else if known.is_some_and(|known| known.pull.draft) && !event.pull.draft {
+            PullAction::Ready
+        } else {
+            return Ok(Event::Other("pull request updated, head and draft as before".to_owned()));
+        };
+        Ok(Event::Pull(PullEvent { action, ..event }))
+    }
+
     fn decide(&self, event: &Event, pull: &PullId) -> Decision {
         let allowed = self.allowlist.allows(&pull.repo);
         match event {
@@ -233,11 +272,25 @@ impl Inner {
         if say { Decision::Reply(Message::NotAllowlisted) } else { Decision::Ignore(NOT_ALLOWLISTED) }
     }
 
+    /// What the parser has to know about us on the host of a repository; absent where that host is not configured.
+    fn names_for(&self, repo: &RepoId) -> Option<ParserSettings> {
+        let host = self.ctx.hosts.of(repo).ok()?;
+        Some(ParserSettings { bot_login: host.bot_login().to_owned(), ..self.names.clone() })
+    }
+
+    /// The same for what was accepted earlier: it is answered even if its host is not configured any more.
+    fn names_or_default(&self, repo: &RepoId) -> ParserSettings {
+        self.names_for(repo).unwrap_or_else(|| self.names.clone())
+    }
+
     fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {
-        if comment.author.eq_ignore_ascii_case(self.ctx.host.bot_login()) {
+        let Some(names) = self.names_for(&comment.pull.repo) else {
+            return Decision::Ignore("the host is not configured");
+        };
+        if comment.author.eq_ignore_ascii_case(&names.bot_login) {
             return Decision::Ignore("our own comment");
         }
-        let parsed = comment::parse(&comment.body, &comment.author, &self.names);
+        let parsed = comment::parse(&comment.body, &comment.author, &names);
         if parsed == Parsed::NotForUs {
             return Decision::Ignore("not a command");
         }
@@ -248,7 +301,7 @@ impl Inner {
             Parsed::Command(command) => return Decision::Queue(Task::Command { comment: comment.clone(), command }),
             Parsed::Help(text) => Message::Help { text },
             Parsed::Usage(text) => Message::Usage { text },
-            Parsed::Unknown(word) => Message::UnknownCommand { word, allowed: self.names.allowed.clone() },
+            Parsed::Unknown(word) => Message::UnknownCommand { word, allowed: names.allowed },
             Parsed::DidYouMean(suggestion) => Message::DidYouMean { suggestion },
             Parsed::NotForUs => return Decision::Ignore("not a command"),
         };
@@ -264,7 +317,7 @@ impl Inner {
             return Decision::Queue(Task::Closed(Box::new(event.clone())));
         }
         let obsolete = Decision::Obsolete(pull.head.commit.clone());
-        if pull.is_fork() && !settings.allow_fork_prs {
+        if pull.fork && !settings.allow_fork_prs {
             let say = !settings.silence_fork_pr_errors && event.action == PullAction::Opened;
             return if say { Decision::Reply(Message::ForkRefused) } else { obsolete };
         }
@@ -272,7 +325,7 @@ impl Inner {
         let off = settings.disable_autoplan
             || (pull.draft && !settings.allow_draft_prs)
             || settings.disable_autoplan_label.as_ref().is_some_and(labelled)
-            || !pull.open;
+            || !pull.is_open();
         if off { obsolete } else { Decision::Queue(Task::Autoplan(Box::new(event.clone()))) }
     }
 
@@ -316,8 +369,7 @@ impl Inner {
             Ok(false) => return (Answer::ok("This delivery is known already; nothing is done twice."), false),
             Err(error) => {
                 tracing::error!(%pull, error = format!("{error:#}"), "a delivery could not be recorded");
-                let text = "The delivery could not be recorded. Deliver it again.".into();
-                return (Answer { status: UNRECORDED, text }, false);
+                return (Answer::unrecorded(), false);
             }
         }
         self.ctx.outbox.wake(&pull);
@@ -347,8 +399,9 @@ impl Inner {
     fn reaction(&self, event: &Event, decision: &Decision) -> Option<Effect> {
         let Event::Comment(comment) = event else { return None };
         let reaction = self.ctx.settings.emoji_reaction.clone()?;
+        let reacts = self.ctx.hosts.of(&comment.pull.repo).is_ok_and(|host| host.profile().reactions);
         let refused = matches!(decision, Decision::Reply(Message::NotAllowlisted));
-        (!refused).then_some(Effect::React { comment_id: comment.comment_id, reaction })
+        (reacts && !refused).then_some(Effect::React { comment_id: comment.comment_id, reaction })
     }
 
     /// A reply outside of any run, as effects.
@@ -362,19 +415,18 @@ impl Inner {
 
     fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
         let reply = Reply { run: random_id(), pull: pull.clone(), command: command.cloned(), head: None, body };
-        comment_effects(&self.ctx.rendering, &reply)
+        comment_effects(&self.ctx.hosts, &self.ctx.rendering, &reply)
     }
 
     /// The same for a message that is known only inside a transaction.
     fn answer_later(
         &self,
-        pull: &PullId,
         command: Option<&Command>,
-    ) -> impl FnOnce(Message) -> Vec<Effect> + Send + 'static {
-        let (pull, command, rendering) = (pull.clone(), command.cloned(), self.ctx.rendering.clone());
-        move |message| {
-            let body = ReplyBody::Message(message);
-            comment_effects(&rendering, &Reply { run: random_id(), pull, command, head: None, body })
+    ) -> impl FnOnce(&PullId, Message) -> Vec<Effect> + Send + 'static {
+        let (command, hosts, rendering) = (command.cloned(), self.ctx.hosts.clone(), self.ctx.rendering.clone());
+        move |pull, message| {
+            let (pull, body) = (pull.clone(), ReplyBody::Message(message));
+            comment_effects(&hosts, &rendering, &Reply { run: random_id(), pull, command, head: None, body })
         }
     }
 

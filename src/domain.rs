@@ -1,13 +1,16 @@
 //! The plain data that all stages share: repositories, pull requests, events. No I/O, nothing of a host's own field names.
 //!
-//! Vocabulary: DESIGN.md §7. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
+//! The words are those of docs/vocabulary.md. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
 //! what we remember in [`state`].
 
 mod clone_url;
 pub mod command;
 pub mod outcome;
+mod pull;
 pub mod reply;
 pub mod state;
+
+pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -57,63 +60,6 @@ impl fmt::Display for PullId {
     }
 }
 
-/// A pull request as the host last described it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PullRequest {
-    /// Which one.
-    pub id: PullId,
-    /// Title, untrusted text.
-    pub title: String,
-    /// Page for people.
-    pub url: String,
-    /// Login of the person who opened it.
-    pub author: String,
-    /// The branch to merge.
-    pub head: Head,
-    /// The branch merged into.
-    pub base: Base,
-    /// Not ready for review.
-    pub draft: bool,
-    /// Neither merged nor closed.
-    pub open: bool,
-    /// Names of its labels.
-    pub labels: Vec<String>,
-    /// Size of the base repository in KiB where the host tells it; decides how its mirror is cloned.
-    pub repo_size_kib: Option<u64>,
-    /// Where git fetches the base repository, without credentials.
-    pub clone_url: String,
-}
-
-/// Head of a pull request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Head {
-    /// Branch name, untrusted text.
-    pub branch: String,
-    /// Full commit id.
-    pub commit: String,
-    /// Owner of the head repository. Empty when that was deleted.
-    pub repo_owner: String,
-    /// Name of the head repository.
-    pub repo_name: String,
-}
-
-/// Base of a pull request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Base {
-    /// Branch name.
-    pub branch: String,
-    /// Commit the host named; it may be behind the branch's tip.
-    pub commit: String,
-}
-
-impl PullRequest {
-    /// Whether the head lives in another repository than the base: another owner, or another name of the same owner. A head
-    /// repository that was deleted counts as another one.
-    pub fn is_fork(&self) -> bool {
-        !self.id.repo.is_named(&self.head.repo_owner, &self.head.repo_name)
-    }
-}
-
 /// Bytes for people, in decimal units.
 pub fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000)];
@@ -139,7 +85,7 @@ pub enum Event {
     Other(String),
 }
 
-/// A pull request was opened, pushed to, made ready or closed.
+/// A pull request was opened, pushed to, made ready, changed otherwise or closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullEvent {
     /// What happened.
@@ -148,8 +94,9 @@ pub struct PullEvent {
     pub pull: PullRequest,
     /// Login of the person who did it.
     pub sender: String,
-    /// `updated_at` as the host wrote it; part of the delivery's identity.
-    pub updated_at: String,
+    /// The pull request's version after it.
+    #[serde(rename = "updated_at")]
+    pub version: PullVersion,
 }
 
 /// What happened to a pull request, as far as we act on it.
@@ -161,6 +108,8 @@ pub enum PullAction {
     Pushed,
     /// No longer a draft.
     Ready,
+    /// Something about it changed, and the host does not tell what. Dispatch compares it with what is known; it is never recorded.
+    Updated,
     /// Merged or closed.
     Closed {
         /// True when it was merged.

@@ -34,7 +34,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, JobState, NewEffect, Run};
-use crate::domain::{ProjectId, PullRequest};
+use crate::domain::{ProjectId, PullId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::marker;
 use crate::reply::outbox::Outbox;
@@ -44,7 +44,7 @@ use crate::settings::Settings;
 use crate::store::logs::Logs;
 use crate::store::{Store, Tx, is_deposed};
 use crate::terraform::install::Installer;
-use crate::vcs::Host;
+use crate::vcs::Hosts;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -72,8 +72,8 @@ pub struct Context {
     pub store: Store,
     /// Logs of jobs.
     pub logs: Logs,
-    /// The host.
-    pub host: Arc<dyn Host>,
+    /// The VCS hosts.
+    pub hosts: Hosts,
     /// Working trees.
     pub checkouts: Checkouts,
     /// Terraform binaries.
@@ -94,6 +94,14 @@ pub struct Context {
     pub directories: DirectoryLocks,
     /// Killed jobs that nobody was told of yet.
     pub doubts: state_locks::Doubts,
+}
+
+impl Context {
+    /// A pull request as its host writes it, such as `#7`.
+    pub fn written(&self, pull: &PullId) -> String {
+        let mark = self.hosts.of(&pull.repo).map_or('#', |host| host.profile().pull_mark);
+        format!("{mark}{}", pull.number)
+    }
 }
 
 /// Asks a command to stop, and says why.
@@ -342,12 +350,15 @@ fn reply_comments(ctx: &Context, work: &Work, body: ReplyBody) -> Vec<Effect> {
         head: Some(work.pull.head.commit.clone()),
         body,
     };
-    comment_effects(&ctx.rendering, &reply)
+    comment_effects(&ctx.hosts, &ctx.rendering, &reply)
 }
 
 /// The comments of a reply, as effects for the outbox.
-pub fn comment_effects(rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
-    let options = RenderOptions { now: Timestamp::now(), ..rendering.clone() };
+pub fn comment_effects(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
+    let options = match hosts.of(&reply.pull.repo) {
+        Ok(host) => rendering.on(host.profile()),
+        Err(_) => RenderOptions { now: Timestamp::now(), ..rendering.clone() },
+    };
     let bodies = render(reply, &options);
     let numbered = bodies.into_iter().zip(1..);
     numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()

@@ -1,6 +1,6 @@
 //! Tidelock: pull-request automation for Terraform and OpenTofu.
 //!
-//! One line carries everything (DESIGN.md §1, ARCHITECTURE.md):
+//! A delivery becomes a comment in one line of steps (see ARCHITECTURE.md):
 //!
 //! ```text
 //! headers+bytes ─webhook─▶ Verified<Event> ─dispatch─▶ Command ─schedule─▶ Schedule ─execute─▶ outcomes ─store─▶ durable ─reply─▶ comment, status
@@ -30,9 +30,10 @@ pub mod vcs;
 pub mod dispatch;
 pub mod execute;
 pub mod reply;
+pub mod server_status;
 
 pub mod sandbox;
-pub mod vault;
 pub mod web;
+pub use tidelock_vault as vault;
 
 pub mod app;

@@ -8,5 +8,5 @@ mod refilled;
 
 pub(crate) use kernel::{
     CREDENTIAL_HELPER, change_owner, close_to_others, entry_to_give, ignores, is_in_memory, mode, secret_file,
-    short_lived, since_boot, this_machine,
+    this_machine,
 };

@@ -91,7 +91,7 @@ pub enum Refusal {
     Silent,
 }
 
-/// Projects for `plan` (autoplan or comment), `import`, `state rm`: atlantis.md §5.5, §7.3.
+/// Projects for `plan` (autoplan or comment), `import` and `state rm`, chosen as Atlantis does.
 pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
     let mut projects = match command.target.is_all() {
         true => modified(facts)?,

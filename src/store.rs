@@ -4,7 +4,7 @@
 //! committed together (`writer`), and each caller is answered only when its change is durable. Reads see committed state
 //! only (`readers`). Tables and their migrations are in `schema`; each kind of record has its file.
 //!
-//! With a vault (`led`) a group's changed rows (`rows`) and new files (`files`) are a commit in the bucket before SQLite's own, so
+//! With a vault (`vault_backing`) a group's changed rows (`rows`) and new files (`files`) are a commit in the bucket before SQLite's own, so
 //! that the database here is a cache: `restore` makes it, `base` writes all of it now and then.
 
 pub mod audit;
@@ -14,7 +14,6 @@ mod disk;
 mod effects;
 mod export;
 mod files;
-mod led;
 mod listing;
 mod locks;
 pub mod logs;
@@ -26,6 +25,7 @@ pub mod retention;
 mod rows;
 mod runs;
 mod schema;
+mod vault_backing;
 mod writer;
 
 #[cfg(test)]
@@ -33,23 +33,23 @@ mod tests;
 
 use anyhow::{Context, Result, ensure};
 pub use export::Exported;
-use files::Kept;
 pub use files::KeptFile;
+use files::KeptFiles;
 use jiff::Timestamp;
-use led::Led;
-pub use led::is_deposed;
 pub use listing::{Found, ListedPull, Search, Window};
 pub use pulls::KnownPull;
 use readers::Readers;
 pub use restore::digest;
 use rusqlite::{OptionalExtension, Params};
 pub use schema::DirectoryGuard;
-use schema::{Durability, Mark};
+use schema::{Durability, Origin};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use writer::Queue;
+use vault_backing::VaultBacking;
+pub use vault_backing::is_deposed;
+use writer::WriteQueue;
 
 /// File name of the database within the data directory.
 const DATABASE: &str = "tidelock.db";
@@ -57,15 +57,15 @@ const DATABASE: &str = "tidelock.db";
 /// Handle to the state; cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreInner>,
 }
 
-struct Shared {
+struct StoreInner {
     // Dropped in this order: readers first, so that the writer's connection is the last one and cleans up after itself.
     readers: Readers,
-    queue: Queue,
+    queue: WriteQueue,
     data_dir: PathBuf,
-    led: Option<Led>,
+    vault: Option<VaultBacking>,
 }
 
 /// Read access to committed state (or, inside a write, to the state so far).
@@ -76,8 +76,8 @@ pub struct View<'a> {
 /// Write access; dereferences to [`View`].
 pub struct Tx<'a> {
     view: View<'a>,
-    kept: &'a Kept,
-    unsaid: &'a audit::Unsaid,
+    kept: &'a KeptFiles,
+    pending_audit: &'a audit::PendingAudit,
 }
 
 impl<'a> std::ops::Deref for Tx<'a> {
@@ -94,14 +94,14 @@ impl Store {
         let path = data_dir.join(DATABASE);
         let connection = schema::open_writer(&path, Durability::Disk)?.connection;
         ensure!(
-            Mark::of(&connection)? == Mark::Alone,
+            Origin::of(&connection)? == Origin::Alone,
             "the state in {} belongs to a vault: start the server with that vault's --bucket",
             path.display()
         );
-        let kept = Kept::new(data_dir, false);
-        let queue = writer::start(writer::Work { connection, guard, kept, journal: None })?;
+        let kept = KeptFiles::new(data_dir, false);
+        let queue = writer::start(writer::WriterParts { connection, guard, kept, journal: None })?;
         let readers = Readers::new(path);
-        Ok(Store { shared: Arc::new(Shared { readers, queue, data_dir: data_dir.to_owned(), led: None }) })
+        Ok(Store { shared: Arc::new(StoreInner { readers, queue, data_dir: data_dir.to_owned(), vault: None }) })
     }
 
     /// Keeps other processes out of a data directory, for what is done before its state is opened; absent while another one uses it,

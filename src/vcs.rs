@@ -3,10 +3,15 @@
 //! Only this module and `webhook` know a host's field names.
 
 pub mod github;
+mod hosts;
 mod http;
+mod profile;
+
+pub use hosts::Hosts;
+pub use profile::Profile;
 
 use crate::domain::state::CommitStatus;
-use crate::domain::{PullId, PullRequest, RepoId};
+use crate::domain::{PullId, PullRequest, PullVersion, RepoId};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -23,13 +28,8 @@ pub trait Host: Send + Sync {
     /// Login of the account that we act as, for "never our own comments".
     fn bot_login(&self) -> &str;
 
-    /// Longest comment, in characters as the host counts them.
-    fn comment_limit(&self) -> usize;
-
-    /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; empty where there is none.
-    fn commit_address(&self) -> String {
-        String::new()
-    }
+    /// How it wants to be written to. It stays the same as long as the server runs.
+    fn profile(&self) -> &Profile;
 
     /// The pull request as it is now.
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError>;
@@ -67,8 +67,8 @@ pub trait Host: Send + Sync {
         None
     }
 
-    /// The latest status of each context of a commit that our own account has set, as far as one page of them tells.
-    async fn own_statuses(&self, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError>;
+    /// The latest status of each context of a pull request's commit that our own account has set, as far as one page of them tells.
+    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError>;
 
     /// How many requests are left of how many, as the host last told; absent where it tells nothing, and once that has been reset.
     fn budget(&self) -> Option<Budget> {
@@ -81,8 +81,8 @@ pub trait Host: Send + Sync {
     /// Adds a reaction to a comment.
     async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError>;
 
-    /// Sets a commit status.
-    async fn set_status(&self, repo: &RepoId, commit: &str, status: &CommitStatus) -> Result<(), HostError>;
+    /// Sets a status of a commit: on the commit itself or on the pull request, as the host has it.
+    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError>;
 
     /// Merges the pull request, if its head is still `pull.head.commit`.
     async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError>;
@@ -152,8 +152,8 @@ pub struct OpenPull {
     pub pull: PullRequest,
     /// When it was opened, by the host's clock.
     pub created: Timestamp,
-    /// When anything of it last changed, as the host writes it; the same form as in its deliveries.
-    pub updated_at: String,
+    /// Its version, in the same words as in the host's deliveries.
+    pub version: PullVersion,
 }
 
 /// What a host still lets us ask.
@@ -245,6 +245,12 @@ pub enum HostError {
         /// Its name there, or the address that the host redirects to.
         to: String,
     },
+    /// No settings name this host. It says nothing about the repository or the pull request.
+    #[error("the host {host} is not configured on this server")]
+    NotConfigured {
+        /// Its name.
+        host: String,
+    },
     /// 401 or 403: refused until somebody mends the token or its rights.
     #[error("{what}: refused by the host: {message}")]
     Denied {
@@ -287,9 +293,9 @@ impl HostError {
         matches!(self, HostError::RateLimited { .. } | HostError::Unavailable { .. })
     }
 
-    /// Whether the same request may succeed once somebody has given the token its rights: an expired token, single sign-on of an
-    /// organisation, a list of allowed addresses.
+    /// Whether the same request may succeed once somebody has configured the host, or given the token its rights: an expired token,
+    /// single sign-on of an organisation, a list of allowed addresses.
     pub fn is_mendable(&self) -> bool {
-        matches!(self, HostError::Denied { .. } | HostError::NotFound { .. })
+        matches!(self, HostError::Denied { .. } | HostError::NotFound { .. } | HostError::NotConfigured { .. })
     }
 }

@@ -5,7 +5,6 @@ pub mod access;
 pub mod api;
 pub mod dashboard;
 pub mod jobs;
-pub mod standing;
 
 mod answer;
 mod assets;
@@ -23,12 +22,13 @@ mod preview_tests;
 #[cfg(test)]
 mod with_store_tests;
 
+use crate::server_status::{Meters, ServerStatus, Services};
 use crate::store::audit;
 use crate::vault::Vault;
-use crate::webhook::Secrets;
+use crate::webhook::Intake;
 pub use access::Who;
 use access::throttle::Throttle;
-use access::{Admitted, Refusal};
+use access::{AccessDenied, Admitted};
 use answer::{Problem, Visit};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::handler::Handler;
@@ -38,7 +38,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use axum::{Extension, Router};
 use http::{HeaderValue, Method};
 use secrecy::SecretString;
-use standing::{Meters, Ready, Standing};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,10 +50,10 @@ const MAX_ASKED: usize = 200;
 
 /// What the routes need.
 pub struct WebState {
-    /// Webhook secrets.
-    pub secrets: Secrets,
+    /// Verifies deliveries.
+    pub intake: Intake,
     /// What this server is just now (listen first): pages are shown while it has services, deliveries go where it says.
-    pub standing: tokio::sync::watch::Receiver<Arc<Standing>>,
+    pub server_status: tokio::sync::watch::Receiver<Arc<ServerStatus>>,
     /// Counters.
     pub meters: Arc<Meters>,
     /// For the inbox.
@@ -61,7 +61,7 @@ pub struct WebState {
     /// `--events-only`.
     pub events_only: bool,
     /// Who may reach what.
-    pub access: access::Access,
+    pub access: access::AccessRules,
     /// Base path and address for links; no trailing slash.
     pub url: String,
     /// `--api-secret`.
@@ -70,8 +70,8 @@ pub struct WebState {
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
     pub apply_allowed: bool,
-    /// Page of a commit on the host, with `{repo}` and `{commit}` in it; empty: none.
-    pub commit_address: String,
+    /// Page of a commit on each host, with `{repo}` and `{commit}` in it, by the host's name.
+    pub commit_addresses: BTreeMap<String, String>,
     /// First word of comments to us, for commands that pages show.
     pub executable_name: String,
 }
@@ -79,7 +79,7 @@ pub struct WebState {
 /// Everything that handlers share.
 struct Site {
     state: Arc<WebState>,
-    pages: pages::Pages,
+    pages: pages::PageTemplates,
     /// One permit per open log stream.
     streams: Arc<Semaphore>,
     /// One permit per large delivery that is being read.
@@ -99,7 +99,7 @@ impl Site {
     fn new(state: Arc<WebState>) -> Site {
         Site {
             state,
-            pages: pages::Pages::new(),
+            pages: pages::PageTemplates::new(),
             streams: Arc::new(Semaphore::new(jobs::MAX_STREAMS)),
             large_bodies: Semaphore::new(events::MAX_LARGE_BODIES),
             rejections: events::Rejections::default(),
@@ -110,14 +110,14 @@ impl Site {
         }
     }
 
-    fn standing(&self) -> Arc<Standing> {
-        self.state.standing.borrow().clone()
+    fn server_status(&self) -> Arc<ServerStatus> {
+        self.state.server_status.borrow().clone()
     }
 
     /// What is there while state is ours, or the page that says who leads.
-    fn ready(&self) -> Result<Arc<Ready>, Problem> {
-        let standing = self.standing();
-        standing.services.clone().ok_or_else(|| Problem::not_leading(&standing))
+    fn services(&self) -> Result<Arc<Services>, Problem> {
+        let server_status = self.server_status();
+        server_status.services.clone().ok_or_else(|| Problem::not_leading(&server_status))
     }
 
     fn request_id(&self) -> String {
@@ -257,7 +257,7 @@ async fn gate(
             response
         }
         Err(refusal) => {
-            if let Refusal::NotAdmin(email) = &refusal {
+            if let AccessDenied::NotAdmin(email) = &refusal {
                 visit.name.clone_from(email);
                 audit::log(&visit.entry("change of state", &asked, "refused: not named by --admins"));
             }
@@ -268,15 +268,15 @@ async fn gate(
 }
 
 /// Who asks, or why they may not; wrong logins are counted.
-async fn admit(site: &Site, who: Who, mut caller: access::Caller<'_>) -> Result<Admitted, Refusal> {
+async fn admit(site: &Site, who: Who, mut caller: access::Caller<'_>) -> Result<Admitted, AccessDenied> {
     let access = &site.state.access;
     let guessing = access.may_guess(caller.headers).then(|| access.address(caller.peer, caller.headers));
     if let Some(seconds) = guessing.and_then(|address| site.logins.wait(address)) {
-        return Err(Refusal::TooMany(seconds));
+        return Err(AccessDenied::TooMany(seconds));
     }
     caller.iap = access.ask_iap(caller.headers).await;
     let admitted = access.admit(who, site.state.api_secret.as_ref(), &site.state.url, &caller);
-    if let (Some(address), Err(Refusal::Login | Refusal::WrongToken)) = (guessing, &admitted) {
+    if let (Some(address), Err(AccessDenied::Login | AccessDenied::WrongToken)) = (guessing, &admitted) {
         site.logins.failed(address);
     }
     admitted

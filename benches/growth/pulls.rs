@@ -9,15 +9,15 @@ use futures::StreamExt;
 use std::time::{Duration, Instant};
 use tidelock::sandbox::{OpenOptions, Pull, Repo};
 
-/// Pull requests, each over one project of its own; so many of one repository.
+/// Pull requests, each over one project of its own, in so many repositories.
 const PULLS: usize = 3_000;
-const PER_REPO: usize = 100;
-/// Pull requests that are planned at the same time.
+const REPOS: usize = 30;
+/// Pull requests that are planned at the same time, each of another repository: git's work in one repository goes one after the other.
 const AT_ONCE: usize = 4;
 /// Pull requests in one line of the table.
 const WINDOW: usize = 250;
-/// The first ones, in which caches fill, are not counted.
-const WARM: usize = 20;
+/// The first of each repository, in which mirrors are made and caches fill, are not counted.
+const WARM: usize = REPOS;
 /// Cost of the last window against the first one.
 const BOUND: f64 = 1.2;
 /// Resident megabytes with [`MEMORY_AT`] pull requests known.
@@ -30,10 +30,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     let ground = Ground::new().await?;
     let path = |project: usize| format!("live/p{project:02}/main.tf");
-    let first: Vec<_> = (0..PER_REPO).map(|project| (path(project), "# one\n")).collect();
+    let first: Vec<_> = (0..PULLS / REPOS).map(|project| (path(project), "# one\n")).collect();
     let first: Vec<_> = first.iter().map(|(path, text)| (path.as_str(), *text)).collect();
     let mut repos = Vec::new();
-    for number in 0..PULLS.div_ceil(PER_REPO) {
+    for number in 0..REPOS {
         repos.push(ground.forge.create_repo(&format!("acme/infra-{number}"), &first).await?);
     }
     let server = ground.server("data", &[]).await?;
@@ -71,7 +71,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
 async fn plan(repos: &[Repo], from: usize, until: usize, path: &impl Fn(usize) -> String) -> Result<()> {
     let opened: Vec<Result<Pull>> = futures::stream::iter(from..until)
         .map(|number| async move {
-            let (repo, project) = (&repos[number / PER_REPO], number % PER_REPO);
+            let (repo, project) = (&repos[number % REPOS], number / REPOS);
             let (branch, file) = (format!("b{number}"), path(project));
             let changes = [(file.as_str(), Some("# two\n"))];
             let pull = repo.open_pull(&branch, "alice", "A change", &changes, OpenOptions::default()).await?;

@@ -15,10 +15,6 @@ mod server;
 mod sync;
 mod writes;
 
-#[path = "../../tests/storage_double/storage_double.rs"]
-#[expect(dead_code, reason = "the tests use the rest of it")]
-mod storage_double;
-
 use anyhow::Result;
 use futures::FutureExt;
 use std::process::ExitCode;

@@ -1,6 +1,5 @@
 //! Buckets, leaders and stores as a server has them, without the server.
 
-use crate::storage_double::{Settings, StorageDouble};
 use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
 use std::path::Path;
@@ -14,6 +13,7 @@ use tidelock::vault::gcs::{Access, Address, Gcs, Options};
 use tidelock::vault::leader::Leader;
 use tidelock::vault::lease::Identity;
 use tidelock::vault::{Hash, Retention, Vault};
+use tidelock_storage_double::{Settings, StorageDouble};
 
 /// Name of the bucket in the double.
 pub(crate) const BUCKET: &str = "acme-tidelock";

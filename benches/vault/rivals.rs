@@ -1,11 +1,11 @@
 //! Tools that copy a directory into a bucket, pointed at the double.
 
 use crate::place::BUCKET;
-use crate::storage_double::StorageDouble;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tidelock_storage_double::StorageDouble;
 
 /// The program that a variable names, or that is on the path.
 pub(crate) fn tool(variable: &str, name: &str) -> Option<PathBuf> {

@@ -4,7 +4,6 @@ use crate::machine::{self, hashes};
 use crate::place::{self, Lengths, Planned};
 use crate::report::Report;
 use crate::rivals;
-use crate::storage_double::{Operation, Seen, StorageDouble};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,6 +13,7 @@ use tidelock::store::Store;
 use tidelock::store::logs::Logs;
 use tidelock::vault::Retention;
 use tidelock::vault::leader::Leader;
+use tidelock_storage_double::{Operation, Seen, StorageDouble};
 
 /// Plans with a file, a log and files that their steps left; and further ones without the latter: 5,000 files of 49 MB.
 const TRIPLES: u64 = 1_600;

@@ -3,11 +3,11 @@
 use crate::place;
 use crate::report::Report;
 use crate::server::Server;
-use crate::storage_double::StorageDouble;
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tidelock::sandbox::{Fault, Forge, ForgeOptions, OpenOptions};
+use tidelock_storage_double::StorageDouble;
 
 /// For one event.
 const LIMIT: Duration = Duration::from_secs(60);

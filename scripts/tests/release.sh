@@ -22,7 +22,7 @@ try() {
     fi
 }
 
-printf '[package]\nname = "x"\nversion = "1.2.3"\n\n[dependencies]\nversion = "9"\n' > "$work/Cargo.toml"
+printf '[workspace.package]\nversion = "1.2.3"\n\n[package]\nname = "x"\nversion = "9"\n' > "$work/Cargo.toml"
 printf '# Changelog\n\n## Unreleased\n\n- Later.\n\n## 1.2.3 (2026-12-01)\n\n- Now.\n\n## 1.2\n\n- Before.\n' > "$work/CHANGELOG.md"
 try "the notes are the version's section" 0 "- Now." "$work/scripts/release-notes" v1.2.3
 [ "$(cat "$work/out")" = "- Now." ] || { failed=$((failed + 1)); echo "FAILED the notes have more: $(cat "$work/out")"; }

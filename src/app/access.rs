@@ -1,7 +1,8 @@
 //! From settings to the rules of who may reach what; and the published ranges of addresses, kept up to date.
 
+use super::hosts;
 use crate::settings::Settings;
-use crate::web::access::Access;
+use crate::web::access::AccessRules;
 use crate::web::access::address::Sources;
 use crate::web::access::admins::Admins;
 use crate::web::access::iap::{Iap, KEYS_URL};
@@ -10,11 +11,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// The rules. Nothing is asked for on the network yet.
-pub(super) fn rules(settings: &Settings) -> Result<Access> {
+pub(super) fn rules(settings: &Settings) -> Result<AccessRules> {
     let access = &settings.access;
     let keys_url = access.iap_keys_url.as_deref().unwrap_or(KEYS_URL);
-    let sources = Sources::parse(&access.webhook_allowlist).map_err(|why| anyhow!("webhook-allowlist: {why}"))?;
-    Ok(Access {
+    let sources = Sources::parse(&access.webhook_allowlist, hosts::published(settings))
+        .map_err(|why| anyhow!("webhook-allowlist: {why}"))?;
+    Ok(AccessRules {
         iap: (!access.iap_audience.is_empty()).then(|| Iap::new(access.iap_audience.clone(), keys_url)),
         admins: Admins::new(access.admins.clone()),
         hops: access.trusted_proxy_hops,
@@ -25,12 +27,12 @@ pub(super) fn rules(settings: &Settings) -> Result<Access> {
 }
 
 /// Asks for the published ranges in the background until the server ends, where they are used and published.
-pub(super) fn keep_fresh(settings: &Settings, rules: &Access, stop: CancellationToken) {
-    let (Some(sources), Some(url)) = (rules.sources.clone(), settings.access.github_meta_url.clone()) else { return };
+pub(super) fn keep_fresh(rules: &AccessRules, stop: CancellationToken) {
+    let Some(sources) = rules.sources.clone() else { return };
     tokio::spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = sources.keep_fresh(&url) => {}
+            () = sources.keep_fresh() => {}
         }
     });
 }

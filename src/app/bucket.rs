@@ -1,17 +1,15 @@
 //! From settings to a [`Vault`]: which bucket, who we are there, which times.
 
-use super::services::github;
+use super::hosts;
 use crate::execute::random_id;
 use crate::settings::{BucketAddress, Settings};
 use crate::vault::bucket::Bucket;
 use crate::vault::clock::Boottime;
 use crate::vault::directory::Directory;
 use crate::vault::gcs::{self, Access, Gcs, Options};
-use crate::vault::inbox::HandOverKey;
 use crate::vault::lease::{self, Identity, Timing};
 use crate::vault::{Retention, Vault};
 use anyhow::{Context, Result, anyhow};
-use secrecy::ExposeSecret;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,24 +23,17 @@ pub(super) async fn vault(settings: &Settings) -> Result<Vault> {
 
 /// The same on a bucket that is open.
 pub(super) fn vault_on(settings: &Settings, bucket: Arc<dyn Bucket>) -> Result<Vault> {
-    let github = github(settings)?;
-    let secret = github.webhook_secret.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
-    let handover = HandOverKey::derive(secret);
-    let handover = match &github.previous_webhook_secret {
-        Some(previous) => handover.and_previous(previous.expose_secret()),
-        None => handover,
-    };
     Ok(Vault {
         bucket,
         clock: Arc::new(Boottime),
-        identity: identity(settings)?,
+        identity: identity(settings),
         timing: timing(settings.vault.lease_ttl),
         retention: Retention {
             keep_states: settings.vault.keep_states,
             keep: settings.vault.keep,
             ..Retention::default()
         },
-        handover,
+        handover: hosts::hand_over_key(settings),
     })
 }
 
@@ -63,21 +54,17 @@ pub(super) async fn open(address: &BucketAddress) -> Result<Arc<dyn Bucket>> {
     }
 }
 
-fn identity(settings: &Settings) -> Result<Identity> {
-    let github = github(settings)?;
+fn identity(settings: &Settings) -> Identity {
+    let (hosts, logins) = hosts::identities(settings);
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(Identity {
+    Identity {
         nonce: random_id(),
         url: settings.atlantis_url.clone(),
         machine: format!("{node} (process {})", std::process::id()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        fingerprint: lease::fingerprint(
-            &github.hostname.to_ascii_lowercase(),
-            &github.user.to_ascii_lowercase(),
-            &settings.repo_allowlist.join(","),
-        ),
+        fingerprint: lease::fingerprint(&hosts, &logins, &settings.repo_allowlist.join(",")),
         force: settings.vault.force_takeover,
-    })
+    }
 }
 
 /// Three renewals within a lease's life.

@@ -1,17 +1,15 @@
 //! `tidelock doctor`: whether everything that a server with these settings needs is there, from settings to webhook. It looks with
 //! the server's own code and changes nothing: one object of its own in the bucket and one file in the data directory come and go.
 
-mod github;
 mod machine;
-mod report;
+pub(super) mod report;
 mod state;
 #[cfg(test)]
 mod tests;
 mod web;
-mod webhook;
 
 use super::services::Parts;
-use super::{logging, say};
+use super::{hosts, logging, say};
 use crate::settings::{Settings, SettingsError};
 use anyhow::Context as _;
 use report::Findings;
@@ -118,7 +116,7 @@ async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findi
     let settings = Arc::new(settings);
     // A server that only takes deliveries has no parts of a leader.
     if !settings.access.events_only
-        && let Err(error) = Parts::new(Arc::clone(&settings))
+        && let Err(error) = hosts::join(&settings, &[]).and_then(|joined| Parts::new(Arc::clone(&settings), &joined))
     {
         findings.fault("settings", format!("{error:#}"), "correct it: the server does not start like this");
         return findings;
@@ -126,13 +124,13 @@ async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findi
     let settings = &*settings;
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));
     findings.fine("settings", format!("the server is {}, deliveries come to {events}", settings.atlantis_url));
-    let (state, github, web, machine) = tokio::join!(
+    let (state, hosts, web, machine) = tokio::join!(
         state::check(settings, asked.from_outside),
-        github::check(settings, &events),
+        hosts::check(settings, &events),
         web::check(settings, &events, asked.expect_iap || !settings.access.iap_audience.is_empty()),
         async { if asked.from_outside { Findings::default() } else { machine::check(settings).await } },
     );
-    for part in [machine, state, github, web] {
+    for part in [machine, state, hosts, web] {
         findings.extend(part);
     }
     findings

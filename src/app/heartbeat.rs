@@ -1,8 +1,8 @@
 //! The leader's sign of life in the log: one line a minute, and one at each change of role. `terraform/monitoring.tf` makes metrics
 //! and alerts of it.
 
+use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::leader::Figures;
-use crate::web::standing::{Meters, Role, Standing};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,21 +15,21 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 const MESSAGE: &str = "heartbeat";
 
 /// Writes lines until whoever says the role is gone.
-pub(super) async fn beat(mut standing: watch::Receiver<Arc<Standing>>, meters: Arc<Meters>, every: Duration) {
+pub(super) async fn beat(mut server_status: watch::Receiver<Arc<ServerStatus>>, meters: Arc<Meters>, every: Duration) {
     let (mut last, mut commits) = (None, 0);
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let turned = tokio::select! {
-            changed = standing.changed() => match changed {
+            changed = server_status.changed() => match changed {
                 Ok(()) => true,
                 Err(_) => return,
             },
             _ = ticks.tick() => false,
         };
-        let now = Arc::clone(&standing.borrow_and_update());
+        let now = Arc::clone(&server_status.borrow_and_update());
         let (new, leads) = (last != Some(now.role), matches!(now.role, Role::Leading | Role::Draining));
-        // A standing changes for more than its role; and where both are ready, the tick may be taken first and finds what changed.
+        // The status changes for more reasons than its role. If both are ready, the tick may be taken first and sees the change.
         if new || (leads && !turned) {
             line(&now, &meters, &mut commits);
             last = Some(now.role);
@@ -40,7 +40,7 @@ pub(super) async fn beat(mut standing: watch::Receiver<Arc<Standing>>, meters: A
     }
 }
 
-fn line(now: &Standing, meters: &Meters, commits: &mut u64) {
+fn line(now: &ServerStatus, meters: &Meters, commits: &mut u64) {
     let services = now.services.as_ref();
     let figures = services.map(|ready| ready.leader.figures());
     let in_progress = services.map_or(0, |ready| ready.dispatch.in_progress());

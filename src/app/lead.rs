@@ -4,13 +4,13 @@ use super::data_dir;
 use super::mail::{self, Inbox};
 use super::retention;
 use super::roles::{Next, Quiet, Roles};
+use crate::server_status::{Meters, Role, Services};
 use crate::store::{Store, is_deposed};
 use crate::vault::VaultError;
 use crate::vault::bucket::BucketError;
 use crate::vault::chain::Chain;
 use crate::vault::leader::Leader;
 use crate::vault::lease::Lease;
-use crate::web::standing::{Meters, Ready, Role};
 use anyhow::{Error, Result, bail};
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -96,7 +96,7 @@ impl Roles {
     }
 
     /// The data directory becomes the state in the bucket, and services begin on it.
-    async fn open(&self, leader: &Leader, chain: &Chain, look: Arc<Notify>) -> Result<Ready> {
+    async fn open(&self, leader: &Leader, chain: &Chain, look: Arc<Notify>) -> Result<Services> {
         let settings = Arc::clone(&self.parts.settings);
         let data_dir = settings.data_dir.clone();
         self.parts.make_room().boxed().await;
@@ -112,7 +112,7 @@ impl Roles {
         }
     }
 
-    async fn serve(&self, leader: Leader, ready: Arc<Ready>, pulse: Pulse) -> Result<Next> {
+    async fn serve(&self, leader: Leader, ready: Arc<Services>, pulse: Pulse) -> Result<Next> {
         self.meters.leads.fetch_add(1, Ordering::Relaxed);
         self.turn(|now| {
             now.role = Role::Leading;
@@ -129,7 +129,7 @@ impl Roles {
             biased;
             () = self.stop.cancelled() => Over::Stop,
             reason = leader.deposed() => Over::Deposed(reason),
-            () = mail::take_up(&self.vault, &ready, &self.parts.secrets, &self.meters, pulse.inbox.clone()) => Over::Handed,
+            () = mail::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, pulse.inbox.clone()) => Over::Handed,
         };
         // `chores` go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, over).boxed().await;
@@ -141,7 +141,7 @@ impl Roles {
         next
     }
 
-    async fn step_down(&self, leader: &Leader, ready: &Ready, mut over: Over) -> Result<Next> {
+    async fn step_down(&self, leader: &Leader, ready: &Services, mut over: Over) -> Result<Next> {
         if let Over::Handed = over {
             self.drain_because("another server asked for the lead, and gets it when what runs here has ended", true);
             over = self.wind_down(leader, ready).await;
@@ -200,7 +200,7 @@ impl Roles {
     }
 
     /// Told to end: the same as when the lead is handed over, for as long as the grace lasts.
-    async fn let_applies_end(&self, leader: &Leader, ready: &Ready) -> Over {
+    async fn let_applies_end(&self, leader: &Leader, ready: &Services) -> Over {
         tokio::select! {
             biased;
             reason = leader.deposed() => Over::Deposed(reason),
@@ -209,7 +209,7 @@ impl Roles {
     }
 
     /// Plans go back into the queue, applies may end, for a while. Meanwhile deliveries are recorded as ever, and `cancel` works.
-    async fn wind_down(&self, leader: &Leader, ready: &Ready) -> Over {
+    async fn wind_down(&self, leader: &Leader, ready: &Services) -> Over {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Over::Stop,
@@ -219,7 +219,7 @@ impl Roles {
     }
 
     /// Deposed: nothing more is said or recorded. Plans are interrupted; an apply may end, and its end goes into the inbox.
-    async fn abandon(&self, ready: &Ready) -> Result<Next> {
+    async fn abandon(&self, ready: &Services) -> Result<Next> {
         ready.dispatch.fall_silent();
         let mut ended = std::pin::pin!(ready.dispatch.wind_down());
         let next = tokio::select! {

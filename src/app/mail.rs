@@ -4,11 +4,11 @@
 
 use crate::domain::Event;
 use crate::domain::PullId;
+use crate::server_status::{Meters, Services};
 use crate::vault::bucket::{BucketError, Generation};
 use crate::vault::inbox::{self, End, Mail, MailKind, StoredDelivery};
 use crate::vault::{Vault, VaultError};
-use crate::web::standing::{Meters, Ready};
-use crate::webhook::{self, Secrets, Verified};
+use crate::webhook::{self, Intake, Verified};
 use anyhow::{Context, Result};
 use base64::Engine;
 use futures::StreamExt;
@@ -53,12 +53,12 @@ impl Inbox {
 /// Takes up what comes, in the order in which it came, until a standby asks for the lead.
 pub(super) async fn take_up(
     vault: &Vault,
-    ready: &Ready,
-    secrets: &Secrets,
+    ready: &Services,
+    intake: &Intake,
     meters: &Meters,
     mut inbox: watch::Receiver<Inbox>,
 ) {
-    let mut taker = Taker { vault, ready, secrets, meters, complained: HashSet::new(), unusable: HashMap::new() };
+    let mut taker = Taker { vault, ready, intake, meters, complained: HashSet::new(), unusable: HashMap::new() };
     loop {
         let seen = inbox.borrow_and_update().clone();
         if seen.hand_over {
@@ -84,8 +84,8 @@ pub(super) async fn take_up(
 
 struct Taker<'a> {
     vault: &'a Vault,
-    ready: &'a Ready,
-    secrets: &'a Secrets,
+    ready: &'a Services,
+    intake: &'a Intake,
     meters: &'a Meters,
     complained: HashSet<String>,
     /// What this leader cannot use, by name and generation: it is not read again.
@@ -231,7 +231,7 @@ impl Taker<'_> {
         while let Some((mail, read)) = reads.next().await {
             let Some(stored) = self.found(&mail, read) else { continue };
             let key = stored.key.clone();
-            match open(stored, self.secrets.clone()).await {
+            match open(stored, self.intake.clone()).await {
                 Ok(Ok((event, received))) => {
                     by_pull.entry(event.get().pull_id().cloned()).or_default().push((mail, event, received));
                 }
@@ -257,7 +257,7 @@ impl Taker<'_> {
 }
 
 /// Records deliveries of one pull request in their order; those that are recorded now.
-pub(super) async fn record(ready: &Ready, deliveries: Vec<Authentic>) -> Vec<Mail> {
+pub(super) async fn record(ready: &Services, deliveries: Vec<Authentic>) -> Vec<Mail> {
     let mut recorded = Vec::new();
     for (mail, event, received) in deliveries {
         let answer = ready.dispatch.accept_of(event, received).await;
@@ -271,11 +271,11 @@ pub(super) async fn record(ready: &Ready, deliveries: Vec<Authentic>) -> Vec<Mai
 }
 
 /// Verifies a stored delivery as if it came now; off the async threads, as a body has up to 25 MB.
-pub(super) async fn open(stored: StoredDelivery, secrets: Secrets) -> Result<Opened> {
+pub(super) async fn open(stored: StoredDelivery, intake: Intake) -> Result<Opened> {
     let verify = move || {
         let body = base64::engine::general_purpose::STANDARD.decode(&stored.body).map_err(|error| error.to_string())?;
         let headers = webhook::kept_headers(&stored.headers);
-        let event = webhook::receive(&headers, &body, &secrets).map_err(|rejection| rejection.message)?;
+        let event = intake.receive(&headers, &body).map_err(|rejection| rejection.message)?;
         Ok((event, stored.received))
     };
     tokio::task::spawn_blocking(verify).await.context("verifying panicked")

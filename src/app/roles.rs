@@ -3,10 +3,10 @@
 
 use super::lead::{CLOSE_LIMIT, RELEASE_LIMIT};
 use super::services::Parts;
+use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::bucket::BucketError;
 use crate::vault::lease::{self, Lease};
 use crate::vault::{Vault, VaultError};
-use crate::web::standing::{Meters, Role, Standing};
 use anyhow::{Result, anyhow};
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ pub(super) struct Roles {
     pub(super) parts: Parts,
     pub(super) vault: Vault,
     pub(super) meters: Arc<Meters>,
-    pub(super) standing: watch::Sender<Arc<Standing>>,
+    pub(super) server_status: watch::Sender<Arc<ServerStatus>>,
     /// The process is to end.
     pub(super) stop: CancellationToken,
 }
@@ -90,8 +90,8 @@ impl Roles {
     }
 
     /// Says what this server is now, and one line in the log where that is new.
-    pub(super) fn turn(&self, change: impl FnOnce(&mut Standing)) {
-        self.standing.send_if_modified(|now| {
+    pub(super) fn turn(&self, change: impl FnOnce(&mut ServerStatus)) {
+        self.server_status.send_if_modified(|now| {
             let mut next = (**now).clone();
             change(&mut next);
             let (new_role, new_why) = (next.role != now.role, next.why != now.why);
@@ -201,7 +201,7 @@ impl Roles {
     }
 }
 
-fn say(now: &Standing) {
+fn say(now: &ServerStatus) {
     let (role, epoch) = (now.role.name(), now.epoch);
     match (now.role, now.mismatch) {
         (Role::Leading, _) => tracing::info!(role, epoch, "ready"),

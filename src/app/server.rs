@@ -1,14 +1,14 @@
 //! `tidelock server`: listen first, then play the roles (`roles`) until told to end, or until state cannot be used.
 
+use super::hosts::{self, JoinedHost};
 use super::roles::Roles;
-use super::services::{self, Parts};
+use super::services::Parts;
 use super::{access, bucket, data_dir, heartbeat, logging};
 use crate::domain::command::CommandName;
+use crate::server_status::{Meters, Role, ServerStatus};
 use crate::settings::{Settings, SettingsError};
 use crate::vault::Vault;
-use crate::vcs::github::commit_address;
-use crate::web::access::Access;
-use crate::web::standing::{Meters, Role, Standing};
+use crate::web::access::AccessRules;
 use crate::web::{self, WebState};
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::ffi::OsString;
@@ -75,7 +75,7 @@ async fn until_signal(settings: Settings) -> Result<()> {
 pub struct Server {
     /// Where it listens.
     pub address: SocketAddr,
-    standing: watch::Receiver<Arc<Standing>>,
+    server_status: watch::Receiver<Arc<ServerStatus>>,
     stop: CancellationToken,
     listener: Listener,
     ended: watch::Receiver<Option<Result<(), String>>>,
@@ -84,12 +84,18 @@ pub struct Server {
 impl Server {
     /// Listens, and begins as a standby: it takes deliveries from now on, and leads as soon as it may.
     pub async fn start(settings: Settings) -> Result<Server> {
+        Server::start_with(settings, &[]).await
+    }
+
+    /// The same with hosts that no settings name.
+    pub async fn start_with(settings: Settings, more: &[JoinedHost]) -> Result<Server> {
         crate::process::harden_self()?;
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
         let settings = Arc::new(settings);
-        let parts = if settings.access.events_only { None } else { Some(Parts::new(Arc::clone(&settings))?) };
+        let joined = hosts::join(&settings, more)?;
+        let parts = if settings.access.events_only { None } else { Some(Parts::new(Arc::clone(&settings), &joined)?) };
         if let Some(parts) = &parts {
             parts.make_room().await;
         }
@@ -97,21 +103,21 @@ impl Server {
         tokio::task::spawn_blocking(move || data_dir::prepare(&prepared.data_dir, prepared.run_as_user)).await??;
         let vault = bucket::vault(&settings).await?;
         let meters = Arc::new(Meters::default());
-        let (telling, standing) = watch::channel(Arc::new(Standing::starting()));
+        let (telling, server_status) = watch::channel(Arc::new(ServerStatus::starting()));
         let stop = CancellationToken::new();
         let rules = access::rules(&settings)?;
-        access::keep_fresh(&settings, &rules, stop.clone());
-        let web = web_state(&settings, rules, standing.clone(), Arc::clone(&meters), vault.clone())?;
+        access::keep_fresh(&rules, stop.clone());
+        let web = web_state(&settings, &joined, rules, server_status.clone(), Arc::clone(&meters), vault.clone());
         let (address, listener) = listen(&settings, web, stop.clone()).await?;
         let location = vault.bucket.location().to_owned();
         tracing::info!(%address, bucket = location, version = env!("CARGO_PKG_VERSION"), "listening");
         let (tell_end, ended) = watch::channel(None);
-        tokio::spawn(heartbeat::beat(standing.clone(), Arc::clone(&meters), heartbeat::INTERVAL));
+        tokio::spawn(heartbeat::beat(server_status.clone(), Arc::clone(&meters), heartbeat::INTERVAL));
         let told = stop.clone();
         tokio::spawn(async move {
             let played = match parts {
-                Some(parts) => Roles { parts, vault, meters, standing: telling, stop: told }.play().await,
-                // It takes deliveries, and never looks at the lead; the standing stays what it was at the start.
+                Some(parts) => Roles { parts, vault, meters, server_status: telling, stop: told }.play().await,
+                // It takes deliveries, and never looks at the lead; its status stays what it was at the start.
                 None => {
                     told.cancelled().await;
                     drop(telling);
@@ -120,14 +126,14 @@ impl Server {
             };
             tell_end.send_replace(Some(played.map_err(|error| format!("{error:#}"))));
         });
-        Ok(Server { address, standing, stop, listener, ended })
+        Ok(Server { address, server_status, stop, listener, ended })
     }
 
     /// Waits until it leads; an error when it ended before.
     pub async fn leads(&self) -> Result<()> {
-        let mut standing = self.standing.clone();
+        let mut server_status = self.server_status.clone();
         tokio::select! {
-            leads = standing.wait_for(|standing| standing.role == Role::Leading) => leads.map(drop).context("it has ended"),
+            leads = server_status.wait_for(|server_status| server_status.role == Role::Leading) => leads.map(drop).context("it has ended"),
             ended = self.ended() => bail!(ended.err().unwrap_or_else(|| anyhow!("it has ended"))),
         }
     }
@@ -175,14 +181,15 @@ impl Listener {
 
 fn web_state(
     settings: &Settings,
-    access: Access,
-    standing: watch::Receiver<Arc<Standing>>,
+    joined: &[JoinedHost],
+    access: AccessRules,
+    server_status: watch::Receiver<Arc<ServerStatus>>,
     meters: Arc<Meters>,
     vault: Vault,
-) -> Result<WebState> {
-    Ok(WebState {
-        secrets: services::secrets(settings)?,
-        standing,
+) -> WebState {
+    WebState {
+        intake: hosts::intake(joined),
+        server_status,
         meters,
         vault,
         events_only: settings.access.events_only,
@@ -191,9 +198,12 @@ fn web_state(
         api_secret: settings.api_secret.clone(),
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
-        commit_address: settings.github.as_ref().map(|host| commit_address(&host.api_url)).unwrap_or_default(),
+        commit_addresses: joined
+            .iter()
+            .map(|host| (host.door.hostname().to_owned(), host.commit_address.clone()))
+            .collect(),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
-    })
+    }
 }
 
 /// The port opens before anything slow happens: a platform that probes it sees a live process at once.

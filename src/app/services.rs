@@ -1,7 +1,8 @@
 //! What a leading server is made of: parts that are made once, and services that are made anew each time it takes the lead.
 
+use super::hosts::{self, JoinedHost};
 use crate::checkout::Checkouts;
-use crate::comment::Names;
+use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::command::CommandName;
@@ -11,16 +12,15 @@ use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
-use crate::settings::{GithubSettings, GithubToken, Settings};
+use crate::server_status::Services;
+use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::logs::Logs;
 use crate::terraform::install::{InstallSettings, Installer};
 use crate::vault::leader::Leader;
-use crate::vcs::github::{Github, GithubOptions};
-use crate::vcs::{Host, TokenSource};
-use crate::web::standing::Ready;
-use crate::webhook::Secrets;
-use anyhow::{Context as _, Result, anyhow};
+use crate::vcs::Hosts;
+use crate::webhook::Intake;
+use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -28,19 +28,21 @@ use tokio::sync::Notify;
 /// Jobs of all pull requests together: this many times one command's pool, at least [`ADMISSION_MIN`].
 const ADMISSION_POOLS: usize = 4;
 const ADMISSION_MIN: usize = 16;
+/// Longest comment where the host is not configured, in characters.
+const LEAST_COMMENT: usize = 65_536;
 
 /// What outlives a role.
 pub(super) struct Parts {
     pub(super) settings: Arc<Settings>,
-    /// What deliveries from the inbox are verified with.
-    pub(super) secrets: Secrets,
+    /// Verifies deliveries from the inbox.
+    pub(super) intake: Intake,
     global: GlobalConfig,
-    host: Arc<dyn Host>,
+    hosts: Hosts,
 }
 
 impl Parts {
     /// Reads what settings name; an error stops the start.
-    pub(super) fn new(settings: Arc<Settings>) -> Result<Parts> {
+    pub(super) fn new(settings: Arc<Settings>, joined: &[JoinedHost]) -> Result<Parts> {
         let global = match &settings.repo_config {
             Some((origin, text)) => GlobalConfig::parse(text, origin)?,
             None => GlobalConfig::without_file(),
@@ -48,8 +50,7 @@ impl Parts {
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }
-        let host: Arc<dyn Host> = Arc::new(github_host(github(&settings)?, &settings.repo_allowlist)?);
-        Ok(Parts { secrets: secrets(&settings)?, settings, global, host })
+        Ok(Parts { intake: hosts::intake(joined), settings, global, hosts: hosts::apis(joined)? })
     }
 
     /// Makes room on a disk that has little, before anything is written to it; a start that finds none says so itself.
@@ -68,21 +69,21 @@ impl Parts {
     }
 
     /// Services on a state that is open; takes up what was unfinished.
-    pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Ready> {
+    pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
-        let outbox = Outbox::start(store.clone(), vec![Arc::clone(&self.host)]).await?;
+        let outbox = Outbox::start(store.clone(), self.hosts.clone()).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let ctx = self.context(store.clone(), logs.clone(), outbox)?;
-        let dispatch = Handle::start(ctx, self.names(), allowlist).await?;
-        Ok(Ready { store, logs, dispatch, leader, look })
+        let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;
+        Ok(Services { store, logs, dispatch, leader, look })
     }
 
-    fn names(&self) -> Names {
+    fn names(&self) -> ParserSettings {
         let settings = &self.settings;
-        Names {
+        ParserSettings {
             executables: settings.executable_names.clone(),
             is_default: settings.executable_names.len() > 1,
-            bot_login: self.host.bot_login().to_owned(),
+            bot_login: String::new(),
             allowed: settings.allow_commands.clone(),
             blocked_extra_args: settings.blocked_extra_args.clone(),
             apply_disabled: !settings.allow_commands.contains(&CommandName::Apply),
@@ -101,49 +102,16 @@ impl Parts {
             directories: DirectoryLocks::default(),
             doubts: Doubts::default(),
             installer: installer(&settings, redactor.clone()),
-            rendering: rendering(&settings, &*self.host),
+            rendering: rendering(&settings),
             settings,
             global: self.global.clone(),
             store,
             logs,
-            host: Arc::clone(&self.host),
+            hosts: self.hosts.clone(),
             outbox,
             redactor,
         })
     }
-}
-
-/// The host that settings name.
-pub(super) fn github(settings: &Settings) -> Result<&GithubSettings> {
-    settings.github.as_ref().ok_or_else(|| anyhow!("no VCS host is configured: set --gh-user and --gh-token"))
-}
-
-/// What deliveries are verified with.
-pub(super) fn secrets(settings: &Settings) -> Result<Secrets> {
-    let github = github(settings)?;
-    Ok(Secrets {
-        github: github.webhook_secret.clone(),
-        github_previous: github.previous_webhook_secret.clone(),
-        github_hostname: github.hostname.clone(),
-    })
-}
-
-/// A client of it; `allowlist` has the rules of the repositories that are served.
-pub(super) fn github_host(github: &GithubSettings, allowlist: &[String]) -> Result<Github> {
-    let allowlist = Allowlist::new(allowlist);
-    let token = match github.token.as_ref().context("there is no token: set --gh-token or --gh-token-file")? {
-        GithubToken::Value(token) => TokenSource::Value(token.clone()),
-        GithubToken::File(path) => TokenSource::File(path.clone()),
-    };
-    let options = GithubOptions {
-        hostname: github.hostname.clone(),
-        api_url: github.api_url.clone(),
-        user: github.user.clone(),
-        token,
-        serves: Arc::new(move |repo| allowlist.allows(repo)),
-        posts_per_hour: github.posts_per_hour,
-    };
-    Ok(Github::new(options))
 }
 
 fn checkouts(settings: &Settings, redactor: Redactor) -> Result<Checkouts> {
@@ -179,13 +147,15 @@ fn install_settings(settings: &Settings, redactor: Redactor) -> InstallSettings 
     }
 }
 
-fn rendering(settings: &Settings, host: &dyn Host) -> RenderOptions {
+/// Wording, but for what depends on the host of a pull request.
+fn rendering(settings: &Settings) -> RenderOptions {
     let apply_allowed = settings.allow_commands.contains(&CommandName::Apply);
     RenderOptions {
         executable: settings.executable_names.first().cloned().unwrap_or_else(|| "atlantis".into()),
         url: settings.atlantis_url.clone(),
-        commit_address: host.commit_address(),
-        comment_limit: host.comment_limit(),
+        commit_address: String::new(),
+        comment_limit: LEAST_COMMENT,
+        pull_mark: '#',
         max_comments: settings.max_comments_per_command,
         disable_folding: settings.disable_markdown_folding,
         diff_format: settings.enable_diff_markdown_format,

@@ -1,14 +1,14 @@
 //! The services of a leading server on a bucket in memory, with a fake host on the wire: what a bucket does at a chosen moment.
 
-use super::mail;
 use super::services::Parts;
+use super::{hosts, mail};
 use crate::sandbox::{Forge, ForgeOptions, OpenOptions, Pull};
+use crate::server_status::Services;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::vault::inbox::{Mail, MailKind, StoredDelivery};
 use crate::vault::memory::{Fault, Manual, Memory, vault};
 use crate::vault::{FORMAT, Hash, lease};
-use crate::web::standing::Ready;
 use base64::Engine as _;
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ struct Led {
     bucket: Arc<Memory>,
     clock: Arc<Manual>,
     parts: Parts,
-    ready: Arc<Ready>,
+    ready: Arc<Services>,
     tmp: PathBuf,
     _dir: tempfile::TempDir,
 }
@@ -69,7 +69,8 @@ impl Led {
         let (leader, chain) = vault.lead(lease).await.unwrap().unwrap();
         Store::restore(&data_dir, &chain).await.unwrap();
         let store = Store::lead(&data_dir, leader.clone()).await.unwrap();
-        let parts = Parts::new(Arc::new(settings)).unwrap();
+        let joined = hosts::join(&settings, &[]).unwrap();
+        let parts = Parts::new(Arc::new(settings), &joined).unwrap();
         let ready = parts.start(store, leader, Arc::new(Notify::new())).await.unwrap();
         let led = Led { forge, bucket, clock, parts, ready: Arc::new(ready), tmp, _dir: dir };
         let changes = [("main.tf", Some("# changed"))];
@@ -103,7 +104,7 @@ impl Led {
             created: Timestamp::now(),
             kind: MailKind::Delivery,
         };
-        let (event, received) = mail::open(stored, self.parts.secrets.clone()).await.unwrap().unwrap();
+        let (event, received) = mail::open(stored, self.parts.intake.clone()).await.unwrap().unwrap();
         mail::record(&self.ready, vec![(mail, event, received)]).await
     }
 

@@ -4,7 +4,7 @@
 //! fit into its workspace's own tree gets one of its own, which goes when the command has ended.
 
 use super::folder::remove_path;
-use super::tree::{Place, blocking};
+use super::tree::{TreeLocation, blocking};
 use super::{CheckoutError, Checkouts, Credentials, Fetched, LONGEST_NAME, WorkingTree, named};
 use crate::domain::{PullId, PullRequest};
 use anyhow::Context;
@@ -46,17 +46,17 @@ impl Checkouts {
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
         let dirs = dirs.filter(|_| self.sparse);
-        let own = Place::of(self, pull, &Which::own(workspace))?;
+        let own = TreeLocation::of(self, pull, &Which::own(workspace))?;
         if !own.would_move(fetched, dirs) {
             return own.at(pull, fetched, dirs, credentials).await;
         }
-        let beside = Place::of(self, pull, &Which::beside(workspace, &fetched.base_tip))?;
+        let beside = TreeLocation::of(self, pull, &Which::beside(workspace, &fetched.base_tip))?;
         beside.at(pull, fetched, dirs, credentials).await
     }
 
     /// The base commit that the tree of the default workspace is on, if it is there and of the pull request's head.
     pub fn base_of_tree(&self, pull: &PullRequest) -> Option<String> {
-        let present = Place::of(self, pull, &Which::own("default")).ok()?.present()?;
+        let present = TreeLocation::of(self, pull, &Which::own("default")).ok()?.present()?;
         (present.head == pull.head.commit).then_some(present.base_tip)
     }
 

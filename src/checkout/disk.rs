@@ -70,7 +70,7 @@ impl Tree for DiskTree {
     }
 
     fn dirs_and_links(&self) -> Vec<String> {
-        let start = Step { name: ".".into(), place: PathBuf::new(), linked_from: None, links: 0 };
+        let start = WalkStep { name: ".".into(), place: PathBuf::new(), linked_from: None, links: 0 };
         let (mut found, mut next) = (vec![start], 0);
         let (Ok(top), Ok(root)) = (Folder::open(&self.root), self.root.canonicalize()) else { return vec![".".into()] };
         while next < found.len() && found.len() < MOST_DIRS {
@@ -90,7 +90,7 @@ impl Tree for DiskTree {
 }
 
 /// A directory on the way of a walk that follows links.
-struct Step {
+struct WalkStep {
     /// As it is called from the root.
     name: String,
     /// Where it is, relative to the root, without a link on the way.
@@ -121,7 +121,7 @@ impl DiskTree {
 }
 
 /// The directories in that of a step, and those that links in it lead to.
-fn below(top: &Folder, root: &Path, found: &[Step], from: usize) -> Vec<Step> {
+fn below(top: &Folder, root: &Path, found: &[WalkStep], from: usize) -> Vec<WalkStep> {
     let mut inner = Vec::new();
     let Some(step) = found.get(from) else { return inner };
     let entries = match top.folder(&step.place).and_then(|folder| folder.entries()) {
@@ -141,7 +141,7 @@ fn below(top: &Folder, root: &Path, found: &[Step], from: usize) -> Vec<Step> {
         };
         if let Some((place, linked_from, links)) = to {
             let name = if step.name == "." { name.to_owned() } else { format!("{}/{name}", step.name) };
-            inner.push(Step { name, place, linked_from, links });
+            inner.push(WalkStep { name, place, linked_from, links });
         }
     }
     inner
@@ -149,7 +149,7 @@ fn below(top: &Folder, root: &Path, found: &[Step], from: usize) -> Vec<Step> {
 
 /// The directory of the tree that a link in the directory of step `from` leads to, relative to the root. None where it leads out, to
 /// what is not walked, in a circle, or is one link too many on the way.
-fn linked(top: &Folder, root: &Path, found: &[Step], from: usize, link: &Path) -> Option<PathBuf> {
+fn linked(top: &Folder, root: &Path, found: &[WalkStep], from: usize, link: &Path) -> Option<PathBuf> {
     if found.get(from)?.links >= MOST_LINKS {
         return None;
     }

@@ -10,7 +10,7 @@ mod remove;
 mod tests;
 mod walk;
 
-pub use walk::Entry;
+pub use walk::FolderEntry;
 
 use crate::platform;
 use crate::process::RunAs;

@@ -1,8 +1,8 @@
 //! What a tree was like when git had just written it, a number for each directory. One walk over the tree shows where steps left
 //! anything, so that git is asked about these directories only, and reads no file again that is as it wrote it.
 
+use super::artifacts::{OtherProjects, is_artifact};
 use super::folder::Folder;
-use super::left::{Others, is_kept_file};
 use anyhow::Context;
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +20,7 @@ const FILE: &str = "tidelock-pristine";
 const MAX_FILES: usize = if cfg!(test) { 5_000 } else { 50_000 };
 
 /// What a walk over a tree found.
-struct Seen {
+struct TreeSums {
     /// For each directory that has files, a sum of them.
     sums: BTreeMap<String, u64>,
     /// Whether there is anything that is not looked at, but for the tree's own `.git`.
@@ -32,7 +32,7 @@ pub(super) fn note(root: &Path, admin: &Path) -> anyhow::Result<()> {
     if indexed(&admin.join("index")).is_none_or(|files| files > MAX_FILES) {
         return Ok(());
     }
-    let Some(seen) = look(root, &Others::default()).filter(|seen| !seen.skipped) else { return Ok(()) };
+    let Some(seen) = look(root, &OtherProjects::default()).filter(|seen| !seen.skipped) else { return Ok(()) };
     let lines: String = seen.sums.iter().map(|(dir, sum)| format!("{sum:016x} {dir}\n")).collect();
     fs::write(admin.join(FILE), lines).context("cannot note what the tree is like")
 }
@@ -51,7 +51,7 @@ pub(super) fn forget(admin: &Path) -> anyhow::Result<()> {
 }
 
 /// The directories in which a file is not as git wrote it, but for those of `others`. `None` where that is not known.
-pub(super) fn touched(root: &Path, admin: &Path, others: &Others) -> Option<Vec<String>> {
+pub(super) fn touched(root: &Path, admin: &Path, others: &OtherProjects) -> Option<Vec<String>> {
     let noted = fs::read_to_string(admin.join(FILE)).ok()?;
     let noted: HashMap<&str, u64> = noted
         .lines()
@@ -66,7 +66,7 @@ pub(super) fn touched(root: &Path, admin: &Path, others: &Others) -> Option<Vec<
 /// it (git's racy-git.txt). Of files that are as noted we know better: the index is made younger, and files of that second in other
 /// directories too, so that git does read them.
 pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
-    let Some(touched) = touched(root, admin, &Others::default()) else { return Ok(()) };
+    let Some(touched) = touched(root, admin, &OtherProjects::default()) else { return Ok(()) };
     let index = fs::File::options().write(true).open(admin.join("index"))?;
     let (written, now) = (index.metadata()?.mtime(), SystemTime::now());
     let second = now.duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
@@ -90,14 +90,14 @@ pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
 /// For each directory that has any, but for those of `others`: its files, as a sum that does not depend on their order. Steps run a while after the checkout,
 /// so that what they change has another time, even where they set the time of change back (ctime cannot be set). Steps of other
 /// projects may run meanwhile: what goes while we look is as good as gone before.
-fn look(root: &Path, others: &Others) -> Option<Seen> {
+fn look(root: &Path, others: &OtherProjects) -> Option<TreeSums> {
     let (mut sums, mut skipped, mut files) = (BTreeMap::<String, u64>::new(), false, 0);
     let not_for_us = |why: &str| Err(std::io::Error::other(why.to_owned()));
     let everywhere = Folder::open(root).ok()?.walk(&mut |entry| {
         let Some(path) = entry.path.to_str().filter(|path| !path.contains('\n')) else {
             return not_for_us("an odd name");
         };
-        if !is_kept_file(path) {
+        if !is_artifact(path) {
             skipped |= path != ".git";
             return Ok(false);
         }
@@ -119,5 +119,5 @@ fn look(root: &Path, others: &Others) -> Option<Seen> {
         }
         Ok(false)
     });
-    everywhere.is_ok_and(|everywhere| everywhere).then_some(Seen { sums, skipped })
+    everywhere.is_ok_and(|everywhere| everywhere).then_some(TreeSums { sums, skipped })
 }

@@ -6,7 +6,7 @@ mod paths;
 mod pristine;
 
 use super::*;
-use crate::domain::{Base, Head};
+use crate::domain::{Base, Head, PullState};
 use crate::process::{Invocation, run};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -101,7 +101,8 @@ fn pull_request(clone_url: &str) -> PullRequest {
         head,
         base: Base { branch: "main".into(), commit: String::new() },
         draft: false,
-        open: true,
+        state: PullState::Open,
+        fork: false,
         labels: Vec::new(),
         repo_size_kib: None,
         clone_url: clone_url.into(),

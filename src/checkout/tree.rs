@@ -33,7 +33,7 @@ const MAX_ALTERNATES: u64 = 64 << 10;
 const NOT_SEARCHED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 
 /// A tree to make or to move.
-pub(super) struct Place<'a> {
+pub(super) struct TreeLocation<'a> {
     checkouts: &'a Checkouts,
     mirror: Mirror<'a>,
     pub(super) root: PathBuf,
@@ -41,12 +41,16 @@ pub(super) struct Place<'a> {
     admin: PathBuf,
 }
 
-impl<'a> Place<'a> {
-    pub(super) fn of(checkouts: &'a Checkouts, pull: &PullRequest, which: &Which) -> Result<Place<'a>, CheckoutError> {
+impl<'a> TreeLocation<'a> {
+    pub(super) fn of(
+        checkouts: &'a Checkouts,
+        pull: &PullRequest,
+        which: &Which,
+    ) -> Result<TreeLocation<'a>, CheckoutError> {
         let mirror = Mirror::of(checkouts, pull)?;
         let root = checkouts.pull_path(&pull.id).join(&which.name);
         let admin = mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, which.name));
-        Ok(Place { checkouts, mirror, root, admin })
+        Ok(TreeLocation { checkouts, mirror, root, admin })
     }
 
     fn git(&self, args: &[&str]) -> Git<'a> {

@@ -1,7 +1,7 @@
 //! Pipes and devices where git looks for its own files in a tree. It would open them and wait, so they go first.
 
-use super::folder::{Entry, Folder};
-use super::left::Others;
+use super::artifacts::OtherProjects;
+use super::folder::{Folder, FolderEntry};
 use rustix::fs::FileType;
 use std::ffi::OsStr;
 use std::io;
@@ -11,14 +11,14 @@ use std::path::Component;
 const READ: [&str; 3] = [".gitattributes", ".gitignore", ".gitmodules"];
 
 /// Whether git would wait for it: something else than a file in the place of one that git reads, also in a repository of its own.
-pub(super) fn for_it(entry: &Entry<'_>) -> bool {
+pub(super) fn for_it(entry: &FolderEntry<'_>) -> bool {
     let waits = !matches!(entry.kind, FileType::RegularFile | FileType::Directory | FileType::Symlink);
     let in_repository = || entry.path.components().any(|part| part == Component::Normal(OsStr::new(".git")));
     waits && (READ.iter().any(|name| entry.name == *name) || in_repository())
 }
 
 /// Removes all such from a tree, but for directories of `others`.
-pub(super) fn remove(top: &Folder, others: &Others) -> io::Result<()> {
+pub(super) fn remove(top: &Folder, others: &OtherProjects) -> io::Result<()> {
     top.walk(&mut |entry| {
         if for_it(entry) {
             entry.remove_file()?;

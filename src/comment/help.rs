@@ -1,12 +1,12 @@
 //! What is answered to `help`, `-h` and mistakes: plain text for a code fence, at most 80 columns where it is ours.
 
-use super::Names;
+use super::ParserSettings;
 use super::grammar::{COMMANDS, CommandSpec};
 use crate::domain::command::CommandName;
 use std::fmt::Write as _;
 
 /// The general help: commands that may be used, and examples.
-pub(super) fn help(names: &Names) -> String {
+pub(super) fn help(names: &ParserSettings) -> String {
     let exe = names.executable();
     let offered: Vec<_> = COMMANDS
         .iter()
@@ -26,7 +26,7 @@ pub(super) fn help(names: &Names) -> String {
 }
 
 /// Usage and flags of one command.
-pub(super) fn usage(spec: &CommandSpec, names: &Names) -> String {
+pub(super) fn usage(spec: &CommandSpec, names: &ParserSettings) -> String {
     let flags = if spec.flags.is_empty() { "" } else { " [flags]" };
     let extra = if spec.passes_extra_args { " [-- Terraform arguments]" } else { "" };
     let mut text = format!("Usage: {} {}{flags}{extra}\n{}\n", names.executable(), spec.form, spec.summary);
@@ -41,7 +41,7 @@ pub(super) fn usage(spec: &CommandSpec, names: &Names) -> String {
 }
 
 /// What is wrong, the usage, and what to type.
-pub(super) fn mistake(spec: &CommandSpec, names: &Names, what: &str, type_this: &str) -> String {
+pub(super) fn mistake(spec: &CommandSpec, names: &ParserSettings, what: &str, type_this: &str) -> String {
     let end = if what.ends_with('?') { "" } else { "." };
     format!("Error: {what}{end}\n\n{}\n\nType: {} {type_this}", usage(spec, names), names.executable())
 }

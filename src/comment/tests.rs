@@ -14,8 +14,8 @@ const ALL: [CommandName; 8] = [
     CommandName::StateRm,
 ];
 
-fn names() -> Names {
-    Names {
+fn names() -> ParserSettings {
+    ParserSettings {
         executables: vec!["atlantis".into(), "tidelock".into()],
         is_default: true,
         bot_login: "Bot-Account".into(),
@@ -126,13 +126,13 @@ fn near_misses_of_our_name_are_told_what_to_type() {
 
 #[test]
 fn a_custom_executable_name_is_the_only_one() {
-    let names = Names { executables: vec!["custom-executable-name".into()], is_default: false, ..names() };
+    let names = ParserSettings { executables: vec!["custom-executable-name".into()], is_default: false, ..names() };
     assert_eq!(parse("atlantis plan", "alice", &names), Parsed::NotForUs);
     assert_eq!(parse("tidelock plan", "alice", &names), Parsed::NotForUs);
     assert_eq!(parse("custom-executable-nam plan", "alice", &names), Parsed::NotForUs);
     assert!(matches!(parse("Custom-Executable-Name plan", "alice", &names), Parsed::Command(_)));
     assert_eq!(parse("terraform plan", "alice", &names), Parsed::DidYouMean("custom-executable-name plan".to_owned()));
-    let own = Names { executables: vec!["terraform".into()], is_default: false, ..names };
+    let own = ParserSettings { executables: vec!["terraform".into()], is_default: false, ..names };
     assert!(matches!(parse("terraform plan", "alice", &own), Parsed::Command(_)));
 }
 
@@ -141,7 +141,7 @@ fn commands_that_are_unknown_or_not_allowed_are_named() {
     assert_eq!(parsed("atlantis pln"), Parsed::Unknown("pln".to_owned()));
     assert_eq!(parsed("run away"), Parsed::Unknown("away".to_owned()));
     assert_eq!(parsed("atlantis rm"), Parsed::Unknown("rm".to_owned()));
-    let plan_only = Names { allowed: vec![CommandName::Plan], ..names() };
+    let plan_only = ParserSettings { allowed: vec![CommandName::Plan], ..names() };
     assert_eq!(parse("atlantis apply", "alice", &plan_only), Parsed::Unknown("apply".to_owned()));
     assert!(matches!(parse("atlantis PLAN", "alice", &plan_only), Parsed::Command(_)));
 }
@@ -268,7 +268,7 @@ fn blocked_arguments_are_refused_in_every_form() {
             );
         }
     }
-    let names = Names { blocked_extra_args: vec!["-target".into()], ..names() };
+    let names = ParserSettings { blocked_extra_args: vec!["-target".into()], ..names() };
     assert!(matches!(parse("atlantis plan -- --target=x", "a", &names), Parsed::Usage(_)));
     assert!(matches!(parse("atlantis plan -- -targets=x -chdir=x", "a", &names), Parsed::Command(_)));
     assert!(usage("atlantis plan -chdir=x").ends_with("Type: atlantis plan -d child/dir"));
@@ -276,8 +276,10 @@ fn blocked_arguments_are_refused_in_every_form() {
 
 #[test]
 fn help_lists_what_may_be_used() {
-    let names =
-        Names { allowed: ALL.into_iter().filter(|&name| name != CommandName::ApprovePolicies).collect(), ..names() };
+    let names = ParserSettings {
+        allowed: ALL.into_iter().filter(|&name| name != CommandName::ApprovePolicies).collect(),
+        ..names()
+    };
     assert_snapshot!(help::help(&names), @r"
     Usage: atlantis COMMAND [flags] [-- Terraform arguments]
 
@@ -305,10 +307,10 @@ fn help_lists_what_may_be_used() {
       # import an existing resource
       atlantis import -d child/dir null_resource.a ID
     ");
-    let plan_only = Names { allowed: vec![CommandName::Plan], ..names.clone() };
+    let plan_only = ParserSettings { allowed: vec![CommandName::Plan], ..names.clone() };
     let text = help::help(&plan_only);
     assert!(!text.contains("apply") && !text.contains("unlock") && text.contains("  plan  "), "{text}");
-    let stopped = Names { apply_disabled: true, ..names };
+    let stopped = ParserSettings { apply_disabled: true, ..names };
     assert!(!help::help(&stopped).contains("  apply"));
 }
 

@@ -2,7 +2,7 @@
 
 use super::global::{Autodiscover, AutodiscoverMode};
 use super::paths::Glob;
-use super::raw::{RawAutodiscover, RawRepoLocks, Text, Texts};
+use super::raw::{LocatedText, RawAutodiscover, RawRepoLocks, Texts};
 use super::yaml::{error_at, quoted, regex_problem};
 use super::{ConfigError, LockMode, Requirement};
 use crate::domain::Distribution;
@@ -17,7 +17,7 @@ static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// `kind` is `plan_requirement` and so on.
-pub(super) fn requirements(list: &[Text], kind: &str, file: &str) -> Result<Vec<Requirement>, ConfigError> {
+pub(super) fn requirements(list: &[LocatedText], kind: &str, file: &str) -> Result<Vec<Requirement>, ConfigError> {
     list.iter()
         .map(|text| match text.value.as_str() {
             "approved" => Ok(Requirement::Approved),
@@ -32,7 +32,7 @@ pub(super) fn requirements(list: &[Text], kind: &str, file: &str) -> Result<Vec<
         .collect()
 }
 
-pub(super) fn silenced_commands(list: &[Text], file: &str) -> Result<Vec<CommandName>, ConfigError> {
+pub(super) fn silenced_commands(list: &[LocatedText], file: &str) -> Result<Vec<CommandName>, ConfigError> {
     list.iter()
         .map(|text| match text.value.as_str() {
             "plan" => Ok(CommandName::Plan),
@@ -47,7 +47,7 @@ pub(super) fn silenced_commands(list: &[Text], file: &str) -> Result<Vec<Command
 }
 
 /// A regex between slashes.
-pub(super) fn slashed_regex(text: &Text, key: &str, file: &str) -> Result<Regex, ConfigError> {
+pub(super) fn slashed_regex(text: &LocatedText, key: &str, file: &str) -> Result<Regex, ConfigError> {
     let value = text.value.as_str();
     let inner = value.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')).ok_or_else(|| {
         let shown = quoted(value);
@@ -100,7 +100,7 @@ fn ignore_paths(raw: &Texts, file: &str) -> Result<Option<Vec<String>>, ConfigEr
     Ok(Some(list.iter().map(|text| text.value.clone()).collect()))
 }
 
-pub(super) fn distribution(text: &Text, file: &str) -> Result<Distribution, ConfigError> {
+pub(super) fn distribution(text: &LocatedText, file: &str) -> Result<Distribution, ConfigError> {
     match text.value.as_str() {
         "terraform" => Ok(Distribution::Terraform),
         "opentofu" => Ok(Distribution::OpenTofu),
@@ -113,7 +113,7 @@ pub(super) fn distribution(text: &Text, file: &str) -> Result<Distribution, Conf
 }
 
 /// A version without leading `v`, with three numbers at least, as Atlantis normalises it.
-pub(super) fn version(text: &Text, file: &str) -> Result<String, ConfigError> {
+pub(super) fn version(text: &LocatedText, file: &str) -> Result<String, ConfigError> {
     let value = text.value.trim();
     if !VERSION.as_ref().is_some_and(|regex| regex.is_match(value)) {
         let message = format!("terraform_version: \"{}\" is not a version, such as 1.11.4", quoted(value));
@@ -127,7 +127,7 @@ pub(super) fn version(text: &Text, file: &str) -> Result<String, ConfigError> {
 }
 
 /// Names are in URLs and file names.
-pub(super) fn project_name(text: &Text, file: &str) -> Result<String, ConfigError> {
+pub(super) fn project_name(text: &LocatedText, file: &str) -> Result<String, ConfigError> {
     let name = text.value.as_str();
     if name.is_empty() {
         return Err(error_at(file, text, "name: if set it cannot be empty; name the project or drop the key"));

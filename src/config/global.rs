@@ -1,4 +1,4 @@
-//! Server-side configuration, `repos.yaml` (atlantis.md §2): what repositories may do and which rules they cannot weaken.
+//! Server-side configuration, `repos.yaml`: what repositories may do and which rules they cannot weaken.
 
 mod parse;
 #[cfg(test)]

@@ -6,10 +6,10 @@ use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
-/// Text and where it stands.
-pub(super) type Text = Spanned<String>;
+/// A string with its position in the file.
+pub(super) type LocatedText = Spanned<String>;
 /// A list that may be absent, which is something else than empty.
-pub(super) type Texts = Option<Vec<Text>>;
+pub(super) type Texts = Option<Vec<LocatedText>>;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,15 +25,15 @@ pub(super) struct RawGlobal {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRepo {
-    pub(super) id: Option<Text>,
-    pub(super) branch: Option<Text>,
-    pub(super) repo_config_file: Option<Text>,
+    pub(super) id: Option<LocatedText>,
+    pub(super) branch: Option<LocatedText>,
+    pub(super) repo_config_file: Option<LocatedText>,
     pub(super) plan_requirements: Texts,
     pub(super) apply_requirements: Texts,
     pub(super) import_requirements: Texts,
     pub(super) pre_workflow_hooks: Option<Vec<Spanned<RawHook>>>,
     pub(super) post_workflow_hooks: Option<Vec<Spanned<RawHook>>>,
-    pub(super) workflow: Option<Text>,
+    pub(super) workflow: Option<LocatedText>,
     pub(super) allowed_workflows: Texts,
     pub(super) allowed_overrides: Texts,
     pub(super) allow_custom_workflows: Option<bool>,
@@ -60,20 +60,20 @@ pub(super) struct RawHook {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRepoLocks {
-    pub(super) mode: Option<Text>,
+    pub(super) mode: Option<LocatedText>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawAutodiscover {
-    pub(super) mode: Option<Text>,
+    pub(super) mode: Option<LocatedText>,
     pub(super) ignore_paths: Texts,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRepoConfig {
-    pub(super) version: Option<Text>,
+    pub(super) version: Option<LocatedText>,
     pub(super) projects: Option<Vec<Spanned<RawProject>>>,
     pub(super) workflows: Option<Spanned<BTreeMap<String, Option<RawWorkflow>>>>,
     pub(super) policies: Option<Spanned<IgnoredAny>>,
@@ -88,30 +88,30 @@ pub(super) struct RawRepoConfig {
     pub(super) allowed_regexp_prefixes: Option<Vec<String>>,
     pub(super) abort_on_execution_order_fail: Option<bool>,
     pub(super) repo_locks: Option<Spanned<RawRepoLocks>>,
-    pub(super) silence_pr_comments: Option<Spanned<Vec<Text>>>,
+    pub(super) silence_pr_comments: Option<Spanned<Vec<LocatedText>>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProject {
-    pub(super) name: Option<Text>,
-    pub(super) branch: Option<Text>,
-    pub(super) dir: Option<Text>,
-    pub(super) workspace: Option<Text>,
-    pub(super) workflow: Option<Text>,
-    pub(super) terraform_distribution: Option<Text>,
-    pub(super) terraform_version: Option<Text>,
+    pub(super) name: Option<LocatedText>,
+    pub(super) branch: Option<LocatedText>,
+    pub(super) dir: Option<LocatedText>,
+    pub(super) workspace: Option<LocatedText>,
+    pub(super) workflow: Option<LocatedText>,
+    pub(super) terraform_distribution: Option<LocatedText>,
+    pub(super) terraform_version: Option<LocatedText>,
     pub(super) autoplan: Option<RawAutoplan>,
-    pub(super) plan_requirements: Option<Spanned<Vec<Text>>>,
-    pub(super) apply_requirements: Option<Spanned<Vec<Text>>>,
-    pub(super) import_requirements: Option<Spanned<Vec<Text>>>,
+    pub(super) plan_requirements: Option<Spanned<Vec<LocatedText>>>,
+    pub(super) apply_requirements: Option<Spanned<Vec<LocatedText>>>,
+    pub(super) import_requirements: Option<Spanned<Vec<LocatedText>>>,
     pub(super) depends_on: Option<Vec<String>>,
     pub(super) delete_source_branch_on_merge: Option<Spanned<bool>>,
     pub(super) repo_locking: Option<Spanned<bool>>,
     pub(super) repo_locks: Option<Spanned<RawRepoLocks>>,
     pub(super) policy_check: Option<Spanned<bool>>,
     pub(super) custom_policy_check: Option<Spanned<bool>>,
-    pub(super) silence_pr_comments: Option<Spanned<Vec<Text>>>,
+    pub(super) silence_pr_comments: Option<Spanned<Vec<LocatedText>>>,
     pub(super) execution_order_group: Option<i64>,
 }
 

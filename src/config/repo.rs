@@ -1,4 +1,4 @@
-//! Repo config, `atlantis.yaml` (atlantis.md §3), read from the pull request and held against the [`RepoRules`].
+//! The repo config, `atlantis.yaml`: read from the pull request and checked against the [`RepoRules`].
 
 mod project;
 #[cfg(test)]
@@ -6,7 +6,7 @@ mod tests;
 
 use super::checks;
 use super::global::{Autodiscover, RepoRules};
-use super::raw::{RawRepoConfig, RawRepoLocks, Text};
+use super::raw::{LocatedText, RawRepoConfig, RawRepoLocks};
 use super::workflow::Workflow;
 use super::workflow::raw::RawWorkflows;
 use super::yaml::{decode, error_at, quoted};
@@ -55,7 +55,7 @@ pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<S
     Ok(DEFAULT_FILES.into_iter().find(|file| exists(file)).map(str::to_owned))
 }
 
-/// Reads YAML. `directories` expands a glob `dir` to the directories that hold Terraform files (see `schedule::Tree`).
+/// Reads YAML. `directories` expands a glob `dir` to the directories that hold Terraform files (see `inputs::Tree`).
 pub fn parse(
     text: &str,
     file: &str,
@@ -79,7 +79,7 @@ pub fn parse(
     }
     let root = root(&raw, rules, file)?;
     let workflows = custom_workflows(raw.workflows, version, rules, file)?;
-    let context = project::Context { file, rules, base_branch, directories, root: &root, workflows: &workflows };
+    let context = project::ProjectContext { file, rules, base_branch, directories, root: &root, workflows: &workflows };
     let (projects, other_branch_dirs) = context.projects(raw.projects.unwrap_or_default())?;
     Ok(RepoConfig {
         projects,
@@ -107,7 +107,7 @@ enum Version {
     Three,
 }
 
-fn version(raw: Option<&Text>, file: &str) -> Result<Version, ConfigError> {
+fn version(raw: Option<&LocatedText>, file: &str) -> Result<Version, ConfigError> {
     let Some(text) = raw else {
         return Err(ConfigError(format!("{file}: version is required: add `version: 3` as the first line")));
     };
@@ -138,7 +138,7 @@ fn locks(raw: Option<&Spanned<RawRepoLocks>>, file: &str) -> Result<Option<LockM
     raw.map(|locks| checks::lock_mode(&locks.value, file)).transpose()
 }
 
-fn silenced(raw: Option<&Spanned<Vec<Text>>>, file: &str) -> Result<Option<Vec<CommandName>>, ConfigError> {
+fn silenced(raw: Option<&Spanned<Vec<LocatedText>>>, file: &str) -> Result<Option<Vec<CommandName>>, ConfigError> {
     raw.map(|list| checks::silenced_commands(&list.value, file)).transpose()
 }
 

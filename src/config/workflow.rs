@@ -1,4 +1,4 @@
-//! Workflow, stage, step: their YAML forms and the built-in default workflow (atlantis.md §4).
+//! Workflow, stage, step: their YAML forms and the default workflow.
 
 pub(super) mod raw;
 

@@ -98,9 +98,10 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
 
 /// The pull request as the host has it now; transient trouble is waited out.
 pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullRequest, HostError> {
+    let host = inner.ctx.hosts.of(&pull.repo)?;
     let mut waits = HOST_RETRIES.iter();
     loop {
-        match inner.ctx.host.pull_request(pull).await {
+        match host.pull_request(pull).await {
             Err(error) if error.is_transient() => match waits.next() {
                 Some(wait) => tokio::time::sleep(*wait).await,
                 None => return Err(error),
@@ -112,7 +113,7 @@ pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullReque
 
 async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let mut pull = event.pull.clone();
-    let late = inner.actors.is_late(&pull.id, &event.updated_at);
+    let late = inner.actors.is_late(&pull.id, &event.version);
     if late || item.received < inner.started || Timestamp::now().duration_since(item.received) > FRESH {
         match fetch_pull(inner, &pull.id).await {
             Ok(now) => pull = now,
@@ -122,9 +123,9 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         }
     }
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
-    let skip = if !pull.open {
+    let skip = if !pull.is_open() {
         Some(("the pull request is closed", None))
-    } else if pull.is_fork() && !inner.ctx.settings.allow_fork_prs {
+    } else if pull.fork && !inner.ctx.settings.allow_fork_prs {
         Some(("it comes from a fork", None))
     } else if pull.head.commit != event.pull.head.commit {
         Some(("a newer push follows", None))
@@ -222,11 +223,11 @@ async fn comment_command(
     };
     let settings = &inner.ctx.settings;
     let unlock = command.name == CommandName::Unlock;
-    if pull.is_fork() && !settings.allow_fork_prs {
+    if pull.fork && !settings.allow_fork_prs {
         let message = (!settings.silence_fork_pr_errors).then_some(Message::ForkRefused);
         return inner.answer_delivery(id, &item.delivery, Some(&command), message).await;
     }
-    if !pull.open && !unlock {
+    if !pull.is_open() && !unlock {
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::ClosedPull)).await;
     }
     if unlock {

@@ -1,4 +1,4 @@
-//! `--repo-allowlist`: which repositories are served (atlantis.md §7.12).
+//! `--repo-allowlist`: which repositories are served.
 
 use crate::domain::RepoId;
 

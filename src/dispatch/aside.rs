@@ -4,10 +4,10 @@ use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
 use super::{Discard, Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
-use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
-use crate::domain::{PullEvent, PullId, PullRequest};
-use crate::execute::{comment_effects, random_id, remove_plan_files};
+use crate::domain::{PullEvent, PullId, PullRequest, RepoId};
+use crate::execute::remove_plan_files;
 use crate::locks::{LockEvent, Refusal};
 use crate::store::logs::Logs;
 use crate::store::{Tx, View};
@@ -26,12 +26,12 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     }
     let by = entry(&command.user, "unlock", &pull.id, &item.delivery, "unlocked");
     let event = LockEvent::Unlocked { pull: pull.id.clone(), by };
-    let answer = inner.answer_later(&pull.id, Some(command));
+    let answer = inner.answer_later(Some(command));
     let (id, delivery, silent) = (pull.id.clone(), item.delivery.clone(), inner.ctx.settings.silence_no_projects);
     let follows = inner.ctx.store.write(move |tx| {
         let follows = tx.record_lock_event(&event)?;
         let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
-        enqueue_all(tx, &id, message.map(answer))?;
+        enqueue_all(tx, &id, message.map(|message| answer(&id, message)))?;
         tx.set_delivery_state(&delivery, DeliveryState::Done, "unlocked")?;
         Ok(follows)
     });
@@ -161,9 +161,8 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
 }
 
 /// Whether nobody signed that a pull request was closed: this server concluded it from a list, or takes unsigned deliveries.
-fn is_guess(inner: &Inner, item: &Item) -> bool {
-    let unsigned = inner.ctx.settings.github.as_ref().is_none_or(|github| github.webhook_secret.is_none());
-    unsigned || item.delivery.starts_with(reconcile::MISSED)
+fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
+    inner.intake.takes_unsigned(repo) || item.delivery.starts_with(reconcile::MISSED)
 }
 
 /// A pull request was closed: confirmed with the host, then its locks, plans and trees go. A guess that the host does not confirm
@@ -171,12 +170,12 @@ fn is_guess(inner: &Inner, item: &Item) -> bool {
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let id = event.pull.id.clone();
     match fetch_pull(inner, &id).await {
-        Ok(now) if now.open => {
+        Ok(now) if now.is_open() => {
             tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }
         Ok(_) => {}
-        Err(error) if is_guess(inner, item) => {
+        Err(error) if is_guess(inner, &id.repo, item) => {
             tracing::warn!(pull = %id, "it seems to be closed, but the host does not confirm it, so nothing is freed: {error}");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }
@@ -185,13 +184,13 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
             tracing::warn!(pull = %id, "the closing could not be confirmed, its signed event is believed: {error}")
         }
     }
-    let answer = inner.answer_later(&id, None);
+    let answer = inner.answer_later(None);
     let (pull, delivery) = (id.clone(), item.delivery.clone());
     let follows = inner.ctx.store.write(move |tx| {
         let remarks = in_doubt(tx, &pull)?;
         let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks })?;
         tx.forget_pull(&pull)?;
-        enqueue_all(tx, &pull, follows.message.clone().map(answer))?;
+        enqueue_all(tx, &pull, follows.message.clone().map(|message| answer(&pull, message)))?;
         tx.set_delivery_state(&delivery, DeliveryState::Done, "closed")?;
         Ok(follows)
     });
@@ -204,7 +203,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
 /// Deletes one lock and its plan for a person on the web page.
 pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) -> Result<Discard> {
     let key = key.to_owned();
-    let (logs, rendering) = (inner.ctx.logs.clone(), inner.ctx.rendering.clone());
+    let (logs, answer) = (inner.ctx.logs.clone(), inner.answer_later(None));
     let follows = inner.ctx.store.write(move |tx| {
         // Here, where no apply can begin meanwhile: each begins with a transaction of its own.
         let applying = match tx.lock_by_key(&key)? {
@@ -213,9 +212,8 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) 
         };
         let follows = tx.record_lock_event(&LockEvent::LockDeleted { key, applying, by })?;
         if let (Some(lock), Some(message)) = (follows.freed().next(), follows.message.clone()) {
-            let (pull, body) = (lock.holder.pull.clone(), ReplyBody::Message(message));
-            let reply = Reply { run: random_id(), pull: pull.clone(), command: None, head: None, body };
-            enqueue_all(tx, &pull, Some(comment_effects(&rendering, &reply)))?;
+            let pull = &lock.holder.pull;
+            enqueue_all(tx, pull, Some(answer(pull, message)))?;
         }
         Ok(follows)
     });

@@ -13,7 +13,7 @@ use crate::domain::{MergeGroupEvent, PullId, PullRequest};
 use crate::reply::statuses::Statuses;
 use crate::store::View;
 use crate::vcs::HostError;
-use crate::webhook::github::{EntryBelow, entry_identities};
+use crate::webhook::EntryBelow;
 use anyhow::Result;
 use std::sync::Arc;
 
@@ -88,12 +88,16 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
         let id = PullId { repo: event.pull.repo.clone(), number };
         match fetch_pull(inner, &id).await {
             // Merged by now, and all below it; the first one left the queue.
-            Ok(pull) if !pull.open && !verdict.pulls.is_empty() => return Ok(verdict),
+            Ok(pull) if !pull.is_open() && !verdict.pulls.is_empty() => return Ok(verdict),
             Ok(pull) => one(inner, &pull, &event.pull, &mut verdict).await?,
             Err(error) => unknown(inner, &format!("#{number}"), &error, &mut verdict),
         }
         verdict.pulls.push(number);
-        let (start, below) = (entry_identities(&event.pull.repo, &base), base.clone());
+        let (start, below) = (inner.intake.entry_identities(&event.pull.repo, &base), base.clone());
+        let Some(start) = start else {
+            verdict.lacks("the host is not configured on this server".to_owned());
+            return Ok(verdict);
+        };
         let found = inner.ctx.store.read(move |view| view.delivery_beginning(&start)).await?;
         match found.as_deref().and_then(EntryBelow::of) {
             Some(entry) => (number, base) = (entry.number, entry.base),
@@ -115,7 +119,11 @@ fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut Verdict) 
 /// The lowest entry has to be built on the branch: below anything else there is an entry that nobody told of.
 async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &mut Verdict) {
     let short = &commit[..commit.len().min(7)];
-    match inner.ctx.host.is_on_branch(&event.pull.repo, commit, &event.base_branch).await {
+    let asked = async {
+        let host = inner.ctx.hosts.of(&event.pull.repo)?;
+        host.is_on_branch(&event.pull.repo, commit, &event.base_branch).await
+    };
+    match asked.await {
         Ok(true) => {}
         Ok(false) => {
             let branch = &event.base_branch;
@@ -128,11 +136,11 @@ async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &
 /// What one pull request lacks: the statuses that were decided on its head count.
 async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut Verdict) -> Result<()> {
     let number = pull.id.number;
-    if !pull.open {
+    if !pull.is_open() {
         verdict.lacks(format!("#{number} is closed"));
         return Ok(());
     }
-    if pull.is_fork() && !inner.ctx.settings.allow_fork_prs {
+    if pull.fork && !inner.ctx.settings.allow_fork_prs {
         verdict.lacks(format!("#{number} comes from a fork"));
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Who waits for what: one queue for each pull request, what runs of it, and how that is stopped.
 
 use crate::domain::command::{Command, CommandName};
-use crate::domain::{CommentEvent, MergeGroupEvent, PullEvent, PullId};
+use crate::domain::{CommentEvent, MergeGroupEvent, PullEvent, PullId, PullVersion};
 use crate::execute::{Cancel, Why};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
@@ -39,6 +39,14 @@ impl Task {
             Task::Command { command, .. } => Some(command.name),
         }
     }
+
+    /// The head that it is about, where its event told one.
+    fn head(&self) -> &str {
+        match self {
+            Task::Autoplan(event) => &event.pull.head.commit,
+            Task::Closed(_) | Task::MergeGroup(_) | Task::Command { .. } => "",
+        }
+    }
 }
 
 /// All actors.
@@ -53,8 +61,8 @@ pub(super) struct Actors {
 struct Queue {
     waiting: VecDeque<Item>,
     running: Option<Running>,
-    /// Latest `updated_at` of a pull request event seen; older ones come too late.
-    updated_at: String,
+    /// Latest version of the pull request that an event told; events of earlier ones come too late.
+    version: PullVersion,
 }
 
 /// What an actor has in hand.
@@ -94,7 +102,9 @@ impl Actors {
         let mut queues = self.queues();
         let queue = queues.entry(pull.clone()).or_default();
         if let Task::Autoplan(event) | Task::Closed(event) = &item.task {
-            queue.updated_at = queue.updated_at.clone().max(event.updated_at.clone());
+            if event.version != PullVersion::default() && !event.version.is_before(&queue.version) {
+                queue.version = event.version.clone();
+            }
             if let Some(running) = queue.running.as_ref().filter(|running| running.name.is_none_or(interruptible)) {
                 match &item.task {
                     Task::Closed(_) => running.cancel.cancel(Why::Closed),
@@ -129,9 +139,9 @@ impl Actors {
         true
     }
 
-    /// Whether a later event of this pull request than that of `updated_at` has come.
-    pub(super) fn is_late(&self, pull: &PullId, updated_at: &str) -> bool {
-        self.queues().get(pull).is_some_and(|queue| queue.updated_at.as_str() > updated_at)
+    /// Whether a later event of this pull request than that of `version` has come, or may have.
+    pub(super) fn is_late(&self, pull: &PullId, version: &PullVersion) -> bool {
+        self.queues().get(pull).is_some_and(|queue| version.may_be_before(&queue.version))
     }
 
     /// A command runs from now on, on this head; what stops it.
@@ -176,6 +186,18 @@ impl Actors {
     /// Whether something of this pull request runs or waits.
     pub(super) fn busy(&self, pull: &PullId) -> bool {
         self.queues().contains_key(pull)
+    }
+
+    /// Whether this head of a pull request is being planned, or waits to be.
+    pub(super) fn has_head(&self, pull: &PullId, head: &str) -> bool {
+        let waits = |item: &Item| matches!(&item.task, Task::Autoplan(event) if event.pull.head.commit == head);
+        self.queues().get(pull).is_some_and(|queue| {
+            queue
+                .running
+                .as_ref()
+                .is_some_and(|running| running.name == Some(CommandName::Plan) && running.head == head)
+                || queue.waiting.iter().any(waits)
+        })
     }
 
     /// Whether a command of this pull request runs or waits.
@@ -233,7 +255,8 @@ impl Actors {
         let Some(queue) = queues.get_mut(pull) else { return Next::End };
         match queue.waiting.pop_front().filter(|_| !self.draining()) {
             Some(item) => {
-                queue.running = Some(Running { name: item.task.command(), ..Running::default() });
+                let head = item.task.head().to_owned();
+                queue.running = Some(Running { name: item.task.command(), head, ..Running::default() });
                 Next::Item(item)
             }
             None if doubts && !self.draining() => {

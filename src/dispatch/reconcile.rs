@@ -3,6 +3,8 @@
 //! all through the same decisions, and with the same identities, as if their deliveries had come. So one that comes late is not acted on
 //! twice.
 //!
+//! Each host has rounds of its own: one that does not answer leaves the others alone.
+//!
 //! It is nobody's business to wait for: one conditional request for each repository, more only where something has changed, none while
 //! the host's rate limit is low. A round that ends early is taken up by the next one where it ended. How far a pull request was looked at
 //! is recorded when all that was found is recorded, never before.
@@ -14,12 +16,11 @@ use super::queues::Task;
 use super::{Decision, Inner, UNRECORDED};
 use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Watermark};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, RepoId};
-use crate::reply::duplicates::{self, Trouble};
+use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId};
+use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::marker;
 use crate::store::{KnownPull, Tx, is_deposed};
-use crate::vcs::{Comments, HostError, OpenPull};
-use crate::webhook::github::comment_identity;
+use crate::vcs::{Comments, Host, HostError, OpenPull};
 use anyhow::{Result, anyhow};
 use jiff::{SignedDuration, Timestamp};
 use repos::in_turns;
@@ -51,8 +52,8 @@ struct Turn {
     statuses: usize,
 }
 
-/// Rounds, for as long as this server leads.
-pub(super) async fn run(inner: Arc<Inner>) {
+/// Rounds of one host, for as long as this server leads.
+pub(super) async fn run(inner: Arc<Inner>, host: Arc<dyn Host>) {
     let mut turn = Turn::default();
     for pause in [FIRST_ROUND, SECOND_ROUND].into_iter().chain(std::iter::repeat(inner.ctx.settings.reconcile_interval))
     {
@@ -60,21 +61,27 @@ pub(super) async fn run(inner: Arc<Inner>) {
         if inner.actors.draining() {
             return;
         }
-        match (Round { inner: &inner }).go(&mut turn).await {
+        match (Round { inner: &inner, host: &*host }).go(&mut turn).await {
             Ok(()) => {}
-            Err(Trouble::State(error)) if is_deposed(&error) => return,
-            Err(Trouble::State(error)) => {
-                tracing::warn!(error = format!("{error:#}"), "missed deliveries could not be looked for")
+            Err(HostOrStateError::State(error)) if is_deposed(&error) => return,
+            Err(HostOrStateError::State(error)) => {
+                tracing::warn!(
+                    host = host.hostname(),
+                    error = format!("{error:#}"),
+                    "missed deliveries could not be looked for"
+                )
             }
-            Err(Trouble::Host(error)) => tracing::warn!("missed deliveries could not be looked for: {error}"),
+            Err(HostOrStateError::Host(error)) => {
+                tracing::warn!(host = host.hostname(), "missed deliveries could not be looked for: {error}")
+            }
         }
     }
 }
 
 /// What is refused for one pull request does not hide the others.
-fn tolerate(pull: &PullId, result: Result<(), Trouble>) -> Result<(), Trouble> {
+fn tolerate(pull: &PullId, result: Result<(), HostOrStateError>) -> Result<(), HostOrStateError> {
     match result {
-        Err(Trouble::Host(error)) if !error.is_transient() => {
+        Err(HostOrStateError::Host(error)) if !error.is_transient() => {
             tracing::warn!(%pull, "what was missed on it cannot be looked for: {error}");
             Ok(())
         }
@@ -84,14 +91,16 @@ fn tolerate(pull: &PullId, result: Result<(), Trouble>) -> Result<(), Trouble> {
 
 struct Round<'a> {
     inner: &'a Arc<Inner>,
+    host: &'a dyn Host,
 }
 
 impl Round<'_> {
     /// Whether the host still lets us ask for what nobody waits for.
     fn may_ask(&self) -> bool {
-        let low = self.inner.ctx.host.budget().filter(|budget| budget.is_low());
+        let low = self.host.budget().filter(|budget| budget.is_low());
         if let Some(budget) = low {
             tracing::info!(
+                host = self.host.hostname(),
                 left = budget.left,
                 all = budget.all,
                 "the rate limit is low: missed deliveries are looked for later"
@@ -100,7 +109,7 @@ impl Round<'_> {
         low.is_none()
     }
 
-    async fn go(&self, turn: &mut Turn) -> Result<(), Trouble> {
+    async fn go(&self, turn: &mut Turn) -> Result<(), HostOrStateError> {
         let mut at_rest = Vec::new();
         let mut failures = 0;
         if !self.may_ask() {
@@ -115,8 +124,8 @@ impl Round<'_> {
             match looked {
                 Ok(()) => failures = 0,
                 // One repository that cannot be read does not hide the others.
-                Err(Trouble::Host(error)) if !error.is_transient() => self.unreadable(&repo, &error).await?,
-                Err(Trouble::Host(error @ HostError::Unavailable { .. })) if failures + 1 < FAILURES => {
+                Err(HostOrStateError::Host(error)) if !error.is_transient() => self.unreadable(&repo, &error).await?,
+                Err(HostOrStateError::Host(error @ HostError::Unavailable { .. })) if failures + 1 < FAILURES => {
                     failures += 1;
                     tracing::warn!(%repo, "what was missed there is looked for later: {error}");
                 }
@@ -128,8 +137,8 @@ impl Round<'_> {
     }
 
     /// All that is known of one repository, and all that is open there.
-    async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), Trouble> {
-        let open = self.inner.ctx.host.open_pulls(repo).await?;
+    async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), HostOrStateError> {
+        let open = self.host.open_pulls(repo).await?;
         let of = repo.clone();
         let found = self.inner.ctx.store.read(move |view| Ok((view.open_pulls_of(&of)?, view.served_since(&of)?)));
         let (known, served) = found.await?;
@@ -160,25 +169,26 @@ impl Round<'_> {
 
     /// It is not open any more; the host is asked once more before anything is freed.
     async fn closed(&self, known: &KnownPull) -> Result<()> {
-        let pull = crate::domain::PullRequest { open: false, ..known.pull.clone() };
+        let pull = crate::domain::PullRequest { state: PullState::Closed, ..known.pull.clone() };
         let id = pull.id.clone();
         tracing::info!(pull = %id, "it is not open any more, and no delivery said so");
         let identity = format!("{MISSED}{id}:closed:{}", Timestamp::now().as_microsecond());
         let action = PullAction::Closed { merged: false };
-        let event = PullEvent { action, pull, sender: String::new(), updated_at: String::new() };
+        let event = PullEvent { action, pull, sender: String::new(), version: PullVersion::default() };
         let decision = Decision::Queue(Task::Closed(Box::new(event.clone())));
         self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, |_| Ok(())).await
     }
 
-    async fn changed(&self, listed: &KnownPull, now: &OpenPull) -> Result<(), Trouble> {
+    async fn changed(&self, listed: &KnownPull, now: &OpenPull) -> Result<(), HostOrStateError> {
         let id = &now.pull.id;
-        if listed.watermark.as_ref().is_some_and(|mark| mark.updated_at == now.updated_at) || !self.may_ask() {
+        let told = self.host.profile().versions_cover_comments;
+        if told && listed.watermark.as_ref().is_some_and(|mark| mark.version == now.version) || !self.may_ask() {
             return Ok(());
         }
         let from = listed.watermark.clone().unwrap_or_else(|| Watermark::at(Timestamp::now()));
         let since = from.comments.checked_sub(LOOK_BACK).ok();
-        let comments = self.inner.ctx.host.comments(id, since).await?;
-        let age = now.updated_at.parse::<Timestamp>().map_or(FRESH, |at| comments.now.duration_since(at));
+        let comments = self.host.comments(id, since).await?;
+        let age = now.version.moment().map_or(FRESH, |at| comments.now.duration_since(at));
         // The next round looks again at what is fresh.
         if age < FRESH || self.inner.actors.draining() {
             return Ok(());
@@ -209,7 +219,7 @@ impl Round<'_> {
                 author: comment.author.clone(),
                 body: comment.body.clone(),
             };
-            let identity = comment_identity(&id.repo, comment.id);
+            let Some(identity) = self.inner.intake.comment_identity(&id.repo, comment.id) else { continue };
             let event = Event::Comment(event);
             let decision = match self.inner.decide(&event, id) {
                 Decision::Queue(_) if comment.edited => Decision::Reply(edited()),
@@ -221,7 +231,7 @@ impl Round<'_> {
         if let Some(newest) = comments.list.iter().map(|comment| comment.created).max() {
             mark.comments = mark.comments.max(newest);
         }
-        mark.updated_at.clone_from(&now.updated_at);
+        mark.version.clone_from(&now.version);
         let id = id.clone();
         Ok(self.inner.ctx.store.write(move |tx| tx.set_watermark(&id, &mark)).await?)
     }
@@ -231,17 +241,17 @@ impl Round<'_> {
         let pull = now.pull.clone();
         let (id, head) = (pull.id.clone(), pull.head.commit.clone());
         let identity = format!("{MISSED}{id}:push:{head}");
-        mark.taken = Some((head, now.updated_at.clone()));
+        mark.taken = Some((head, now.version.clone()));
         let taken = mark.clone();
         let sender = pull.author.clone();
-        let event = PullEvent { action: PullAction::Pushed, pull, sender, updated_at: now.updated_at.clone() };
+        let event = PullEvent { action: PullAction::Pushed, pull, sender, version: now.version.clone() };
         let event = Event::Pull(event);
         let decision = self.inner.decide(&event, &id);
         self.take_up(identity, event, Timestamp::now(), decision, move |tx| tx.set_watermark(&id, &taken)).await
     }
 
     /// A pull request of which nothing ever came, opened since its repository is served: planned where its `opened` would have been.
-    async fn unknown(&self, now: &OpenPull) -> Result<(), Trouble> {
+    async fn unknown(&self, now: &OpenPull) -> Result<(), HostOrStateError> {
         let id = now.pull.id.clone();
         let fresh = Timestamp::now().duration_since(now.created) < FRESH;
         if !self.inner.ctx.settings.reconcile_unknown || fresh || self.inner.actors.busy(&id) {
@@ -251,7 +261,7 @@ impl Round<'_> {
             action: PullAction::Opened,
             pull: pull.clone(),
             sender: pull.author.clone(),
-            updated_at: now.updated_at.clone(),
+            version: now.version.clone(),
         };
         let autoplans =
             |pull| matches!(self.inner.decide(&Event::Pull(event(pull)), &id), Decision::Queue(Task::Autoplan(_)));
@@ -262,15 +272,15 @@ impl Round<'_> {
             return Ok(());
         }
         // The list may be older than what has become known since.
-        let pull = self.inner.ctx.host.pull_request(&id).await?;
+        let pull = self.host.pull_request(&id).await?;
         let target = id.clone();
         let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
-        let same = pull.open && pull.head.commit == now.pull.head.commit;
+        let same = pull.is_open() && pull.head.commit == now.pull.head.commit;
         if !same || !autoplans(&pull) || known.is_some_and(|known| known.open) || self.inner.actors.busy(&id) {
             return Ok(());
         }
         let least = Timestamp::now().checked_sub(COMMENTS_KNOWN).unwrap_or(now.created);
-        let taken = Some((pull.head.commit.clone(), now.updated_at.clone()));
+        let taken = Some((pull.head.commit.clone(), now.version.clone()));
         let mark = Watermark { taken, ..Watermark::at(now.created.max(least)) };
         let event = event(&pull);
         let decision = Decision::Queue(Task::Autoplan(Box::new(event.clone())));
@@ -317,18 +327,18 @@ impl Round<'_> {
     }
 
     /// Comments of ours that are there twice: a late request, or a server that slept while another one led. The lowest id stays.
-    async fn duplicates(&self, pull: &PullId, comments: &Comments) -> Result<(), Trouble> {
+    async fn duplicates(&self, pull: &PullId, comments: &Comments) -> Result<(), HostOrStateError> {
         let ctx = &self.inner.ctx;
         let mut seen = HashSet::new();
         let mut extra = Vec::new();
-        for comment in comments.list.iter().filter(|one| one.author.eq_ignore_ascii_case(ctx.host.bot_login())) {
+        for comment in comments.list.iter().filter(|one| one.author.eq_ignore_ascii_case(self.host.bot_login())) {
             let Some(marker) = marker::parse(&comment.body) else { continue };
             let (Some(run), Some(part)) = (marker["run"].as_str(), marker["part"].as_u64()) else { continue };
             if !seen.insert((run.to_owned(), part)) {
                 extra.push(comment.id);
             }
         }
-        duplicates::delete(&ctx.store, &*ctx.host, pull, &extra).await
+        duplicates::delete(&ctx.store, self.host, pull, &extra).await
     }
 }
 
@@ -341,10 +351,10 @@ fn edited() -> Message {
 
 /// Whether a delivery comes after its push was taken up without it.
 pub(super) fn comes_late(delivery: &Delivery, mark: Option<&Watermark>) -> bool {
-    let (Event::Pull(event), Some((head, updated_at))) = (&delivery.event, mark.and_then(|mark| mark.taken.as_ref()))
+    let (Event::Pull(event), Some((head, version))) = (&delivery.event, mark.and_then(|mark| mark.taken.as_ref()))
     else {
         return false;
     };
     let of_push = !matches!(event.action, PullAction::Closed { .. }) && !delivery.identity.starts_with(MISSED);
-    of_push && event.pull.head.commit == *head && event.updated_at <= *updated_at
+    of_push && event.pull.head.commit == *head && (event.version == *version || event.version.is_before(version))
 }

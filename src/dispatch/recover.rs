@@ -129,10 +129,12 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
 /// The task of a recorded delivery; absent where today's settings see none in it.
 fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
     match &delivery.event {
-        Event::Comment(comment) => match comment::parse(&comment.body, &comment.author, &inner.names) {
-            Parsed::Command(command) => Some(Task::Command { comment: comment.clone(), command }),
-            _ => None,
-        },
+        Event::Comment(comment) => {
+            match comment::parse(&comment.body, &comment.author, &inner.names_or_default(&comment.pull.repo)) {
+                Parsed::Command(command) => Some(Task::Command { comment: comment.clone(), command }),
+                _ => None,
+            }
+        }
         Event::Pull(event) if matches!(event.action, PullAction::Closed { .. }) => {
             Some(Task::Closed(Box::new(event.clone())))
         }
@@ -284,7 +286,7 @@ async fn interrupted_reply(
         head: Some(run.head.clone()),
         body,
     };
-    Ok(comment_effects(&inner.ctx.rendering, &reply))
+    Ok(comment_effects(&inner.ctx.hosts, &inner.ctx.rendering, &reply))
 }
 
 /// Marks a run, and its jobs that still seem to run, as ended; with `failed`, its combined status says so too.

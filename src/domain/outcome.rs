@@ -204,7 +204,7 @@ pub struct Fault {
     pub output: String,
 }
 
-/// The comment marker's `reason` (shared/reference/comment-marker.md).
+/// The comment marker's `reason` (docs/comment-marker.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are the reference's")]

@@ -2,14 +2,14 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{ProjectId, PullId, RepoId};
+use super::{ProjectId, PullId, PullVersion, RepoId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// A verified delivery that causes work, as it is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// What it is known by, made of what is signed (DESIGN §3 "Inbox").
+    /// Its identity, derived from signed content only.
     pub identity: String,
     /// The host's own id, for the log only.
     pub host_id: String,
@@ -66,7 +66,7 @@ impl ProjectLock {
     }
 }
 
-/// Atlantis' lock key of a project (atlantis.md §8.1).
+/// The lock key of a project, in Atlantis' form.
 pub fn lock_key(repo: &RepoId, project: &ProjectId) -> String {
     format!("{}/{}/{}/{}", repo.full_name(), project.dir, project.workspace, project.name.as_deref().unwrap_or(""))
 }
@@ -87,23 +87,23 @@ pub struct ApplyLock {
 pub struct Watermark {
     /// Comments written before this are old news, by the host's clock; whole seconds, as hosts write them.
     pub comments: Timestamp,
-    /// `updated_at` when it was last looked at; empty for never.
+    /// Its version when it was last looked at; unknown for never.
+    #[serde(default, rename = "updated_at")]
+    pub version: PullVersion,
+    /// The head that was taken up without its delivery, and the version then: that delivery comes too late.
     #[serde(default)]
-    pub updated_at: String,
-    /// The head that was taken up without its delivery, and `updated_at` then: that delivery comes too late.
-    #[serde(default)]
-    pub taken: Option<(String, String)>,
+    pub taken: Option<(String, PullVersion)>,
 }
 
 impl Watermark {
     /// Nothing from before this moment counts.
     pub fn at(now: Timestamp) -> Watermark {
         let comments = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        Watermark { comments, updated_at: String::new(), taken: None }
+        Watermark { comments, version: PullVersion::default(), taken: None }
     }
 }
 
-/// A plan file and all that it is bound to (DESIGN invariant 4).
+/// A plan file and everything that it is bound to: an apply is refused if any of it has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
     /// Random id.
@@ -151,7 +151,7 @@ pub struct LeftFiles {
     pub too_much: Option<String>,
 }
 
-/// Where a project of a pull request stands (atlantis.md Appendix D).
+/// The status of a project on a pull request; the states are Atlantis'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are Atlantis'")]

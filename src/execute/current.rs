@@ -49,8 +49,9 @@ impl Current {
 }
 
 async fn ask(ctx: &Context, work: &Work) -> Result<PullRequest, HostError> {
+    let host = ctx.hosts.of(&work.pull.id.repo)?;
     for wait in RETRIES {
-        match ctx.host.pull_request(&work.pull.id).await {
+        match host.pull_request(&work.pull.id).await {
             Err(error) if error.is_transient() => {
                 tracing::warn!(pull = %work.pull.id, "the pull request could not be read, trying again: {error}");
                 tokio::select! {
@@ -61,7 +62,7 @@ async fn ask(ctx: &Context, work: &Work) -> Result<PullRequest, HostError> {
             result => return result,
         }
     }
-    ctx.host.pull_request(&work.pull.id).await
+    host.pull_request(&work.pull.id).await
 }
 
 /// No answer is not a yes.
@@ -75,7 +76,7 @@ fn not_known(ctx: &Context, error: &HostError) -> Failure {
 /// What has changed since a command began that forbids its next project.
 fn refusal(name: CommandName, began: &PullRequest, now: &PullRequest) -> Option<Failure> {
     let short = |commit: &str| commit.get(..7).unwrap_or(commit).to_owned();
-    if !now.open {
+    if !now.is_open() {
         let because = "the pull request was closed or merged before its turn came, so it did not begin".to_owned();
         return Some(Failure::Refused { reason: Reason::NotPermitted, because });
     }
@@ -102,7 +103,7 @@ fn refusal(name: CommandName, began: &PullRequest, now: &PullRequest) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Base, Head, PullId, RepoId};
+    use crate::domain::{Base, Head, PullId, PullState, RepoId};
 
     fn pull() -> PullRequest {
         let repo = RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() };
@@ -116,7 +117,8 @@ mod tests {
             head,
             base: Base { branch: "main".into(), commit: "c".repeat(40) },
             draft: false,
-            open: true,
+            state: PullState::Open,
+            fork: false,
             labels: Vec::new(),
             repo_size_kib: None,
             clone_url: String::new(),
@@ -128,7 +130,7 @@ mod tests {
         let began = pull();
         let (mut pushed, mut closed, mut retargeted, mut same) = (pull(), pull(), pull(), pull());
         pushed.head.commit = "b".repeat(40);
-        closed.open = false;
+        closed.state = PullState::Closed;
         retargeted.base.branch = "release".into();
         // The base branch's own moving, a title or a label refuse nothing.
         same.base.commit = "d".repeat(40);

@@ -1,4 +1,4 @@
-//! The environment of steps and hooks (atlantis.md §4.4, §2.6): the server's without secrets, then ours.
+//! The environment of steps and hooks: the server's without secrets, then Atlantis' variables.
 
 use super::{Context, Work};
 use crate::config::ProjectConfig;

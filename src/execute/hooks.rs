@@ -1,4 +1,4 @@
-//! Pre- and post-workflow hooks (atlantis.md §2.6): shell commands around a command, each a job with a log and a commit status.
+//! Pre- and post-workflow hooks: shell commands around a command, each a job with a log and a commit status.
 
 use super::abandoned::{POST_HOOK, PRE_HOOK};
 use super::environment::{self, Environment};

@@ -12,7 +12,7 @@ use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, New
 use crate::domain::{Distribution, ProjectId};
 use crate::store::logs::LogWriter;
 use crate::store::{Tx, is_deposed};
-use crate::terraform::install::{Tool, Wanted};
+use crate::terraform::install::{Tool, ToolRequest};
 use anyhow::Result;
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -348,7 +348,7 @@ async fn with_history(
     tree: WorkingTree,
 ) -> std::result::Result<WorkingTree, Stop> {
     if config.workflow.has_commands() {
-        ctx.checkouts.bring_history(&work.pull, &tree, credentials(ctx).as_ref()).await?;
+        ctx.checkouts.bring_history(&work.pull, &tree, credentials(ctx, work).as_ref()).await?;
     }
     Ok(tree)
 }
@@ -365,7 +365,7 @@ async fn bare_tree(
     }
     let workspace = &config.id.workspace;
     let _guard = ctx.directories.lock(&ctx.checkouts.tree_path(&work.pull.id, workspace)).await;
-    let (dirs, credentials) = (prepared.dirs.as_deref(), credentials(ctx));
+    let (dirs, credentials) = (prepared.dirs.as_deref(), credentials(ctx, work));
     Ok(ctx.checkouts.tree(&work.pull, workspace, fetched, dirs, credentials.as_ref()).await?)
 }
 
@@ -381,7 +381,7 @@ pub(super) async fn tree_of_plan(
     let fetched = Fetched { head: plan.head.clone(), base_tip: plan.base.clone() };
     let workspace = &config.id.workspace;
     let _guard = ctx.directories.lock(&ctx.checkouts.tree_path(&work.pull.id, workspace)).await;
-    let (dirs, credentials) = (prepared.dirs.as_deref(), credentials(ctx));
+    let (dirs, credentials) = (prepared.dirs.as_deref(), credentials(ctx, work));
     let tree = ctx.checkouts.tree_of_plan(&work.pull, workspace, &fetched, dirs, credentials.as_ref()).await?;
     with_history(ctx, work, config, tree).await
 }
@@ -403,7 +403,7 @@ pub(super) async fn resolve_tool(
             .await
             .unwrap_or_default(),
     };
-    let wanted = Wanted { version: config.terraform_version.clone(), distribution: config.distribution, required };
+    let wanted = ToolRequest { version: config.terraform_version.clone(), distribution: config.distribution, required };
     ctx.installer.resolve(&wanted).await.map_err(|error| {
         let message = ctx.redactor.redact(&format!("{error:#}"));
         Outcome::Errored(Fault { reason: Reason::Init, message, output: String::new() })

@@ -3,7 +3,7 @@
 use super::state_locks::machine;
 use super::{Context, files};
 use crate::checkout::folder::Folder;
-use crate::checkout::{Kept, Others, WorkingTree, inside};
+use crate::checkout::{OtherProjects, PlanArtifacts, WorkingTree, inside};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -39,14 +39,14 @@ pub(super) async fn keep(
     dirs: &Arc<HashSet<String>>,
     plan: &str,
 ) -> (LeftFiles, Option<KeptFile>) {
-    let others = Others { dirs: Arc::clone(dirs), own: project.dir.clone() };
+    let others = OtherProjects { dirs: Arc::clone(dirs), own: project.dir.clone() };
     let mut left = LeftFiles { tree: Some(tree.made.clone()), ..LeftFiles::default() };
     let kept = async {
         let path = archive_path(plan);
-        match ctx.checkouts.keep_left(tree, &others, ctx.settings.data_dir.join(&path)).await? {
-            Kept::Nothing => Ok(None),
-            Kept::TooMuch(what) => Ok(Some(Err(what))),
-            Kept::Files(_) => anyhow::Ok(file(ctx, path).await?.map(Ok)),
+        match ctx.checkouts.keep_artifacts(tree, &others, ctx.settings.data_dir.join(&path)).await? {
+            PlanArtifacts::Nothing => Ok(None),
+            PlanArtifacts::TooMuch(what) => Ok(Some(Err(what))),
+            PlanArtifacts::Files(_) => anyhow::Ok(file(ctx, path).await?.map(Ok)),
         }
     };
     match kept.await {

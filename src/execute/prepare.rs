@@ -59,8 +59,9 @@ pub(super) struct Prepared {
     pub(super) dirs: Option<Vec<String>>,
 }
 
-pub(super) fn credentials(ctx: &Context) -> Option<Credentials> {
-    let found = ctx.host.git_credentials()?;
+/// What git needs to fetch the repository; absent for public access, and where its host is not configured.
+pub(super) fn credentials(ctx: &Context, work: &Work) -> Option<Credentials> {
+    let found = ctx.hosts.of(&work.pull.id.repo).ok()?.git_credentials()?;
     Some(Credentials { username: found.username, password: found.password })
 }
 
@@ -78,7 +79,7 @@ pub(super) enum Need<'a> {
 /// Fetches and checks out the head.
 pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need<'_>) -> Result<Prepared, Stop> {
     let work_on = async {
-        let credentials = credentials(ctx);
+        let credentials = credentials(ctx, work);
         let refresh = matches!(need, Need::Changes);
         let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), refresh).await?;
         // Only a plan moves on to a newer base.
@@ -119,7 +120,7 @@ pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need<'_>) -> Res
 /// Hooks may ask git of more than the checkout needed, and have no credentials.
 async fn bring_history_for_hooks(ctx: &Context, work: &Work, tree: &WorkingTree) -> Result<(), CheckoutError> {
     match super::hooks::any(work) {
-        true => ctx.checkouts.bring_history(&work.pull, tree, credentials(ctx).as_ref()).await,
+        true => ctx.checkouts.bring_history(&work.pull, tree, credentials(ctx, work).as_ref()).await,
         false => Ok(()),
     }
 }
@@ -131,7 +132,7 @@ async fn sparse_tree(
     fetched: &Fetched,
     mut dirs: Vec<String>,
 ) -> Result<(WorkingTree, Vec<String>), CheckoutError> {
-    let credentials = credentials(ctx);
+    let credentials = credentials(ctx, work);
     let targeted = work.command.target.dir.iter().filter(|dir| !dir.contains(['*', '?', '[']));
     dirs.extend(targeted.cloned());
     // Twice: configured projects are known when the root's files are there, modules when the projects' files are.

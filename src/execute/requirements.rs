@@ -36,13 +36,16 @@ impl PullFacts {
 
     /// Whether the pull request is approved, and what was seen.
     pub(super) async fn approved(&self, ctx: &Context, work: &Work) -> Result<Approval, HostError> {
-        let reviews = self.reviews.get_or_try_init(|| ctx.host.reviews(&work.pull)).await?;
+        let reviews =
+            self.reviews.get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.reviews(&work.pull).await).await?;
         Ok(approval(reviews, &work.pull.author, &work.pull.head.commit, ctx.settings.approval_of_head))
     }
 
     /// Whether the host would let it be merged.
     pub(super) async fn mergeable(&self, ctx: &Context, work: &Work) -> Result<&Mergeability, HostError> {
-        self.mergeability.get_or_try_init(|| ctx.host.mergeability(&work.pull)).await
+        self.mergeability
+            .get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.mergeability(&work.pull).await)
+            .await
     }
 }
 
@@ -138,7 +141,7 @@ async fn undiverged(
     planned_base: Option<&str>,
 ) -> Result<(bool, String), Stop> {
     let branch = &work.pull.base.branch;
-    let credentials = prepare::credentials(ctx);
+    let credentials = prepare::credentials(ctx, work);
     let now = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), true).await?;
     // A plan of a merged tree holds the base up to where it was merged; one of the head alone, up to where they parted.
     let from = match (ctx.checkouts.strategy, planned_base) {

@@ -12,10 +12,11 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::{ProjectId, size};
 use crate::platform::is_in_memory;
-use crate::settings::Limits;
+use crate::settings::MachineLimits;
 use crate::terraform::install::Installer;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
@@ -27,7 +28,7 @@ const LITTLE_MOST: u64 = 2 << 30;
 const FULL_PART: u64 = 20;
 /// ... this much, nothing begins any more.
 const FULL_MOST: u64 = 256 << 20;
-/// Measuring against `--scratch-quota-mib` walks over all files: it may take one part in so many of the time.
+/// Measuring against `--scratch-quota-mib` and looking for what is idle walk over files: each may take one part in so many of the time.
 const WALK_PART: u32 = 20;
 /// While a plan waits for memory, it looks again after this long.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -42,6 +43,8 @@ pub struct Room {
     memory_percent: u64,
     /// What the data directory took when it was last measured. Whoever makes room has it.
     measured: Mutex<Option<Measured>>,
+    /// When it is worth looking again for what is idle, as long as the disk is not full.
+    look_again: std::sync::Mutex<Option<Instant>>,
     /// The plan that is next to look at the memory: one begins, and is seen there, before the next one looks.
     next: Mutex<()>,
 }
@@ -53,12 +56,13 @@ struct Measured {
 
 impl Room {
     /// For this data directory; nothing is looked at yet.
-    pub fn new(data_dir: &Path, limits: &Limits) -> Room {
+    pub fn new(data_dir: &Path, limits: &MachineLimits) -> Room {
         Room {
             data_dir: data_dir.to_owned(),
             quota: (limits.scratch_quota_mib > 0).then_some(limits.scratch_quota_mib << 20),
             memory_percent: limits.max_memory_percent,
             measured: Mutex::default(),
+            look_again: std::sync::Mutex::default(),
             next: Mutex::default(),
         }
     }
@@ -78,6 +82,16 @@ impl Room {
             }
         };
         Ok(Space { free: disk.free.min(quota.saturating_sub(taken)), total: disk.total.min(quota) })
+    }
+
+    /// Whether enough time has passed since what is idle was last looked for.
+    fn may_look(&self, now: Instant) -> bool {
+        self.look_again.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|again| now >= again)
+    }
+
+    /// Looking took so long.
+    fn looked(&self, took: Duration) {
+        *self.look_again.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + took * (WALK_PART - 1));
     }
 }
 
@@ -112,10 +126,15 @@ pub(super) async fn on_disk(ctx: &Context, work: &Work) -> Option<Fault> {
     Some(Fault { reason: Reason::Internal, message, output: String::new() })
 }
 
-/// What is free after room was made where there was little.
+/// What is free after room was made where there was little. A disk that stays near the mark is not searched for each command.
 async fn not_little(ctx: &Context) -> Result<Space> {
     let mut measured = ctx.room.measured.lock().await;
+    let (space, began) = (ctx.room.space(&mut measured).await?, Instant::now());
+    if !is_little(space) || (!is_full(space) && !ctx.room.may_look(began)) {
+        return Ok(space);
+    }
     let space = Idlers::of(ctx).make_room(&mut measured, |space| !is_little(space)).await?;
+    ctx.room.looked(began.elapsed());
     if !is_full(space) {
         return Ok(space);
     }
@@ -286,5 +305,14 @@ mod tests {
             let space = Space { free, total };
             assert_eq!((is_little(space), is_full(space)), (little, full), "{space:?}");
         }
+    }
+
+    #[test]
+    fn looking_for_what_is_idle_takes_a_twentieth_of_the_time() {
+        let (room, now) = (Room::default(), Instant::now());
+        assert!(room.may_look(now));
+        room.looked(Duration::from_secs(1));
+        assert!(!room.may_look(now + Duration::from_secs(18)));
+        assert!(room.may_look(now + Duration::from_secs(20)));
     }
 }

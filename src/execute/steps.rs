@@ -1,4 +1,4 @@
-//! The kinds of steps (atlantis.md §4.3): what each runs, and what of its output people read.
+//! The kinds of steps: what each runs, and what of its output people read.
 
 use super::environment::{self, expand};
 use super::files;

@@ -7,14 +7,12 @@ use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
 
 /// A credential helper of git that answers `get`, as often as it is asked, from the file on descriptor 3.
 pub(crate) const CREDENTIAL_HELPER: &str = r#"!f() { test "$1" = get && cat /proc/self/fd/3; }; f"#;
 
-/// Of statfs(2): `TMPFS_MAGIC` and `OVERLAYFS_SUPER_MAGIC`.
+/// Of statfs(2): `TMPFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
-const OVERLAY: u64 = 0x794c_7630;
 
 /// An anonymous file in memory with this secret, for [`CREDENTIAL_HELPER`]. Close-on-exec, so that no other child that is spawned
 /// meanwhile has it.
@@ -24,12 +22,6 @@ pub(crate) fn secret_file(secret: &SecretString) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Time since the machine started, that in which it slept included (`CLOCK_BOOTTIME`, clock_gettime(2)).
-pub(crate) fn since_boot() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
-}
-
 /// This machine since its start; locks of another one, or in another sandbox, may not be seen here. Empty: not known.
 pub(crate) fn this_machine() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
@@ -37,22 +29,7 @@ pub(crate) fn this_machine() -> String {
 
 /// Whether files below `dir` take memory and no disk.
 pub(crate) fn is_in_memory(dir: &Path) -> bool {
-    kind(dir) == Some(TMPFS)
-}
-
-/// Why what is written there does not stay.
-pub(crate) fn short_lived(dir: &Path) -> Option<&'static str> {
-    match kind(dir)? {
-        TMPFS => Some("in memory (tmpfs): it is gone after a restart of the machine"),
-        OVERLAY => Some(
-            "in the container's own layer (overlay): it is gone with the container; mount a volume there, or use gs://",
-        ),
-        _ => None,
-    }
-}
-
-fn kind(dir: &Path) -> Option<u64> {
-    u64::try_from(statfs(dir).ok()?.f_type).ok()
+    statfs(dir).is_ok_and(|found| u64::try_from(found.f_type) == Ok(TMPFS))
 }
 
 /// Makes this process unreadable for others of its user (`/proc/<pid>/environ`, `mem`, ptrace), and keeps it from leaving a core file.

@@ -9,7 +9,6 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
 
 /// A credential helper of git that answers `get`, as often as it is asked, from the pipe on descriptor 3.
 pub(crate) const CREDENTIAL_HELPER: &str = refilled::CREDENTIAL_HELPER;
@@ -20,12 +19,6 @@ pub(crate) fn secret_file(secret: &SecretString) -> io::Result<OwnedFd> {
     Ok(refilled::pipe(secret)?.0)
 }
 
-/// Time since the machine started, that in which it slept included: `CLOCK_MONOTONIC` of macOS counts it (clock_gettime(3)).
-pub(crate) fn since_boot() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
-}
-
 /// This machine, by its name: a lock does not outlive a restart, so whose lock is free is gone.
 pub(crate) fn this_machine() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -34,11 +27,6 @@ pub(crate) fn this_machine() -> String {
 /// Not known here; disks in memory are rare.
 pub(crate) fn is_in_memory(_dir: &Path) -> bool {
     false
-}
-
-/// Not known here.
-pub(crate) fn short_lived(_dir: &Path) -> Option<&'static str> {
-    None
 }
 
 /// Keeps this process from leaving a core file. Others of its user can still see its environment.

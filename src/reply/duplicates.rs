@@ -6,27 +6,27 @@ use crate::vcs::{Host, HostError};
 
 /// Why something was not done on a host.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum HostOrStateError {
     /// The host refused, or did not answer.
     Host(HostError),
     /// The state, or the right to act.
     State(anyhow::Error),
 }
 
-impl From<HostError> for Trouble {
-    fn from(error: HostError) -> Trouble {
-        Trouble::Host(error)
+impl From<HostError> for HostOrStateError {
+    fn from(error: HostError) -> HostOrStateError {
+        HostOrStateError::Host(error)
     }
 }
 
-impl From<anyhow::Error> for Trouble {
-    fn from(error: anyhow::Error) -> Trouble {
-        Trouble::State(error)
+impl From<anyhow::Error> for HostOrStateError {
+    fn from(error: anyhow::Error) -> HostOrStateError {
+        HostOrStateError::State(error)
     }
 }
 
 /// Deletes these comments, which say what another one says. Right before each, the store is asked whether this server may still act.
-pub async fn delete(store: &Store, host: &dyn Host, pull: &PullId, comments: &[u64]) -> Result<(), Trouble> {
+pub async fn delete(store: &Store, host: &dyn Host, pull: &PullId, comments: &[u64]) -> Result<(), HostOrStateError> {
     for comment in comments {
         store.may_act().await?;
         tracing::warn!(%pull, comment, "a comment was there twice; the later one goes");

@@ -1,4 +1,4 @@
-//! The machine-readable last line of a comment (shared/reference/comment-marker.md): written for every part, and looked for
+//! The machine-readable last line of a comment (docs/comment-marker.md): written for every part, and looked for
 //! by the outbox before it posts again.
 
 use super::render::markdown::turns_direction;
@@ -16,7 +16,7 @@ const SUFFIX: &str = " -->";
 
 /// The marker of one part of a reply, at most `limit` bytes: results that do not fit are cut and `truncated` says so.
 pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
-    let mut marker = Object::default();
+    let mut marker = JsonObject::default();
     marker.put("v", json!(1));
     marker.put("run", json!(reply.run));
     marker.put("part", json!(part));
@@ -70,7 +70,7 @@ pub fn results(body: &ReplyBody) -> Vec<String> {
 }
 
 /// Puts in as many rows as fit.
-fn with_rows(marker: &mut Object, key: &'static str, rows: Vec<String>, limit: usize) -> String {
+fn with_rows(marker: &mut JsonObject, key: &'static str, rows: Vec<String>, limit: usize) -> String {
     if rows.is_empty() {
         return comment(marker);
     }
@@ -92,21 +92,21 @@ fn with_rows(marker: &mut Object, key: &'static str, rows: Vec<String>, limit: u
     comment(marker)
 }
 
-fn comment(marker: &Object) -> String {
+fn comment(marker: &JsonObject) -> String {
     format!("{PREFIX}{marker}{SUFFIX}")
 }
 
 /// A JSON object that keeps the order of its keys.
 #[derive(Default)]
-struct Object(Vec<(&'static str, String)>);
+struct JsonObject(Vec<(&'static str, String)>);
 
-impl Object {
+impl JsonObject {
     fn put(&mut self, key: &'static str, value: impl fmt::Display) {
         self.0.push((key, escaped(&value.to_string())));
     }
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for JsonObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('{')?;
         for (i, (key, value)) in self.0.iter().enumerate() {
@@ -133,7 +133,7 @@ fn escaped(json: &str) -> String {
 }
 
 fn result(job: &JobOutcome) -> String {
-    let mut row = Object::default();
+    let mut row = JsonObject::default();
     row.put("cmd", json!(command_word(job.command).unwrap_or("plan")));
     let ProjectId { dir, workspace, name } = &job.project;
     row.put("dir", json!(dir));

@@ -16,22 +16,22 @@ mod refusals;
 use crate::domain::state::PendingEffect;
 use crate::domain::{PullId, RepoId};
 use crate::store::{Store, is_closed, is_deposed};
-use crate::vcs::Host;
-use deliver::Verdict;
+use crate::vcs::Hosts;
+use deliver::PostResult;
 use futures::StreamExt as _;
 use lane::Lane;
 use pace::Pacer;
 use refusals::Refusals;
-pub use refusals::Refused;
+pub use refusals::RefusedPosts;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Effects under way at once, over all pull requests, ...
+/// Effects under way at once on one host, over all its pull requests, ...
 const AT_ONCE: usize = 24;
 /// ... and over those of one repository: when its requests hang, others have room.
 const OF_ONE_REPO: usize = 8;
@@ -78,13 +78,14 @@ impl Pace {
 /// Handle to the workers; cheap to clone.
 #[derive(Clone)]
 pub struct Outbox {
-    shared: Arc<Shared>,
+    shared: Arc<OutboxInner>,
 }
 
-struct Shared {
+struct OutboxInner {
     store: Store,
-    hosts: Vec<Arc<dyn Host>>,
-    slots: Semaphore,
+    hosts: Hosts,
+    /// Of hosts that something was posted on: one that hangs leaves the others their own.
+    host_slots: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// Of repositories that have something under way.
     repo_slots: Mutex<HashMap<RepoId, Arc<Semaphore>>>,
     lanes: Mutex<HashMap<(PullId, Lane), Working>>,
@@ -111,16 +112,16 @@ struct Working {
 
 impl Outbox {
     /// Starts with what an earlier process left.
-    pub async fn start(store: Store, hosts: Vec<Arc<dyn Host>>) -> anyhow::Result<Outbox> {
+    pub async fn start(store: Store, hosts: Hosts) -> anyhow::Result<Outbox> {
         Outbox::with_pace(store, hosts, PACE).await
     }
 
-    async fn with_pace(store: Store, hosts: Vec<Arc<dyn Host>>, pace: Pace) -> anyhow::Result<Outbox> {
+    async fn with_pace(store: Store, hosts: Hosts, pace: Pace) -> anyhow::Result<Outbox> {
         let left = store.read(|view| view.pulls_with_effects()).await?;
-        let shared = Shared {
+        let shared = OutboxInner {
             store,
             hosts,
-            slots: Semaphore::new(AT_ONCE),
+            host_slots: Mutex::default(),
             repo_slots: Mutex::default(),
             lanes: Mutex::default(),
             ended: Notify::new(),
@@ -174,7 +175,7 @@ impl Outbox {
     }
 
     /// What the host refuses until somebody mends the token or its rights; absent when it takes all.
-    pub fn refused(&self) -> Option<Refused> {
+    pub fn refused(&self) -> Option<RefusedPosts> {
         self.shared.refusals.all()
     }
 
@@ -200,15 +201,19 @@ impl Outbox {
     }
 }
 
-impl Shared {
+impl OutboxInner {
     /// Room for one request about a repository; absent when there will be none any more.
-    async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, SemaphorePermit<'_>)> {
+    async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let of_host = {
+            let mut all = lock(&self.host_slots);
+            Arc::clone(all.entry(repo.host.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
+        };
         let of_repo = {
             let mut all = lock(&self.repo_slots);
             all.retain(|_, slots| Arc::strong_count(slots) > 1);
             Arc::clone(all.entry(repo.clone()).or_insert_with(|| Arc::new(Semaphore::new(OF_ONE_REPO))))
         };
-        Some((of_repo.acquire_owned().await.ok()?, self.slots.acquire().await.ok()?))
+        Some((of_repo.acquire_owned().await.ok()?, of_host.acquire_owned().await.ok()?))
     }
 
     /// Lanes of this repository look again.
@@ -225,7 +230,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Works off one lane of one pull request, and ends when nothing is left in it.
 struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<OutboxInner>,
     key: (PullId, Lane),
     wake: Arc<Notify>,
     left: bool,
@@ -347,9 +352,9 @@ impl Worker {
         let verdicts = futures::stream::iter(ready.into_iter().map(|effect| self.deliver(effect)));
         let mut verdicts = verdicts.buffered(at_once);
         while let Some((effect, verdict)) = verdicts.next().await {
-            let done = matches!(verdict, Verdict::Done(_));
+            let done = matches!(verdict, PostResult::Done(_));
             match verdict {
-                Verdict::Done(note) => {
+                PostResult::Done(note) => {
                     waits.remove(&effect.id);
                     self.shared.refusals.forget(effect.id);
                     notes.insert(effect.id, note);
@@ -357,10 +362,10 @@ impl Worker {
                         self.record(notes, Vec::new()).await?;
                     }
                 }
-                Verdict::Halt(error) => return Err(error),
-                Verdict::Later(at) => _ = at.map(|at| waits.insert(effect.id, at)),
-                Verdict::Refused => tried.extend(counted(&effect)),
-                Verdict::Again(pause) => {
+                PostResult::Halt(error) => return Err(error),
+                PostResult::Later(at) => _ = at.map(|at| waits.insert(effect.id, at)),
+                PostResult::Refused => tried.extend(counted(&effect)),
+                PostResult::Again(pause) => {
                     waits.insert(effect.id, Instant::now() + pause);
                     tried.extend(counted(&effect));
                 }
@@ -372,7 +377,7 @@ impl Worker {
         self.record(notes, tried).await
     }
 
-    async fn deliver(&self, effect: PendingEffect) -> (PendingEffect, Verdict) {
+    async fn deliver(&self, effect: PendingEffect) -> (PendingEffect, PostResult) {
         let verdict = self.shared.deliver(&effect).await;
         (effect, verdict)
     }

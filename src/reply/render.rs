@@ -9,6 +9,7 @@ mod view;
 
 use super::marker;
 use crate::domain::reply::{Reply, ReplyBody};
+use crate::vcs::Profile;
 use jiff::Timestamp;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
@@ -29,6 +30,8 @@ pub struct RenderOptions {
     pub commit_address: String,
     /// The host's comment limit, in characters.
     pub comment_limit: usize,
+    /// What the number of a pull request is written with: `#` or `!`.
+    pub pull_mark: char,
     /// `--max-comments-per-command`; 0: no limit.
     pub max_comments: u32,
     /// `--disable-markdown-folding`.
@@ -45,6 +48,20 @@ pub struct RenderOptions {
     pub locking: bool,
     /// The present moment, for ages.
     pub now: Timestamp,
+}
+
+impl RenderOptions {
+    /// The same on a host of this profile, at the present moment.
+    pub fn on(&self, host: &Profile) -> RenderOptions {
+        RenderOptions {
+            commit_address: host.commit_address.clone(),
+            comment_limit: host.comment_limit,
+            pull_mark: host.pull_mark,
+            disable_folding: self.disable_folding || !host.folds,
+            now: Timestamp::now(),
+            ..self.clone()
+        }
+    }
 }
 
 /// The comments, in order; empty when all of it is silenced.
@@ -122,6 +139,7 @@ fn common(reply: &Reply, options: &RenderOptions) -> Value {
     context! {
         executable => options.executable.as_str(),
         number => reply.pull.number,
+        mark => Value::from_safe_string(options.pull_mark.to_string()),
         command => reply.command_name().map(|name| name.spoken()),
         locking => options.locking,
     }

@@ -1,4 +1,4 @@
-//! Commit statuses: names and wording (atlantis.md §7.10). Pure.
+//! Commit statuses: names, which are Atlantis', and wording. Pure.
 
 use super::wording;
 use crate::domain::ProjectId;

@@ -1,10 +1,8 @@
 //! The sample repository of `tidelock sandbox`, its first pull request, and a running account of what happens, for the terminal.
 
-use super::state::State;
 use super::tour::terminal::{self, Style};
-use super::{BOT, Forge, OpenOptions, Pull, Repo};
+use super::{Activity, ActivityKind, Forge, OpenOptions, Pull, Repo};
 use anyhow::Context;
-use std::collections::HashSet;
 use std::io::Write;
 
 /// Name of the sample repository.
@@ -51,7 +49,7 @@ fn with_state(forge: &Forge, text: &str) -> String {
 
 /// Opens the first pull request, so that there is something to see.
 pub async fn story_start(repo: &Repo) -> anyhow::Result<Pull> {
-    let text = with_state(&repo.forge, NETWORK);
+    let text = with_state(repo.forge(), NETWORK);
     let text = text.replacen("database = \"10.20.16.0/24\"", "database = \"10.20.16.0/23\"", 1);
     let (kept, _) = text.split_once("resource \"terraform_data\" \"legacy_ssh\"").context("the sample has changed")?;
     let rest = text.split_once("output \"ranges\"").map(|(_, rest)| rest).context("the sample has changed")?;
@@ -65,7 +63,7 @@ pub async fn story_start(repo: &Repo) -> anyhow::Result<Pull> {
 
 /// Bob's pull request for the same project: one more subnet.
 pub(super) async fn second_pull(repo: &Repo) -> anyhow::Result<Pull> {
-    let text = with_state(&repo.forge, NETWORK);
+    let text = with_state(repo.forge(), NETWORK);
     let text = text.replacen("    apps ", "    cache    = \"10.20.24.0/24\"\n    apps ", 1);
     let body = "The shop gets a cache next week.";
     let options = OpenOptions { body: body.to_owned(), ..OpenOptions::default() };
@@ -75,59 +73,32 @@ pub(super) async fn second_pull(repo: &Repo) -> anyhow::Result<Pull> {
 
 /// Writes a line for all that happens on the forge, comments of the server in full, until it is dropped or writing fails.
 pub async fn narrate(forge: &Forge, style: Style, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
-    let mut changes = forge.shared.changes.subscribe();
-    let mut told = HashSet::new();
+    let mut follower = forge.follow();
     loop {
-        changes.borrow_and_update();
-        let mut news = happenings(&forge.shared.look(), style);
-        news.retain(|happening| told.insert(happening.key.clone()));
-        news.sort_by_key(|happening| happening.order);
-        for happening in news {
-            out.write_all(happening.text.as_bytes())?;
+        for activity in follower.next().await? {
+            out.write_all(told(&activity, forge.bot(), style).as_bytes())?;
         }
         out.flush()?;
-        changes.changed().await.context("the forge has stopped")?;
     }
 }
 
-struct Happening {
-    key: String,
-    order: u64,
-    text: String,
-}
-
-/// All that has happened so far, each with a key that stays.
-fn happenings(state: &State, style: Style) -> Vec<Happening> {
-    let mut all = Vec::new();
-    for (repo, pull) in state.repos.values().flat_map(|repo| repo.pulls.iter().map(move |pull| (repo, pull))) {
-        let name = format!("#{}", pull.number);
-        let mut tell = |key: String, order: u64, text: String| all.push(Happening { key, order, text });
-        let key = |what: &str| format!("{} {name} {what}", repo.full_name());
-        let opened = format!("{name}  {} opened “{}”", pull.author, pull.title);
-        tell(key("opened"), pull.id, style.event(&opened));
-        tell(key(&pull.head_sha), pull.id + 1, style.faint(&format!("{name}  head is {:.7}", pull.head_sha)));
-        for comment in &pull.comments {
-            let text = match comment.author.as_str() {
-                BOT => terminal::comment(&format!("{name}  {BOT}"), &comment.body, style),
-                _ => style.event(&format!("{name}  {}: {}", comment.author, comment.body.trim())),
-            };
-            tell(key(&comment.id.to_string()), comment.id, text);
+fn told(activity: &Activity, bot: &str, style: Style) -> String {
+    let name = format!("#{}", activity.pull);
+    match &activity.kind {
+        ActivityKind::Opened { author, title } => style.event(&format!("{name}  {author} opened “{title}”")),
+        ActivityKind::Head(commit) => style.faint(&format!("{name}  head is {commit:.7}")),
+        ActivityKind::Commented { author, body } if author == bot => {
+            terminal::comment(&format!("{name}  {bot}"), body, style)
         }
-        for review in &pull.reviews {
-            let word = if review.state == "APPROVED" { "approved" } else { "requested changes" };
-            tell(key(&review.id.to_string()), review.id, style.event(&format!("{name}  {} {word}", review.user)));
+        ActivityKind::Commented { author, body } => style.event(&format!("{name}  {author}: {}", body.trim())),
+        ActivityKind::Reviewed { user, approved } => {
+            let word = if *approved { "approved" } else { "requested changes" };
+            style.event(&format!("{name}  {user} {word}"))
         }
-        for status in repo.statuses.iter().filter(|status| status.sha == pull.head_sha) {
-            let description = status.description.as_deref().unwrap_or_default();
-            let line = format!("{name}  {} {}: {description}", status.context, status.state);
-            tell(key(&status.id.to_string()), status.id, style.faint(&line));
+        ActivityKind::Status { context, state, description } => {
+            style.faint(&format!("{name}  {context} {state}: {description}"))
         }
-        if let Some((_, by)) = &pull.merged {
-            tell(key("merged"), u64::MAX, style.event(&format!("{name}  {by} merged it")));
-        } else if !pull.open {
-            let when = pull.closed_at.clone().unwrap_or_default();
-            tell(key(&format!("closed {when}")), u64::MAX, style.event(&format!("{name}  closed")));
-        }
+        ActivityKind::Merged(by) => style.event(&format!("{name}  {by} merged it")),
+        ActivityKind::Closed => style.event(&format!("{name}  closed")),
     }
-    all
 }

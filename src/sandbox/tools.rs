@@ -28,3 +28,27 @@ pub fn missing_tools(path: &str) -> Vec<String> {
 fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::missing_tools;
+    use tempfile::TempDir;
+
+    #[test]
+    fn missing_tools_are_named_with_how_to_get_them() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().to_str().unwrap();
+        let missing = missing_tools(path);
+        assert_eq!(missing.len(), 2);
+        assert!(
+            missing[0].contains("apt-get install git") && missing[1].contains("brew install opentofu"),
+            "{missing:?}"
+        );
+        for (name, mode) in [("git", 0o755), ("tofu", 0o755), ("terraform", 0o644)] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(dir.path().join(name), mode).unwrap();
+        }
+        assert_eq!(missing_tools(&format!("/nonexistent:{path}")), Vec::<String>::new());
+    }
+}

@@ -1,4 +1,4 @@
-//! Projects of a repository that nobody listed (atlantis.md §7.3): the directories of changed Terraform files.
+//! Projects that no repo config lists: the directories of changed Terraform files.
 
 use super::{Facts, Refusal};
 use crate::config::global::{Autodiscover, AutodiscoverMode};

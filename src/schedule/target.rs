@@ -1,4 +1,4 @@
-//! `-d`, `-w`, `-p`: which projects a targeted command means (atlantis.md §3.3, §5.2, §5.5), and how it is refused.
+//! `-d`, `-w`, `-p`: which projects a targeted command selects, and why it is refused.
 
 use super::{Facts, Refusal, discover};
 use crate::config::paths::{Glob, is_glob, parent};

@@ -1,37 +1,56 @@
-//! Settings of the vault: where it lies, how long its leader may be silent, what stays restorable.
+//! Checks of the settings of the vault, and the form of a bucket's address.
 
+use super::SettingsError;
 use super::check::expand;
 use super::hosts::is_loopback;
 use super::typed::Reader;
-use super::{BucketAddress, VaultSettings};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 use url::Url;
 
-/// Folder of the data directory that is the bucket unless another one is named.
+/// Folder of the data directory that is the bucket by default.
 const FOLDER: &str = "vault";
 /// Least and longest life of a lease: Cloud Storage allows one write a second to one object, and people wait for a takeover.
 const LEASE_TTL: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(600)];
-/// Most days and states that may be kept.
-const MAX_DAYS: i64 = 3650;
-const MAX_STATES: i64 = 1_000_000;
 
-/// All of them.
-pub(super) fn settings(r: &mut Reader, data_dir: &Path) -> VaultSettings {
-    VaultSettings {
-        bucket: address(r, data_dir),
-        force_takeover: r.switch("force-takeover"),
-        keep: keep(r),
-        keep_states: keep_states(r),
-        lease_ttl: lease_ttl(r),
-        sync_interval: r.duration("sync-interval"),
+/// Where the vault lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BucketAddress {
+    /// In a directory of this machine, absolute.
+    Directory(PathBuf),
+    /// In a bucket of Cloud Storage.
+    CloudStorage {
+        /// The bucket.
+        name: String,
+        /// Segments joined by `/`, without slashes around them; may be empty.
+        prefix: String,
+        /// The address of a double of the service on this machine, for tests.
+        endpoint: Option<String>,
+    },
+}
+
+impl BucketAddress {
+    /// The bucket that a server with these flags (`--bucket`, `--data-dir`, `--config`) and variables would use.
+    pub fn load(
+        args: impl IntoIterator<Item = OsString>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<BucketAddress, SettingsError> {
+        let mut reader = Reader::new(args, env)?;
+        let address = address(&mut reader, "bucket");
+        reader.finish().map(|_| address)
+    }
+
+    /// The same with this process' variables.
+    pub fn from_process(args: impl IntoIterator<Item = OsString>) -> Result<BucketAddress, SettingsError> {
+        BucketAddress::load(args, std::env::vars_os())
     }
 }
 
-/// `--bucket`.
-pub(super) fn address(r: &mut Reader, data_dir: &Path) -> BucketAddress {
-    let default = BucketAddress::Directory(data_dir.join(FOLDER));
-    let Some(text) = r.optional("bucket") else { return default };
+/// `--bucket`; by default a folder of the data directory.
+pub(super) fn address(r: &mut Reader, name: &str) -> BucketAddress {
+    let default = BucketAddress::Directory(super::check::data_dir(r, "data-dir").join(FOLDER));
+    let Some(text) = r.optional(name) else { return default };
     let parsed = if let Some(path) = text.strip_prefix("file://") {
         directory(path, r).map(BucketAddress::Directory)
     } else if let Some(rest) = text.strip_prefix("gs://") {
@@ -42,7 +61,7 @@ pub(super) fn address(r: &mut Reader, data_dir: &Path) -> BucketAddress {
     } else {
         Err("is neither gs://NAME/PREFIX nor file:///DIRECTORY".into())
     };
-    parsed.map_err(|what| r.wrong("bucket", what)).unwrap_or(default)
+    parsed.map_err(|what| r.wrong(name, what)).unwrap_or(default)
 }
 
 fn directory(path: &str, r: &Reader) -> Result<PathBuf, String> {
@@ -80,21 +99,11 @@ fn endpoint(text: &str) -> Result<Option<String>, String> {
 }
 
 /// `--lease-ttl`.
-fn lease_ttl(r: &mut Reader) -> Duration {
+pub(super) fn lease_ttl(r: &mut Reader, name: &str) -> Duration {
     let [least, longest] = LEASE_TTL;
-    let ttl = r.duration("lease-ttl");
+    let ttl = r.duration(name);
     if !(least..=longest).contains(&ttl) {
-        r.wrong("lease-ttl", format!("is not from {}s to {}s", least.as_secs(), longest.as_secs()));
+        r.wrong(name, format!("is not from {}s to {}s", least.as_secs(), longest.as_secs()));
     }
     ttl.clamp(least, longest)
-}
-
-/// `--vault-keep-days`.
-fn keep(r: &mut Reader) -> Duration {
-    Duration::from_secs(r.number("vault-keep-days", 1, MAX_DAYS).unsigned_abs() * 24 * 3600)
-}
-
-/// `--vault-keep-states`.
-fn keep_states(r: &mut Reader) -> u64 {
-    r.number("vault-keep-states", 1, MAX_STATES).unsigned_abs()
 }

@@ -1,8 +1,11 @@
-//! The rules of single settings. What is wrong goes to the reader's list.
+//! How single settings are read and checked: functions of the reader and the setting's name. The reader collects mistakes.
 
-use super::environment::Environment;
+use super::environment::ProcessEnvironment;
 use super::typed::Reader;
-use super::{GithubSettings, GithubToken, Limits, hosts};
+use super::{GithubSettings, GithubToken, hosts};
+use crate::checkout::Strategy;
+use crate::config::global::AutodiscoverMode;
+use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::process::{RunAs, SHORTEST_SECRET};
 use secrecy::{ExposeSecret, SecretString};
@@ -12,19 +15,15 @@ use std::time::Duration;
 
 /// Reactions that GitHub knows.
 const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
-/// The password that everybody knows.
+/// Atlantis' default password, which everybody knows.
 const DEFAULT_PASSWORD: &str = "atlantis";
-/// Names that we answer to by default.
+/// First words of commands by default.
 const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
-/// Most projects at the same time that one may ask for.
-const MAX_POOL: i64 = 1024;
-/// Most posts in an hour that make a limit.
+/// Highest `gh-posts-per-hour`.
 const MAX_POSTS: i64 = 1_000_000;
-/// Nobody waits longer for a server to end.
+/// Longest `shutdown-grace`.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
-/// A pebibyte.
-const MAX_QUOTA_MIB: i64 = 1 << 30;
-/// What the token has to be good for.
+/// The rights that the token needs.
 const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read, Pull requests read and write, Commit \
      statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
      scope repo (and admin:repo_hook for the doctor)";
@@ -42,28 +41,85 @@ const COMMANDS: [(&str, CommandName); 8] = [
     ("state", CommandName::StateRm),
 ];
 
-/// `allow-commands`, in the order in which commands are listed.
-pub(super) fn allow_commands(r: &mut Reader) -> Vec<CommandName> {
-    let names = r.list("allow-commands");
-    for name in &names {
-        match name.as_str() {
+/// A field that is filled after all settings were read.
+pub(super) fn filled_later<T>(_: &mut Reader) -> Vec<T> {
+    Vec::new()
+}
+
+/// Text, or nothing if it is empty.
+pub(super) fn optional(r: &mut Reader, name: &str) -> Option<String> {
+    r.optional(name)
+}
+
+/// A switch whose default differs from both its values.
+pub(super) fn if_given(r: &mut Reader, name: &str) -> Option<bool> {
+    r.is_given(name).then(|| r.switch(name))
+}
+
+/// A number in these bounds, which have to fit into `T`; 0, which Kubernetes sets, is the default where it is out of bounds.
+pub(super) fn number<const LEAST: i64, const MOST: i64, T: TryFrom<i64> + Default>(r: &mut Reader, name: &str) -> T {
+    T::try_from(r.number(name, LEAST, MOST)).unwrap_or_default()
+}
+
+/// From one day to so many.
+pub(super) fn days<const MOST: i64>(r: &mut Reader, name: &str) -> Duration {
+    Duration::from_secs(number::<1, MOST, u64>(r, name) * 24 * 3600)
+}
+
+/// A type whose values have names in settings.
+pub(super) trait Choice: Copy + 'static {
+    const NAMES: &[(&str, Self)];
+}
+
+impl Choice for Strategy {
+    const NAMES: &[(&str, Strategy)] = &[("branch", Strategy::Branch), ("merge", Strategy::Merge)];
+}
+
+impl Choice for Distribution {
+    const NAMES: &[(&str, Distribution)] =
+        &[("terraform", Distribution::Terraform), ("opentofu", Distribution::OpenTofu)];
+}
+
+impl Choice for AutodiscoverMode {
+    const NAMES: &[(&str, AutodiscoverMode)] = &[
+        ("auto", AutodiscoverMode::Auto),
+        ("enabled", AutodiscoverMode::Enabled),
+        ("disabled", AutodiscoverMode::Disabled),
+    ];
+}
+
+/// One of the names of a type.
+pub(super) fn choice<T: Choice>(r: &mut Reader, name: &str) -> T {
+    r.choice(name, T::NAMES)
+}
+
+pub(super) fn log_level(r: &mut Reader, name: &str) -> String {
+    r.choice(name, &["debug", "info", "warn", "error"].map(|level| (level, level))).to_owned()
+}
+
+/// `allow-commands`, in the order in which help lists the commands.
+pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
+    let names = r.list(name);
+    for command in &names {
+        match command.as_str() {
             "all" => {}
-            "approve_policies" | "policy_check" if r.is_given("allow-commands") => {
-                r.warnings.push(format!("{name} has no effect: policy checks are not built yet"));
+            "approve_policies" | "policy_check" if r.is_given(name) => {
+                r.warnings.push(format!("{command} has no effect: policy checks are not built yet"));
             }
             "approve_policies" => {}
-            name if COMMANDS.iter().any(|(known, _)| *known == name) => {}
-            name => r.wrong("allow-commands", format!("names no command: {name}")),
+            command if COMMANDS.iter().any(|(known, _)| *known == command) => {}
+            command => r.wrong(name, format!("names no command: {command}")),
         }
     }
     let is_allowed = |name: &str| names.iter().any(|allowed| allowed == name || allowed == "all");
     COMMANDS.iter().filter(|(name, _)| is_allowed(name)).map(|(_, command)| *command).collect()
 }
 
-pub(super) fn atlantis_url(r: &mut Reader, port: u16) -> String {
-    if r.is_given("atlantis-url") {
-        return address(r, "atlantis-url");
+pub(super) fn atlantis_url(r: &mut Reader, name: &str) -> String {
+    if r.is_given(name) {
+        return address(r, name);
     }
+    let port: u16 = number::<1, 65_535, _>(r, "port");
     format!("http://{}:{port}", rustix::system::uname().nodename().to_string_lossy())
 }
 
@@ -76,7 +132,7 @@ pub(super) fn address(r: &mut Reader, name: &str) -> String {
 pub(super) fn globs(r: &mut Reader, name: &str) -> Vec<String> {
     let globs = r.list(name);
     for glob in &globs {
-        // Braces are no alternation here, and mean themselves.
+        // Atlantis' globs have no alternatives in braces: a brace is a character like others.
         let plain = glob.strip_prefix('!').unwrap_or(glob).trim().replace('{', "\\{").replace('}', "\\}");
         let parsed = globset::GlobBuilder::new(&plain).literal_separator(true).backslash_escape(true).build();
         if plain.is_empty() || parsed.is_err() {
@@ -86,118 +142,115 @@ pub(super) fn globs(r: &mut Reader, name: &str) -> Vec<String> {
     globs
 }
 
-/// `autoplan-modules-from-projects`, which `autoplan-modules` gives a default.
-pub(super) fn modules(r: &mut Reader) -> Vec<String> {
-    let globs = globs(r, "autoplan-modules-from-projects");
+/// Globs that `autoplan-modules` gives a default.
+pub(super) fn modules(r: &mut Reader, name: &str) -> Vec<String> {
+    let globs = globs(r, name);
     if r.switch("autoplan-modules") && globs.is_empty() { r.list("autoplan-file-list") } else { globs }
 }
 
-pub(super) fn bind(r: &mut Reader) -> IpAddr {
-    r.text("bind").parse().unwrap_or_else(|_| {
-        r.wrong("bind", "is no IP address");
+pub(super) fn bind(r: &mut Reader, name: &str) -> IpAddr {
+    r.text(name).parse().unwrap_or_else(|_| {
+        r.wrong(name, "is no IP address");
         Ipv4Addr::LOCALHOST.into()
     })
 }
 
 /// A version without its `v`.
-pub(super) fn default_version(r: &mut Reader) -> Option<String> {
-    let text = r.optional("default-tf-version")?;
+pub(super) fn default_version(r: &mut Reader, name: &str) -> Option<String> {
+    let text = r.optional(name)?;
     let version = text.strip_prefix('v').unwrap_or(&text);
     let is_sound = version.starts_with(|char: char| char.is_ascii_digit())
         && version.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+".contains(&byte));
     if !is_sound {
-        r.wrong("default-tf-version", "is no version such as 1.11.4");
+        r.wrong(name, "is no version such as 1.11.4");
     }
     Some(version.to_owned())
 }
 
+/// What is checked before any setting is read.
+pub(super) fn beforehand(r: &mut Reader) {
+    r.check_support();
+    old_distribution(r);
+    language(r);
+    mask(r);
+}
+
 /// `tf-distribution` is the old name; the new one wins.
-pub(super) fn old_distribution(r: &mut Reader) {
+fn old_distribution(r: &mut Reader) {
     let Some(given) = r.values.get("tf-distribution").filter(|_| r.is_given("tf-distribution")) else { return };
     let (value, place) = (given.value.clone(), given.place.clone());
     r.warnings.push(format!("{place} is the old name of default-tf-distribution"));
     r.values.add("default-tf-distribution", value, place);
 }
 
-/// `--shutdown-grace`.
-pub(super) fn shutdown_grace(r: &mut Reader) -> Duration {
-    let grace = r.duration("shutdown-grace");
-    if grace > LONGEST_GRACE {
-        r.wrong("shutdown-grace", "is longer than 1h");
-    }
-    grace.min(LONGEST_GRACE)
-}
-
-pub(super) fn language(r: &mut Reader) {
+fn language(r: &mut Reader) {
     let language = r.text("language").to_lowercase();
     if language.split(['-', '_']).next() != Some("en") {
         r.wrong("language", "asks for a language that is not built yet: leave it out, or set it to en");
     }
 }
 
+/// `--masked-values-from` makes values secret that children still get, `--masked-variables` also takes the variables from children.
+fn mask(r: &mut Reader) {
+    let from = "masked-values-from";
+    for name in r.list(from) {
+        let Some(value) = r.environment.others.get(&name).cloned() else {
+            r.warn(from, format!("names {name}, which is not set: nothing is masked for it"));
+            continue;
+        };
+        if value.trim().len() < SHORTEST_SECRET {
+            let short = "bytes and is not masked";
+            r.warn(from, format!("names {name}, whose value is shorter than {SHORTEST_SECRET} {short}"));
+        }
+        r.environment.secrets.push(value.into());
+    }
+    let names = r.list("masked-variables");
+    r.environment.mask(&names);
+}
+
+pub(super) fn shutdown_grace(r: &mut Reader, name: &str) -> Duration {
+    let grace = r.duration(name);
+    if grace > LONGEST_GRACE {
+        r.wrong(name, "is longer than 1h");
+    }
+    grace.min(LONGEST_GRACE)
+}
+
 /// The reaction, if GitHub has it.
-pub(super) fn reaction(r: &mut Reader) -> Option<String> {
-    let reaction = r.optional("emoji-reaction")?;
+pub(super) fn reaction(r: &mut Reader, name: &str) -> Option<String> {
+    let reaction = r.optional(name)?;
     if !REACTIONS.contains(&reaction.as_str()) {
-        let place = r.place("emoji-reaction");
-        r.warnings.push(format!("{place} has no effect: GitHub's reactions are {}", REACTIONS.join(", ")));
+        r.warn(name, format!("has no effect: GitHub's reactions are {}", REACTIONS.join(", ")));
         return None;
     }
     Some(reaction)
 }
 
-pub(super) fn executable_names(r: &mut Reader) -> Vec<String> {
-    let Some(name) = r.optional("executable-name") else { return EXECUTABLES.map(str::to_owned).to_vec() };
-    if name.contains(|char: char| char.is_whitespace() || char.is_control() || char == '`') {
-        r.wrong("executable-name", "is not one word");
+pub(super) fn executable_names(r: &mut Reader, name: &str) -> Vec<String> {
+    let Some(word) = r.optional(name) else { return EXECUTABLES.map(str::to_owned).to_vec() };
+    if word.contains(|char: char| char.is_whitespace() || char.is_control() || char == '`') {
+        r.wrong(name, "is not one word");
     }
-    vec![name.to_lowercase()]
+    vec![word.to_lowercase()]
 }
 
-/// `--masked-variables`; from here on the environment knows them as secret.
-pub(super) fn masked_variables(r: &mut Reader) -> Vec<String> {
-    let names = r.list("masked-variables");
-    r.environment.mask(&names);
-    names
+/// The project of Cloud Logging; its format is on where a project is named, and on Cloud Run, which sets `K_SERVICE`.
+pub(super) fn cloud_logging(r: &mut Reader, name: &str) -> Option<Option<String>> {
+    let project = r.optional(name);
+    (project.is_some() || r.environment.others.contains_key("K_SERVICE")).then_some(project)
 }
 
-/// `--masked-values-from`: the environment knows these values as secret, and children get them all the same.
-pub(super) fn masked_values(r: &mut Reader) {
-    let place = r.place("masked-values-from");
-    for name in r.list("masked-values-from") {
-        let Some(value) = r.environment.others.get(&name) else {
-            r.warnings.push(format!("{place} names {name}, which is not set: nothing is masked for it"));
-            continue;
-        };
-        if value.trim().len() < SHORTEST_SECRET {
-            let short =
-                format!("{place} names {name}, whose value is shorter than {SHORTEST_SECRET} bytes and is not masked");
-            r.warnings.push(short);
-        }
-        r.environment.secrets.push(value.as_str().into());
-    }
+pub(super) fn data_dir(r: &mut Reader, name: &str) -> PathBuf {
+    r.path(name).unwrap_or_default()
 }
 
-/// How many jobs of one command at the same time.
-pub(super) fn pool_size(r: &mut Reader) -> usize {
-    usize::try_from(r.number("parallel-pool-size", 1, MAX_POOL)).unwrap_or(1)
-}
-
-pub(super) fn limits(r: &mut Reader) -> Limits {
-    let mut number = |name, most| u64::try_from(r.number(name, 0, most)).unwrap_or_default();
-    Limits {
-        max_memory_percent: number("max-memory-percent", 100),
-        scratch_quota_mib: number("scratch-quota-mib", MAX_QUOTA_MIB),
-    }
-}
-
-pub(super) fn repo_allowlist(r: &mut Reader) -> Vec<String> {
-    let rules = r.list("repo-allowlist");
+pub(super) fn repo_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
+    let rules = r.list(name);
     if rules.is_empty() {
-        r.wrong("repo-allowlist", "is missing: name the repositories to serve, such as github.com/acme/*");
+        r.wrong(name, "is missing: name the repositories to serve, such as github.com/acme/*");
     }
     if rules.iter().any(|rule| rule.contains("://")) {
-        r.wrong("repo-allowlist", "contains ://: rules are written without a scheme, such as github.com/acme/*");
+        r.wrong(name, "contains ://: rules are written without a scheme, such as github.com/acme/*");
     }
     for rule in &rules {
         let host = rule.trim().trim_start_matches('!').split('/').next().unwrap_or_default();
@@ -224,35 +277,34 @@ pub(super) fn repo_config(r: &mut Reader) -> Option<(String, String)> {
 }
 
 /// `UID` or `UID:GID`.
-pub(super) fn run_as_user(r: &mut Reader) -> Option<RunAs> {
-    let text = r.optional("run-as-user")?;
+pub(super) fn run_as_user(r: &mut Reader, name: &str) -> Option<RunAs> {
+    let text = r.optional(name)?;
     let (uid, gid) = text.split_once(':').unwrap_or((&text, &text));
     match (uid.parse(), gid.parse()) {
-        (Ok(0), _) => r.wrong("run-as-user", "is root: choose a user with fewer rights than ours"),
+        (Ok(0), _) => r.wrong(name, "is root: choose a user with fewer rights than ours"),
         (Ok(uid), Ok(gid)) => return Some(RunAs { uid, gid }),
-        _ => r.wrong("run-as-user", "is not of the form UID or UID:GID, in numbers"),
+        _ => r.wrong(name, "is not of the form UID or UID:GID, in numbers"),
     }
     None
 }
 
 /// Directories from which `-var-file` may read.
-pub(super) fn var_file_allowlist(r: &mut Reader, data_dir: &Path) -> Vec<PathBuf> {
+pub(super) fn var_file_allowlist(r: &mut Reader, name: &str) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for text in r.list("var-file-allowlist") {
+    for text in r.list(name) {
         match expand(&text, &r.environment) {
             Ok(path) => paths.push(path),
-            Err(what) => r.wrong("var-file-allowlist", what),
+            Err(what) => r.wrong(name, what),
         }
     }
-    if paths.is_empty() { vec![data_dir.to_owned()] } else { paths }
+    if paths.is_empty() { vec![data_dir(r, "data-dir")] } else { paths }
 }
 
 /// User and password of pages, if they are asked for.
 pub(super) fn web_basic_auth(r: &mut Reader) -> Option<(String, SecretString)> {
     if !r.switch("web-basic-auth") {
         if r.is_given("web-password") {
-            let place = r.place("web-password");
-            r.warnings.push(format!("{place} has no effect without web-basic-auth"));
+            r.warn("web-password", "has no effect without web-basic-auth");
         }
         return None;
     }
@@ -304,7 +356,7 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
 /// GitHub's own hosts ask for restraint. An Enterprise server does not, unless somebody says so.
 fn posts_per_hour(r: &mut Reader, host: Option<&hosts::GithubHost>) -> Option<u32> {
     let limit = r.number("gh-posts-per-hour", 0, MAX_POSTS);
-    let asks = host.is_some_and(|host| host.hostname == "github.com" || host.hostname.ends_with(".ghe.com"));
+    let asks = host.is_some_and(hosts::GithubHost::is_githubs_own);
     u32::try_from(limit).ok().filter(|limit| *limit > 0 && (asks || r.is_given("gh-posts-per-hour")))
 }
 
@@ -346,7 +398,7 @@ fn read_file(path: &Path) -> Result<String, String> {
 }
 
 /// `~/` becomes the home directory; the rest becomes absolute.
-pub(super) fn expand(path: &str, environment: &Environment) -> Result<PathBuf, String> {
+pub(super) fn expand(path: &str, environment: &ProcessEnvironment) -> Result<PathBuf, String> {
     let path = match path.strip_prefix("~/").or((path == "~").then_some("")) {
         None => PathBuf::from(path),
         Some(rest) => match environment.others.get("HOME").filter(|home| !home.is_empty()) {

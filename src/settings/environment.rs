@@ -11,9 +11,9 @@ const PREFIXES: [&str; 2] = ["TIDELOCK_", "ATLANTIS_"];
 /// Parts of names that make an unknown variable of ours a secret, as does looking like one: it may be misspelt.
 const SECRET_WORDS: [&str; 4] = ["TOKEN", "SECRET", "PASSWORD", "KEY"];
 
-/// The process's environment, sorted out.
+/// The variables of the process: settings, and what children get of the others.
 #[derive(Default)]
-pub(super) struct Environment {
+pub(super) struct ProcessEnvironment {
     /// Settings that variables give, with the variable's name.
     pub(super) given: BTreeMap<&'static str, (String, SecretString)>,
     /// All variables but those that hold our secrets.
@@ -23,10 +23,12 @@ pub(super) struct Environment {
     pub(super) warnings: Vec<String>,
 }
 
-impl Environment {
+impl ProcessEnvironment {
     /// Sorts variables out.
-    pub(super) fn new(all: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Environment, SettingsError> {
-        let mut environment = Environment::default();
+    pub(super) fn new(
+        all: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<ProcessEnvironment, SettingsError> {
+        let mut environment = ProcessEnvironment::default();
         let all: BTreeMap<_, _> = all.into_iter().collect();
         for (name, value) in all {
             environment.sort(name, value)?;

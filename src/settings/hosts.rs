@@ -10,6 +10,13 @@ pub(super) struct GithubHost {
     pub(super) api_url: String,
 }
 
+impl GithubHost {
+    /// GitHub's own hosts, as opposed to an Enterprise server.
+    pub(super) fn is_githubs_own(&self) -> bool {
+        self.hostname == "github.com" || self.hostname.ends_with(".ghe.com")
+    }
+}
+
 /// Reads `gh-hostname`: `github.com`, `NAME.ghe.com`, `HOST[:PORT]`, or `http://LOOPBACK:PORT`.
 pub(super) fn github(text: &str) -> Result<GithubHost, &'static str> {
     const FORM: &str = "is not of the form HOST or HOST:PORT";

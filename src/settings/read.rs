@@ -1,8 +1,8 @@
 //! Where values come from: command line, variables, config file; in this order of precedence.
 
 use super::SettingsError;
-use super::environment::Environment;
-use super::table::{self, Effect, Kind, Setting};
+use super::environment::ProcessEnvironment;
+use super::table::{self, Setting, Support, ValueKind};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -34,7 +34,7 @@ impl Values {
     /// Reads all places.
     pub(super) fn read(
         args: impl IntoIterator<Item = OsString>,
-        environment: &Environment,
+        environment: &ProcessEnvironment,
     ) -> Result<Values, SettingsError> {
         let mut values = Values::default();
         for (name, value) in command_line(args)? {
@@ -106,41 +106,54 @@ pub fn command() -> clap::Command {
 /// All settings, in the order of the help.
 fn sorted() -> Vec<&'static Setting> {
     let mut settings: Vec<_> = table::all().collect();
-    let place = |list: &[&str], setting: &Setting| list.iter().position(|name| *name == setting.name);
-    settings.sort_by_key(|setting| {
-        let usual = place(&USUAL, setting).map(|place| REQUIRED.len() + place);
-        place(&REQUIRED, setting).or(usual).unwrap_or(REQUIRED.len() + USUAL.len())
-    });
+    let place = |list: &[&str], name: &str| list.iter().position(|other| *other == name);
+    settings.sort_by_key(|Setting { name, .. }| (place(&REQUIRED, name).is_none(), place(&REQUIRED, name), *name));
+    settings.sort_by_key(|setting| place(&HEADINGS, heading(setting)));
     settings
 }
 
+/// Headings of the help, in this order.
+const HEADINGS: [&str; 6] = [
+    "Required",
+    "Usual",
+    "Settings",
+    "Settings that Atlantis does not have",
+    "Accepted, without an effect",
+    "Not built yet",
+];
+
+fn heading(setting: &Setting) -> &'static str {
+    let [required, usual, atlantis, tidelock, accepted, not_built] = HEADINGS;
+    match setting.support {
+        _ if REQUIRED.contains(&setting.name) => required,
+        _ if USUAL.contains(&setting.name) => usual,
+        Support::Atlantis => atlantis,
+        Support::Tidelock => tidelock,
+        Support::Accepted(_) => accepted,
+        Support::NotBuilt => not_built,
+    }
+}
+
 fn flag(setting: &'static Setting) -> clap::Arg {
-    let mut help = format!("{}.", setting.help);
-    if !setting.default.is_empty() && setting.kind != Kind::Secret {
+    let mut help = setting.help.to_owned();
+    if !setting.default.is_empty() && setting.kind != ValueKind::Secret {
         help += &format!(" [default: {}]", setting.default);
     }
     if setting.is_secret() {
         help += &format!(" Better as {}, which no list of processes shows.", setting.variable("ATLANTIS_"));
     }
-    let heading = match (setting.effect, setting.ours) {
-        _ if REQUIRED.contains(&setting.name) => "Required",
-        _ if USUAL.contains(&setting.name) => "Usual",
-        (Effect::Built, false) => "Settings",
-        (Effect::Built, true) => "Settings that Atlantis does not have",
-        (Effect::Accepted(_), _) => "Accepted, without an effect",
-        (Effect::NotBuilt, _) => "Not built yet",
-    };
+    let heading = heading(setting);
     let value_name = match setting.kind {
-        Kind::Switch => "true|false",
-        Kind::Text | Kind::Secret => "TEXT",
-        Kind::List => "A,B",
-        Kind::Number => "NUMBER",
-        Kind::Duration => "DURATION",
-        Kind::Path => "PATH",
+        ValueKind::Switch => "true|false",
+        ValueKind::Text | ValueKind::Secret => "TEXT",
+        ValueKind::List => "A,B",
+        ValueKind::Number => "NUMBER",
+        ValueKind::Duration => "DURATION",
+        ValueKind::Path => "PATH",
     };
     let flag = clap::Arg::new(setting.name).long(setting.name).value_name(value_name).help(help).help_heading(heading);
     let flag = flag.hide_short_help(!matches!(heading, "Required" | "Usual"));
-    if setting.kind == Kind::Switch {
+    if setting.kind == ValueKind::Switch {
         return flag.num_args(0..=1).require_equals(true).default_missing_value("true");
     }
     flag.allow_hyphen_values(true)
@@ -215,7 +228,7 @@ impl<'de> Deserialize<'de> for Entries {
                 let mut entries = Vec::new();
                 while let Some(key) = map.next_key::<String>()? {
                     let value = match table::find(&key).map(|setting| setting.kind) {
-                        Some(Kind::List) => map.next_value::<Option<List>>()?.map(|list| list.0),
+                        Some(ValueKind::List) => map.next_value::<Option<List>>()?.map(|list| list.0),
                         Some(_) => map.next_value::<Option<String>>()?,
                         None => map.next_value::<IgnoredAny>().map(|_| None)?,
                     };

@@ -1,11 +1,11 @@
-//! The page `docs/settings.md`, made from the table.
+//! The page `docs/settings.md`, generated from the table.
 
-use super::table::{self, Effect, Kind, Setting};
+use super::table::{self, Support};
 
 const INTRODUCTION: &str = "\
 # Settings
 
-<!-- Made from src/settings/table by `settings::reference`; a test compares them. -->
+<!-- Generated from src/settings/server.rs and src/settings/without_effect.rs by `settings::reference`; a test compares them. -->
 
 Each setting is a flag of `tidelock server` (`--gh-user`), a variable (`ATLANTIS_GH_USER`, or `TIDELOCK_GH_USER`, which wins)
 and a key of the YAML file that `--config` names (`gh-user`). The command line wins over variables, variables over the file. An
@@ -18,32 +18,38 @@ Unknown flags and keys stop the start; unknown variables are warned of.
 /// `docs/settings.md`.
 pub fn reference() -> String {
     let mut page = INTRODUCTION.to_owned();
-    let is_plain = |setting: &&Setting| setting.effect == Effect::Built && !setting.ours;
-    let is_ours = |setting: &&Setting| setting.effect == Effect::Built && setting.ours;
-    let is_accepted = |setting: &&Setting| matches!(setting.effect, Effect::Accepted(_));
-    let is_unbuilt = |setting: &&Setting| setting.effect == Effect::NotBuilt;
-    group(&mut page, "Settings of Atlantis", "They mean what they mean there, unless they say otherwise.", is_plain);
-    group(&mut page, "Settings that Atlantis does not have", "", is_ours);
-    group(&mut page, "Accepted, without an effect", "Another value than the default is warned of.", is_accepted);
-    group(&mut page, "Not built yet", "Another value than the default stops the start.", is_unbuilt);
+    group(
+        &mut page,
+        "Settings of Atlantis",
+        "They mean what they mean there, unless the text says otherwise.",
+        |support| support == Support::Atlantis,
+    );
+    group(&mut page, "Settings that Atlantis does not have", "", |support| support == Support::Tidelock);
+    group(&mut page, "Accepted, without an effect", "A value other than the default causes a warning.", |support| {
+        matches!(support, Support::Accepted(_))
+    });
+    group(&mut page, "Not built yet", "A value other than the default stops the start.", |support| {
+        support == Support::NotBuilt
+    });
     page
 }
 
-fn group(page: &mut String, title: &str, remark: &str, filter: impl Fn(&&Setting) -> bool) {
+fn group(page: &mut String, title: &str, remark: &str, belongs: impl Fn(Support) -> bool) {
     let remark = if remark.is_empty() { String::new() } else { format!("{remark}\n\n") };
     *page += &format!("\n## {title}\n\n{remark}| setting | default | meaning |\n| --- | --- | --- |\n");
-    let mut settings: Vec<_> = table::all().filter(filter).collect();
+    let mut settings: Vec<_> = table::all().filter(|setting| belongs(setting.support)).collect();
     settings.sort_by_key(|setting| setting.name);
     for setting in settings {
         let default = match setting.default {
             "" => String::new(),
             default => format!("`{default}`"),
         };
-        let secret = if setting.kind == Kind::Secret { " (secret)" } else { "" };
-        let why = match setting.effect {
-            Effect::Accepted(why) if !why.is_empty() => format!(" ({why})"),
+        let secret = if setting.is_secret() { " (secret)" } else { "" };
+        let why = match setting.support {
+            Support::Accepted(why) if !why.is_empty() => format!(" ({why})"),
             _ => String::new(),
         };
-        *page += &format!("| `{}` | {default} | {}{secret}{why}. |\n", setting.name, setting.help.replace('|', "\\|"));
+        let help = setting.help.trim_end_matches('.').replace('|', "\\|");
+        *page += &format!("| `{}` | {default} | {help}{secret}{why}. |\n", setting.name);
     }
 }

@@ -1,52 +1,52 @@
-//! The one table of settings: flags, variables, keys of the config file and the reference page derive from it.
+//! The table of settings: flags, variables, keys of the config file and the reference page derive from it.
 
-mod built;
-mod moot;
-mod unbuilt;
+use super::server;
+use super::without_effect;
 
 /// One setting.
 pub(super) struct Setting {
     /// Flag and key of the config file; its variables derive from it.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    /// As one would write it; empty: none, or worked out at the start.
+    pub(super) kind: ValueKind,
+    /// As an operator would write it; empty if there is none, or if it is computed at the start.
     pub(super) default: &'static str,
-    /// One sentence without its full stop.
+    /// Sentences, the last one with its full stop.
     pub(super) help: &'static str,
-    pub(super) effect: Effect,
-    /// Atlantis does not have it.
-    pub(super) ours: bool,
+    pub(super) support: Support,
 }
 
-/// What its value is.
+/// The kind of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// true or false
+pub(super) enum ValueKind {
+    /// `true` or `false`.
     Switch,
     Text,
-    /// Text that nobody may see.
+    /// Text that is masked everywhere.
     Secret,
-    /// Separated by commas.
+    /// Items separated by commas.
     List,
     Number,
-    /// `90s`, `10m`, `1h` or seconds
+    /// `90s`, `10m`, `1h`, or seconds.
     Duration,
     Path,
 }
 
-/// What it does.
+/// How far a setting is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
-    Built,
-    /// Stops the start unless it has its default value.
+pub(super) enum Support {
+    /// It works as in Atlantis, unless its help says otherwise.
+    Atlantis,
+    /// It works, and Atlantis does not have it.
+    Tidelock,
+    /// Any value but the default stops the start.
     NotBuilt,
-    /// Taken without an effect; the warning says why. Empty: no warning is needed.
+    /// Accepted without an effect; the warning gives this reason. Empty if no warning is needed.
     Accepted(&'static str),
 }
 
 impl Setting {
     pub(super) fn is_secret(&self) -> bool {
-        self.kind == Kind::Secret
+        self.kind == ValueKind::Secret
     }
 
     /// `ATLANTIS_GH_USER` for `gh-user`.
@@ -55,35 +55,10 @@ impl Setting {
     }
 }
 
-const fn new(name: &'static str, kind: Kind, default: &'static str, help: &'static str, effect: Effect) -> Setting {
-    Setting { name, kind, default, help, effect, ours: false }
-}
-
-const fn built(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Setting {
-    new(name, kind, default, help, Effect::Built)
-}
-
-const fn ours(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Setting {
-    Setting { ours: true, ..new(name, kind, default, help, Effect::Built) }
-}
-
-const fn accepted(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    help: &'static str,
-    why: &'static str,
-) -> Setting {
-    new(name, kind, default, help, Effect::Accepted(why))
-}
-
-const fn unbuilt(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Setting {
-    new(name, kind, default, help, Effect::NotBuilt)
-}
-
 /// All settings.
 pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
-    built::SETTINGS.iter().chain(moot::SETTINGS).chain(unbuilt::SETTINGS)
+    let tables = [server::SETTINGS, server::PARTS, server::ACCESS, server::LIMITS, server::VAULT];
+    tables.into_iter().chain([without_effect::SETTINGS]).flatten()
 }
 
 /// The setting of that name.
@@ -91,7 +66,7 @@ pub(super) fn find(name: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.name == name)
 }
 
-/// The name that was probably meant: the nearest, or one that ends alike (`atlantis-url` for `url`).
+/// The setting that was probably meant: the one with the most similar name, or one that ends alike (`atlantis-url` for `url`).
 pub(super) fn nearest(name: &str) -> &'static str {
     let distance = |setting: &Setting| strsim::damerau_levenshtein(setting.name, name);
     let ends_alike = |setting: &&Setting| setting.name.strip_suffix(name).is_some_and(|start| start.ends_with('-'));

@@ -1,5 +1,7 @@
 use super::*;
+use crate::domain::Distribution;
 use crate::domain::command::CommandName;
+use crate::process::RunAs;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
@@ -57,12 +59,14 @@ fn every_setting_is_declared_once_and_has_a_default_of_its_kind() {
     for setting in table::all() {
         let default = setting.default;
         match setting.kind {
-            table::Kind::Switch => assert!(["true", "false"].contains(&default), "{}", setting.name),
-            table::Kind::Number => assert!(default.is_empty() || default.parse::<i64>().is_ok(), "{}", setting.name),
-            table::Kind::Secret => assert!(default.is_empty() || setting.name == "web-password"),
+            table::ValueKind::Switch => assert!(["true", "false"].contains(&default), "{}", setting.name),
+            table::ValueKind::Number => {
+                assert!(default.is_empty() || default.parse::<i64>().is_ok(), "{}", setting.name)
+            }
+            table::ValueKind::Secret => assert!(default.is_empty() || setting.name == "web-password"),
             _ => {}
         }
-        assert!(!setting.help.ends_with('.'), "{}", setting.name);
+        assert!(setting.help.ends_with('.') && !setting.help.ends_with(".."), "{}", setting.name);
     }
 }
 

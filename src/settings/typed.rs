@@ -1,30 +1,60 @@
-//! Typed values of settings. What is wrong is collected, so that one start names all of it; values are never quoted.
+//! Typed values of settings. Mistakes are collected, so that one start reports all of them; values are never quoted.
 
-use super::environment::Environment;
+use super::SettingsError;
+use super::environment::ProcessEnvironment;
 use super::read::{EMPTY_MEANS_NONE, Values};
-use super::table::{self, Effect, Kind, Setting};
+use super::table::{self, Setting, Support, ValueKind};
 use secrecy::{ExposeSecret, SecretString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Reads settings by name and kind.
 pub(super) struct Reader {
     pub(super) values: Values,
-    pub(super) environment: Environment,
-    pub(super) problems: Vec<String>,
+    pub(super) environment: ProcessEnvironment,
+    problems: Vec<String>,
     pub(super) warnings: Vec<String>,
 }
 
 impl Reader {
-    /// Where a setting is given, for messages; its flag when it is not.
-    pub(super) fn place(&self, name: &str) -> String {
+    /// A reader of these flags, of variables, and of the files that they name.
+    pub(super) fn new(
+        args: impl IntoIterator<Item = OsString>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Reader, SettingsError> {
+        let environment = ProcessEnvironment::new(env)?;
+        let values = Values::read(args, &environment)?;
+        Ok(Reader { values, environment, problems: Vec::new(), warnings: Vec::new() })
+    }
+
+    /// The values and the environment, or all mistakes that were found.
+    pub(super) fn finish(self) -> Result<(Values, ProcessEnvironment), SettingsError> {
+        let Reader { values, mut environment, problems, warnings } = self;
+        if !problems.is_empty() {
+            return Err(SettingsError::Invalid(problems.join("\n")));
+        }
+        environment.warnings.extend(warnings);
+        Ok((values, environment))
+    }
+
+    /// Where a setting is given, for messages; its flag if it is not given.
+    fn place(&self, name: &str) -> String {
         self.values.get(name).map_or_else(|| format!("--{name}"), |given| given.place.clone())
     }
 
-    /// Notes that a setting is wrong.
+    /// Records a mistake in a setting, once although several settings may be checked against this one.
     pub(super) fn wrong(&mut self, name: &str, what: impl std::fmt::Display) {
-        let place = self.place(name);
-        self.problems.push(format!("{place} {what}"));
+        let problem = format!("{} {what}", self.place(name));
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    /// Records a warning about a setting.
+    pub(super) fn warn(&mut self, name: &str, what: impl std::fmt::Display) {
+        let warning = format!("{} {what}", self.place(name));
+        self.warnings.push(warning);
     }
 
     /// Whether a value is given that is not empty.
@@ -100,26 +130,26 @@ impl Reader {
         path.map_err(|what| self.wrong(name, what)).ok()
     }
 
-    /// One of some words; the default when it is another.
-    pub(super) fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)], default: T) -> T {
+    /// One of some words; the first one where it is another.
+    pub(super) fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> T {
         let written = self.written(name);
         if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == written) {
             return *choice;
         }
         let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
         self.wrong(name, format!("is none of {}", words.join(", ")));
-        default
+        choices[0].1
     }
 
-    /// Refuses what is not built, and warns of what has no effect, unless it has its default value.
-    pub(super) fn check_effects(&mut self) {
+    /// Refuses settings that are not built, and warns of those without an effect, unless they have their default values.
+    pub(super) fn check_support(&mut self) {
         let (mut problems, mut warnings) = (Vec::new(), Vec::new());
         for (setting, given) in self.values.iter() {
             let place = &given.place;
             let is_default = is_default(setting, given.value.expose_secret());
-            match setting.effect {
-                Effect::NotBuilt if !is_default => problems.push(format!("{place} is not built yet: leave it out")),
-                Effect::Accepted(why) if !is_default && !why.is_empty() => {
+            match setting.support {
+                Support::NotBuilt if !is_default => problems.push(format!("{place} is not built yet: leave it out")),
+                Support::Accepted(why) if !is_default && !why.is_empty() => {
                     warnings.push(format!("{place} has no effect: {why}"))
                 }
                 _ => {}
@@ -137,8 +167,8 @@ impl Reader {
 fn is_default(setting: &Setting, value: &str) -> bool {
     match setting.kind {
         _ if value.is_empty() || value == setting.default => true,
-        Kind::Switch => parse_switch(value).is_some_and(|on| Some(on) == parse_switch(setting.default)),
-        Kind::Number => value == "0" || value.starts_with("tcp://") || value.starts_with("udp://"),
+        ValueKind::Switch => parse_switch(value).is_some_and(|on| Some(on) == parse_switch(setting.default)),
+        ValueKind::Number => value == "0" || value.starts_with("tcp://") || value.starts_with("udp://"),
         _ => false,
     }
 }

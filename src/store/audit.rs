@@ -32,9 +32,9 @@ pub fn log(entry: &AuditEntry) {
 
 /// Entries of changes that are not durable yet.
 #[derive(Default)]
-pub(super) struct Unsaid(RefCell<Vec<AuditEntry>>);
+pub(super) struct PendingAudit(RefCell<Vec<AuditEntry>>);
 
-impl Unsaid {
+impl PendingAudit {
     pub(super) fn clear(&self) {
         self.rewind(0);
     }
@@ -65,7 +65,7 @@ impl Tx<'_> {
     /// Adds an entry.
     pub fn audit(&self, entry: &AuditEntry) -> Result<()> {
         self.execute("INSERT INTO audit (at, record) VALUES (?1, ?2)", params![micros(entry.at), json(entry)?])?;
-        self.unsaid.0.borrow_mut().push(entry.clone());
+        self.pending_audit.0.borrow_mut().push(entry.clone());
         Ok(())
     }
 }

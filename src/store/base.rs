@@ -51,15 +51,15 @@ fn begin(connection: Connection) -> Result<Connection> {
 }
 
 /// A folder of the data directory for as long as a base is made; next to what it holds, so that files can be linked.
-pub(super) struct Scratch(PathBuf);
+pub(super) struct BaseFolder(PathBuf);
 
-impl Scratch {
-    pub(super) fn new(data_dir: &Path) -> Result<Scratch> {
+impl BaseFolder {
+    pub(super) fn new(data_dir: &Path) -> Result<BaseFolder> {
         for number in 0..u32::MAX {
             let path = data_dir.join(format!("{PREFIX}{number}"));
             match std::fs::create_dir(&path) {
                 Ok(()) => {
-                    let scratch = Scratch(path);
+                    let scratch = BaseFolder(path);
                     close_to_others(&scratch.0)?;
                     return Ok(scratch);
                 }
@@ -71,7 +71,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for BaseFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "a folder could not be removed");
@@ -99,7 +99,7 @@ impl Pinned {
 
     /// Copies the state into `scratch` and holds its files there by links, so that they can be removed meanwhile. Absent when a
     /// file has gone already. Blocks.
-    pub(super) fn image(self, data_dir: &Path, scratch: &Scratch) -> Result<Option<Image>> {
+    pub(super) fn image(self, data_dir: &Path, scratch: &BaseFolder) -> Result<Option<Image>> {
         let Some(blobs) = hold(&View { connection: &self.connection }, data_dir, &scratch.0)? else { return Ok(None) };
         let database = scratch.0.join(super::DATABASE);
         let mut copy = schema::open_raw(&database)?;
@@ -154,28 +154,28 @@ fn link(file: &Path, to: PathBuf) -> std::io::Result<PathBuf> {
 impl Store {
     /// Writes a base and deletes what is old, if that is due. One at a time: a call during another one does nothing.
     pub async fn keep_up(&self) -> Result<()> {
-        let Some(led) = &self.shared.led else { return Ok(()) };
-        let Ok(_only) = led.base.try_lock() else { return Ok(()) };
-        if led.leader.base_due() || led.base_wanted.load(Ordering::Relaxed) {
+        let Some(vault) = &self.shared.vault else { return Ok(()) };
+        let Ok(_only) = vault.base.try_lock() else { return Ok(()) };
+        if vault.leader.base_due() || vault.base_wanted.load(Ordering::Relaxed) {
             let data_dir = self.shared.data_dir.clone();
-            let scratch = tokio::task::spawn_blocking(move || Scratch::new(&data_dir)).await??;
+            let scratch = tokio::task::spawn_blocking(move || BaseFolder::new(&data_dir)).await??;
             // Held while the base is written; its removal may be many files.
             let (image, scratch) = self.image(scratch).await?;
-            let written = led.leader.write_base(image).await;
+            let written = vault.leader.write_base(image).await;
             tokio::task::spawn_blocking(move || drop(scratch)).await?;
             written?;
-            led.base_wanted.store(false, Ordering::Relaxed);
-            led.collecting.store(true, Ordering::Relaxed);
+            vault.base_wanted.store(false, Ordering::Relaxed);
+            vault.collecting.store(true, Ordering::Relaxed);
         }
-        if led.collecting.load(Ordering::Relaxed) {
-            let gone = led.leader.collect().await?;
-            led.collecting.store(false, Ordering::Relaxed);
+        if vault.collecting.load(Ordering::Relaxed) {
+            let gone = vault.leader.collect().await?;
+            vault.collecting.store(false, Ordering::Relaxed);
             tracing::info!(objects = gone, "the vault has a new base; old objects were deleted");
         }
         Ok(())
     }
 
-    async fn image(&self, mut scratch: Scratch) -> Result<(Image, Scratch)> {
+    async fn image(&self, mut scratch: BaseFolder) -> Result<(Image, BaseFolder)> {
         for _ in 0..PINS {
             let pinned = self.pin().await?;
             let data_dir = self.shared.data_dir.clone();
@@ -184,7 +184,7 @@ impl Store {
                     return Ok((Some(image), scratch));
                 }
                 drop(scratch);
-                Ok((None, Scratch::new(&data_dir)?))
+                Ok((None, BaseFolder::new(&data_dir)?))
             });
             let (image, kept) = work.await.context("copying the state panicked")??;
             scratch = kept;

@@ -6,7 +6,7 @@ use super::base::close_to_others;
 use super::files::FOLDERS;
 use super::restore::tables;
 use super::rows;
-use super::schema::{self, Mark};
+use super::schema::{self, Origin};
 use anyhow::{Context, Result, bail};
 use rusqlite::Connection;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ const RESERVE: u64 = 64 << 20;
 
 /// What database is in the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Local {
+pub(super) enum LocalDatabase {
     None,
     /// It came from a vault.
     Cache,
@@ -37,19 +37,19 @@ pub(super) enum Local {
 }
 
 /// What is there beside a vault that has a state: by the first bytes of the file, which is not opened as a database.
-pub(super) fn look(data_dir: &Path) -> Result<Local> {
+pub(super) fn look(data_dir: &Path) -> Result<LocalDatabase> {
     let database = data_dir.join(DATABASE);
     if !database.exists() {
-        return Ok(Local::None);
+        return Ok(LocalDatabase::None);
     }
     let mark =
-        Mark::in_file(&database).with_context(|| format!("cannot look at the state in {}", database.display()))?;
+        Origin::in_file(&database).with_context(|| format!("cannot look at the state in {}", database.display()))?;
     Ok(match mark {
-        Some(Mark::Cache) => Local::Cache,
-        Some(_) => Local::Unknown,
+        Some(Origin::Cache) => LocalDatabase::Cache,
+        Some(_) => LocalDatabase::Unknown,
         // The vault's state took the place of the first one, so that a second one is a copy of it.
-        None if data_dir.join(DAMAGED).join(DATABASE).exists() => Local::Cache,
-        None => Local::Damaged,
+        None if data_dir.join(DAMAGED).join(DATABASE).exists() => LocalDatabase::Cache,
+        None => LocalDatabase::Damaged,
     })
 }
 
@@ -59,16 +59,16 @@ pub(super) fn adopts(data_dir: &Path) -> Result<bool> {
     if !database.exists() {
         return Ok(false);
     }
-    let look = || -> Result<(Mark, bool)> {
+    let look = || -> Result<(Origin, bool)> {
         let connection = schema::open_raw(&database)?;
         let format = schema::format_of(&connection)?;
-        let mark = Mark::of(&connection)?;
+        let mark = Origin::of(&connection)?;
         // A newer one is not looked into: it is something.
         Ok((mark, format <= schema::newest() as usize && is_empty(&connection)?))
     };
     match look().with_context(|| format!("cannot look at the state in {}", database.display()))? {
-        (Mark::Cache, true) => Ok(false),
-        (Mark::Cache, false) => bail!(
+        (Origin::Cache, true) => Ok(false),
+        (Origin::Cache, false) => bail!(
             "the vault is empty, but the state in {} came from a vault: point --bucket to that one, or, to begin anew, move \
              that file away and start again",
             database.display()
@@ -76,7 +76,7 @@ pub(super) fn adopts(data_dir: &Path) -> Result<bool> {
         _ => {
             let mark = || -> Result<()> {
                 let connection = schema::open_raw(&database)?;
-                Mark::Adopting.set(&connection)?;
+                Origin::Adopting.set(&connection)?;
                 connection.close().map_err(|(_, error)| error.into())
             };
             mark().with_context(|| format!("cannot take over the state in {}", database.display()))?;
@@ -129,11 +129,11 @@ pub(super) fn parts() -> impl Iterator<Item = String> {
 
 /// A state that is no copy of the vault's makes room for that, unopened, its write-ahead log beside it. What a crash had broken off
 /// goes on in the same folder.
-pub(super) fn put_aside(data_dir: &Path, local: Local) -> Result<()> {
+pub(super) fn put_aside(data_dir: &Path, local: LocalDatabase) -> Result<()> {
     let (aside, is_damaged) = match local {
-        Local::None | Local::Cache => return Ok(()),
-        Local::Damaged => (data_dir.join(DAMAGED), true),
-        Local::Unknown => {
+        LocalDatabase::None | LocalDatabase::Cache => return Ok(()),
+        LocalDatabase::Damaged => (data_dir.join(DAMAGED), true),
+        LocalDatabase::Unknown => {
             let folders = (1..).map(|number| data_dir.join(format!("{ASIDE}{number}")));
             (folders.into_iter().find(|folder| !folder.join(DATABASE).exists()).context("no name is free")?, false)
         }

@@ -1,7 +1,7 @@
 //! A kept state outside the vault: written into a directory of its own, and from there the first state of an empty vault.
 
-use super::base::{self, Pinned, Scratch};
-use super::schema::{self, Mark};
+use super::base::{self, BaseFolder, Pinned};
+use super::schema::{self, Origin};
 use super::{DATABASE, Store, digest};
 use crate::vault::Hash;
 use crate::vault::chain::Chain;
@@ -22,7 +22,7 @@ impl Store {
         let database = dir.join(DATABASE);
         let work = tokio::task::spawn_blocking(move || -> Result<Hash> {
             let connection = schema::open_raw(&database)?;
-            Mark::Exported.set(&connection)?;
+            Origin::Exported.set(&connection)?;
             connection.close().map_err(|(_, error)| error)?;
             digest(&database)
         });
@@ -49,9 +49,9 @@ impl Exported {
         let guard = schema::lock_directory(dir)?;
         base::sweep(dir)?;
         let connection = schema::open_reader(&database)?;
-        let mark = Mark::of(&connection)?;
+        let mark = Origin::of(&connection)?;
         ensure!(
-            mark == Mark::Exported,
+            mark == Origin::Exported,
             "the state in {shown} is a server's own, not an exported one: `tidelock vault export` writes those; a data directory \
              from before there was a vault is taken over by the first start of a server on it"
         );
@@ -72,7 +72,7 @@ impl Exported {
         let Exported { dir, connection, _guard } = self;
         let position = leader.position();
         let work = tokio::task::spawn_blocking(move || -> Result<_> {
-            let scratch = Scratch::new(&dir)?;
+            let scratch = BaseFolder::new(&dir)?;
             let image = Pinned::of(connection, position)?.image(&dir, &scratch)?;
             Ok((image.context("a file of the state is missing in the directory")?, scratch))
         });

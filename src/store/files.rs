@@ -100,16 +100,16 @@ pub(super) fn check_path(path: &str) -> Result<()> {
 }
 
 /// Contents that came into the group, by the path that names them.
-pub(super) struct Kept {
+pub(super) struct KeptFiles {
     data_dir: PathBuf,
     /// Whether contents go anywhere: a store without a vault only has their rows.
     journalled: bool,
     new: RefCell<Vec<(String, Blob)>>,
 }
 
-impl Kept {
-    pub(super) fn new(data_dir: &Path, journalled: bool) -> Kept {
-        Kept { data_dir: data_dir.to_owned(), journalled, new: RefCell::default() }
+impl KeptFiles {
+    pub(super) fn new(data_dir: &Path, journalled: bool) -> KeptFiles {
+        KeptFiles { data_dir: data_dir.to_owned(), journalled, new: RefCell::default() }
     }
 
     pub(super) fn clear(&self) {

@@ -94,7 +94,7 @@ pub struct ListedPull {
 }
 
 /// What a list is made of, in SQL.
-struct List {
+struct ListQuery {
     /// Table with its letter, and what is joined to it.
     from: String,
     /// Which rows are listed at all.
@@ -108,7 +108,7 @@ impl View<'_> {
     /// Open pull requests that have a project, a lock or a plan that failed as a whole; those with a failure come first, then the
     /// one with the latest activity.
     pub fn list_pulls(&self, window: &Window) -> Result<Found<ListedPull>> {
-        let list = List {
+        let list = ListQuery {
             from: "pulls p".into(),
             wanted: LISTED_PULLS,
             text: format!(
@@ -129,7 +129,7 @@ impl View<'_> {
 
     /// Project locks, the newest first, each with the status of its project on the pull request that holds it.
     pub fn list_locks(&self, window: &Window) -> Result<Found<(ProjectLock, Option<ProjectStatus>)>> {
-        let list = List {
+        let list = ListQuery {
             from: "locks l".into(),
             wanted: "1",
             text: format!(
@@ -149,7 +149,7 @@ impl View<'_> {
 
     /// Jobs that have ended, the newest first, each with its pull request.
     pub fn list_ended_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
-        let list = List {
+        let list = ListQuery {
             from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
             wanted: "j.state <> 'running'",
             text: format!("{JOB_TEXT} || ' ' || j.state || ' ' || json_extract(j.record, '$.summary')"),
@@ -160,7 +160,7 @@ impl View<'_> {
 
     /// Jobs that are running, in the order they were recorded, each with its pull request.
     pub fn list_running_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
-        let list = List {
+        let list = ListQuery {
             from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
             wanted: "j.state = 'running'",
             text: format!("{JOB_TEXT} || ' running'"),
@@ -202,8 +202,8 @@ impl View<'_> {
         )
     }
 
-    fn list<T: DeserializeOwned>(&self, list: &List, window: &Window) -> Result<Found<T>> {
-        let List { from, wanted, text, order } = list;
+    fn list<T: DeserializeOwned>(&self, list: &ListQuery, window: &Window) -> Result<Found<T>> {
+        let ListQuery { from, wanted, text, order } = list;
         let fits = window.search.condition(text);
         let all = self.count(&format!("SELECT count(*) FROM {from} WHERE {wanted}"), Vec::new())?;
         let fitting = match window.search.words.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::{Tx, View, json, micros, parse, word};
 use crate::domain::state::{ProjectStatus, Watermark};
-use crate::domain::{PullId, PullRequest, RepoId};
+use crate::domain::{PullId, PullRequest, PullState, RepoId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A pull request as its row holds it.
 #[derive(Serialize, Deserialize)]
-struct Kept<T> {
+struct StoredPull<T> {
     #[serde(flatten)]
     pull: T,
     /// Absent in rows of the first format.
@@ -40,7 +40,7 @@ impl View<'_> {
             .query_row([pull.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let known = |(record, open): (String, bool)| -> Result<KnownPull> {
-            let Kept { pull, watermark, .. } = parse(&record)?;
+            let StoredPull { pull, watermark, .. } = parse(&record)?;
             Ok(KnownPull { pull, open, watermark })
         };
         found.map(known).transpose()
@@ -49,11 +49,14 @@ impl View<'_> {
     /// All of a repository that seem to be open, latest activity first.
     pub fn open_pulls_of(&self, repo: &RepoId) -> Result<Vec<KnownPull>> {
         // A range of the index: `$` comes right after `#`.
-        let kept: Vec<Kept<PullRequest>> = self.records(
+        let kept: Vec<StoredPull<PullRequest>> = self.records(
             "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open ORDER BY activity DESC",
             [repo.to_string()],
         )?;
-        Ok(kept.into_iter().map(|Kept { pull, watermark, .. }| KnownPull { pull, open: true, watermark }).collect())
+        Ok(kept
+            .into_iter()
+            .map(|StoredPull { pull, watermark, .. }| KnownPull { pull, open: true, watermark })
+            .collect())
     }
 
     /// Repositories of pull requests that seem to be open.
@@ -75,13 +78,18 @@ impl View<'_> {
         Ok(found.map(Timestamp::from_microsecond).transpose()?)
     }
 
-    /// A pull request as it was last recorded; `open` is false once it was forgotten.
+    /// A pull request as it was last recorded; it is not open once it was forgotten.
     pub fn pull(&self, pull: &PullId) -> Result<Option<PullRequest>> {
         let found: Option<(String, bool)> = (self.connection)
             .prepare_cached("SELECT record, open FROM pulls WHERE pull = ?1")?
             .query_row([pull.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
-        found.map(|(record, open)| Ok(PullRequest { open, ..parse(&record)? })).transpose()
+        let known = |(record, open): (String, bool)| -> Result<PullRequest> {
+            let pull: PullRequest = parse(&record)?;
+            let state = if open || !pull.is_open() { pull.state.clone() } else { PullState::Closed };
+            Ok(PullRequest { state, ..pull })
+        };
+        found.map(known).transpose()
     }
 
     /// Why the last plan of everything on an open pull request failed as a whole, in one line.
@@ -111,9 +119,9 @@ impl Tx<'_> {
              ON CONFLICT (pull) DO UPDATE SET open = excluded.open, activity = excluded.activity, record = excluded.record",
             params![
                 pull.id.to_string(),
-                pull.open,
+                pull.is_open(),
                 self.next_activity()?,
-                json(&Kept { pull, watermark: Some(watermark), fault })?
+                json(&StoredPull { pull, watermark: Some(watermark), fault })?
             ],
         )?;
         self.serve(&pull.id.repo, Timestamp::now())

@@ -3,10 +3,10 @@
 //! A crash anywhere is harmless: the next start restores again. Nothing here waits for the disk, as the state is in the bucket.
 
 use super::base::close_to_others;
-use super::disk::{self, Local};
+use super::disk::{self, LocalDatabase};
 use super::files::{KeptFile, check_path, pieces};
 use super::rows;
-use super::schema::{self, Mark};
+use super::schema::{self, Origin};
 use super::{DATABASE, Store, View};
 use crate::vault::chain::{Chain, Rows, Wanted};
 use crate::vault::{Hash, VaultError};
@@ -46,10 +46,10 @@ impl Store {
             let guard = schema::lock_directory(&dir)?;
             remove_folders(&dir, PREFIX)?;
             if empty && disk::adopts(&dir)? {
-                return Ok((guard, None, Local::None));
+                return Ok((guard, None, LocalDatabase::None));
             }
             let local = disk::look(&dir)?;
-            if local == Local::Cache {
+            if local == LocalDatabase::Cache {
                 disk::make_room(&dir)?;
             }
             let scratch = dir.join(format!("{PREFIX}{}", std::process::id()));
@@ -92,7 +92,7 @@ async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize
         .map(|file| Ok(Wanted { hash: file.hash()?, path: scratch.join(&file.path), mode: file.mode }))
         .collect::<Result<Vec<Wanted>>>()?;
     let count = files.len();
-    let progress = Progress::default();
+    let progress = RestoreProgress::default();
     if count > 0 {
         chain.fetch(files, &|bytes| progress.tell(bytes)).await?;
     }
@@ -104,11 +104,11 @@ async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize
 
 /// Says now and then how far a long restore is.
 #[derive(Default)]
-struct Progress {
+struct RestoreProgress {
     said: Mutex<Option<Instant>>,
 }
 
-impl Progress {
+impl RestoreProgress {
     fn tell(&self, bytes: u64) {
         let mut said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let last = said.get_or_insert_with(Instant::now);
@@ -134,7 +134,7 @@ fn write_database(path: &Path, commits: &[Rows]) -> Result<(Connection, Vec<Kept
         apply(&connection, commits)
             .map_err(|(seq, error)| VaultError::Damaged(format!("journal/{seq:016}: its rows: {error:#}")))?;
     }
-    Mark::Cache.set(&connection)?;
+    Origin::Cache.set(&connection)?;
     connection.execute_batch("COMMIT")?;
     let files = if schema::format_of(&connection)? == 0 { Vec::new() } else { kept(&connection)? };
     Ok((connection, files))

@@ -179,7 +179,7 @@ const HEAD: usize = 72;
 
 /// What a database is to the vault, in its `application_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum Origin {
     /// It is all there is: no vault knows it.
     Alone,
     /// It is about to become the first state of an empty vault.
@@ -190,39 +190,39 @@ pub(super) enum Mark {
     Exported,
 }
 
-impl Mark {
-    const ALL: [Mark; 4] = [Mark::Alone, Mark::Adopting, Mark::Cache, Mark::Exported];
+impl Origin {
+    const ALL: [Origin; 4] = [Origin::Alone, Origin::Adopting, Origin::Cache, Origin::Exported];
 
     fn id(self) -> i64 {
         match self {
-            Mark::Alone => 0,
-            Mark::Adopting => 0x7469_6441,
-            Mark::Cache => 0x7469_6443,
-            Mark::Exported => 0x7469_6445,
+            Origin::Alone => 0,
+            Origin::Adopting => 0x7469_6441,
+            Origin::Cache => 0x7469_6443,
+            Origin::Exported => 0x7469_6445,
         }
     }
 
     /// The mark of a database; an unknown one is somebody else's.
-    pub(super) fn of(connection: &Connection) -> Result<Mark> {
-        Mark::known(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
+    pub(super) fn of(connection: &Connection) -> Result<Origin> {
+        Origin::known(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
     }
 
     /// The mark in the first bytes of a file, which is not opened as a database; absent when the file does not begin as one. What
     /// its write-ahead log says is not seen.
-    pub(super) fn in_file(path: &Path) -> Result<Option<Mark>> {
+    pub(super) fn in_file(path: &Path) -> Result<Option<Origin>> {
         let mut head = [0; HEAD];
         match File::open(path).and_then(|mut file| file.read_exact(&mut head)) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
             read => read?,
         }
         match head.last_chunk() {
-            Some(id) if head.starts_with(MAGIC) => Mark::known(u32::from_be_bytes(*id).into()).map(Some),
+            Some(id) if head.starts_with(MAGIC) => Origin::known(u32::from_be_bytes(*id).into()).map(Some),
             _ => Ok(None),
         }
     }
 
-    fn known(id: i64) -> Result<Mark> {
-        (Mark::ALL.into_iter().find(|mark| mark.id() == id)).with_context(|| {
+    fn known(id: i64) -> Result<Origin> {
+        (Origin::ALL.into_iter().find(|mark| mark.id() == id)).with_context(|| {
             format!("it is a database of another program ({id:#x}): give --data-dir a directory of its own")
         })
     }

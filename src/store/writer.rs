@@ -1,8 +1,8 @@
 //! The one thread that changes state: takes queued changes, commits those that wait together as one group, then answers.
 
-use super::audit::Unsaid;
+use super::audit::PendingAudit;
 use super::base::Pin;
-use super::files::Kept;
+use super::files::KeptFiles;
 use super::rows::Notes;
 use super::schema::{self, DirectoryGuard};
 use super::{CLOSED, Tx, View};
@@ -23,10 +23,10 @@ const QUEUE_LIMIT: usize = 1024;
 const GROUP_LIMIT: usize = 256;
 
 /// Runs in the writer: on the transaction, or with the reason why there is none.
-type Change = Box<dyn FnOnce(Result<&Tx<'_>, &Undone>) -> Ran + Send>;
+type Change = Box<dyn FnOnce(Result<&Tx<'_>, &Undone>) -> ExecutedChange + Send>;
 
 /// Tells the caller, once it is known whether the group is durable or why it is not.
-type Answer = Box<dyn FnOnce(Result<(), &Undone>) + Send>;
+type Completion = Box<dyn FnOnce(Result<(), &Undone>) + Send>;
 
 /// Why a group of changes did not become a fact.
 #[derive(Debug, Clone)]
@@ -50,12 +50,12 @@ impl Undone {
 pub(super) type Deposed = Arc<OnceLock<String>>;
 
 /// A change that has run and is not durable yet.
-struct Ran {
+struct ExecutedChange {
     keep: bool,
-    answer: Answer,
+    answer: Completion,
 }
 
-enum Message {
+enum WriterMessage {
     Change(Change),
     /// Between two groups: begin to read the state as it is now.
     Pin(Pin),
@@ -63,15 +63,15 @@ enum Message {
 }
 
 /// The way to the writer.
-pub(super) struct Queue {
-    messages: mpsc::Sender<Message>,
-    ended: watch::Receiver<Ended>,
+pub(super) struct WriteQueue {
+    messages: mpsc::Sender<WriterMessage>,
+    ended: watch::Receiver<WriterResult>,
 }
 
 /// How the writer ended, once it has.
-type Ended = Option<Result<(), String>>;
+type WriterResult = Option<Result<(), String>>;
 
-impl Queue {
+impl WriteQueue {
     /// Queues a change and waits until it is durable.
     pub(super) async fn write<T: Send + 'static>(
         &self,
@@ -84,25 +84,25 @@ impl Queue {
                 Err(undone) => Err(undone.error()),
             };
             let keep = result.is_ok();
-            let answer: Answer = Box::new(move |durable| {
+            let answer: Completion = Box::new(move |durable| {
                 // A caller that has gone away needs no answer.
                 let _ = sender.send(result.and_then(|value| durable.map(|()| value).map_err(Undone::error)));
             });
-            Ran { keep, answer }
+            ExecutedChange { keep, answer }
         });
-        self.messages.send(Message::Change(change)).await.map_err(|_| anyhow!(CLOSED))?;
+        self.messages.send(WriterMessage::Change(change)).await.map_err(|_| anyhow!(CLOSED))?;
         answered.await.map_err(|_| anyhow!(CLOSED))?
     }
 
     /// Pins the state between two groups; the answer comes to the pin's own receiver.
     pub(super) async fn pin(&self, pin: Pin) -> Result<()> {
-        self.messages.send(Message::Pin(pin)).await.map_err(|_| anyhow!(CLOSED))
+        self.messages.send(WriterMessage::Pin(pin)).await.map_err(|_| anyhow!(CLOSED))
     }
 
     /// Waits until all that was queued is durable and the database is closed.
     pub(super) async fn close(&self) -> Result<()> {
         // Refused when somebody else has asked for it already.
-        let _ = self.messages.send(Message::Close).await;
+        let _ = self.messages.send(WriterMessage::Close).await;
         let mut ended = self.ended.clone();
         let ended = ended.wait_for(Option::is_some).await.context("the thread that keeps the state is gone")?;
         match &*ended {
@@ -118,11 +118,11 @@ fn described(panic: &(dyn Any + Send)) -> anyhow::Error {
 }
 
 /// What the thread works on.
-pub(super) struct Work {
+pub(super) struct WriterParts {
     pub(super) connection: Connection,
     pub(super) guard: DirectoryGuard,
     /// Of the data directory.
-    pub(super) kept: Kept,
+    pub(super) kept: KeptFiles,
     /// Where commits go first.
     pub(super) journal: Option<Journal>,
 }
@@ -135,17 +135,17 @@ pub(super) struct Journal {
 }
 
 /// Starts the thread; it ends when it is told to close, or when nobody can reach it any more.
-pub(super) fn start(mut work: Work) -> Result<Queue> {
+pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
     let (messages, queue) = mpsc::channel(QUEUE_LIMIT);
     let (report, ended) = watch::channel(None);
     let notes = work.journal.as_ref().map(|_| Notes::attach(&mut work.connection)).transpose()?;
-    let Work { connection, guard, kept, journal } = work;
-    let writer = Writer {
+    let WriterParts { connection, guard, kept, journal } = work;
+    let writer = WriterThread {
         connection,
         queue,
         kept,
         journal,
-        unsaid: Unsaid::default(),
+        pending_audit: PendingAudit::default(),
         notes: notes.unwrap_or_default(),
         aside: None,
     };
@@ -153,30 +153,30 @@ pub(super) fn start(mut work: Work) -> Result<Queue> {
         .name("store".into())
         .spawn(move || writer.run(guard, &report))
         .context("cannot start the thread that keeps the state")?;
-    Ok(Queue { messages, ended })
+    Ok(WriteQueue { messages, ended })
 }
 
-struct Writer {
+struct WriterThread {
     connection: Connection,
-    queue: mpsc::Receiver<Message>,
-    kept: Kept,
+    queue: mpsc::Receiver<WriterMessage>,
+    kept: KeptFiles,
     journal: Option<Journal>,
     /// What changed in the group so far; empty without a journal.
     notes: Notes,
     /// What the group adds to the audit log.
-    unsaid: Unsaid,
+    pending_audit: PendingAudit,
     /// Came while a group was put together, and has to wait for its end.
     aside: Option<Pin>,
 }
 
-impl Writer {
-    fn run(mut self, guard: DirectoryGuard, report: &watch::Sender<Ended>) {
+impl WriterThread {
+    fn run(mut self, guard: DirectoryGuard, report: &watch::Sender<WriterResult>) {
         while let Some(message) = self.queue.blocking_recv() {
             match message {
-                Message::Change(first) => self.group(first),
-                Message::Pin(pin) => self.pin(pin),
+                WriterMessage::Change(first) => self.group(first),
+                WriterMessage::Pin(pin) => self.pin(pin),
                 // Nothing new from here on; what is queued is still done.
-                Message::Close => self.queue.close(),
+                WriterMessage::Close => self.queue.close(),
             }
             if let Some(pin) = self.aside.take() {
                 self.pin(pin);
@@ -191,9 +191,9 @@ impl Writer {
     fn waiting(&mut self) -> Option<Change> {
         while self.aside.is_none() {
             match self.queue.try_recv().ok()? {
-                Message::Change(change) => return Some(change),
-                Message::Pin(pin) => self.aside = Some(pin),
-                Message::Close => self.queue.close(),
+                WriterMessage::Change(change) => return Some(change),
+                WriterMessage::Pin(pin) => self.aside = Some(pin),
+                WriterMessage::Close => self.queue.close(),
             }
         }
         None
@@ -222,7 +222,7 @@ impl Writer {
         }
         self.notes.clear();
         self.kept.clear();
-        self.unsaid.clear();
+        self.pending_audit.clear();
         let mut answers = Vec::new();
         let mut next = Some(first);
         let mut intact = Ok(());
@@ -236,13 +236,13 @@ impl Writer {
     }
 
     /// Runs one change so that it can be undone alone; an error here is the whole group's.
-    fn step(&self, change: Change, answers: &mut Vec<Answer>) -> rusqlite::Result<()> {
-        let marks = (self.notes.mark(), self.kept.mark(), self.unsaid.mark());
+    fn step(&self, change: Change, answers: &mut Vec<Completion>) -> rusqlite::Result<()> {
+        let marks = (self.notes.mark(), self.kept.mark(), self.pending_audit.mark());
         let begun = self.statement("SAVEPOINT change");
         let ran = match &begun {
             Ok(()) => {
                 let view = View { connection: &self.connection };
-                change(Ok(&Tx { view, kept: &self.kept, unsaid: &self.unsaid }))
+                change(Ok(&Tx { view, kept: &self.kept, pending_audit: &self.pending_audit }))
             }
             Err(error) => change(Err(&Undone::Failed(error.to_string()))),
         };
@@ -253,7 +253,7 @@ impl Writer {
             self.statement("ROLLBACK TO change")?;
             self.notes.rewind(marks.0);
             self.kept.rewind(marks.1);
-            self.unsaid.rewind(marks.2);
+            self.pending_audit.rewind(marks.2);
         }
         self.statement("RELEASE change")
     }
@@ -263,7 +263,7 @@ impl Writer {
     }
 
     /// Makes a group durable and then answers its callers: the only place where a change becomes a fact.
-    fn commit(&mut self, answers: Vec<Answer>, intact: rusqlite::Result<()>) {
+    fn commit(&mut self, answers: Vec<Completion>, intact: rusqlite::Result<()>) {
         let failed = |error: anyhow::Error| {
             Undone::Failed(format!("the change could not be recorded and was undone: {error:#}"))
         };
@@ -276,7 +276,7 @@ impl Writer {
             }
         }
         if durable.is_ok() {
-            self.unsaid.say();
+            self.pending_audit.say();
         }
         for answer in answers {
             answer(durable.as_ref().copied());

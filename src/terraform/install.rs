@@ -83,7 +83,7 @@ impl std::fmt::Display for Tool {
 
 /// What a project asks for.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct ToolRequest {
     /// `terraform_version` of the repo config.
     pub version: Option<String>,
     /// `terraform_distribution` of the repo config.
@@ -97,7 +97,7 @@ pub struct Installer {
     settings: InstallSettings,
     downloads: Downloads,
     answers: Mutex<HashMap<PathBuf, (Stamp, Version)>>,
-    lists: Mutex<HashMap<Distribution, List>>,
+    lists: Mutex<HashMap<Distribution, VersionList>>,
     /// One look at a binary, list or download at a time; those who wait then find what the first one got.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Read by those whose binaries must stay.
@@ -105,7 +105,7 @@ pub struct Installer {
 }
 
 /// Versions that a release server has, and when it said so.
-type List = (Instant, Arc<Vec<Version>>);
+type VersionList = (Instant, Arc<Vec<Version>>);
 
 /// A file that is the same has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Installer {
 
     /// The binary for a project: its own version, else what its `required_version` allows, else `--default-tf-version`, else the
     /// one on `PATH`, else, of the distribution that is not the default, the newest. The error is for people and says what to do.
-    pub async fn resolve(&self, wanted: &Wanted) -> anyhow::Result<Tool> {
+    pub async fn resolve(&self, wanted: &ToolRequest) -> anyhow::Result<Tool> {
         let which = wanted.distribution.unwrap_or(self.settings.default_distribution);
         if let Some(text) = &wanted.version {
             let constraint = Constraint::parse(text).context("terraform_version of the project")?;
@@ -150,7 +150,7 @@ impl Installer {
 
     /// The default binary: `--default-tf-version`, else the one on `PATH`.
     pub async fn default_tool(&self) -> anyhow::Result<Tool> {
-        self.resolve(&Wanted::default()).await
+        self.resolve(&ToolRequest::default()).await
     }
 
     async fn default_of(&self, which: Distribution) -> anyhow::Result<Tool> {

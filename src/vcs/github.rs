@@ -10,7 +10,7 @@ mod setup;
 
 use super::http::{Http, odd, segment};
 use super::{
-    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, RepoAccess, Review, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{PullId, PullRequest, RepoId};
@@ -52,7 +52,7 @@ pub type Serves = Arc<dyn Fn(&RepoId) -> bool + Send + Sync>;
 /// A GitHub host. Making one costs nothing; the first request loads certificates.
 pub struct Github {
     hostname: String,
-    commit_address: String,
+    profile: Profile,
     user: String,
     serves: Serves,
     http: Http,
@@ -72,7 +72,7 @@ impl Github {
         let http = Http::new(options.api_url.trim_end_matches('/').to_owned(), options.token, headers);
         Github {
             hostname: options.hostname,
-            commit_address: commit_address(&options.api_url),
+            profile: profile(&options.api_url),
             user: options.user,
             serves: options.serves,
             http,
@@ -115,9 +115,16 @@ pub fn pages_url(api_url: &str) -> String {
     url.replacen("https://api.", "https://", 1)
 }
 
-/// A commit's page on the host whose API is at this address, with `{repo}` and `{commit}` in it.
-pub fn commit_address(api_url: &str) -> String {
-    format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url))
+/// How the host whose API is at this address wants to be written to.
+pub fn profile(api_url: &str) -> Profile {
+    Profile {
+        comment_limit: COMMENT_LIMIT,
+        folds: true,
+        pull_mark: '#',
+        versions_cover_comments: true,
+        reactions: true,
+        commit_address: format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url)),
+    }
 }
 
 /// `/repos/owner/name`; names that would leave their place in the path are refused.
@@ -140,12 +147,8 @@ impl Host for Github {
         &self.user
     }
 
-    fn comment_limit(&self) -> usize {
-        COMMENT_LIMIT
-    }
-
-    fn commit_address(&self) -> String {
-        self.commit_address.clone()
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
@@ -199,8 +202,8 @@ impl Host for Github {
         self.posts_per_hour
     }
 
-    async fn own_statuses(&self, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
-        lists::own_statuses(self, repo, commit).await
+    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+        lists::own_statuses(self, &pull.repo, commit).await
     }
 
     fn budget(&self) -> Option<Budget> {
@@ -219,7 +222,7 @@ impl Host for Github {
         self.say(Method::POST, &pull.repo, &path, Some(json!({ "content": reaction }))).await.map(drop)
     }
 
-    async fn set_status(&self, repo: &RepoId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
+    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
         let path = format!("/statuses/{}", segment(commit));
         let state = match status.state {
             StatusState::Pending => "pending",
@@ -231,7 +234,7 @@ impl Host for Github {
         if !status.url.is_empty() {
             body["target_url"] = json!(status.url);
         }
-        self.say(Method::POST, repo, &path, Some(body)).await.map(drop)
+        self.say(Method::POST, &pull.repo, &path, Some(body)).await.map(drop)
     }
 
     async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {

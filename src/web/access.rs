@@ -24,7 +24,7 @@ mod tests;
 
 /// Rules for all routes.
 #[derive(Default)]
-pub struct Access {
+pub struct AccessRules {
     /// `--iap-audience`: whoever comes has to be a person whom it let in; the two below do not count then.
     pub iap: Option<Iap>,
     /// `--admins`.
@@ -77,7 +77,7 @@ pub(super) struct Admitted {
 
 /// Why a request is not let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum AccessDenied {
     /// Identity-Aware Proxy is configured, and does not vouch for this request.
     NotThroughIap(NotBelieved),
     /// This person may look, but change nothing.
@@ -101,7 +101,7 @@ const FORWARDED: [&str; 6] =
 /// Atlantis' header for the API secret.
 const TOKEN_HEADER: &str = "x-atlantis-token";
 
-impl Access {
+impl AccessRules {
     /// Who asked, or why they may not. `url` is our own address as configured.
     pub(super) fn admit(
         &self,
@@ -109,23 +109,25 @@ impl Access {
         api_secret: Option<&SecretString>,
         url: &str,
         caller: &Caller<'_>,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<Admitted, AccessDenied> {
         let is_open = matches!(who, Who::Host | Who::Probes) || (who == Who::Everyone && caller.iap.is_none());
         if is_open {
             return Ok(Admitted { name: "anyone".into(), signed_in: false, may_change: false });
         }
         let changes = !matches!(*caller.method, Method::GET | Method::HEAD);
         if changes && !same_origin(caller, url) {
-            return Err(Refusal::OtherOrigin);
+            return Err(AccessDenied::OtherOrigin);
         }
         match &caller.iap {
-            Some(Ok(person)) if changes && !self.admins.allow(person) => Err(Refusal::NotAdmin(person.email.clone())),
+            Some(Ok(person)) if changes && !self.admins.allow(person) => {
+                Err(AccessDenied::NotAdmin(person.email.clone()))
+            }
             Some(Ok(person)) => {
                 let may_change = self.admins.allow(person);
                 Ok(Admitted { name: person.email.clone(), signed_in: true, may_change })
             }
-            Some(Err(why)) if who == Who::Api => token(api_secret, caller.headers, Refusal::NotThroughIap(*why)),
-            Some(Err(why)) => Err(Refusal::NotThroughIap(*why)),
+            Some(Err(why)) if who == Who::Api => token(api_secret, caller.headers, AccessDenied::NotThroughIap(*why)),
+            Some(Err(why)) => Err(AccessDenied::NotThroughIap(*why)),
             None => match self.without_iap(caller) {
                 Ok(name) => Ok(Admitted { name, signed_in: self.basic_auth.is_some(), may_change: true }),
                 Err(refusal) if who == Who::Api => token(api_secret, caller.headers, refusal),
@@ -154,26 +156,30 @@ impl Access {
         logs_in || headers.contains_key(TOKEN_HEADER)
     }
 
-    fn without_iap(&self, caller: &Caller<'_>) -> Result<String, Refusal> {
+    fn without_iap(&self, caller: &Caller<'_>) -> Result<String, AccessDenied> {
         if let Some((user, password)) = &self.basic_auth {
-            let (given_user, given_password) = basic_credentials(caller.headers).ok_or(Refusal::Login)?;
+            let (given_user, given_password) = basic_credentials(caller.headers).ok_or(AccessDenied::Login)?;
             // Both are compared, always: the time tells nothing about which one is wrong.
             let right = equal(user, &given_user) & equal(password.expose_secret(), &given_password);
-            return if right { Ok(user.clone()) } else { Err(Refusal::Login) };
+            return if right { Ok(user.clone()) } else { Err(AccessDenied::Login) };
         }
         if from_this_machine(caller) {
             return Ok("loopback".into());
         }
-        if self.open { Ok(format!("anyone ({})", caller.peer.ip())) } else { Err(Refusal::NotLoopback) }
+        if self.open { Ok(format!("anyone ({})", caller.peer.ip())) } else { Err(AccessDenied::NotLoopback) }
     }
 }
 
-fn token(secret: Option<&SecretString>, headers: &HeaderMap, otherwise: Refusal) -> Result<Admitted, Refusal> {
+fn token(
+    secret: Option<&SecretString>,
+    headers: &HeaderMap,
+    otherwise: AccessDenied,
+) -> Result<Admitted, AccessDenied> {
     match (headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok()), secret) {
         (Some(given), Some(secret)) if equal(secret.expose_secret(), given) => {
             Ok(Admitted { name: "api".into(), signed_in: false, may_change: true })
         }
-        (Some(_), Some(_)) => Err(Refusal::WrongToken),
+        (Some(_), Some(_)) => Err(AccessDenied::WrongToken),
         _ => Err(otherwise),
     }
 }

@@ -1,10 +1,10 @@
 //! What every answer of a page or the API has in common: security headers, a request id, and one look for all that goes wrong.
 
 use super::Site;
-use super::access::{Admitted, Refusal, Who};
+use super::access::{AccessDenied, Admitted, Who};
 use super::pages::web_address;
-use super::standing::{Role, Standing};
 use crate::domain::state::AuditEntry;
+use crate::server_status::{Role, ServerStatus};
 use axum::body::Body;
 use axum::response::{IntoResponse, Redirect, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -124,21 +124,21 @@ impl Problem {
     }
 
     /// State is not ours to show: who has it, and why we have not.
-    pub(super) fn not_leading(standing: &Standing) -> Problem {
-        let title = match standing.role {
-            Role::Standby => "Standing by",
+    pub(super) fn not_leading(server_status: &ServerStatus) -> Problem {
+        let title = match server_status.role {
+            Role::Standby => "ServerStatus by",
             Role::Restoring => "Starting",
             Role::Leading => "Not ready",
             Role::Draining => "Replaced",
         };
         let text = format!(
             "This Tidelock server does not lead: {}. State is shown by the server that leads; this page looks again by itself.",
-            standing.why
+            server_status.why
         );
-        let leader = standing.leader.as_ref().map(|leader| Box::new((leader.machine.clone(), leader.url.clone())));
+        let leader = server_status.leader.as_ref().map(|leader| Box::new((leader.machine.clone(), leader.url.clone())));
         let retry = Some(RETRY_SECONDS);
         // What goes on, where it does not go on by itself.
-        let next = if standing.mismatch { vec!["--force-takeover".to_owned()] } else { Vec::new() };
+        let next = if server_status.mismatch { vec!["--force-takeover".to_owned()] } else { Vec::new() };
         Problem { leader, retry, next, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
@@ -147,9 +147,9 @@ impl Problem {
         self
     }
 
-    pub(super) fn refused(refusal: Refusal) -> Problem {
+    pub(super) fn refused(refusal: AccessDenied) -> Problem {
         match refusal {
-            Refusal::NotThroughIap(why) => Problem::new(
+            AccessDenied::NotThroughIap(why) => Problem::new(
                 StatusCode::FORBIDDEN,
                 "Not signed in",
                 format!(
@@ -157,36 +157,36 @@ impl Problem {
                      the server's public address."
                 ),
             ),
-            Refusal::NotAdmin(email) => Problem::new(
+            AccessDenied::NotAdmin(email) => Problem::new(
                 StatusCode::FORBIDDEN,
                 "Not yours to change",
                 format!(
                     "{email} may look at everything here, and change nothing: --admins does not name {email} or its domain."
                 ),
             ),
-            Refusal::TooMany(seconds) => {
+            AccessDenied::TooMany(seconds) => {
                 let text = format!("Too many wrong logins came from your address. Try again in {seconds} seconds.");
                 Problem {
                     retry: Some(seconds),
                     ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong logins", text)
                 }
             }
-            Refusal::Login => {
+            AccessDenied::Login => {
                 let text = "User name or password is missing or wrong.";
                 Problem { challenge: true, ..Problem::new(StatusCode::UNAUTHORIZED, "Login needed", text) }
             }
-            Refusal::WrongToken => Problem::new(
+            AccessDenied::WrongToken => Problem::new(
                 StatusCode::UNAUTHORIZED,
                 "Wrong token",
                 "X-Atlantis-Token is not the server's api-secret.",
             ),
-            Refusal::OtherOrigin => Problem::new(
+            AccessDenied::OtherOrigin => Problem::new(
                 StatusCode::FORBIDDEN,
                 "Asked for by another site",
                 "A page of another site asked for this change, so nothing was changed. Use the buttons of these pages; \
                  behind a proxy, --atlantis-url must be the address that people see.",
             ),
-            Refusal::NotLoopback => {
+            AccessDenied::NotLoopback => {
                 let text = "No login is configured, so pages and API are only for a browser on the server's own machine. \
                             Start the server with one of these to open them:";
                 let login = "--web-basic-auth --web-username=NAME --web-password=PASSWORD".into();

@@ -2,8 +2,8 @@
 
 use super::Site;
 use super::answer::{Problem, typed};
-use super::standing::Role;
 use crate::domain::state::ProjectLock;
+use crate::server_status::Role;
 use crate::vault::bucket::{Bucket, Uploading};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -29,11 +29,11 @@ pub(super) async fn readyz(State(site): State<Arc<Site>>) -> Response {
         // It never leads; it takes deliveries from the beginning.
         return typed("application/json", r#"{"status":"ok"}"#);
     }
-    let standing = site.standing();
-    let Some(ready) = standing.services.as_ref().filter(|_| standing.role == Role::Leading) else {
-        return unready(format!("{}: {}", standing.role.name(), standing.why));
+    let server_status = site.server_status();
+    let Some(services) = server_status.services.as_ref().filter(|_| server_status.role == Role::Leading) else {
+        return unready(format!("{}: {}", server_status.role.name(), server_status.why));
     };
-    let question = ready.store.read(|view| view.apply_lock().map(|_| ()));
+    let question = services.store.read(|view| view.apply_lock().map(|_| ()));
     match tokio::time::timeout(READY_TIMEOUT, question).await {
         Ok(Ok(())) => typed("application/json", r#"{"status":"ok"}"#),
         Ok(Err(error)) => {
@@ -102,20 +102,20 @@ struct LeaderView<'a> {
 
 /// Open to everyone, so it says nothing about repositories or people.
 pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
-    let standing = site.standing();
-    let leader = standing.leader.as_ref();
-    let refused = standing.services.as_ref().and_then(|ready| ready.dispatch.refused());
+    let server_status = site.server_status();
+    let leader = server_status.leader.as_ref();
+    let refused = server_status.services.as_ref().and_then(|services| services.dispatch.refused());
     let unusable = site.state.meters.unusable.load(Ordering::Relaxed);
     let status = Status {
-        shutting_down: standing.role == Role::Draining,
-        in_progress_operations: standing.services.as_ref().map_or(0, |ready| ready.dispatch.in_progress()),
+        shutting_down: server_status.role == Role::Draining,
+        in_progress_operations: server_status.services.as_ref().map_or(0, |services| services.dispatch.in_progress()),
         version: super::pages::VERSION,
-        role: standing.role,
-        since: standing.since.to_string(),
-        why: &standing.why,
-        epoch: standing.epoch,
+        role: server_status.role,
+        since: server_status.since.to_string(),
+        why: &server_status.why,
+        epoch: server_status.epoch,
         leader: leader.map(|who| LeaderView { url: &who.url, machine: &who.machine, version: &who.version }),
-        fingerprint_mismatch: standing.mismatch,
+        fingerprint_mismatch: server_status.mismatch,
         inbox_unusable: (unusable > 0).then_some(unusable),
         refused_by_host: refused.map(|all| RefusedView { since: all.since.to_string(), waiting: all.waiting }),
         uploading: uploading(&*site.state.vault.bucket),
@@ -180,7 +180,7 @@ fn answer(locks: Vec<ProjectLock>) -> Locks {
 
 /// All project locks.
 pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, Problem> {
-    let locks = site.ready()?.store.read(|view| view.locks()).await?;
+    let locks = site.services()?.store.read(|view| view.locks()).await?;
     Ok(axum::Json(answer(locks)).into_response())
 }
 
@@ -190,7 +190,7 @@ pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -
     if id.len() != RUN_ID || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(none());
     }
-    let run = site.ready()?.store.read(move |view| view.run(&id)).await?.ok_or_else(none)?;
+    let run = site.services()?.store.read(move |view| view.run(&id)).await?.ok_or_else(none)?;
     let parsed = |row: &String| serde_json::from_str(row).map_err(anyhow::Error::from);
     let results: Vec<serde_json::Value> = run.results.iter().map(parsed).collect::<anyhow::Result<_>>()?;
     let answer = serde_json::json!({

@@ -6,9 +6,9 @@ mod rows;
 use super::Site;
 use super::answer::{Problem, Visit};
 use super::pages::{VERSION, When};
-use super::standing::Ready;
 use crate::domain::PullRequest;
 use crate::domain::state::{ApplyLock, Job, ProjectLock, ProjectStatus};
+use crate::server_status::Services;
 use crate::store::{Found, ListedPull, Search, Store, Window};
 use axum::Extension;
 use axum::extract::{Query, State};
@@ -36,7 +36,7 @@ const MAX_PROJECTS: usize = 200;
 const MAX_SEARCH: usize = 200;
 
 /// What the page is made of, as the state has it.
-pub(super) struct Facts {
+pub(super) struct DashboardData {
     pub(super) running: Found<(Job, Option<PullRequest>)>,
     pub(super) locks: Found<(ProjectLock, Option<ProjectStatus>)>,
     pub(super) pulls: Found<ListedPull>,
@@ -49,8 +49,8 @@ pub(super) struct Facts {
     pub(super) failures: usize,
 }
 
-impl Facts {
-    pub(super) async fn load(store: &Store, asked: &Asked) -> anyhow::Result<Facts> {
+impl DashboardData {
+    pub(super) async fn load(store: &Store, asked: &DashboardQuery) -> anyhow::Result<DashboardData> {
         let window = |page: usize, limit: usize| Window {
             search: Search::new(&asked.search),
             offset: (page - 1).saturating_mul(limit),
@@ -61,7 +61,7 @@ impl Facts {
         let ended = window(asked.runs, MAX_RECENT);
         store
             .read(move |view| {
-                Ok(Facts {
+                Ok(DashboardData {
                     running: view.list_running_jobs(&running)?,
                     locks: view.list_locks(&locks)?,
                     pulls: view.list_pulls(&pulls)?,
@@ -77,7 +77,7 @@ impl Facts {
 
 /// What the address asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct DashboardQuery {
     /// Words that rows have to have.
     pub(super) search: String,
     /// Pages of the lists, from 1.
@@ -86,13 +86,13 @@ pub(super) struct Asked {
     pub(super) runs: usize,
 }
 
-impl Default for Asked {
-    fn default() -> Asked {
-        Asked { search: String::new(), locks: 1, pulls: 1, runs: 1 }
+impl Default for DashboardQuery {
+    fn default() -> DashboardQuery {
+        DashboardQuery { search: String::new(), locks: 1, pulls: 1, runs: 1 }
     }
 }
 
-impl Asked {
+impl DashboardQuery {
     /// The address of the page with another page of one list; the rest of what is asked for stays.
     fn address(&self, list: &str, page: usize) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -110,7 +110,7 @@ impl Asked {
 }
 
 /// The server's own state, for the line on top.
-pub(super) struct Server {
+pub(super) struct ServerState {
     pub(super) in_progress: usize,
     pub(super) draining: bool,
     pub(super) apply_allowed: bool,
@@ -118,11 +118,11 @@ pub(super) struct Server {
     pub(super) apply_switch: bool,
 }
 
-impl Server {
-    fn of(site: &Site, ready: &Ready) -> Server {
-        Server {
-            in_progress: ready.dispatch.in_progress(),
-            draining: ready.dispatch.draining(),
+impl ServerState {
+    fn of(site: &Site, services: &Services) -> ServerState {
+        ServerState {
+            in_progress: services.dispatch.in_progress(),
+            draining: services.dispatch.draining(),
             apply_allowed: site.state.apply_allowed,
             apply_switch: !site.state.disable_global_apply_lock,
         }
@@ -131,7 +131,7 @@ impl Server {
 
 /// One page of a list.
 #[derive(Serialize)]
-pub(super) struct Listed<T> {
+pub(super) struct ListPage<T> {
     rows: Vec<T>,
     /// `210`, or `3 of 210` where words are looked for; empty: there is nothing at all.
     count: String,
@@ -144,15 +144,15 @@ pub(super) struct Listed<T> {
     next: Option<String>,
 }
 
-impl<T> Listed<T> {
+impl<T> ListPage<T> {
     fn new<S>(
         found: &Found<S>,
         (list, page, limit): (&str, usize, usize),
-        asked: &Asked,
+        asked: &DashboardQuery,
         make: impl Fn(&S) -> T,
-    ) -> Listed<T> {
+    ) -> ListPage<T> {
         let pages = found.fitting.div_ceil(limit).max(1);
-        Listed {
+        ListPage {
             rows: found.rows.iter().map(make).collect(),
             count: match (found.fitting, found.all) {
                 (_, 0) => String::new(),
@@ -208,19 +208,19 @@ pub(super) struct Dashboard {
     in_progress: usize,
     failed: usize,
     search: String,
-    running: Listed<JobRow>,
-    locks: Listed<LockRow>,
-    pulls: Listed<PullRow>,
-    recent: Listed<JobRow>,
+    running: ListPage<JobRow>,
+    locks: ListPage<LockRow>,
+    pulls: ListPage<PullRow>,
+    recent: ListPage<JobRow>,
     apply: ApplySwitch,
     notice: Option<Notice>,
 }
 
 impl Dashboard {
     pub(super) fn new(
-        facts: &Facts,
-        server: &Server,
-        asked: &Asked,
+        facts: &DashboardData,
+        server: &ServerState,
+        asked: &DashboardQuery,
         notice: Option<Notice>,
         now: Timestamp,
     ) -> Dashboard {
@@ -234,21 +234,21 @@ impl Dashboard {
             in_progress: server.in_progress,
             failed: facts.failures,
             search: asked.search.clone(),
-            running: Listed::new(&facts.running, ("running", 1, MAX_ROWS), asked, job_row),
-            locks: Listed::new(&facts.locks, ("locks", asked.locks, MAX_ROWS), asked, |(lock, status)| {
+            running: ListPage::new(&facts.running, ("running", 1, MAX_ROWS), asked, job_row),
+            locks: ListPage::new(&facts.locks, ("locks", asked.locks, MAX_ROWS), asked, |(lock, status)| {
                 LockRow::new(lock, status.as_ref(), at_work, now)
             }),
-            pulls: Listed::new(&facts.pulls, ("pulls", asked.pulls, MAX_PULLS), asked, |pull| {
+            pulls: ListPage::new(&facts.pulls, ("pulls", asked.pulls, MAX_PULLS), asked, |pull| {
                 PullRow::new(pull, at_work)
             }),
-            recent: Listed::new(&facts.ended, ("runs", asked.runs, MAX_RECENT), asked, job_row),
+            recent: ListPage::new(&facts.ended, ("runs", asked.runs, MAX_RECENT), asked, job_row),
             apply: apply_switch(facts.apply_lock.as_ref(), server, now),
             notice,
         }
     }
 }
 
-fn apply_switch(lock: Option<&ApplyLock>, server: &Server, now: Timestamp) -> ApplySwitch {
+fn apply_switch(lock: Option<&ApplyLock>, server: &ServerState, now: Timestamp) -> ApplySwitch {
     ApplySwitch {
         locked: lock.is_some(),
         user: lock.map(|lock| lock.user.clone()).unwrap_or_default(),
@@ -271,10 +271,10 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> DashboardQuery {
         let page = |text: &str| text.parse::<u32>().map_or(1, |page| page.max(1) as usize);
         let search = self.q.trim().chars().filter(|c| !c.is_control()).take(MAX_SEARCH).collect();
-        Asked { search, locks: page(&self.locks), pulls: page(&self.pulls), runs: page(&self.runs) }
+        DashboardQuery { search, locks: page(&self.locks), pulls: page(&self.pulls), runs: page(&self.runs) }
     }
 }
 
@@ -284,11 +284,11 @@ pub(super) async fn page(
     Extension(visit): Extension<Visit>,
     Query(parameters): Query<Parameters>,
 ) -> Result<Response, Problem> {
-    let ready = site.ready()?;
+    let services = site.services()?;
     let asked = parameters.asked();
-    let facts = Facts::load(&ready.store, &asked).await?;
+    let facts = DashboardData::load(&services.store, &asked).await?;
     let notice = Notice::named(&parameters.notice);
-    let view = Dashboard::new(&facts, &Server::of(&site, &ready), &asked, notice, Timestamp::now());
+    let view = Dashboard::new(&facts, &ServerState::of(&site, &services), &asked, notice, Timestamp::now());
     Ok(site.pages.page("dashboard.html", &visit, &view)?)
 }
 
@@ -306,8 +306,8 @@ mod tests {
             ..Parameters::default()
         };
         let asked = parameters.asked();
-        assert_eq!(asked, Asked { search: "a&b c".into(), locks: 3, pulls: 1, runs: 1 });
+        assert_eq!(asked, DashboardQuery { search: "a&b c".into(), locks: 3, pulls: 1, runs: 1 });
         assert_eq!(asked.address("pulls", 2), "?q=a%26b+c&locks=3&pulls=2#pulls");
-        assert_eq!(Asked::default().address("locks", 1), "?#locks");
+        assert_eq!(DashboardQuery::default().address("locks", 1), "?#locks");
     }
 }

@@ -4,7 +4,7 @@ use super::access::address;
 use super::answer::RETRY_SECONDS;
 use super::{Site, inbox};
 use crate::domain::Event;
-use crate::webhook::{self, Verified};
+use crate::webhook::{MAX_BODY, Verified};
 use axum::body::to_bytes;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -22,7 +22,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bodies up to this many bytes are read at once; larger ones, and those that do not tell their size, wait for a permit.
 const SMALL_BODY: usize = 1024 * 1024;
 
-/// How many large bodies are read at the same time: together with [`webhook::MAX_BODY`] it bounds what unsigned bytes cost.
+/// How many large bodies are read at the same time: together with [`MAX_BODY`] it bounds what unsigned bytes cost.
 pub(super) const MAX_LARGE_BODIES: usize = 4;
 
 /// How long recording a delivery may take; GitHub gives up after ten seconds.
@@ -72,11 +72,11 @@ pub(super) async fn receive(
     };
     // What is signed is always looked at: hosts deliver for strangers as well, from the same addresses as for us.
     let wait = site.signatures.wait(address);
-    if let Some(seconds) = wait.filter(|_| !webhook::is_signed(&parts.headers)) {
+    if let Some(seconds) = wait.filter(|_| !site.state.intake.is_signed(&parts.headers)) {
         return too_many(&site, seconds);
     }
     let announced = content_length(&parts.headers);
-    if announced.is_some_and(|length| length > webhook::MAX_BODY) {
+    if announced.is_some_and(|length| length > MAX_BODY) {
         return too_large();
     }
     let read = async {
@@ -84,14 +84,14 @@ pub(super) async fn receive(
             Some(length) if length <= SMALL_BODY => None,
             _ => site.large_bodies.acquire().await.ok(),
         };
-        to_bytes(body, webhook::MAX_BODY).await
+        to_bytes(body, MAX_BODY).await
     };
     let body = match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => return too_large(),
         Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time").into_response(),
     };
-    match webhook::receive(&parts.headers, &body, &site.state.secrets) {
+    match site.state.intake.receive(&parts.headers, &body) {
         Ok(event) => take(&site, event, &parts.headers, body).await,
         Err(rejection) if rejection.status == StatusCode::UNAUTHORIZED => {
             site.signatures.failed(address);
@@ -145,11 +145,11 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
         return answer.into_response();
     }
     let signed = event.signed();
-    let standing = site.standing();
-    if let Some(ready) = standing.services.clone().filter(|_| standing.intake) {
-        drop(standing);
+    let server_status = site.server_status();
+    if let Some(services) = server_status.services.clone().filter(|_| server_status.intake) {
+        drop(server_status);
         // In a task of its own: a host that hangs up must not part what is recorded from what is done about it.
-        let accepting = tokio::spawn(async move { ready.dispatch.accept(event).await }.in_current_span());
+        let accepting = tokio::spawn(async move { services.dispatch.accept(event).await }.in_current_span());
         match tokio::time::timeout(ACCEPT_LIMIT, accepting).await {
             Ok(Ok(answer)) if answer.status != UNRECORDED => {
                 site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +177,7 @@ fn status(code: u16) -> StatusCode {
 }
 
 fn too_large() -> Response {
-    let text = format!("the body is larger than {} bytes or broke off", webhook::MAX_BODY);
+    let text = format!("the body is larger than {} bytes or broke off", MAX_BODY);
     (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
 }
 

@@ -1,13 +1,14 @@
 //! The router as it is reached over a socket, before state is open.
 
-use super::standing::Role;
 use super::*;
+use crate::server_status::Role;
 use crate::vault::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
 use crate::vault::clock::Boottime;
 use crate::vault::directory::Directory;
 use crate::vault::inbox::HandOverKey;
 use crate::vault::lease::{Identity, Timing};
 use crate::vault::{Retention, Vault};
+use crate::webhook::github::GithubDoor;
 use axum::extract::connect_info::MockConnectInfo;
 use bytes::Bytes;
 use insta::assert_snapshot;
@@ -77,17 +78,20 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
 /// A server that has just started, and whose bucket does not answer.
 pub(super) fn web_state() -> WebState {
     WebState {
-        secrets: Secrets { github_hostname: "github.example.com".into(), ..Secrets::default() },
-        standing: watch::channel(Arc::new(Standing::starting())).1,
+        intake: Intake::new(vec![Arc::new(GithubDoor {
+            hostname: "github.example.com".into(),
+            ..GithubDoor::default()
+        })]),
+        server_status: watch::channel(Arc::new(ServerStatus::starting())).1,
         meters: Arc::default(),
         vault: vault(Arc::new(Nowhere)),
         events_only: false,
-        access: access::Access::default(),
+        access: access::AccessRules::default(),
         url: "http://localhost:4141".into(),
         api_secret: Some("s3cret".to_owned().into()),
         disable_global_apply_lock: false,
         apply_allowed: true,
-        commit_address: String::new(),
+        commit_addresses: BTreeMap::new(),
         executable_name: "atlantis".into(),
     }
 }
@@ -212,16 +216,17 @@ async fn a_standby_shows_who_leads_and_no_state() {
         url: "https://tide.example/x".into(),
         ..vault(Arc::new(Nowhere)).identity
     };
-    let standing = Standing {
+    let server_status = ServerStatus {
         why: "node-7 leads, with epoch 3".into(),
         leader: Some(leader),
         epoch: Some(3),
-        ..Standing::starting()
+        ..ServerStatus::starting()
     };
-    let address = serve(WebState { standing: watch::channel(Arc::new(standing)).1, ..web_state() }, NEAR).await;
+    let address =
+        serve(WebState { server_status: watch::channel(Arc::new(server_status)).1, ..web_state() }, NEAR).await;
     let (status, answer) = ask(address, "GET /", &[BROWSER], "").await;
     assert_eq!(status, 503);
-    for part in ["<h1>Standing by", "http-equiv=\"refresh\"", "retry-after: 2", "tide.example&#x2f;x</a>"] {
+    for part in ["<h1>ServerStatus by", "http-equiv=\"refresh\"", "retry-after: 2", "tide.example&#x2f;x</a>"] {
         assert!(answer.contains(part), "{part}: {answer}");
     }
     let (status, answer) = ask(address, "GET /api/locks", &[], "").await;
@@ -239,8 +244,8 @@ async fn whoever_does_not_lead_stores_what_causes_work_before_it_answers() {
     let folder = tempfile::tempdir().unwrap();
     let bucket = Directory::open(&folder.path().join("bucket")).unwrap();
     for role in [Role::Standby, Role::Restoring, Role::Draining] {
-        let standing = watch::channel(Arc::new(Standing { role, ..Standing::starting() })).1;
-        let state = WebState { standing, vault: vault(Arc::new(bucket.clone())), ..web_state() };
+        let server_status = watch::channel(Arc::new(ServerStatus { role, ..ServerStatus::starting() })).1;
+        let state = WebState { server_status, vault: vault(Arc::new(bucket.clone())), ..web_state() };
         let meters = Arc::clone(&state.meters);
         let address = serve(state, FAR).await;
         for _ in 0..2 {
@@ -311,7 +316,7 @@ async fn the_apply_lock_can_be_taken_out() {
 #[tokio::test]
 async fn a_login_is_asked_for_where_one_is_configured() {
     let basic_auth = Some(("tide".into(), "pw".to_owned().into()));
-    let access = access::Access { basic_auth, ..access::Access::default() };
+    let access = access::AccessRules { basic_auth, ..access::AccessRules::default() };
     let address = serve(WebState { access, ..web_state() }, NEAR).await;
     let (status, answer) = ask(address, "GET /", &[BROWSER], "").await;
     assert_eq!(status, 401);

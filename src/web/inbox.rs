@@ -4,7 +4,7 @@ use super::Site;
 use crate::domain::Event;
 use crate::vault::inbox::{StoredDelivery, store_delivery};
 use crate::vault::{FORMAT, Hash, Vault, VaultError};
-use crate::webhook::{self, Signed};
+use crate::webhook::{Intake, Signed};
 use base64::Engine;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -17,10 +17,10 @@ use std::time::Duration;
 const STORE_LIMIT: Duration = Duration::from_secs(8);
 
 /// What is answered to an authentic delivery: status and text.
-pub(super) type Answer = (StatusCode, &'static str);
+pub(super) type DeliveryResponse = (StatusCode, &'static str);
 
 /// The answer to an event that never causes work, whoever leads.
-pub(super) fn no_work(event: &Event) -> Option<Answer> {
+pub(super) fn no_work(event: &Event) -> Option<DeliveryResponse> {
     match event {
         Event::Ping => Some((StatusCode::OK, "pong")),
         Event::Other(_) => Some((StatusCode::OK, "Nothing to do for this event.")),
@@ -29,16 +29,16 @@ pub(super) fn no_work(event: &Event) -> Option<Answer> {
 }
 
 /// Stores an authentic delivery for whoever leads next. It goes on when the host hangs up.
-pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed: Signed) -> Answer {
-    let headers = webhook::headers_to_keep(headers);
-    let vault = site.state.vault.clone();
-    let stored = tokio::spawn(async move { store_now(&vault, headers, body, signed).await });
+pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed: Signed) -> DeliveryResponse {
+    let headers = site.state.intake.headers_to_keep(headers);
+    let (vault, intake) = (site.state.vault.clone(), site.state.intake.clone());
+    let stored = tokio::spawn(async move { store_now(&vault, intake, headers, body, signed).await });
     let problem = match tokio::time::timeout(STORE_LIMIT, stored).await {
         Ok(Ok(Ok(()))) => {
             site.state.meters.stored.fetch_add(1, Ordering::Relaxed);
             // This server may have become the one that leads, and have had its first look before the delivery was there.
-            if let Some(ready) = &site.standing().services {
-                ready.look.notify_one();
+            if let Some(services) = &site.server_status().services {
+                services.look.notify_one();
             }
             return (StatusCode::ACCEPTED, "Stored; the server that leads takes it from here.");
         }
@@ -55,6 +55,7 @@ pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, signed:
 
 async fn store_now(
     vault: &Vault,
+    intake: Intake,
     headers: Vec<(String, String)>,
     body: Bytes,
     signed: Signed,
@@ -68,7 +69,7 @@ async fn store_now(
     // Off the async threads: a body has up to 25 MB.
     let made = tokio::task::spawn_blocking(move || {
         let body_text = base64::engine::general_purpose::STANDARD.encode(&body);
-        let name = name(&headers, &body, key.as_deref());
+        let name = name(&intake, &headers, &body, key.as_deref());
         (name, StoredDelivery { format: FORMAT, received: Timestamp::now(), headers, body: body_text, key })
     });
     let (name, delivery) = made.await.map_err(|error| VaultError::Local(error.to_string()))?;
@@ -77,9 +78,9 @@ async fn store_now(
 
 /// The same delivery has the same name, whoever takes it and however often: event, body, and the secret that it is signed with. Sent
 /// again with another secret it is another object, which may be known where the first one is not.
-fn name(headers: &[(String, String)], body: &[u8], key: Option<&str>) -> Hash {
+fn name(intake: &Intake, headers: &[(String, String)], body: &[u8], key: Option<&str>) -> Hash {
     let mut digest = Sha256::new();
-    for (name, value) in headers.iter().filter(|(name, _)| webhook::names_event(name)) {
+    for (name, value) in headers.iter().filter(|(name, _)| intake.names_event(name)) {
         digest.update(format!("{name}: {value}\n"));
     }
     if let Some(key) = key {
@@ -93,6 +94,8 @@ fn name(headers: &[(String, String)], body: &[u8], key: Option<&str>) -> Hash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::webhook::github::GithubDoor;
+    use std::sync::Arc;
 
     #[test]
     fn a_delivery_is_named_by_its_event_its_body_and_its_secret_alone() {
@@ -100,6 +103,8 @@ mod tests {
             let pairs = [("x-github-event", event), ("x-github-delivery", id), ("content-type", "application/json")];
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
         };
+        let intake = Intake::new(vec![Arc::new(GithubDoor::default())]);
+        let name = |headers: &[_], body: &[u8], key| name(&intake, headers, body, key);
         let first = name(&headers("issue_comment", "1"), b"{}", Some("a"));
         assert_eq!(first, name(&headers("issue_comment", "2"), b"{}", Some("a")));
         assert_ne!(first, name(&headers("pull_request", "1"), b"{}", Some("a")));

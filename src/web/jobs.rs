@@ -101,22 +101,22 @@ pub(super) async fn page(
     Extension(visit): Extension<Visit>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let ready = site.ready()?;
+    let services = site.services()?;
     let id = checked(&id)?;
     // The log first: a job that ends in between is then shown as ended, never as running for ever.
-    let mut log = ready.logs.read(id).await?;
-    let (job, pull) = find(&ready.store, id).await?.ok_or_else(no_such_job)?;
+    let mut log = services.logs.read(id).await?;
+    let (job, pull) = find(&services.store, id).await?.ok_or_else(no_such_job)?;
     let live = log.as_ref().is_some_and(LogReader::is_live);
     if live && job.state != JobState::Running {
-        log = ready.logs.read(id).await?;
+        log = services.logs.read(id).await?;
     }
     let text = match &mut log {
         Some(log) => Some(log.so_far().await?),
         None => None,
     };
     let rendered = tokio::task::spawn_blocking(move || {
-        let view =
-            JobPage::new(&job, pull.as_ref(), &site.state.commit_address, text.as_deref(), live, Timestamp::now());
+        let address = site.state.commit_addresses.get(&job.pull.repo.host).map_or("", String::as_str);
+        let view = JobPage::new(&job, pull.as_ref(), address, text.as_deref(), live, Timestamp::now());
         site.pages.page("job.html", &visit, &view)
     });
     Ok(rendered.await.map_err(anyhow::Error::from)??)
@@ -124,9 +124,9 @@ pub(super) async fn page(
 
 /// The log so far, without colours.
 pub(super) async fn plain(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let ready = site.ready()?;
+    let services = site.services()?;
     let id = checked(&id)?;
-    let mut log = ready.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
+    let mut log = services.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
     let text = log.so_far().await?;
     let text = tokio::task::spawn_blocking(move || log::plain(&text)).await.map_err(anyhow::Error::from)?;
     let mut response = typed("text/plain; charset=utf-8", text);

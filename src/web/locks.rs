@@ -75,10 +75,10 @@ fn shell_word(text: &str) -> String {
 }
 
 /// Fields of a request: query first, then a form in the body.
-struct Fields(Vec<(String, String)>);
+struct FormFields(Vec<(String, String)>);
 
-impl Fields {
-    async fn of(request: Request) -> Result<Fields, Problem> {
+impl FormFields {
+    async fn of(request: Request) -> Result<FormFields, Problem> {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let body = to_bytes(request.into_body(), MAX_FORM).await.map_err(|_| {
             Problem::new(
@@ -88,7 +88,7 @@ impl Fields {
             )
         })?;
         let pairs = form_urlencoded::parse(query.as_bytes()).chain(form_urlencoded::parse(&body));
-        Ok(Fields(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
+        Ok(FormFields(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
     }
 
     fn get(&self, name: &str) -> Option<&str> {
@@ -134,9 +134,9 @@ pub(super) async fn page(
     Extension(visit): Extension<Visit>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let ready = site.ready()?;
-    let keys = Fields::of(request).await?.lock_keys()?;
-    let Some((lock, status)) = find(&ready.store, keys).await? else {
+    let services = site.services()?;
+    let keys = FormFields::of(request).await?.lock_keys()?;
+    let Some((lock, status)) = find(&services.store, keys).await? else {
         return Err(Problem::not_found(
             "There is no such lock: it was released since, by a merge, a close or an unlock.",
         ));
@@ -151,10 +151,10 @@ pub(super) async fn delete(
     Extension(visit): Extension<Visit>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let ready = site.ready()?;
-    let keys = Fields::of(request).await?.lock_keys()?;
+    let services = site.services()?;
+    let keys = FormFields::of(request).await?.lock_keys()?;
     for key in keys {
-        match ready.dispatch.discard_lock(&key, visit.entry("unlock", &key, "")).await? {
+        match services.dispatch.discard_lock(&key, visit.entry("unlock", &key, "")).await? {
             Discard::Absent => {}
             Discard::Deleted => return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}"))),
             Discard::Applying { job } => {
@@ -177,8 +177,8 @@ pub(super) async fn stop_applies(
     Extension(visit): Extension<Visit>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let ready = site.ready()?;
-    let fields = Fields::of(request).await?;
+    let services = site.services()?;
+    let fields = FormFields::of(request).await?;
     let printable = fields.get("reason").unwrap_or_default().chars().filter(|c| !c.is_control());
     let reason: String = printable.take(MAX_REASON).collect();
     let reason = reason.trim().to_owned();
@@ -192,7 +192,7 @@ pub(super) async fn stop_applies(
     }
     let lock = ApplyLock { user: visit.name.clone(), reason, since: Timestamp::now() };
     let text = format!("Apply Lock is acquired on {}", lock.since);
-    set_apply_lock(&ready.store, visit.entry("apply lock", &lock.reason, "done"), Some(lock)).await?;
+    set_apply_lock(&services.store, visit.entry("apply lock", &lock.reason, "done"), Some(lock)).await?;
     Ok(visit.done("applies-stopped", text))
 }
 
@@ -201,7 +201,7 @@ pub(super) async fn allow_applies(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
 ) -> Result<Response, Problem> {
-    set_apply_lock(&site.ready()?.store, visit.entry("apply unlock", "", "done"), None).await?;
+    set_apply_lock(&site.services()?.store, visit.entry("apply unlock", "", "done"), None).await?;
     Ok(visit.done("applies-allowed", "Deleted apply lock".into()))
 }
 

@@ -3,7 +3,7 @@
 
 use super::Site;
 use super::answer::{Problem, typed};
-use super::standing::{Meters, Role, Standing};
+use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::leader::Figures;
 use axum::extract::State;
 use axum::response::Response;
@@ -17,22 +17,22 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The page.
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Result<Response, Problem> {
-    let standing = site.standing();
-    let leader = standing.services.as_ref().map(|ready| &ready.leader);
-    let facts = Facts {
-        standing: &standing,
+    let server_status = site.server_status();
+    let leader = server_status.services.as_ref().map(|services| &services.leader);
+    let facts = MetricsData {
+        server_status: &server_status,
         meters: &site.state.meters,
         figures: leader.map(|leader| leader.figures()),
         position: leader.map(|leader| leader.position().seq),
-        in_progress: standing.services.as_ref().map_or(0, |ready| ready.dispatch.in_progress()),
+        in_progress: server_status.services.as_ref().map_or(0, |services| services.dispatch.in_progress()),
         requests: site.state.vault.bucket.requests(),
         now: Timestamp::now(),
     };
     Ok(typed(CONTENT_TYPE, facts.text()))
 }
 
-struct Facts<'a> {
-    standing: &'a Standing,
+struct MetricsData<'a> {
+    server_status: &'a ServerStatus,
     meters: &'a Meters,
     figures: Option<Figures>,
     position: Option<u64>,
@@ -41,18 +41,18 @@ struct Facts<'a> {
     now: Timestamp,
 }
 
-impl Facts<'_> {
+impl MetricsData<'_> {
     fn text(&self) -> String {
-        let mut page = Page(String::new());
-        let standing = self.standing;
+        let mut page = Exposition(String::new());
+        let server_status = self.server_status;
         page.family("role", "gauge", "1 for the role that this server has.");
         for role in Role::ALL {
-            page.labelled("role", ("role", role.name()), u8::from(standing.role == role));
+            page.labelled("role", ("role", role.name()), u8::from(server_status.role == role));
         }
-        let since = standing.since.as_second();
+        let since = server_status.since.as_second();
         page.one("role_since_seconds", "gauge", "When it got this role, in seconds since 1970.", since);
-        page.some("epoch", "gauge", "Epoch of the leader, as this server last saw it.", standing.epoch);
-        let mismatch = u8::from(standing.mismatch);
+        page.some("epoch", "gauge", "Epoch of the leader, as this server last saw it.", server_status.epoch);
+        let mismatch = u8::from(server_status.mismatch);
         page.one("fingerprint_mismatch", "gauge", "1: it never leads, because its settings differ.", mismatch);
         page.one("jobs_in_progress", "gauge", "Commands that run or wait here.", self.in_progress);
         self.counts(&mut page);
@@ -64,7 +64,7 @@ impl Facts<'_> {
         page.0
     }
 
-    fn counts(&self, page: &mut Page) {
+    fn counts(&self, page: &mut Exposition) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let meters = self.meters;
         page.family("deliveries_total", "counter", "Deliveries, by how they were answered.");
@@ -86,7 +86,7 @@ impl Facts<'_> {
         page.one("deposed_total", "counter", "How often it was deposed.", of(&meters.deposed));
     }
 
-    fn journal(&self, page: &mut Page) {
+    fn journal(&self, page: &mut Exposition) {
         let Some(figures) = &self.figures else { return };
         let last = self.meters.last_commit.load(Ordering::Relaxed);
         let age = self.now.as_second().saturating_sub_unsigned(last).max(0);
@@ -106,9 +106,9 @@ impl Facts<'_> {
     }
 }
 
-struct Page(String);
+struct Exposition(String);
 
-impl Page {
+impl Exposition {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string cannot fail.
         let _ = write!(self.0, "# HELP tidelock_{name} {help}\n# TYPE tidelock_{name} {kind}\n");
@@ -143,7 +143,7 @@ mod tests {
         meters.stored.store(2, Ordering::Relaxed);
         meters.last_commit.store(1_000, Ordering::Relaxed);
         let since = Timestamp::from_second(900).unwrap();
-        let standing = Standing { role: Role::Leading, since, epoch: Some(7), ..Standing::starting() };
+        let server_status = ServerStatus { role: Role::Leading, since, epoch: Some(7), ..ServerStatus::starting() };
         let figures = Figures {
             commits: 3,
             commit_bytes: 4096,
@@ -151,8 +151,8 @@ mod tests {
             lease_age: Duration::from_millis(1500),
             ..Figures::default()
         };
-        let mut facts = Facts {
-            standing: &standing,
+        let mut facts = MetricsData {
+            server_status: &server_status,
             meters: &meters,
             figures: Some(figures),
             position: Some(42),

@@ -24,18 +24,18 @@ const TEMPLATES: [(&str, &str); 6] = [
 ];
 
 /// The templates, ready to be rendered.
-pub(super) struct Pages {
+pub(super) struct PageTemplates {
     environment: Environment<'static>,
     pub(super) assets: Assets,
 }
 
-impl Pages {
-    pub(super) fn new() -> Pages {
+impl PageTemplates {
+    pub(super) fn new() -> PageTemplates {
         let mut environment = Environment::new();
         environment.set_loader(|name| {
             Ok(TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned()))
         });
-        Pages { environment, assets: Assets::new() }
+        PageTemplates { environment, assets: Assets::new() }
     }
 
     /// The page as text.
@@ -163,28 +163,28 @@ impl From<&ProjectId> for ProjectView {
 
 /// A word with the colour it is shown in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Mark {
+pub(super) struct StatusMark {
     pub(super) word: String,
     /// `good`, `bad`, `warn`, `busy` or `quiet`.
     pub(super) tone: &'static str,
 }
 
-impl From<JobState> for Mark {
-    fn from(state: JobState) -> Mark {
+impl From<JobState> for StatusMark {
+    fn from(state: JobState) -> StatusMark {
         let (word, tone) = match state {
             JobState::Running => ("running", "busy"),
             JobState::Succeeded => ("succeeded", "good"),
             JobState::Failed => ("failed", "bad"),
             JobState::Interrupted => ("interrupted", "warn"),
         };
-        Mark { word: word.into(), tone }
+        StatusMark { word: word.into(), tone }
     }
 }
 
-impl From<&ProjectStatus> for Mark {
-    fn from(status: &ProjectStatus) -> Mark {
+impl From<&ProjectStatus> for StatusMark {
+    fn from(status: &ProjectStatus) -> StatusMark {
         if status.was_not_planned() {
-            return Mark { word: "not planned".into(), tone: "warn" };
+            return StatusMark { word: "not planned".into(), tone: "warn" };
         }
         let tone = match status.state {
             ProjectState::PlanErrored | ProjectState::ApplyErrored => "bad",
@@ -192,7 +192,7 @@ impl From<&ProjectStatus> for Mark {
             ProjectState::Applied => "good",
             ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded => "quiet",
         };
-        Mark { word: status.state.title().into(), tone }
+        StatusMark { word: status.state.title().into(), tone }
     }
 }
 
@@ -234,7 +234,7 @@ pub(super) fn totals(summary: &PlanSummary) -> Vec<Total> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct StatusView {
     pub(super) project: ProjectView,
-    pub(super) mark: Mark,
+    pub(super) mark: StatusMark,
     /// Only where there is still a plan that would be applied.
     pub(super) totals: Vec<Total>,
     /// Where the mark leads, relative to `/`: a job, or the lock that is waited for.
@@ -246,7 +246,7 @@ impl From<&ProjectStatus> for StatusView {
         let open_plan = matches!(status.state, ProjectState::Planned | ProjectState::ApplyErrored);
         StatusView {
             project: ProjectView::from(&status.project),
-            mark: Mark::from(status),
+            mark: StatusMark::from(status),
             totals: status.summary.as_ref().filter(|_| open_plan).map(totals).unwrap_or_default(),
             link: status.job.as_ref().map(|job| format!("jobs/{job}")),
         }

@@ -1,10 +1,10 @@
 //! Pages made of made-up data: what they say, and that nothing of it becomes markup. Built with `TIDELOCK_PREVIEW_DIR` set to a
 //! folder, the pages are written there too, to be opened as files.
 
-use super::dashboard::{Asked, Dashboard, Facts, MAX_ROWS, Server};
+use super::dashboard::{Dashboard, DashboardData, DashboardQuery, MAX_ROWS, ServerState};
 use super::jobs::JobPage;
 use super::locks::LockPage;
-use super::pages::{Pages, Viewer};
+use super::pages::{PageTemplates, Viewer};
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
 use crate::domain::*;
@@ -62,7 +62,8 @@ pub(super) fn pull(number: u64, title: &str) -> PullRequest {
         },
         base: Base { branch: "main".into(), commit: "9d0e77c".into() },
         draft: number.is_multiple_of(2),
-        open: true,
+        state: PullState::Open,
+        fork: false,
         labels: Vec::new(),
         repo_size_kib: None,
         clone_url: "https://github.com/acme/infra.git".into(),
@@ -109,7 +110,7 @@ fn listed(number: u64, title: &str, statuses: Vec<ProjectStatus>) -> ListedPull 
     ListedPull { pull: pull(number, title), statuses, fault: None, blocked_by: Vec::new() }
 }
 
-fn busy_facts() -> Facts {
+fn busy_facts() -> DashboardData {
     let network = status(project("network", "infra/network", "prod"), ProjectState::Planned, 1, 1, 1);
     let dns = status(project("", "infra/dns", "default"), ProjectState::PlanErrored, 0, 0, 0);
     let storage = project("", "infra/storage", "default");
@@ -117,7 +118,7 @@ fn busy_facts() -> Facts {
     let change = Some(pull(41, "Open SSH through IAP"));
     let of_change = |job: Job| (job, change.clone());
     let at_work = vec![job(1, "apply", JobState::Running, ""), job(2, "plan", JobState::Running, "")];
-    Facts {
+    DashboardData {
         running: found(at_work.iter().cloned().map(of_change).collect()),
         locks: found(vec![
             (lock("network", "infra/network", "prod", 41), Some(network.clone())),
@@ -155,8 +156,8 @@ fn busy_facts() -> Facts {
     }
 }
 
-fn empty_facts() -> Facts {
-    Facts {
+fn empty_facts() -> DashboardData {
+    DashboardData {
         running: found(Vec::new()),
         locks: found(Vec::new()),
         pulls: found(Vec::new()),
@@ -167,17 +168,17 @@ fn empty_facts() -> Facts {
     }
 }
 
-fn server() -> Server {
-    Server { in_progress: 2, draining: false, apply_allowed: true, apply_switch: true }
+fn server() -> ServerState {
+    ServerState { in_progress: 2, draining: false, apply_allowed: true, apply_switch: true }
 }
 
-fn dashboard(facts: &Facts, server: &Server) -> String {
-    html("dashboard.html", "./", &Dashboard::new(facts, server, &Asked::default(), None, now()))
+fn dashboard(facts: &DashboardData, server: &ServerState) -> String {
+    html("dashboard.html", "./", &Dashboard::new(facts, server, &DashboardQuery::default(), None, now()))
 }
 
 fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
     let viewer = Viewer { root, person: "ada@example.com", may_change: true };
-    Pages::new().html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
+    PageTemplates::new().html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
 /// Writes a page where the build was told to.
@@ -185,7 +186,7 @@ fn preview(name: &str, html: &str) {
     let Some(folder) = option_env!("TIDELOCK_PREVIEW_DIR") else { return };
     let folder = std::path::Path::new(folder);
     std::fs::create_dir_all(folder.join("static")).unwrap();
-    let assets = Pages::new().assets;
+    let assets = PageTemplates::new().assets;
     for asset in [&assets.style, &assets.script, &assets.icon] {
         std::fs::write(folder.join("static").join(&asset.name), asset.content).unwrap();
     }
@@ -250,7 +251,7 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
 
 #[test]
 fn an_empty_dashboard_says_how_things_get_there() {
-    let page = dashboard(&empty_facts(), &Server { in_progress: 0, ..server() });
+    let page = dashboard(&empty_facts(), &ServerState { in_progress: 0, ..server() });
     preview("empty.html", &page);
     for words in ["Nothing runs.", "No project is locked.", "No open pull request is known.", "Nothing has run yet."] {
         assert!(page.contains(words), "{words}");
@@ -260,16 +261,16 @@ fn an_empty_dashboard_says_how_things_get_there() {
 #[test]
 fn the_apply_lock_is_on_top_and_shows_its_reason() {
     let lock = ApplyLock { user: "bob".into(), reason: "freeze until Monday".into(), since: ago(180) };
-    let page = dashboard(&Facts { apply_lock: Some(lock), ..busy_facts() }, &server());
+    let page = dashboard(&DashboardData { apply_lock: Some(lock), ..busy_facts() }, &server());
     preview("stopped.html", &page);
     assert!(words(&page).contains("leading version"));
     assert!(page.contains("href=\"#applies\">applies are stopped</a>"));
     assert!(words(&page).ends_with(
         "Applies stopped No plan can be applied; stopped by bob 3 h ago. Reason: freeze until Monday Allow applies again"
     ));
-    let fixed = dashboard(&busy_facts(), &Server { apply_allowed: false, ..server() });
+    let fixed = dashboard(&busy_facts(), &ServerState { apply_allowed: false, ..server() });
     assert!(fixed.contains("--allow-commands") && !fixed.contains("Stop all applies"));
-    let without = dashboard(&busy_facts(), &Server { apply_switch: false, ..server() });
+    let without = dashboard(&busy_facts(), &ServerState { apply_switch: false, ..server() });
     assert!(!without.contains("apply/lock"));
 }
 
@@ -278,8 +279,8 @@ fn long_lists_have_pages_and_count_everything() {
     let row = |n: u64| (lock("", &format!("dir{n}"), "default", n), None);
     let rows = (0..MAX_ROWS as u64).map(row).collect();
     let locks = Found { rows, fitting: 2 * MAX_ROWS + 7, all: 2 * MAX_ROWS + 7 };
-    let facts = Facts { locks, ..empty_facts() };
-    let asked = Asked { search: "dir default".into(), locks: 2, ..Asked::default() };
+    let facts = DashboardData { locks, ..empty_facts() };
+    let asked = DashboardQuery { search: "dir default".into(), locks: 2, ..DashboardQuery::default() };
     let page = html("dashboard.html", "./", &Dashboard::new(&facts, &server(), &asked, None, now()));
     assert!(words(&page).contains("Locks 207") && words(&page).contains("page 2 of 3"), "{page}");
     assert!(page.contains("href=\"./?q=dir+default#locks\">Previous"), "{page}");
@@ -290,8 +291,8 @@ fn long_lists_have_pages_and_count_everything() {
 #[test]
 fn a_filter_that_fits_nothing_says_so_and_how_to_see_all() {
     let none = Found { rows: Vec::new(), fitting: 0, all: 12 };
-    let facts = Facts { locks: none, ..busy_facts() };
-    let asked = Asked { search: HOSTILE.into(), ..Asked::default() };
+    let facts = DashboardData { locks: none, ..busy_facts() };
+    let asked = DashboardQuery { search: HOSTILE.into(), ..DashboardQuery::default() };
     let page = html("dashboard.html", "./", &Dashboard::new(&facts, &server(), &asked, None, now()));
     assert!(words(&page).contains("Locks 0 of 12 No lock has the words &lt;script&gt;"), "{page}");
     assert!(page.contains("<a href=\"./\">Show all</a>") && page.matches("<script").count() == 1);
@@ -390,7 +391,9 @@ fn a_problem_names_the_next_step() {
     let next = ["--web-basic-auth", "--allow-unauthenticated-pages"].map(str::to_owned).to_vec();
     let facts =
         context! { title => "Pages are closed", text => "No login is configured.", next, code => 403, request => "00" };
-    let page = Pages::new().html("problem.html", &Viewer { root: "./", person: "", may_change: false }, facts).unwrap();
+    let page = PageTemplates::new()
+        .html("problem.html", &Viewer { root: "./", person: "", may_change: false }, facts)
+        .unwrap();
     preview("closed.html", &page);
     assert_eq!(
         words(&page),

@@ -1,7 +1,7 @@
 //! What pages read from and write to a real store and real logs.
 
 use super::answer::Visit;
-use super::dashboard::{Asked, Dashboard, Facts, Server};
+use super::dashboard::{Dashboard, DashboardData, DashboardQuery, ServerState};
 use super::jobs::{self, log_events};
 use super::preview_tests::{job, lock, pull, status};
 use super::{Who, locks};
@@ -52,10 +52,11 @@ async fn filled() -> (tempfile::TempDir, Store) {
 #[tokio::test]
 async fn the_dashboard_shows_what_the_store_holds() {
     let (_folder, store) = filled().await;
-    let facts = Facts::load(&store, &Asked::default()).await.unwrap();
-    let server = Server { in_progress: 1, draining: false, apply_allowed: true, apply_switch: true };
+    let facts = DashboardData::load(&store, &DashboardQuery::default()).await.unwrap();
+    let server = ServerState { in_progress: 1, draining: false, apply_allowed: true, apply_switch: true };
     let view =
-        serde_json::to_value(Dashboard::new(&facts, &server, &Asked::default(), None, Timestamp::now())).unwrap();
+        serde_json::to_value(Dashboard::new(&facts, &server, &DashboardQuery::default(), None, Timestamp::now()))
+            .unwrap();
     assert_eq!(view["running"]["rows"][0]["kind"], "apply");
     assert_eq!(view["running"]["rows"][0]["pull"]["title"], "Open SSH through IAP");
     let network =

@@ -5,54 +5,100 @@ mod payload;
 #[cfg(test)]
 mod tests;
 
-use super::{Rejection, Secrets, Signed, Verified, header, signature};
-use crate::domain::{Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest, RepoId};
-use payload::{Payload, Side, commit, login, or_empty, owner_and_name, present, text};
-use sha2::{Digest, Sha256};
+use super::{Delivered, Door, Rejection, Signed, comment_identity, header, signature};
+use crate::domain::{
+    Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState, PullVersion,
+};
+use payload::{Payload, Pull, Side, commit, login, or_empty, owner_and_name, present, text};
+use secrecy::SecretString;
 use std::borrow::Cow;
 
-pub use merge_group::{EntryBelow, entry_identities};
-
+/// What identities begin with.
+const KIND: &str = "github";
 /// Longest name from outside that is repeated, in characters.
 const MAX_NAME: usize = 64;
 
-/// Verifies and decodes one delivery of the event that its header names.
-pub(super) fn receive(
-    event: &str,
-    headers: &http::HeaderMap,
-    body: &[u8],
-    secrets: &Secrets,
-) -> Result<Verified<Event>, Rejection> {
-    let is_form = match header(headers, "content-type").split(';').next().unwrap_or_default().trim() {
-        kind if kind.eq_ignore_ascii_case("application/json") => false,
-        kind if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") => true,
-        _ => return Err(Rejection::new(415, "Send application/json or application/x-www-form-urlencoded")),
-    };
-    let (signature, signed) = verify(headers, body, secrets)?;
-    let (inner, identity) = match event {
-        "ping" => (Event::Ping, None),
-        "pull_request" => pull_request(&json(body, is_form)?, &secrets.github_hostname)?,
-        "issue_comment" => issue_comment(&json(body, is_form)?, &secrets.github_hostname)?,
-        "merge_group" => merge_group::read(&json(body, is_form)?, &secrets.github_hostname)?,
-        other => (Event::Other(short(other)), None),
-    };
-    let identity = identity.unwrap_or_else(|| {
-        let digest = signature.unwrap_or_else(|| hex::encode(Sha256::digest(body)));
-        format!("github:{digest}")
-    });
-    Ok(Verified { inner, identity, host_id: short(header(headers, "x-github-delivery")), signed })
+/// The event's name.
+const EVENT: &str = "x-github-event";
+/// Gitea sends GitHub's headers as well.
+const NOT_OURS: &str = "x-gitea-event";
+/// Headers of which a signed delivery has at least one.
+const SIGNATURES: [&str; 2] = ["x-hub-signature-256", "x-hub-signature"];
+
+/// The door for GitHub's deliveries.
+#[derive(Clone, Default)]
+pub struct GithubDoor {
+    /// Host name for repository ids.
+    pub hostname: String,
+    /// What deliveries are signed with; absent: unsigned deliveries are taken (the operator said so by a flag).
+    pub secret: Option<SecretString>,
+    /// The one before, while the host, or the inbox, may still have deliveries that are signed with it.
+    pub previous: Option<SecretString>,
 }
 
-/// The signature, by the present or the previous secret; absent where deliveries are not signed.
-fn verify(headers: &http::HeaderMap, body: &[u8], secrets: &Secrets) -> Result<(Option<String>, Signed), Rejection> {
-    let Some(secret) = &secrets.github else { return Ok((None, Signed::No)) };
-    let why = match signature::verify_hub(headers, body, secret) {
-        Ok(signature) => return Ok((Some(signature), Signed::Present)),
-        Err(why) => why,
-    };
-    let previous = secrets.github_previous.as_ref();
-    let signature = previous.and_then(|previous| signature::verify_hub(headers, body, previous).ok());
-    signature.map(|signature| (Some(signature), Signed::Previous)).ok_or(why)
+impl Door for GithubDoor {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn hostname(&self) -> &str {
+        &self.hostname
+    }
+
+    fn claims(&self, headers: &http::HeaderMap) -> bool {
+        headers.contains_key(EVENT) && !headers.contains_key(NOT_OURS)
+    }
+
+    fn is_signed(&self, headers: &http::HeaderMap) -> bool {
+        SIGNATURES.iter().any(|name| headers.contains_key(*name))
+    }
+
+    fn verify(&self, headers: &http::HeaderMap, body: &[u8]) -> Result<Signed, Rejection> {
+        is_form(headers)?;
+        let Some(secret) = &self.secret else { return Ok(Signed::No) };
+        let Err(why) = signature::verify_hub(headers, body, secret) else { return Ok(Signed::Present) };
+        match &self.previous {
+            Some(previous) if signature::verify_hub(headers, body, previous).is_ok() => Ok(Signed::Previous),
+            _ => Err(why),
+        }
+    }
+
+    fn read(&self, headers: &http::HeaderMap, body: &[u8]) -> Result<Delivered, Rejection> {
+        let (is_form, host) = (is_form(headers)?, self.hostname.as_str());
+        let (event, identity) = match header(headers, EVENT) {
+            "ping" => (Event::Ping, None),
+            "pull_request" => pull_request(&json(body, is_form)?, host)?,
+            "issue_comment" => issue_comment(&json(body, is_form)?, host)?,
+            "merge_group" => merge_group::read(&json(body, is_form)?, host)?,
+            other => (Event::Other(short(other)), None),
+        };
+        Ok(Delivered { event, identity, host_id: short(header(headers, "x-github-delivery")) })
+    }
+
+    fn event_headers(&self) -> &'static [&'static str] {
+        &[EVENT]
+    }
+
+    fn other_headers(&self) -> &'static [&'static str] {
+        &["content-type", "x-github-delivery", "x-hub-signature", "x-hub-signature-256"]
+    }
+
+    fn takes_unsigned(&self) -> bool {
+        self.secret.is_none()
+    }
+
+    fn unproven_headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("content-type", "application/json"), (EVENT, "ping"), ("x-github-delivery", "0")]
+    }
+}
+
+/// Whether the body is a form, and not JSON.
+fn is_form(headers: &http::HeaderMap) -> Result<bool, Rejection> {
+    match header(headers, "content-type").split(';').next().unwrap_or_default().trim() {
+        kind if kind.eq_ignore_ascii_case("application/json") => Ok(false),
+        kind if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") => Ok(true),
+        _ => Err(Rejection::new(415, "Send application/json or application/x-www-form-urlencoded")),
+    }
 }
 
 /// The JSON of the body: itself, or its form field `payload`.
@@ -79,25 +125,36 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<String>), Reje
     let pull = present(&payload.pull_request, "pull_request")?;
     let (repo, clone_url) = payload.repository(host)?;
     let id = PullId { repo, number: *present(&payload.number, "number")? };
-    let updated_at = text(&pull.updated_at, "pull_request.updated_at")?.to_owned();
+    let updated_at = text(&pull.updated_at, "pull_request.updated_at")?;
     let head = head(present(&pull.head, "pull_request.head")?)?;
-    let identity = format!("github:{id}:{name}:{}:{updated_at}", head.commit);
+    let identity = format!("{KIND}:{id}:{name}:{}:{updated_at}", head.commit);
     let labels = pull.labels.iter().flatten().map(|label| or_empty(&label.name)).collect();
     let pull = PullRequest {
         title: or_empty(&pull.title),
         url: text(&pull.html_url, "pull_request.html_url")?.to_owned(),
         author: login(&pull.user, "pull_request.user.login")?,
-        head,
         base: base(present(&pull.base, "pull_request.base")?)?,
         draft: pull.draft.unwrap_or_default(),
-        open: text(&pull.state, "pull_request.state")? == "open",
+        state: match text(&pull.state, "pull_request.state")? {
+            "open" => PullState::Open,
+            _ if pull.merged == Some(true) => PullState::Merged { commit: merge_commit(pull)? },
+            _ => PullState::Closed,
+        },
+        fork: !id.repo.is_named(&head.repo_owner, &head.repo_name),
+        head,
         labels,
         repo_size_kib: payload.repository.as_ref().and_then(|repository| repository.size),
         clone_url,
         id,
     };
     let sender = login(&payload.sender, "sender.login")?;
-    Ok((Event::Pull(PullEvent { action, pull, sender, updated_at }), Some(identity)))
+    Ok((Event::Pull(PullEvent { action, pull, sender, version: PullVersion::new(updated_at) }), Some(identity)))
+}
+
+/// What a merged pull request became on its base branch, where the payload tells it.
+fn merge_commit(pull: &Pull<'_>) -> Result<Option<String>, Rejection> {
+    let has_one = pull.merge_commit_sha.is_some();
+    has_one.then(|| commit(&pull.merge_commit_sha, "pull_request.merge_commit_sha")).transpose()
 }
 
 fn head(head: &Side<'_>) -> Result<Head, Rejection> {
@@ -133,15 +190,10 @@ fn issue_comment(json: &[u8], host: &str) -> Result<(Event, Option<String>), Rej
     let pull = PullId { repo, number: *present(&issue.number, "issue.number")? };
     let comment = present(&payload.comment, "comment")?;
     let comment_id = *present(&comment.id, "comment.id")?;
-    let identity = comment_identity(&pull.repo, comment_id);
+    let identity = comment_identity(KIND, &pull.repo, comment_id);
     let author = login(&comment.user, "comment.user.login")?;
     let body = or_empty(&comment.body);
     Ok((Event::Comment(CommentEvent { pull, clone_url, comment_id, author, body }), Some(identity)))
-}
-
-/// What the delivery of a comment is known by.
-pub fn comment_identity(repo: &RepoId, comment_id: u64) -> String {
-    format!("github:{repo}:comment:{comment_id}")
 }
 
 /// A name from outside, for logs.

@@ -18,8 +18,8 @@ impl Scheme for Hmac<sha1::Sha1> {
     const PREFIX: &'static str = "sha1=";
 }
 
-/// Checks `X-Hub-Signature-256`, or `X-Hub-Signature` only if the newer one is absent. Returns the signature, which tells bodies apart.
-pub(super) fn verify_hub(headers: &http::HeaderMap, body: &[u8], secret: &SecretString) -> Result<String, Rejection> {
+/// Checks `X-Hub-Signature-256`, or `X-Hub-Signature` only if the newer one is absent.
+pub(super) fn verify_hub(headers: &http::HeaderMap, body: &[u8], secret: &SecretString) -> Result<(), Rejection> {
     if let Some(value) = headers.get("x-hub-signature-256") {
         verify::<Hmac<sha2::Sha256>>(value, body, secret)
     } else if let Some(value) = headers.get("x-hub-signature") {
@@ -29,7 +29,7 @@ pub(super) fn verify_hub(headers: &http::HeaderMap, body: &[u8], secret: &Secret
     }
 }
 
-fn verify<S: Scheme>(value: &http::HeaderValue, body: &[u8], secret: &SecretString) -> Result<String, Rejection> {
+fn verify<S: Scheme>(value: &http::HeaderValue, body: &[u8], secret: &SecretString) -> Result<(), Rejection> {
     let tag = value
         .to_str()
         .ok()
@@ -40,8 +40,7 @@ fn verify<S: Scheme>(value: &http::HeaderValue, body: &[u8], secret: &SecretStri
         .map_err(|_| refused("The webhook secret cannot be used as a key"))?;
     mac.update(body);
     mac.verify_slice(&tag)
-        .map_err(|_| refused("The signature is wrong: is the webhook's secret the one of --gh-webhook-secret?"))?;
-    Ok(hex::encode(tag))
+        .map_err(|_| refused("The signature is wrong: is the webhook's secret the one of --gh-webhook-secret?"))
 }
 
 fn refused(message: &str) -> Rejection {

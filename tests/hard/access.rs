@@ -1,4 +1,4 @@
-//! Who may reach what (DESIGN §5), tried over sockets against the binary: every route that the router has, with every way to be
+//! Who may reach what, tried over sockets against the binary: every route that the router has, with every way to be
 //! nobody, and with every way to write `/events` and `X-Forwarded-For`.
 
 mod deliveries;

@@ -1,4 +1,4 @@
-//! Token and webhook secret after a run, and in the eyes of a step: nowhere (DESIGN §5).
+//! Token and webhook secret after a run, and as seen by a step: nowhere.
 //!
 //! The real binary gets both in variables. While it works, the test looks at every child's arguments and environment; a `run` step
 //! looks wherever a process can look and writes it to files that no redactor sees. As another user (`--run-as-user`) the step

@@ -1,9 +1,9 @@
 //! A whole server whose state is in Cloud Storage, as its double speaks it: what it asks for, and what it survives.
 
-use crate::storage_double::{Effect, Fault as BucketFault, Operation, Rule, Seen, Settings, StorageDouble};
 use crate::support::*;
 use std::time::{Duration, Instant};
 use tidelock::sandbox::{Fault, Gate};
+use tidelock_storage_double::{Effect, Fault as BucketFault, Operation, Rule, Seen, Settings, StorageDouble};
 
 /// Of the double.
 const BUCKET: &str = "acme-tidelock";

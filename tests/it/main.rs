@@ -24,11 +24,9 @@ mod roles;
 mod rollout;
 mod room;
 mod rotation;
+mod second_host;
 mod state_locks;
 mod steps;
-#[path = "../storage_double/storage_double.rs"]
-#[expect(dead_code, reason = "the library's tests use the rest of it")]
-mod storage_double;
 mod support;
 mod terminal;
 mod tidy;

@@ -1,9 +1,9 @@
 //! The rollout drill: a new server starts beside the old one on a bucket that is as slow as Cloud Storage, and the old one is told to
 //! end. Nothing is lost, and for less than three seconds nobody leads.
 
-use crate::storage_double::{Settings, StorageDouble};
 use crate::support::*;
 use std::time::{Duration, Instant};
+use tidelock_storage_double::{Settings, StorageDouble};
 
 /// What Cloud Storage takes for a read and for a write within a region.
 const READ: Duration = Duration::from_millis(20);

@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
+use tidelock::app::JoinedHost;
 use tidelock::sandbox::{Comment, Forge, ForgeOptions, OpenOptions, Pull, Repo};
 
 /// For one answer of the server, on a machine that is busy with other tests.
@@ -43,13 +44,14 @@ pub(crate) struct Setup {
     environment: Vec<(String, String)>,
     repos_yaml: Option<String>,
     binary: bool,
+    hosts: Vec<JoinedHost>,
 }
 
 impl Setup {
     /// A repository with these files on `main`.
     pub(crate) fn repo(files: &[(&str, &str)]) -> Setup {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
-        Setup { files, flags: Vec::new(), environment: Vec::new(), repos_yaml: None, binary: false }
+        Setup { files, flags: Vec::new(), environment: Vec::new(), repos_yaml: None, binary: false, hosts: Vec::new() }
     }
 
     /// A repository with one project at its root.
@@ -87,6 +89,12 @@ impl Setup {
     /// The steps of the plan and apply stages of every project, one `run` command or name of a step each.
     pub(crate) fn steps(self, plan: &[&str], apply: &[&str]) -> Setup {
         self.repos_yaml(&workflow("", plan, apply))
+    }
+
+    /// The server has this host besides the forge.
+    pub(crate) fn host(mut self, host: JoinedHost) -> Setup {
+        self.hosts.push(host);
+        self
     }
 
     /// The server is a process of its own, which can be killed.
@@ -157,7 +165,7 @@ impl Ctx {
             flags.push(format!("--repo-config={}", tmp.join("repos.yaml").display()));
         }
         let environment = setup.environment.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
-        let server = Running::new(&forge, &tmp, flags, environment, setup.binary);
+        let server = Running::new(&forge, &tmp, flags, environment, setup.binary, setup.hosts);
         let ctx = Ctx { forge, repo, tmp, server, read: Mutex::default(), _dir: dir };
         ctx.server.start().await;
         ctx

@@ -1,11 +1,14 @@
-//! Holds the source against the house rules of ARCHITECTURE.md: who may import whom, sizes, first lines.
+//! Checks the source against the house rules of ARCHITECTURE.md: imports between modules, sizes, first lines, names.
 
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Top-level module → modules of ours that it may name. `app` may name all; nobody names `app`.
+/// Top-level module, or package below `crates/` → modules and packages of ours that it may name. `app` may name all; nobody names `app`.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("vault", &[]),
+    ("forge", &[]),
+    ("storage_double", &[]),
     ("domain", &[]),
     ("platform", &[]),
     ("process", &["platform"]),
@@ -13,13 +16,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("comment", &["domain"]),
     ("config", &["domain"]),
     ("vcs", &["domain"]),
-    ("sandbox", &["domain"]),
+    ("sandbox", &["forge"]),
     ("locks", &["domain", "config"]),
     ("inputs", &["domain", "config"]),
     ("schedule", &["domain", "config", "inputs"]),
     ("terraform", &["domain", "process"]),
     ("checkout", &["domain", "inputs", "platform", "process"]),
-    ("vault", &["domain", "platform"]),
     ("store", &["domain", "locks", "vault"]),
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
     ("reply", &["domain", "store", "vcs", "comment"]),
@@ -47,12 +49,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "dispatch",
         &["domain", "comment", "webhook", "config", "locks", "execute", "store", "vcs", "reply", "settings", "vault"],
     ),
-    ("web", &["domain", "webhook", "store", "dispatch", "vault"]),
+    ("server_status", &["dispatch", "store", "vault"]),
+    ("web", &["domain", "webhook", "store", "dispatch", "server_status", "vault"]),
 ];
 /// Only these start children.
-const MAY_SPAWN: &[&str] = &["src/process.rs", "src/process/", "src/sandbox/git.rs", "src/sandbox/git_http.rs"];
+const MAY_SPAWN: &[&str] =
+    &["src/process.rs", "src/process/", "crates/forge/src/git.rs", "crates/forge/src/git_http.rs"];
 /// Only these read the environment.
 const MAY_READ_ENVIRONMENT: &[&str] = &["src/settings.rs", "src/settings/", "src/main.rs"];
+/// Only these tell one kernel from another.
+const MAY_ASK_FOR_KERNEL: &[&str] = &["src/platform.rs", "src/platform/", "crates/vault/src/machine.rs"];
 /// Modules that work in trees which steps can write to.
 const IN_TREES: &[&str] = &["src/checkout", "src/execute"];
 /// The same by path and not through `checkout::folder`: a directory that is about to be made, where no step has run.
@@ -61,6 +67,51 @@ const BY_PATH: &[&str] = &["fs::create_dir_all(&root)?;"];
 const NO_TREE: &str = "src/execute/memory.rs";
 /// Code lines of a file, without its tests.
 const MAX_LINES: usize = 450;
+/// Names that still stand for types in more than one file. The list shrinks: a type is named for what it is in the whole project.
+const REPEATED_TYPES: &[&str] = &[
+    "Answer",
+    "Call",
+    "Calls",
+    "Clock",
+    "Comment",
+    "CommitStatus",
+    "Delivery",
+    "Fault",
+    "Fields",
+    "Files",
+    "Findings",
+    "Head",
+    "Header",
+    "Inner",
+    "Job",
+    "Key",
+    "Kind",
+    "Label",
+    "Next",
+    "Options",
+    "Place",
+    "Planned",
+    "Pull",
+    "Refusal",
+    "Repo",
+    "Round",
+    "Scratch",
+    "Seen",
+    "Shared",
+    "Source",
+    "Stage",
+    "State",
+    "StatusState",
+    "Target",
+    "Task",
+    "Temporary",
+    "User",
+    "Verdict",
+    "Wanted",
+    "Writer",
+];
+/// Modules whose comments still refer to documents outside the repository.
+const REFERS_OUTSIDE: &[&str] = &["src/vault"];
 
 fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -73,11 +124,14 @@ fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Path relative to the crate, and text without what is for tests.
+/// Of every package: path relative to the repository, and text without what is for tests.
 fn files() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
     sources(&root.join("src"), &mut paths);
+    for package in std::fs::read_dir(root.join("crates")).unwrap() {
+        sources(&package.unwrap().path().join("src"), &mut paths);
+    }
     paths.sort();
     // A module in another file, or an item up to its closing brace.
     let tests = Regex::new(r"(?s)\n#\[cfg\(test\)\]\n(?:[^\n{]*;|.*?\n\})").unwrap();
@@ -101,8 +155,10 @@ fn without_comments(code: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Top-level module of the root package, or package below `crates/` as code names it, without `tidelock_`.
 fn module_of(path: &str) -> String {
-    path.trim_start_matches("src/").split(['/', '.']).next().unwrap().to_owned()
+    let inside = path.strip_prefix("crates/").unwrap_or_else(|| path.trim_start_matches("src/"));
+    inside.split(['/', '.']).next().unwrap().replace('-', "_")
 }
 
 #[test]
@@ -116,11 +172,14 @@ fn modules_import_only_what_the_table_allows() {
             continue;
         }
         let allowed = table.get(module.as_str()).unwrap_or_else(|| panic!("{module} is not in the table"));
+        // `crate::` of a package below `crates/` is that package.
+        let inner = path.starts_with("src/").then_some(r"\bcrate::([a-z_]+)");
+        let patterns = inner.into_iter().chain([r"\btidelock_([a-z_]+)"]).map(|pattern| Regex::new(pattern).unwrap());
+        let patterns: Vec<Regex> = patterns.collect();
         for line in without_comments(&code).lines() {
-            for (at, _) in line.match_indices("crate::") {
-                let name: String = line[at + 7..].chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
-                if name != module && !name.is_empty() && !allowed.contains(name.as_str()) {
-                    wrong.push(format!("{path}: {module} must not name {name}: {}", line.trim()));
+            for found in patterns.iter().flat_map(|pattern| pattern.captures_iter(line)) {
+                if found[1] != module && !allowed.contains(&found[1]) {
+                    wrong.push(format!("{path}: {module} must not name {}: {}", &found[1], line.trim()));
                 }
             }
         }
@@ -149,11 +208,12 @@ fn only_process_spawns_and_only_settings_read_the_environment() {
 }
 
 #[test]
-fn only_platform_asks_for_the_kernel() {
+fn only_platform_and_the_vaults_machine_ask_for_the_kernel() {
     let asking: Vec<String> = files()
         .into_iter()
-        .filter(|(path, code)| module_of(path) != "platform" && without_comments(code).contains("target_os"))
+        .filter(|(_, code)| without_comments(code).contains("target_os"))
         .map(|(path, _)| path)
+        .filter(|path| !MAY_ASK_FOR_KERNEL.iter().any(|prefix| path.starts_with(prefix)))
         .collect();
     assert!(asking.is_empty(), "these have more than one version: {}", asking.join(", "));
 }
@@ -196,4 +256,85 @@ fn files_say_what_they_are_for_and_stay_short() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_type_name_is_declared_in_one_file_only() {
+    let declared = Regex::new(r"(?m)^(?:    )?(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|type) (\w+)").unwrap();
+    let associated = Regex::new(r"(?m)^    type .*\n").unwrap();
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, code) in files() {
+        for found in declared.captures_iter(&associated.replace_all(&code, "")) {
+            places.entry(found[1].to_owned()).or_default().insert(path.clone());
+        }
+    }
+    assert!(places.len() > 300, "only {} types were found", places.len());
+    let mut wrong = Vec::new();
+    for (name, places) in &places {
+        if places.len() > 1 && !REPEATED_TYPES.contains(&name.as_str()) {
+            wrong.push(format!("{name} stands for several types, in {places:?}: name each for what it is"));
+        }
+    }
+    for name in REPEATED_TYPES {
+        if places.get(*name).is_none_or(|places| places.len() < 2) {
+            wrong.push(format!("{name} is declared once: take it out of REPEATED_TYPES"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn comments_refer_only_to_documents_of_the_repository() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = Regex::new(r"[\w./-]+\.md\b").unwrap();
+    // Design documents, their chapters, folders next to the repository, numbers of issues.
+    let outside = Regex::new(r"\bDESIGN\b|§|\bshared/|\breference/|/work/|\bissues? #?\d").unwrap();
+    let mut paths = Vec::new();
+    for folder in ["src", "tests"] {
+        sources(&root.join(folder), &mut paths);
+    }
+    let mut wrong = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let path = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+        if REFERS_OUTSIDE.iter().any(|start| path.starts_with(start)) {
+            continue;
+        }
+        for line in text.lines().map(str::trim_start).filter(|line| line.starts_with("//")) {
+            let missing = document.find_iter(line).any(|name| !root.join(name.as_str()).exists());
+            if missing || outside.is_match(line) {
+                wrong.push(format!("{path} refers to something outside the repository: {line}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(outside.is_match("/// A lease (DESIGN §3).") && document.is_match("//! See atlantis.md."));
+}
+
+/// Only these name a VCS host. The sandbox's forge plays one, and settings name each host's flags.
+const MAY_NAME_HOSTS: &[&str] = &[
+    "src/webhook.rs",
+    "src/webhook/",
+    "src/vcs.rs",
+    "src/vcs/",
+    "src/app/hosts.rs",
+    "src/app/hosts/",
+    "src/settings.rs",
+    "src/settings/",
+    "src/sandbox.rs",
+    "src/sandbox/",
+];
+/// An address that is no VCS host of ours: releases of OpenTofu.
+const RELEASES: &str = "https://github.com/opentofu/";
+
+#[test]
+fn only_a_hosts_own_files_name_it() {
+    let names = Regex::new(r"(?i)git_?hub|gitlab|bitbucket|gitea|azure_?devops|azure devops|forgejo").unwrap();
+    let mut wrong = Vec::new();
+    for (path, code) in files().iter().filter(|(path, _)| MAY_NAME_HOSTS.iter().all(|start| !path.starts_with(start))) {
+        let code = without_comments(code).replace(RELEASES, "");
+        wrong.extend(code.lines().filter(|line| names.is_match(line)).map(|line| format!("{path}: {}", line.trim())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(names.is_match("let github = GithubOptions::default();") && names.is_match("x-github-event"));
 }

@@ -11,7 +11,7 @@ fn vault(args: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn a_bucket_of_cloud_storage_can_be_another_service_and_a_missing_one_is_said_to_be_missing() {
-    use crate::storage_double::{Settings, StorageDouble};
+    use tidelock_storage_double::{Settings, StorageDouble};
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let double = runtime.block_on(StorageDouble::start()).unwrap();
     double.bucket("acme-tidelock", Settings::default());

@@ -7,7 +7,7 @@ use crate::domain::size;
 use crate::execute::random_id;
 use crate::process::{Invocation, Redactor, find_on_path, run};
 use crate::settings::Settings;
-use crate::terraform::install::{Installer, Wanted};
+use crate::terraform::install::{Installer, ToolRequest};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) async fn check(settings: &Settings) -> Findings {
     let installer = Installer::new(services::without_downloads(settings, redactor));
     let default = settings.default_tf_distribution;
     for which in [default, default.other()] {
-        let wanted = Wanted { distribution: Some(which), ..Wanted::default() };
+        let wanted = ToolRequest { distribution: Some(which), ..ToolRequest::default() };
         let found = installer.resolve(&wanted).await;
         let is_there = find_on_path(&path, Path::new(which.binary())).is_some();
         match found {

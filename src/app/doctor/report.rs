@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// How one thing is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(in crate::app) enum Verdict {
     /// As it should be.
     Ok,
     /// It could not be looked at, or there is nothing to see yet.
@@ -19,47 +19,47 @@ pub(super) enum Verdict {
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    pub(super) about: &'static str,
-    pub(super) verdict: Verdict,
-    pub(super) text: String,
+pub(in crate::app) struct Finding {
+    pub(in crate::app) about: &'static str,
+    pub(in crate::app) verdict: Verdict,
+    pub(in crate::app) text: String,
     /// What mends it; absent where there is nothing to mend, or where the text says it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) mend: Option<String>,
+    pub(in crate::app) mend: Option<String>,
 }
 
 /// All that was found, in order.
 #[derive(Debug, Default)]
-pub(super) struct Findings(Vec<Finding>);
+pub(in crate::app) struct Findings(Vec<Finding>);
 
 impl Findings {
-    pub(super) fn add(&mut self, about: &'static str, verdict: Verdict, text: impl Into<String>, mend: &str) {
+    pub(in crate::app) fn add(&mut self, about: &'static str, verdict: Verdict, text: impl Into<String>, mend: &str) {
         let mend = (!mend.is_empty()).then(|| mend.to_owned());
         self.0.push(Finding { about, verdict, text: text.into(), mend });
     }
 
-    pub(super) fn fine(&mut self, about: &'static str, text: impl Into<String>) {
+    pub(in crate::app) fn fine(&mut self, about: &'static str, text: impl Into<String>) {
         self.add(about, Verdict::Ok, text, "");
     }
 
-    pub(super) fn unknown(&mut self, about: &'static str, text: impl Into<String>, mend: &str) {
+    pub(in crate::app) fn unknown(&mut self, about: &'static str, text: impl Into<String>, mend: &str) {
         self.add(about, Verdict::Unknown, text, mend);
     }
 
-    pub(super) fn warn(&mut self, about: &'static str, text: impl Into<String>, mend: &str) {
+    pub(in crate::app) fn warn(&mut self, about: &'static str, text: impl Into<String>, mend: &str) {
         self.add(about, Verdict::Warning, text, mend);
     }
 
-    pub(super) fn fault(&mut self, about: &'static str, text: impl Into<String>, mend: &str) {
+    pub(in crate::app) fn fault(&mut self, about: &'static str, text: impl Into<String>, mend: &str) {
         self.add(about, Verdict::Fault, text, mend);
     }
 
-    pub(super) fn extend(&mut self, others: Findings) {
+    pub(in crate::app) fn extend(&mut self, others: Findings) {
         self.0.extend(others.0);
     }
 
     /// No fault.
-    pub(super) fn well(&self) -> bool {
+    pub(in crate::app) fn well(&self) -> bool {
         self.count(Verdict::Fault) == 0
     }
 
@@ -68,7 +68,7 @@ impl Findings {
     }
 
     /// For people: a line each, with its mend below it, and a sum.
-    pub(super) fn text(&self) -> String {
+    pub(in crate::app) fn text(&self) -> String {
         let mut text = String::new();
         for Finding { about, verdict, text: what, mend } in &self.0 {
             let word = match verdict {
@@ -90,7 +90,7 @@ impl Findings {
     }
 
     /// `{"well": …, "findings": […]}`.
-    pub(super) fn json(&self) -> String {
+    pub(in crate::app) fn json(&self) -> String {
         format!("{:#}\n", serde_json::json!({ "well": self.well(), "findings": self.0 }))
     }
 }

@@ -1,12 +1,12 @@
 //! Our own address as others see it: health, deliveries, pages.
 
 use super::report::Findings;
-use crate::app::bucket;
-use crate::execute::random_id;
+use crate::app::{bucket, hosts};
 use crate::settings::{BucketAddress, Settings};
 use crate::vault::bucket::Bucket;
 use crate::vault::directory::Directory;
 use crate::vault::lease::{self, Record};
+use crate::webhook::Door;
 use reqwest::{Client, Method, Response, StatusCode, redirect};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,9 @@ pub(super) async fn check(settings: &Settings, events: &str, expect_iap: bool) -
     }
     health(&client, url, expect_iap, &mut findings).await;
     refusals(&client, url, &mut findings).await;
-    deliveries(&client, events, &mut findings).await;
+    for host in hosts::join(settings, &[]).unwrap_or_default() {
+        deliveries(&client, &*host.door, events, &mut findings).await;
+    }
     pages(&client, settings, expect_iap, &mut findings).await;
     findings
 }
@@ -152,7 +154,7 @@ async fn refusals(client: &Client, url: &str, findings: &mut Findings) {
     let refused = &status["refused_by_host"];
     if let (Some(waiting), Some(since)) = (refused["waiting"].as_u64(), refused["since"].as_str()) {
         let mend = "give the token its rights again (has it expired? single sign-on of the organization? a list of allowed \
-                    addresses?): see the lines on github here, and \"is refused\" in the server's log. Nothing is lost meanwhile";
+                    addresses?): see the lines on the host here, and \"is refused\" in the server's log. Nothing is lost meanwhile";
         let text = format!("the host refuses what the server has to say since {since}: {waiting} posts wait");
         findings.fault(WEB, text, mend);
     }
@@ -167,9 +169,9 @@ async fn refusals(client: &Client, url: &str, findings: &mut Findings) {
 const UNREACHABLE: &str =
     "check --atlantis-url, its DNS record, certificate and load balancer, and that the server runs";
 
-async fn deliveries(client: &Client, events: &str, findings: &mut Findings) {
-    let request = client.request(Method::POST, events).header("content-type", "application/json");
-    let request = request.header("x-github-event", "ping").header("x-github-delivery", random_id()).body("{}");
+async fn deliveries(client: &Client, door: &dyn Door, events: &str, findings: &mut Findings) {
+    let request = client.request(Method::POST, events).body("{}");
+    let request = door.unproven_headers().iter().fold(request, |request, (name, value)| request.header(*name, *value));
     let status = match request.send().await {
         Ok(answer) if is_sign_in(&answer) => {
             let mend = "give /events a backend without Identity-Aware Proxy: terraform/load_balancer.tf";

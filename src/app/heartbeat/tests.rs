@@ -103,7 +103,7 @@ fn the_lag_is_what_people_wait_for_and_not_the_time_since_the_last_commit() {
 /// A server whose lines are read.
 struct Beating {
     kept: Kept,
-    tell: watch::Sender<Arc<Standing>>,
+    tell: watch::Sender<Arc<ServerStatus>>,
     _logging: tracing::subscriber::DefaultGuard,
 }
 
@@ -115,14 +115,14 @@ impl Beating {
         let kept = Kept::default();
         let writer = kept.clone();
         let logging = tracing::subscriber::set_default(logging::json_lines(move || writer.clone()));
-        let (tell, standing) = watch::channel(Arc::new(Standing::starting()));
-        tokio::spawn(beat(standing, Arc::default(), EVERY));
+        let (tell, server_status) = watch::channel(Arc::new(ServerStatus::starting()));
+        tokio::spawn(beat(server_status, Arc::default(), EVERY));
         Beating { kept, tell, _logging: logging }
     }
 
     /// Changes to this role and waits until so many lines of it are there; how many are.
     async fn until(&self, role: Role, lines: usize) -> usize {
-        self.tell.send(Arc::new(Standing { role, epoch: Some(1), ..Standing::starting() })).unwrap();
+        self.tell.send(Arc::new(ServerStatus { role, epoch: Some(1), ..ServerStatus::starting() })).unwrap();
         self.written(role, lines).await
     }
 
@@ -147,10 +147,10 @@ async fn a_leader_beats_again_and_again_and_others_only_when_they_change() {
     let server = Beating::start();
     server.until(Role::Standby, 1).await;
     // Meanwhile a leader beats ten times.
-    let (leader, standing) =
-        watch::channel(Arc::new(Standing { role: Role::Restoring, epoch: Some(1), ..Standing::starting() }));
-    tokio::spawn(beat(standing, Arc::default(), EVERY));
-    leader.send(Arc::new(Standing { role: Role::Draining, epoch: Some(1), ..Standing::starting() })).unwrap();
+    let (leader, server_status) =
+        watch::channel(Arc::new(ServerStatus { role: Role::Restoring, epoch: Some(1), ..ServerStatus::starting() }));
+    tokio::spawn(beat(server_status, Arc::default(), EVERY));
+    leader.send(Arc::new(ServerStatus { role: Role::Draining, epoch: Some(1), ..ServerStatus::starting() })).unwrap();
     server.written(Role::Draining, 10).await;
     drop(leader);
     assert_eq!(server.written(Role::Standby, 1).await, 1);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const DEEPEST: usize = 200;
 
 /// Something that a walk came to.
-pub struct Entry<'a> {
+pub struct FolderEntry<'a> {
     folder: &'a OwnedFd,
     /// Its path, relative to where the walk began.
     pub path: &'a Path,
@@ -23,7 +23,7 @@ pub struct Entry<'a> {
     pub kind: FileType,
 }
 
-impl Entry<'_> {
+impl FolderEntry<'_> {
     /// What the file system says of it; absent when it is gone by now.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         super::present(statat(self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from))
@@ -48,7 +48,7 @@ impl Folder {
     /// Shows `visit` everything below, in no order, a directory before what is in it; `visit` says whether to enter a directory.
     /// What goes or is swapped meanwhile is passed over. Says whether it went everywhere: not where it may not, and not deeper than
     /// 200 directories.
-    pub fn walk(&self, visit: &mut dyn FnMut(&Entry<'_>) -> io::Result<bool>) -> io::Result<bool> {
+    pub fn walk(&self, visit: &mut dyn FnMut(&FolderEntry<'_>) -> io::Result<bool>) -> io::Result<bool> {
         descend(&self.fd, &mut PathBuf::new(), 0, visit)
     }
 }
@@ -57,7 +57,7 @@ fn descend(
     folder: &OwnedFd,
     path: &mut PathBuf,
     depth: usize,
-    visit: &mut dyn FnMut(&Entry<'_>) -> io::Result<bool>,
+    visit: &mut dyn FnMut(&FolderEntry<'_>) -> io::Result<bool>,
 ) -> io::Result<bool> {
     let (mut enter, mut everywhere) = (Vec::new(), true);
     for entry in Dir::read_from(folder)? {
@@ -68,7 +68,7 @@ fn descend(
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         let Some(kind) = kind(folder, name, entry.file_type())? else { continue };
         path.push(name);
-        let wanted = visit(&Entry { folder, path, name, kind });
+        let wanted = visit(&FolderEntry { folder, path, name, kind });
         path.pop();
         if wanted? && kind == FileType::Directory {
             if depth < DEEPEST {

@@ -89,10 +89,10 @@ async fn trees_with_files_that_are_kept_nowhere_else_come_last() {
     }
     let kept = world
         .checkouts
-        .keep_left(&too_much, &Others::default(), world.checkouts.data_dir.join("left.tar.zst"))
+        .keep_artifacts(&too_much, &OtherProjects::default(), world.checkouts.data_dir.join("left.tar.zst"))
         .await
         .unwrap();
-    assert!(matches!(kept, Kept::TooMuch(_)));
+    assert!(matches!(kept, PlanArtifacts::TooMuch(_)));
     let plain = world.tree_of(3).await;
     fs::create_dir(plain.root.join(".terraform")).unwrap();
     fs::write(plain.root.join(".terraform/terraform.tfstate"), "{}").unwrap();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 impl World {
-    async fn kept(&self, tree: &WorkingTree, except: &[&str]) -> Result<Kept, CheckoutError> {
+    async fn kept(&self, tree: &WorkingTree, except: &[&str]) -> Result<PlanArtifacts, CheckoutError> {
         let dirs = except.iter().map(|dir| (*dir).to_owned()).collect();
-        let others = Others { dirs: Arc::new(dirs), own: "own".to_owned() };
+        let others = OtherProjects { dirs: Arc::new(dirs), own: "own".to_owned() };
         let archive = self.checkouts.data_dir.join("left.tar.zst");
-        let kept = self.checkouts.keep_left(tree, &others, archive.clone()).await;
+        let kept = self.checkouts.keep_artifacts(tree, &others, archive.clone()).await;
         let _ = fs::remove_file(archive);
         kept
     }
@@ -29,16 +29,16 @@ async fn a_tree_that_is_as_git_wrote_it_needs_no_git() {
     world.commit("topic", &[("a/main.tf", "a\n"), ("b/main.tf", "b\n")]).await;
     let tree = world.tree().await;
     let without_git = world.without_git();
-    assert_eq!(without_git.kept(&tree, &[]).await.unwrap(), Kept::Nothing);
+    assert_eq!(without_git.kept(&tree, &[]).await.unwrap(), PlanArtifacts::Nothing);
     fs::create_dir_all(tree.root.join("a/.terraform/providers")).unwrap();
     fs::write(tree.root.join("a/.terraform/providers/x"), "x").unwrap();
     fs::write(tree.root.join("a/default.tfplan"), "plan").unwrap();
-    assert_eq!(without_git.kept(&tree, &[]).await.unwrap(), Kept::Nothing);
+    assert_eq!(without_git.kept(&tree, &[]).await.unwrap(), PlanArtifacts::Nothing);
     // Somebody else's file is theirs.
     fs::write(tree.root.join("b/made"), "b").unwrap();
-    assert_eq!(without_git.kept(&tree, &["b"]).await.unwrap(), Kept::Nothing);
+    assert_eq!(without_git.kept(&tree, &["b"]).await.unwrap(), PlanArtifacts::Nothing);
     without_git.kept(&tree, &[]).await.unwrap_err();
-    assert_eq!(world.kept(&tree, &[]).await.unwrap(), Kept::Files(1));
+    assert_eq!(world.kept(&tree, &[]).await.unwrap(), PlanArtifacts::Files(1));
 }
 
 #[tokio::test]
@@ -119,17 +119,17 @@ async fn of_a_tree_git_is_asked_only_where_anything_was_left() {
     fs::write(tree.root.join("a[1]/made"), "one").unwrap();
     fs::create_dir(tree.root.join("a[1]/new")).unwrap();
     fs::write(tree.root.join("a[1]/new/made"), "two").unwrap();
-    assert_eq!(world.kept(&tree, &[]).await.unwrap(), Kept::Files(2));
-    assert_eq!(world.kept(&tree, &["a[1]"]).await.unwrap(), Kept::Nothing);
-    assert_eq!(world.kept(&tree, &["a[1]/new", "c"]).await.unwrap(), Kept::Files(1));
+    assert_eq!(world.kept(&tree, &[]).await.unwrap(), PlanArtifacts::Files(2));
+    assert_eq!(world.kept(&tree, &["a[1]"]).await.unwrap(), PlanArtifacts::Nothing);
+    assert_eq!(world.kept(&tree, &["a[1]/new", "c"]).await.unwrap(), PlanArtifacts::Files(1));
     fs::write(tree.root.join("made"), "three").unwrap();
     fs::write(tree.root.join("c/main.tf"), "changed").unwrap();
-    assert_eq!(world.kept(&tree, &["a[1]"]).await.unwrap(), Kept::Files(2));
+    assert_eq!(world.kept(&tree, &["a[1]"]).await.unwrap(), PlanArtifacts::Files(2));
     // What git tracks counts beside an exception as well, where git is asked about single directories and where about all.
     fs::remove_file(tree.root.join("made")).unwrap();
-    assert_eq!(world.kept(&tree, &["a[1]", "live"]).await.unwrap(), Kept::Files(1));
+    assert_eq!(world.kept(&tree, &["a[1]", "live"]).await.unwrap(), PlanArtifacts::Files(1));
     pristine::forget(&tree.git_dir).unwrap();
-    assert_eq!(world.kept(&tree, &["a[1]", "live"]).await.unwrap(), Kept::Files(1));
+    assert_eq!(world.kept(&tree, &["a[1]", "live"]).await.unwrap(), PlanArtifacts::Files(1));
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn what_was_left_before_a_push_is_kept_after_it() {
     world.commit("topic", &[("a/main.tf", "b\n")]).await;
     let moved = world.tree().await;
     assert_ne!(moved.made, tree.made);
-    assert_eq!(world.kept(&moved, &[]).await.unwrap(), Kept::Files(1));
+    assert_eq!(world.kept(&moved, &[]).await.unwrap(), PlanArtifacts::Files(1));
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn large_trees_and_odd_names_are_left_to_git() {
         let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "x\n")).collect();
         world.commit("topic", &files).await;
         let tree = world.tree().await;
-        assert_eq!(world.kept(&tree, &[]).await.unwrap(), Kept::Nothing);
+        assert_eq!(world.kept(&tree, &[]).await.unwrap(), PlanArtifacts::Nothing);
         world.without_git().kept(&tree, &[]).await.unwrap_err();
     }
 }

@@ -1,7 +1,7 @@
 //! `repos.yaml`: from what is written to [`GlobalConfig`].
 
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
-use crate::config::raw::{RawGlobal, RawHook, RawRepo, Text, Texts};
+use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{ConfigError, LockMode, Requirement, checks};
@@ -54,7 +54,7 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
     }
     let at = raw;
     let raw = &raw.value;
-    let known = |text: &Text, key: &str| match workflows.contains_key(&text.value) {
+    let known = |text: &LocatedText, key: &str| match workflows.contains_key(&text.value) {
         true => Ok(text.value.clone()),
         false => Err(error_at(
             file,
@@ -62,7 +62,7 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
             format!("{key}: the workflow `{}` is not defined under `workflows`", quoted(&text.value)),
         )),
     };
-    let all_known = |list: &Vec<Text>| list.iter().map(|text| known(text, "allowed_workflows")).collect();
+    let all_known = |list: &Vec<LocatedText>| list.iter().map(|text| known(text, "allowed_workflows")).collect();
     Ok(RepoEntry {
         id: id(at, file)?,
         branch: raw.branch.as_ref().map(|text| checks::slashed_regex(text, "branch", file)).transpose()?,
@@ -108,7 +108,7 @@ fn id(entry: &Spanned<RawRepo>, file: &str) -> Result<IdMatch, ConfigError> {
     Ok(IdMatch::Exact(id.value.clone()))
 }
 
-fn repo_config_file(text: &Text, file: &str) -> Result<String, ConfigError> {
+fn repo_config_file(text: &LocatedText, file: &str) -> Result<String, ConfigError> {
     let path = text.value.as_str();
     let leaves = path.split(['/', '\\']).any(|part| part == "..");
     if path.is_empty() || path.starts_with(['/', '\\']) || leaves || path.contains('\0') {
@@ -121,7 +121,7 @@ fn repo_config_file(text: &Text, file: &str) -> Result<String, ConfigError> {
     Ok(crate::config::paths::clean(path))
 }
 
-fn allowed_overrides(list: &[Text], file: &str) -> Result<Vec<String>, ConfigError> {
+fn allowed_overrides(list: &[LocatedText], file: &str) -> Result<Vec<String>, ConfigError> {
     let known = OVERRIDABLE_KEYS.join(", ");
     list.iter()
         .map(|text| match OVERRIDABLE_KEYS.contains(&text.value.as_str()) {

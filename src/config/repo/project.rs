@@ -4,7 +4,7 @@ use super::{MAX_PROJECTS, Root, check_unique, locks, permitted, silenced};
 use crate::config::checks;
 use crate::config::global::RepoRules;
 use crate::config::paths::{Glob, clean, is_glob};
-use crate::config::raw::{RawProject, Text};
+use crate::config::raw::{LocatedText, RawProject};
 use crate::config::workflow::Workflow;
 use crate::config::yaml::{error_at, quoted};
 use crate::config::{
@@ -15,7 +15,7 @@ use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
 /// What all projects of the file are seen with.
-pub(super) struct Context<'a> {
+pub(super) struct ProjectContext<'a> {
     pub(super) file: &'a str,
     pub(super) rules: &'a RepoRules,
     pub(super) base_branch: &'a str,
@@ -24,7 +24,7 @@ pub(super) struct Context<'a> {
     pub(super) workflows: &'a BTreeMap<String, Workflow>,
 }
 
-impl Context<'_> {
+impl ProjectContext<'_> {
     /// Projects for this base branch, and the directories of those for others.
     pub(super) fn projects(
         &self,
@@ -153,7 +153,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn workspace(&self, text: &Text) -> Result<String, ConfigError> {
+    fn workspace(&self, text: &LocatedText) -> Result<String, ConfigError> {
         match workspace_problem(&text.value) {
             Some(problem) => {
                 let message = format!("workspace: `{}` is not a valid name: {problem}", quoted(&text.value));
@@ -165,7 +165,7 @@ impl Context<'_> {
     }
 
     /// The repository's own workflows win over the server's of the same name; they exist only where they are allowed.
-    fn workflow(&self, text: &Text) -> Result<Workflow, ConfigError> {
+    fn workflow(&self, text: &LocatedText) -> Result<Workflow, ConfigError> {
         if let Some(own) = self.workflows.get(&text.value) {
             return Ok(own.clone());
         }
@@ -188,7 +188,7 @@ impl Context<'_> {
     fn replace(
         &self,
         effective: &mut Vec<Requirement>,
-        own: Option<&Spanned<Vec<Text>>>,
+        own: Option<&Spanned<Vec<LocatedText>>>,
         kind: &str,
     ) -> Result<(), ConfigError> {
         if let Some(list) = own {

@@ -1,4 +1,4 @@
-//! Workflows as they are written. A step has many spellings (atlantis.md §4.2), so its reading is by hand.
+//! Workflows as they are written in YAML. A step can be written in several forms, so its deserializer is written by hand.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};

@@ -1,27 +1,29 @@
 //! Which repositories a round of reconciliation looks at, and in which order.
 
-use super::{Round, Trouble};
+use super::{HostOrStateError, Round};
 use crate::domain::RepoId;
 use crate::vcs::HostError;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
 impl Round<'_> {
-    /// All that are served: those with open pull requests that are known; and, where unknown ones are looked for, those that were served
+    /// All of this host that are served: those with open pull requests that are known; and, where unknown ones are looked for, those that were served
     /// before or that the token lists. A new one is served from now on: what was opened there before is old news.
-    pub(super) async fn repos(&self) -> Result<BTreeSet<RepoId>, Trouble> {
+    pub(super) async fn repos(&self) -> Result<BTreeSet<RepoId>, HostOrStateError> {
         let ctx = &self.inner.ctx;
         let read = ctx.store.read(|view| Ok((view.repos_of_open_pulls()?, view.served_repos()?)));
         let (mut repos, served) = read.await?;
         if ctx.settings.reconcile_unknown {
             repos.extend(served.iter().cloned());
-            match ctx.host.repositories().await {
+            match self.host.repositories().await {
                 Ok(listed) => repos.extend(listed.into_iter().filter(|one| !one.archived).map(|one| one.repo)),
                 Err(error @ HostError::RateLimited { .. }) => return Err(error.into()),
                 Err(error) => tracing::warn!("the repositories of our token cannot be listed: {error}"),
             }
         }
-        let repos: BTreeSet<RepoId> = repos.into_iter().filter(|repo| self.inner.allowlist.allows(repo)).collect();
+        let here = |repo: &RepoId| repo.host.eq_ignore_ascii_case(self.host.hostname());
+        let repos: BTreeSet<RepoId> =
+            repos.into_iter().filter(|repo| here(repo) && self.inner.allowlist.allows(repo)).collect();
         let new: Vec<RepoId> = repos.iter().filter(|repo| !served.contains(repo)).cloned().collect();
         if !new.is_empty() {
             let record = move |tx: &crate::store::Tx<'_>| {
@@ -34,7 +36,7 @@ impl Round<'_> {
     }
 
     /// Its open pull requests cannot be listed. That is worth a word where some are known: a repository may also be gone for good.
-    pub(super) async fn unreadable(&self, repo: &RepoId, error: &HostError) -> Result<(), Trouble> {
+    pub(super) async fn unreadable(&self, repo: &RepoId, error: &HostError) -> Result<(), HostOrStateError> {
         let of = repo.clone();
         let known = self.inner.ctx.store.read(move |view| Ok(!view.open_pulls_of(&of)?.is_empty())).await?;
         match known {

@@ -1,6 +1,6 @@
 //! Commit statuses that somebody turned back are set again.
 
-use super::{Round, Trouble, tolerate};
+use super::{HostOrStateError, Round, tolerate};
 use crate::domain::PullId;
 use crate::domain::state::{Effect, NewEffect};
 
@@ -9,7 +9,7 @@ const PER_ROUND: usize = 20;
 
 impl Round<'_> {
     /// A late request of a server that led before may have turned them back. In turns.
-    pub(super) async fn statuses(&self, pulls: &[PullId], turn: &mut usize) -> Result<(), Trouble> {
+    pub(super) async fn statuses(&self, pulls: &[PullId], turn: &mut usize) -> Result<(), HostOrStateError> {
         let count = pulls.len().min(PER_ROUND);
         let chosen = pulls.iter().cycle().skip(*turn % pulls.len().max(1)).take(count);
         *turn = turn.wrapping_add(count);
@@ -22,7 +22,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    async fn turned_back(&self, id: &PullId) -> Result<(), Trouble> {
+    async fn turned_back(&self, id: &PullId) -> Result<(), HostOrStateError> {
         let target = id.clone();
         let wanted = self.inner.ctx.store.read(move |view| {
             let Some(pull) = view.pull(&target)? else { return Ok(None) };
@@ -30,7 +30,7 @@ impl Round<'_> {
             Ok(Some((view.told_statuses(&target, &head)?, head)))
         });
         let Some((told, head)) = wanted.await?.filter(|(told, _)| !told.is_empty()) else { return Ok(()) };
-        let there = self.inner.ctx.host.own_statuses(&id.repo, &head).await?;
+        let there = self.host.own_statuses(id, &head).await?;
         let turned = told.into_iter().filter(|status| {
             let found = there.iter().find(|one| one.context == status.context);
             found.is_some_and(|one| one.state != status.state || one.description != status.description)

@@ -2,9 +2,9 @@
 
 use super::pace::Rank;
 use super::refusals::{is_passing, kind};
-use super::{MAX_TRIES, Shared, lock};
+use super::{MAX_TRIES, OutboxInner, lock};
 use crate::domain::state::{Effect, PendingEffect};
-use crate::reply::duplicates::{self, Trouble};
+use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::{marker, render};
 use crate::store::is_deposed;
 use crate::vcs::{Host, HostError};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How a try ended.
-pub(super) enum Verdict {
+pub(super) enum PostResult {
     /// Done, or given up; the note says how.
     Done(String),
     /// To be tried again after this.
@@ -30,40 +30,40 @@ pub(super) enum Verdict {
 /// Our clock and the host's may differ by this much.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(10);
 
-impl Shared {
+impl OutboxInner {
     /// Tries an effect, when its turn has come.
-    pub(super) async fn deliver(&self, effect: &PendingEffect) -> Verdict {
+    pub(super) async fn deliver(&self, effect: &PendingEffect) -> PostResult {
         if self.refusals.closed(effect, Instant::now()).is_some() {
-            return Verdict::Later(None);
+            return PostResult::Later(None);
         }
-        let name = &effect.pull.repo.host;
-        let Some(host) = self.hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(name)) else {
-            return self.refused(effect, &"this server serves no such host");
+        let host = match self.hosts.of(&effect.pull.repo) {
+            Ok(host) => host,
+            Err(error) => return self.refused(effect, &error),
         };
         if let Err(until) = self.turn(&**host, effect) {
-            return Verdict::Later(Some(until));
+            return PostResult::Later(Some(until));
         }
-        let Some(_slot) = self.slot(&effect.pull.repo).await else { return Verdict::Later(None) };
+        let Some(_slot) = self.slot(&effect.pull.repo).await else { return PostResult::Later(None) };
         let error = match self.attempt(&**host, effect).await {
             Ok(note) => {
                 if self.refusals.passed(effect) {
                     tracing::info!(repository = %effect.pull.repo, "the host takes our {}s again", kind(&effect.effect));
                     self.wake_all(&effect.pull.repo);
                 }
-                return Verdict::Done(note);
+                return PostResult::Done(note);
             }
-            Err(Trouble::State(error)) if is_deposed(&error) => return Verdict::Halt(error),
-            Err(Trouble::State(error)) => {
+            Err(HostOrStateError::State(error)) if is_deposed(&error) => return PostResult::Halt(error),
+            Err(HostOrStateError::State(error)) => {
                 tracing::warn!(pull = %effect.pull, effect = effect.id, "{error:#}; not acting now");
-                return Verdict::Again(self.pace.after(effect.attempts + 1));
+                return PostResult::Again(self.pace.after(effect.attempts + 1));
             }
-            Err(Trouble::Host(error)) => error,
+            Err(HostOrStateError::Host(error)) => error,
         };
         self.failed(&**host, effect, error).await
     }
 
     /// What follows from a host's error. Only what can never succeed is given up, and what nobody learns a result from.
-    async fn failed(&self, host: &dyn Host, effect: &PendingEffect, error: HostError) -> Verdict {
+    async fn failed(&self, host: &dyn Host, effect: &PendingEffect, error: HostError) -> PostResult {
         let tries = effect.attempts + 1;
         // A repository that moved: its new name may be listed yet, or the redirect may be a proxy's and pass.
         let waits = error.is_mendable() || matches!(error, HostError::Moved { .. });
@@ -96,11 +96,11 @@ impl Shared {
             _ => self.pace.after(tries),
         };
         tracing::warn!(pull = %effect.pull, effect = effect.id, tries, "{error}; trying again in {pause:?}");
-        Verdict::Again(pause)
+        PostResult::Again(pause)
     }
 
     /// It stays recorded, and is tried again slowly until somebody has mended what is wrong.
-    fn refused(&self, effect: &PendingEffect, because: &dyn Display) -> Verdict {
+    fn refused(&self, effect: &PendingEffect, because: &dyn Display) -> PostResult {
         let now = Instant::now();
         let (first, until) = self.refusals.refused(effect, self.pace, now);
         let (pause, kind) = (until.saturating_duration_since(now), kind(&effect.effect));
@@ -114,12 +114,12 @@ impl Shared {
         } else {
             tracing::warn!(pull = %effect.pull, effect = effect.id, "a {kind} is still refused: {because}; trying again in {pause:?}");
         }
-        Verdict::Refused
+        PostResult::Refused
     }
 
-    fn given_up(&self, effect: &PendingEffect, because: &str) -> Verdict {
+    fn given_up(&self, effect: &PendingEffect, because: &str) -> PostResult {
         tracing::error!(pull = %effect.pull, effect = effect.id, "a {} is given up: {because}", kind(&effect.effect));
-        Verdict::Done(format!("given up: {because}"))
+        PostResult::Done(format!("given up: {because}"))
     }
 
     /// The right to one post, where the host limits them; the error says when to ask again.
@@ -133,12 +133,12 @@ impl Shared {
     }
 
     /// Right before it leaves this machine: whether this server may still act.
-    async fn attempt(&self, host: &dyn Host, effect: &PendingEffect) -> Result<String, Trouble> {
+    async fn attempt(&self, host: &dyn Host, effect: &PendingEffect) -> Result<String, HostOrStateError> {
         match &effect.effect {
             Effect::Comment { run, part, body } => self.comment(host, effect, run, *part, body).await,
             Effect::Status { commit, status } => {
                 self.store.may_act().await?;
-                host.set_status(&effect.pull.repo, commit, status).await?;
+                host.set_status(&effect.pull, commit, status).await?;
                 Ok("set".to_owned())
             }
             Effect::React { comment_id, reaction } => {
@@ -158,7 +158,7 @@ impl Shared {
         run: &str,
         part: u32,
         body: &str,
-    ) -> Result<String, Trouble> {
+    ) -> Result<String, HostOrStateError> {
         let pull = &effect.pull;
         let since = effect.recorded.and_then(|at| at.checked_sub(CLOCKS_DIFFER).ok());
         match host.comments(pull, since).await {
@@ -168,7 +168,7 @@ impl Shared {
                 if let Some(first) = same.next() {
                     let extra: Vec<u64> = same.collect();
                     match duplicates::delete(&self.store, host, pull, &extra).await {
-                        Err(Trouble::Host(error)) => tracing::warn!(%pull, "a duplicate stays: {error}"),
+                        Err(HostOrStateError::Host(error)) => tracing::warn!(%pull, "a duplicate stays: {error}"),
                         result => result?,
                     }
                     return Ok(format!("found as comment {first}"));
@@ -184,7 +184,7 @@ impl Shared {
             Ok(id) => Ok(format!("comment {id}")),
             Err(HostError::Rejected { status: 422, message, .. }) if is_too_long(&message) => {
                 tracing::warn!(%pull, "the host finds a comment of {} bytes too long: {message}", body.len());
-                let short = render::shortened(body, host.comment_limit().min(body.chars().count()));
+                let short = render::shortened(body, host.profile().comment_limit.min(body.chars().count()));
                 self.store.may_act().await?;
                 let id = host.create_comment(pull, &short).await?;
                 Ok(format!("comment {id}, cut"))

@@ -14,7 +14,7 @@ pub(super) enum Lane {
 
 /// What to do next.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Step {
+pub(super) struct NextEffects {
     /// Statuses that a later one of the same name and commit replaces.
     pub(super) superseded: Vec<i64>,
     /// To be done now, in this order.
@@ -30,8 +30,8 @@ pub(super) fn may_be_replaced(effect: &Effect) -> bool {
 
 impl Lane {
     /// Of `mine`, in the order they were recorded, results before what passes; `waits` says which may not be tried before when.
-    pub(super) fn next(self, mut mine: Vec<PendingEffect>, waits: &HashMap<i64, Instant>, now: Instant) -> Step {
-        let mut step = Step::default();
+    pub(super) fn next(self, mut mine: Vec<PendingEffect>, waits: &HashMap<i64, Instant>, now: Instant) -> NextEffects {
+        let mut step = NextEffects::default();
         if self == Lane::Marks {
             let mut seen = HashSet::new();
             let replaced = |pending: &PendingEffect| match &pending.effect {
@@ -93,7 +93,7 @@ mod tests {
             .collect()
     }
 
-    fn ready(step: &Step) -> Vec<i64> {
+    fn ready(step: &NextEffects) -> Vec<i64> {
         step.ready.iter().map(|effect| effect.id).collect()
     }
 

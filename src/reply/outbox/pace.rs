@@ -61,8 +61,8 @@ impl Rank {
 
 /// What may still be posted on one host.
 pub(super) struct Pacer {
-    minute: Bucket,
-    hour: Bucket,
+    minute: TokenBucket,
+    hour: TokenBucket,
     /// Who made the last posts, when.
     last: VecDeque<(Instant, RepoId)>,
 }
@@ -73,8 +73,8 @@ impl Pacer {
         let per_hour = f64::from(per_hour);
         let per_minute = per_hour * A_MINUTE_OF_500 / 500.0;
         Pacer {
-            minute: Bucket::new(per_minute * MINUTE_BURST, per_minute * (1.0 - MINUTE_BURST) / 60.0, now),
-            hour: Bucket::new(per_hour * HOUR_BURST, per_hour * (1.0 - HOUR_BURST) / 3600.0, now),
+            minute: TokenBucket::new(per_minute * MINUTE_BURST, per_minute * (1.0 - MINUTE_BURST) / 60.0, now),
+            hour: TokenBucket::new(per_hour * HOUR_BURST, per_hour * (1.0 - HOUR_BURST) / 3600.0, now),
             last: VecDeque::new(),
         }
     }
@@ -106,17 +106,17 @@ impl Pacer {
     }
 }
 
-struct Bucket {
+struct TokenBucket {
     holds: f64,
     per_second: f64,
     left: f64,
     at: Instant,
 }
 
-impl Bucket {
-    fn new(holds: f64, per_second: f64, now: Instant) -> Bucket {
+impl TokenBucket {
+    fn new(holds: f64, per_second: f64, now: Instant) -> TokenBucket {
         let holds = holds.max(LEAST);
-        Bucket { holds, per_second, left: holds, at: now }
+        TokenBucket { holds, per_second, left: holds, at: now }
     }
 
     fn refill(&mut self, now: Instant) {

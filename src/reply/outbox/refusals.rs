@@ -40,7 +40,7 @@ struct Closed {
 
 /// Posts that the host refuses, for `/status` and the heartbeat. It names no repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedPosts {
     /// Since when, by our clock.
     pub since: Timestamp,
     /// How many comments, statuses and reactions wait for that.
@@ -94,10 +94,10 @@ impl Refusals {
     }
 
     /// All of them; absent when nothing is refused.
-    pub(super) fn all(&self) -> Option<Refused> {
+    pub(super) fn all(&self) -> Option<RefusedPosts> {
         let doors = lock(&self.doors);
         let since = doors.values().map(|closed| closed.since).min()?;
-        Some(Refused { since, waiting: doors.values().map(|closed| closed.waiting.len()).sum() })
+        Some(RefusedPosts { since, waiting: doors.values().map(|closed| closed.waiting.len()).sum() })
     }
 }
 

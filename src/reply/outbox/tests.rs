@@ -3,10 +3,13 @@
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
 use crate::domain::{PullRequest, RepoId};
-use crate::vcs::{Comments, GitCredentials, HostComment, HostError, Mergeability, OpenPull, Review};
+use crate::vcs::{
+    Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, OpenPull, Profile, Review,
+};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use std::collections::VecDeque;
+use std::sync::LazyLock;
 
 const HASTE: Pace =
     Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5), marks: Duration::from_millis(1) };
@@ -24,6 +27,7 @@ enum Fate {
 /// A host that remembers what it was asked.
 #[derive(Default)]
 struct Fake {
+    hostname: Option<&'static str>,
     fates: Mutex<VecDeque<Fate>>,
     comments: Mutex<Vec<HostComment>>,
     log: Mutex<Vec<String>>,
@@ -74,13 +78,14 @@ impl Fake {
 #[async_trait]
 impl Host for Fake {
     fn hostname(&self) -> &str {
-        "github.com"
+        self.hostname.unwrap_or("github.com")
     }
     fn bot_login(&self) -> &str {
         "tidelock"
     }
-    fn comment_limit(&self) -> usize {
-        65_536
+    fn profile(&self) -> &Profile {
+        static PROFILE: LazyLock<Profile> = LazyLock::new(|| crate::vcs::github::profile("https://api.github.com"));
+        &PROFILE
     }
     async fn pull_request(&self, _: &PullId) -> Result<PullRequest, HostError> {
         Err(unavailable())
@@ -118,7 +123,7 @@ impl Host for Fake {
     async fn is_on_branch(&self, _: &RepoId, _: &str, _: &str) -> Result<bool, HostError> {
         Err(unavailable())
     }
-    async fn own_statuses(&self, _: &RepoId, _: &str) -> Result<Vec<CommitStatus>, HostError> {
+    async fn own_statuses(&self, _: &PullId, _: &str) -> Result<Vec<CommitStatus>, HostError> {
         Err(unavailable())
     }
     async fn delete_comment(&self, _: &PullId, id: u64) -> Result<(), HostError> {
@@ -129,7 +134,7 @@ impl Host for Fake {
     async fn react(&self, _: &PullId, _: u64, reaction: &str) -> Result<(), HostError> {
         self.enter(format!("react {reaction}")).await.map(drop)
     }
-    async fn set_status(&self, _: &RepoId, _: &str, status: &CommitStatus) -> Result<(), HostError> {
+    async fn set_status(&self, _: &PullId, _: &str, status: &CommitStatus) -> Result<(), HostError> {
         if self.refuses_statuses {
             return Err(denied());
         }
@@ -182,12 +187,19 @@ impl Bench {
     }
 
     async fn start(&self) -> Outbox {
-        Outbox::with_pace(self.store.clone(), vec![Arc::clone(&self.host) as Arc<dyn Host>], HASTE).await.unwrap()
+        Outbox::with_pace(self.store.clone(), Hosts::new(vec![Arc::clone(&self.host) as Arc<dyn Host>]), HASTE)
+            .await
+            .unwrap()
     }
 
     async fn left(&self) -> usize {
         self.store.read(|view| view.pending_effects(None, 100)).await.unwrap().len()
     }
+}
+
+/// Posts that may begin on the host besides those under way.
+fn free(outbox: &Outbox) -> usize {
+    lock(&outbox.shared.host_slots).get("github.com").map_or(AT_ONCE, |slots| slots.available_permits())
 }
 
 #[tokio::test]
@@ -354,7 +366,28 @@ async fn a_repository_whose_requests_hang_does_not_hold_up_others() {
         bench.store.write(move |tx| tx.enqueue(&NewEffect { pull: other, effect: comment("a") })).await.unwrap();
     }
     let outbox = bench.start().await;
-    until(async || outbox.shared.slots.available_permits() == AT_ONCE - OF_ONE_REPO).await;
+    until(async || free(&outbox) == AT_ONCE - OF_ONE_REPO).await;
+    bench.record(1, vec![comment("b")]).await;
+    outbox.wake(&pull(1));
+    until(async || bench.host.said() == ["b"]).await;
+    outbox.stop();
+}
+
+#[tokio::test]
+async fn a_host_whose_requests_hang_does_not_hold_up_the_others() {
+    let bench = Bench::new(Fake::default());
+    let hanging = Arc::new(Fake { hangs: Some("hangs"), hostname: Some("down.example.com"), ..Fake::default() });
+    for number in 0..2 * AT_ONCE as u64 {
+        let mut other = pull(number);
+        other.repo = RepoId { host: "down.example.com".into(), owner: number.to_string(), name: "hangs".into() };
+        bench.store.write(move |tx| tx.enqueue(&NewEffect { pull: other, effect: comment("a") })).await.unwrap();
+    }
+    let hosts = Hosts::new(vec![hanging.clone(), bench.host.clone()]);
+    let outbox = Outbox::with_pace(bench.store.clone(), hosts, HASTE).await.unwrap();
+    let of_hanging = |outbox: &Outbox| {
+        lock(&outbox.shared.host_slots).get("down.example.com").map(|slots| slots.available_permits())
+    };
+    until(async || of_hanging(&outbox) == Some(0)).await;
     bench.record(1, vec![comment("b")]).await;
     outbox.wake(&pull(1));
     until(async || bench.host.said() == ["b"]).await;
@@ -438,7 +471,7 @@ async fn a_status_that_is_replaced_while_it_waits_is_not_sent() {
     let outbox = bench.start().await;
     bench.record(1, vec![status("plan", "1")]).await;
     outbox.wake(&pull(1));
-    while outbox.shared.slots.available_permits() == AT_ONCE {
+    while free(&outbox) == AT_ONCE {
         tokio::task::yield_now().await;
     }
     bench.record(1, vec![status("plan", "2"), status("plan", "3"), status("apply", "1")]).await;
@@ -479,7 +512,7 @@ async fn many_pull_requests_go_at_once_but_not_all() {
         bench.record(number, vec![comment(&format!("{number}"))]).await;
         outbox.wake(&pull(number));
     }
-    while outbox.shared.slots.available_permits() > AT_ONCE - OF_ONE_REPO {
+    while free(&outbox) > AT_ONCE - OF_ONE_REPO {
         tokio::task::yield_now().await;
     }
     assert!(bench.host.said().is_empty());

@@ -23,6 +23,7 @@ fn options() -> RenderOptions {
         url: "https://tide.example".to_owned(),
         commit_address: String::new(),
         comment_limit: 65_536,
+        pull_mark: '#',
         max_comments: 100,
         disable_folding: false,
         diff_format: false,

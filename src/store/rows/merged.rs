@@ -30,7 +30,7 @@ struct Last<'a> {
 }
 
 /// The commit whose rows cannot be put in place, and why.
-pub(in crate::store) type Refused = (u64, anyhow::Error);
+pub(in crate::store) type CommitError = (u64, anyhow::Error);
 
 impl<'a> Merged<'a> {
     /// Adds the rows of the next commit.
@@ -57,12 +57,12 @@ impl<'a> Merged<'a> {
 
     /// Puts all in place, in the caller's transaction. All that was touched is taken out first: rows may have swapped what is
     /// unique among them.
-    pub(in crate::store) fn put(&self, connection: &Connection) -> Result<(), Refused> {
+    pub(in crate::store) fn put(&self, connection: &Connection) -> Result<(), CommitError> {
         for (name, table) in &self.tables {
             table.clear(connection, name).map_err(|error| (table.first, error))?;
         }
         for (name, table) in &self.tables {
-            let refused = |(commit, error): Refused| {
+            let refused = |(commit, error): CommitError| {
                 (commit, error.context(format!("rows of the table {name} cannot be put back")))
             };
             table.insert(connection, name).map_err(refused)?;
@@ -93,7 +93,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    fn insert(&self, connection: &Connection, name: &str) -> Result<(), Refused> {
+    fn insert(&self, connection: &Connection, name: &str) -> Result<(), CommitError> {
         let columns: Vec<String> = self.columns.iter().map(|name| quoted(name)).collect();
         let places: Vec<String> = (1..=columns.len()).map(|number| format!("?{number}")).collect();
         let sql = format!("INSERT INTO {} ({}) VALUES ({})", quoted(name), columns.join(", "), places.join(", "));

@@ -185,7 +185,7 @@ async fn listed_pulls_have_a_status_or_a_lock_and_come_latest_activity_first() {
             assert_eq!(numbers(tx)?, [3, 1]);
             assert_eq!(tx.plans(&pull_id(2))?, []);
             assert_eq!(tx.project_statuses(&pull_id(2))?, []);
-            assert_eq!(tx.pull(&pull_id(2))?, Some(PullRequest { open: false, ..pull_request(2) }));
+            assert_eq!(tx.pull(&pull_id(2))?, Some(PullRequest { state: PullState::Closed, ..pull_request(2) }));
             tx.put_pull(&pull_request(2))?;
             assert_eq!(tx.pull(&pull_id(2))?, Some(pull_request(2)), "opened again");
             assert_eq!(tx.pull(&pull_id(9))?, None);
@@ -269,7 +269,10 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
             tx.put_job(&job(&running, JobState::Running))?;
             for number in 1..=4 {
                 let open = number == 4;
-                tx.put_pull(&PullRequest { open, ..pull_request(number) })?;
+                tx.put_pull(&PullRequest {
+                    state: if open { PullState::Open } else { PullState::Closed },
+                    ..pull_request(number)
+                })?;
             }
             tx.lock_project(&project_lock(repo("github.com", "infra"), project("x"), 2, 0))?;
             tx.put_plan(&plan("usable", 3, "a"))?;

@@ -148,7 +148,7 @@ impl Downloads {
         let dir = target.parent().context("no folder for binaries")?;
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         sweep(dir);
-        let zip = Scratch::new(dir);
+        let zip = ScratchFile::new(dir);
         let url = format!("{folder}/{zip_name}");
         tracing::info!(%url, "downloading");
         let found = self.save(&url, &zip.0).await?;
@@ -206,10 +206,10 @@ impl Downloads {
 }
 
 /// Takes the binary out, and puts it in place whole and on disk, or not at all.
-fn unpack(zip: &Scratch, name: &str, target: &Path) -> anyhow::Result<()> {
+fn unpack(zip: &ScratchFile, name: &str, target: &Path) -> anyhow::Result<()> {
     let mut archive = zip::ZipArchive::new(File::open(&zip.0)?).context("the zip cannot be read")?;
     let entry = archive.by_name(name).with_context(|| format!("there is no {name} in the zip"))?;
-    let binary = Scratch::new(target.parent().context("no folder for binaries")?);
+    let binary = ScratchFile::new(target.parent().context("no folder for binaries")?);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o755).open(&binary.0)?;
     let size = std::io::copy(&mut entry.take(LARGEST_BINARY + 1), &mut file).context("the zip is damaged")?;
     ensure!(size <= LARGEST_BINARY, "the {name} in the zip is larger than {LARGEST_BINARY} bytes");
@@ -240,17 +240,17 @@ fn arch() -> &'static str {
 }
 
 /// A file that goes when it is dropped.
-struct Scratch(PathBuf);
+struct ScratchFile(PathBuf);
 
-impl Scratch {
-    fn new(dir: &Path) -> Scratch {
+impl ScratchFile {
+    fn new(dir: &Path) -> ScratchFile {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Scratch(dir.join(format!("{UNFINISHED}{}-{count}", std::process::id())))
+        ScratchFile(dir.join(format!("{UNFINISHED}{}-{count}", std::process::id())))
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         // It may have been renamed, or never been made.
         let _ = fs::remove_file(&self.0);

@@ -6,7 +6,7 @@ use pgp::crypto::hash::HashAlgorithm;
 use pgp::packet::SignatureType;
 use std::io::Cursor;
 
-/// HashiCorp's key; keys/README.md says where it is from.
+/// HashiCorp's key; src/terraform/keys/README.md names its source.
 pub(super) const HASHICORP: &str = include_str!("../keys/hashicorp.asc");
 /// OpenTofu's key.
 pub(super) const OPENTOFU: &str = include_str!("../keys/opentofu.asc");

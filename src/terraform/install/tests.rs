@@ -166,26 +166,26 @@ impl World {
     }
 }
 
-fn version(text: &str) -> Wanted {
-    Wanted { version: Some(text.into()), ..Wanted::default() }
+fn version(text: &str) -> ToolRequest {
+    ToolRequest { version: Some(text.into()), ..ToolRequest::default() }
 }
 
-fn required(texts: &[&str]) -> Wanted {
-    Wanted { required: texts.iter().map(|text| (*text).to_owned()).collect(), ..Wanted::default() }
+fn required(texts: &[&str]) -> ToolRequest {
+    ToolRequest { required: texts.iter().map(|text| (*text).to_owned()).collect(), ..ToolRequest::default() }
 }
 
 #[tokio::test]
 async fn the_project_comes_first_then_its_constraint_then_the_default_then_path() {
     let world = World::new().await;
     let offline = world.offline();
-    let both = Wanted { required: vec!["= 1.11.4".into()], ..version("1.5.7") };
+    let both = ToolRequest { required: vec!["= 1.11.4".into()], ..version("1.5.7") };
     for (wanted, expected) in [
         (both, "terraform 1.5.7"),
         (version("v1.5.7"), "terraform 1.5.7"),
         (required(&["= 1.5.7"]), "terraform 1.5.7"),
         (required(&[">= 1.3", "< 1.9"]), "terraform 1.5.7"),
         (required(&["~> 1.3"]), "terraform 1.11.4"),
-        (Wanted::default(), "terraform 1.11.4"),
+        (ToolRequest::default(), "terraform 1.11.4"),
     ] {
         assert_eq!(offline.resolve(&wanted).await.unwrap().to_string(), expected, "{wanted:?}");
     }
@@ -204,7 +204,7 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for_and_what_to_do() 
         version("1.6.0"),
         version("newest"),
         required(&[">= 2"]),
-        Wanted { distribution: Some(Distribution::OpenTofu), ..Wanted::default() },
+        ToolRequest { distribution: Some(Distribution::OpenTofu), ..ToolRequest::default() },
     ] {
         words.push_str(&world.words(&offline.resolve(&wanted).await.unwrap_err()));
         words.push('\n');
@@ -225,7 +225,7 @@ async fn a_version_is_downloaded_once_and_found_in_the_cache_afterwards() {
     world.server.broken.store(1, Ordering::Relaxed); // a hiccup is no failure
     let installer = world.installer();
     let wanted = version("1.6.0");
-    let tofu = Wanted { distribution: Some(Distribution::OpenTofu), ..wanted.clone() };
+    let tofu = ToolRequest { distribution: Some(Distribution::OpenTofu), ..wanted.clone() };
     let (a, b, c) = tokio::join!(installer.resolve(&wanted), installer.resolve(&wanted), installer.resolve(&tofu));
     let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
     assert_eq!((&a, a.path.clone()), (&b, world.temp.path().join("data/bin/terraform1.6.0")));
@@ -258,7 +258,7 @@ async fn a_constraint_takes_the_newest_release_that_fits() {
     let installer = world.installer();
     assert_eq!(installer.resolve(&required(&["~> 1.9"])).await.unwrap().to_string(), "terraform 1.10.2");
     assert_eq!(installer.resolve(&required(&[">= 1.9, < 1.10"])).await.unwrap().to_string(), "terraform 1.9.0");
-    let tofu = Wanted { distribution: Some(Distribution::OpenTofu), ..required(&["> 1.9.0"]) };
+    let tofu = ToolRequest { distribution: Some(Distribution::OpenTofu), ..required(&["> 1.9.0"]) };
     assert_eq!(installer.resolve(&tofu).await.unwrap().to_string(), "tofu 2.0.0");
     assert_eq!(world.server.asked("/terraform/index.json"), 1, "one list serves all projects");
     let error = installer.resolve(&required(&["> 5"])).await.unwrap_err();
@@ -268,7 +268,7 @@ async fn a_constraint_takes_the_newest_release_that_fits() {
 #[tokio::test]
 async fn the_other_distribution_without_a_version_is_the_newest_that_there_is() {
     let world = World::new().await;
-    let tofu = Wanted { distribution: Some(Distribution::OpenTofu), ..Wanted::default() };
+    let tofu = ToolRequest { distribution: Some(Distribution::OpenTofu), ..ToolRequest::default() };
     let error = world.words(&world.installer().resolve(&tofu).await.unwrap_err());
     assert!(error.contains("there is no tofu") && error.contains("no release can be listed"), "{error}");
     put(&world.temp.path().join("path/tofu1.8.0"), &script("OpenTofu", "1.8.0"));
@@ -284,7 +284,7 @@ async fn the_other_distribution_without_a_version_is_the_newest_that_there_is() 
     assert_eq!(Installer::new(settings).resolve(&tofu).await.unwrap().to_string(), "tofu 1.7.0");
     // The default distribution has the default that an operator gave it, and no other.
     std::fs::remove_file(world.temp.path().join("path/terraform")).unwrap();
-    let error = world.words(&world.installer().resolve(&Wanted::default()).await.unwrap_err());
+    let error = world.words(&world.installer().resolve(&ToolRequest::default()).await.unwrap_err());
     assert!(error.contains("there is no terraform on the server's PATH"), "{error}");
 }
 

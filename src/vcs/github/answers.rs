@@ -1,7 +1,7 @@
 //! GitHub's JSON → our data.
 
 use super::moved;
-use crate::domain::{Base, Head, PullId, PullRequest};
+use crate::domain::{Base, Head, PullId, PullRequest, PullState};
 use crate::vcs::HostError;
 use crate::vcs::http::odd;
 use serde::Deserialize;
@@ -12,6 +12,12 @@ struct Pull {
     title: String,
     html_url: String,
     state: String,
+    /// In the answer about one; lists have `merged_at` alone.
+    #[serde(default)]
+    merged: bool,
+    merged_at: Option<String>,
+    /// Of an open one, a try.
+    merge_commit_sha: Option<String>,
     #[serde(default)]
     draft: bool,
     user: Option<User>,
@@ -67,13 +73,18 @@ pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, Hos
     let (repo_owner, repo_name) = pull.head.repo.map(|repo| (repo.owner.login, repo.name)).unwrap_or_default();
     Ok(PullRequest {
         id: id.clone(),
+        fork: !id.repo.is_named(&repo_owner, &repo_name),
         title: pull.title,
         url: pull.html_url,
         author: pull.user.map(|user| user.login).unwrap_or_default(),
         head: Head { branch: pull.head.name, commit: pull.head.sha, repo_owner, repo_name },
         base: Base { branch: pull.base.name, commit: pull.base.sha },
         draft: pull.draft,
-        open: pull.state == "open",
+        state: match (pull.state.as_str(), pull.merged, pull.merged_at) {
+            ("open", ..) => PullState::Open,
+            (_, true, _) | (_, _, Some(_)) => PullState::Merged { commit: pull.merge_commit_sha },
+            _ => PullState::Closed,
+        },
         labels: pull.labels.into_iter().map(|label| label.name).collect(),
         repo_size_kib: base_repo.size,
         clone_url: base_repo.clone_url,

@@ -4,7 +4,7 @@ use super::super::http::segment;
 use super::super::{Comments, HostComment, HostError, OpenPull};
 use super::{Github, answers, repo_path};
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{PullId, RepoId};
+use crate::domain::{PullId, PullVersion, RepoId};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -79,8 +79,8 @@ pub(super) async fn open_pulls(github: &Github, repo: &RepoId) -> Result<Vec<Ope
     let read = |body: Value| {
         let id = PullId { repo: repo.clone(), number: body["number"].as_u64()? };
         let created = body["created_at"].as_str()?.parse().ok()?;
-        let updated_at = body["updated_at"].as_str()?.to_owned();
-        Some(answers::pull_request(&id, &body).map(|pull| OpenPull { pull, created, updated_at }))
+        let version = PullVersion::new(body["updated_at"].as_str()?);
+        Some(answers::pull_request(&id, &body).map(|pull| OpenPull { pull, created, version }))
     };
     github.pulls.pages(&github.http, &path, (PER_PAGE, PULL_PAGES), read).await
 }

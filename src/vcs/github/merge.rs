@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// How often GitHub is asked while it still computes whether a pull request can be merged.
 const POLLS: u32 = 5;
-/// Ways to merge, best first, with the repository's key that allows each (atlantis.md §6.4).
+/// Ways to merge, best first, with the repository's key that allows each.
 const METHODS: [(&str, &str); 3] =
     [("merge", "allow_merge_commit"), ("rebase", "allow_rebase_merge"), ("squash", "allow_squash_merge")];
 

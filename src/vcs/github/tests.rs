@@ -1,6 +1,7 @@
 //! Against a small server on loopback that plays GitHub's answers, good and bad ones.
 
 use super::*;
+use crate::domain::PullVersion;
 use crate::vcs::Verdict;
 use axum::Router;
 use axum::body::Bytes;
@@ -115,7 +116,7 @@ async fn a_pull_request_is_read_and_asked_for_again_while_it_is_not_there() {
         fake(|n, _| if n < 2 { says(404, json!({"message": "Not Found"})) } else { says(200, pull_json()) }).await;
     let pull = fake.github.pull_request(&id()).await.unwrap();
     assert_eq!((pull.author.as_str(), pull.head.commit.as_str(), pull.repo_size_kib), ("ann", "aaa", Some(12)));
-    assert!(pull.open && !pull.is_fork());
+    assert!(pull.is_open() && !pull.fork);
     assert_eq!(fake.requests(), ["GET /repos/acme/infra/pulls/7"; 3]);
     assert_eq!(fake.seen.lock().unwrap()[0].1, "Bearer t0ken");
 }
@@ -126,13 +127,14 @@ async fn a_deleted_fork_has_no_owner() {
     json["head"]["repo"] = Value::Null;
     json["user"] = Value::Null;
     let pull = answers::pull_request(&id(), &json).unwrap();
-    assert!(pull.is_fork() && pull.author.is_empty());
+    assert!(pull.fork && pull.author.is_empty());
 }
 
 fn told_apart(error: &HostError) -> String {
     match error {
         HostError::NotFound { .. } => "not found".to_owned(),
         HostError::Moved { to, .. } => format!("moved to {to}"),
+        HostError::NotConfigured { host } => format!("{host} is not configured"),
         HostError::Denied { message, .. } => format!("denied: {message}"),
         HostError::RateLimited { wait, .. } => format!("wait {}", wait.as_secs()),
         HostError::Rejected { status, message, .. } => format!("{status}: {message}"),
@@ -300,7 +302,7 @@ async fn statuses_fit_the_host() {
         description: "é".repeat(200),
         url: String::new(),
     };
-    fake.github.set_status(&id().repo, "aaa", &status).await.unwrap();
+    fake.github.set_status(&id(), "aaa", &status).await.unwrap();
     assert_eq!(fake.requests(), ["POST /repos/acme/infra/statuses/aaa"]);
     assert_eq!(fake.body(0), json!({"state": "failure", "context": "atlantis/plan", "description": "é".repeat(140)}));
 }
@@ -457,7 +459,7 @@ async fn a_list_that_has_not_changed_is_not_sent_again() {
     .await;
     for want in ["one", "one", "two", "two"] {
         let pulls = fake.github.open_pulls(&id().repo).await.unwrap();
-        assert_eq!(pulls.iter().map(|one| one.updated_at.as_str()).collect::<Vec<_>>(), [want]);
+        assert_eq!(pulls.iter().map(|one| one.version.clone()).collect::<Vec<_>>(), [PullVersion::new(want)]);
         assert_eq!(pulls[0].created, "2026-01-01T00:00:00Z".parse().unwrap());
     }
     let page = |number: u32, etag: &str| {

@@ -12,41 +12,9 @@ const MAX_ENTRIES: usize = 64;
 /// Most ranges of one published list.
 const MAX_RANGES: usize = 1000;
 
-/// GitHub's ranges for webhooks (api.github.com/meta, `hooks`; as of November 2026), in force until they are refreshed.
-const GITHUB: &[&str] =
-    &["192.30.252.0/22", "185.199.108.0/22", "140.82.112.0/20", "143.55.64.0/20", "2a0a:a440::/29", "2606:50c0::/32"];
 /// Between two questions for the published ranges, and after one that failed.
 const REFRESH: Duration = Duration::from_secs(6 * 3600);
 const TRY_AGAIN: Duration = Duration::from_secs(600);
-/// Azure DevOps' ranges for service hooks (learn.microsoft.com, "Allowed IP addresses and domain URLs"; as of November 2026).
-/// Microsoft publishes no list for machines of these alone.
-const AZURE_DEVOPS: &[&str] = &[
-    "20.37.158.0/23",
-    "20.37.194.0/24",
-    "20.39.13.0/26",
-    "20.41.6.0/23",
-    "20.41.194.0/24",
-    "20.42.5.0/24",
-    "20.42.134.0/23",
-    "20.42.226.0/24",
-    "20.45.196.64/26",
-    "20.91.148.128/25",
-    "20.125.155.0/24",
-    "20.166.41.0/24",
-    "20.189.107.0/24",
-    "20.195.68.0/24",
-    "20.204.197.192/26",
-    "20.233.130.0/25",
-    "40.74.28.0/23",
-    "40.80.187.0/24",
-    "40.82.252.0/24",
-    "40.119.10.0/24",
-    "51.104.26.0/24",
-    "52.150.138.0/24",
-    "52.228.82.0/24",
-    "191.235.226.0/24",
-];
-
 /// The client's address: the peer's with no trusted proxy; else the `hops`th entry of `X-Forwarded-For` from the right, since
 /// each proxy adds the address that it saw and what stands further left is the client's own invention. Absent when the chain is
 /// too short or that entry is no address: then nobody knows.
@@ -63,33 +31,47 @@ pub fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<IpAddr>
     entry.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
+/// Ranges of addresses that a host publishes.
+pub struct Published {
+    /// What stands for them in `--webhook-allowlist`, lower case.
+    pub word: &'static str,
+    /// In force until others are read.
+    pub known: &'static [&'static str],
+    /// Where the host publishes them; absent: nowhere.
+    pub address: Option<String>,
+    /// The ranges in what is found there.
+    pub read: fn(&[u8]) -> Option<Vec<String>>,
+}
+
 /// Who may send deliveries.
 pub struct Sources {
     fixed: Vec<IpNet>,
-    github: Option<RwLock<Vec<IpNet>>>,
+    published: Vec<(Published, RwLock<Vec<IpNet>>)>,
 }
 
 impl Sources {
-    /// From the words of `--webhook-allowlist`: `github`, `azuredevops`, addresses and ranges. None for an empty list: everyone
-    /// may, and the signature decides.
+    /// From the words of `--webhook-allowlist`: those of `hosts`, addresses and ranges. None for an empty list: everyone may, and
+    /// what deliveries prove decides.
     ///
     /// # Errors
     ///
     /// The word that is none of these.
-    pub fn parse(words: &[String]) -> Result<Option<Sources>, String> {
-        let mut sources = Sources { fixed: Vec::new(), github: None };
-        for word in words {
-            match word.to_ascii_lowercase().as_str() {
-                "github" => sources.github = Some(RwLock::new(nets(GITHUB))),
-                "azuredevops" => sources.fixed.extend(nets(AZURE_DEVOPS)),
-                other => {
-                    let net = other.parse().or_else(|_| other.parse::<IpAddr>().map(IpNet::from));
-                    sources.fixed.push(net.map_err(|_| {
-                        format!("`{word}` is no range: `github`, `azuredevops`, or ranges such as 192.0.2.0/24")
-                    })?);
-                }
-            }
+    pub fn parse(words: &[String], hosts: Vec<Published>) -> Result<Option<Sources>, String> {
+        let mut sources = Sources { fixed: Vec::new(), published: Vec::new() };
+        let is_host = |word: &String| hosts.iter().any(|host| word.eq_ignore_ascii_case(host.word));
+        for word in words.iter().filter(|word| !is_host(word)) {
+            let word = word.to_ascii_lowercase();
+            let net = word.parse().or_else(|_| word.parse::<IpAddr>().map(IpNet::from));
+            sources.fixed.push(net.map_err(|_| {
+                let hosts: Vec<String> = hosts.iter().map(|host| format!("`{}`", host.word)).collect();
+                format!("`{word}` is no range: {}, or ranges such as 192.0.2.0/24", hosts.join(", "))
+            })?);
         }
+        let named = hosts.into_iter().filter(|host| words.iter().any(|word| word.eq_ignore_ascii_case(host.word)));
+        sources.published.extend(named.map(|host| {
+            let known = nets(host.known);
+            (host, RwLock::new(known))
+        }));
         Ok((!words.is_empty()).then_some(sources))
     }
 
@@ -97,48 +79,48 @@ impl Sources {
     pub fn allow(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let has = |nets: &[IpNet]| nets.iter().any(|net| net.contains(&address));
-        has(&self.fixed)
-            || self.github.as_ref().is_some_and(|nets| has(&nets.read().unwrap_or_else(PoisonError::into_inner)))
+        let is_in = |nets: &RwLock<Vec<IpNet>>| has(&nets.read().unwrap_or_else(PoisonError::into_inner));
+        has(&self.fixed) || self.published.iter().any(|(_, nets)| is_in(nets))
     }
 
-    /// Takes the ranges that GitHub publishes at `meta_url`, now and every few hours, for ever; the old ones stay when that fails.
-    pub async fn keep_fresh(&self, meta_url: &str) {
-        while self.github.is_some() {
-            match self.refresh(meta_url).await {
-                Ok(count) => {
-                    tracing::info!(count, url = meta_url, "GitHub's published ranges for deliveries are in force");
-                    tokio::time::sleep(REFRESH).await;
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        url = meta_url,
-                        "GitHub's published ranges could not be read, so those known before stay in force: {error:#}"
-                    );
-                    tokio::time::sleep(TRY_AGAIN).await;
-                }
-            }
-        }
-    }
-
-    /// How many there are now.
-    async fn refresh(&self, meta_url: &str) -> anyhow::Result<usize> {
-        let Some(github) = &self.github else { return Ok(0) };
-        let client = super::iap::client()?;
-        let request = client.get(meta_url).header("user-agent", "tidelock").header("accept", "application/json");
-        let body = super::iap::bounded(request.send().await?.error_for_status()?).await?;
-        let meta: Meta = serde_json::from_slice(&body)?;
-        let nets: Vec<IpNet> = meta.hooks.iter().take(MAX_RANGES).filter_map(|text| text.parse().ok()).collect();
-        // A list of everything, or of nothing, is no list.
-        anyhow::ensure!(!nets.is_empty() && nets.iter().all(|net| net.prefix_len() >= 8), "its `hooks` are no ranges");
-        let count = nets.len();
-        *github.write().unwrap_or_else(PoisonError::into_inner) = nets;
-        Ok(count)
+    /// Takes the ranges that hosts publish, now and every few hours, for ever; the old ones stay when that fails.
+    pub async fn keep_fresh(&self) {
+        futures::future::join_all(self.published.iter().map(|(host, nets)| keep_fresh(host, nets))).await;
     }
 }
 
-#[derive(serde::Deserialize)]
-struct Meta {
-    hooks: Vec<String>,
+async fn keep_fresh(host: &Published, nets: &RwLock<Vec<IpNet>>) {
+    let Some(url) = &host.address else { return };
+    loop {
+        match refresh(host, url, nets).await {
+            Ok(count) => {
+                tracing::info!(count, url, host = host.word, "the host's published ranges for deliveries are in force");
+                tokio::time::sleep(REFRESH).await;
+            }
+            Err(error) => {
+                tracing::warn!(
+                    url,
+                    host = host.word,
+                    "the host's published ranges could not be read, so those known before stay in force: {error:#}"
+                );
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// How many there are now.
+async fn refresh(host: &Published, url: &str, nets: &RwLock<Vec<IpNet>>) -> anyhow::Result<usize> {
+    let client = super::iap::client()?;
+    let request = client.get(url).header("user-agent", "tidelock").header("accept", "application/json");
+    let body = super::iap::bounded(request.send().await?.error_for_status()?).await?;
+    let found = (host.read)(&body).unwrap_or_default();
+    let found: Vec<IpNet> = found.iter().take(MAX_RANGES).filter_map(|text| text.parse().ok()).collect();
+    // A list of everything, or of nothing, is no list.
+    anyhow::ensure!(!found.is_empty() && found.iter().all(|net| net.prefix_len() >= 8), "no ranges are in it");
+    let count = found.len();
+    *nets.write().unwrap_or_else(PoisonError::into_inner) = found;
+    Ok(count)
 }
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
@@ -185,20 +167,26 @@ mod tests {
     #[test]
     fn ranges_are_named_or_written_out() {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        assert!(Sources::parse(&[]).unwrap().is_none());
-        let sources =
-            Sources::parse(&words(&["GitHub", "azuredevops", "192.0.2.0/24", "2001:db8::7"])).unwrap().unwrap();
-        let allowed = ["192.30.252.9", "140.82.127.255", "2606:50c0::1", "20.37.159.1", "192.0.2.7", "2001:db8::7"];
+        assert!(Sources::parse(&[], Vec::new()).unwrap().is_none());
+        let hosts = || {
+            let known: [(&str, &[&str]); 3] = [
+                ("one", &["192.30.252.0/22", "2606:50c0::/32"]),
+                ("two", &["20.37.158.0/23"]),
+                ("three", &["0.0.0.0/8"]),
+            ];
+            known.map(|(word, known)| Published { word, known, address: None, read: |_| None }).into()
+        };
+        let parse = |list: &[&str]| Sources::parse(&words(list), hosts());
+        let sources = parse(&["One", "two", "192.0.2.0/24", "2001:db8::7"]).unwrap().unwrap();
+        let allowed = ["192.30.252.9", "2606:50c0::1", "20.37.159.1", "192.0.2.7", "2001:db8::7"];
         for address in allowed {
             assert!(sources.allow(address.parse().unwrap()), "{address}");
         }
-        for address in ["192.30.251.255", "192.0.3.1", "2001:db8::8", "127.0.0.1", "::1"] {
+        for address in ["192.30.251.255", "192.0.3.1", "2001:db8::8", "127.0.0.1", "::1", "0.0.0.1"] {
             assert!(!sources.allow(address.parse().unwrap()), "{address}");
         }
         assert!(sources.allow("::ffff:192.0.2.7".parse().unwrap()));
-        let error = Sources::parse(&words(&["gitea"])).err().unwrap();
-        assert_eq!(error, "`gitea` is no range: `github`, `azuredevops`, or ranges such as 192.0.2.0/24");
-        assert_eq!(nets(GITHUB).len(), GITHUB.len());
-        assert_eq!(nets(AZURE_DEVOPS).len(), AZURE_DEVOPS.len());
+        let error = parse(&["four"]).err().unwrap();
+        assert_eq!(error, "`four` is no range: `one`, `two`, `three`, or ranges such as 192.0.2.0/24");
     }
 }

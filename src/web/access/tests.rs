@@ -4,12 +4,18 @@ use proptest::prelude::*;
 
 const URL: &str = "https://tide.example.com/base";
 
-fn access(basic: bool, open: bool) -> Access {
+fn access(basic: bool, open: bool) -> AccessRules {
     let basic_auth = basic.then(|| ("harbour".into(), "pass:word".to_owned().into()));
-    Access { basic_auth, open, ..Access::default() }
+    AccessRules { basic_auth, open, ..AccessRules::default() }
 }
 
-fn ask(access: &Access, who: Who, method: &Method, peer: &str, headers: &[(&str, &str)]) -> Result<String, Refusal> {
+fn ask(
+    access: &AccessRules,
+    who: Who,
+    method: &Method,
+    peer: &str,
+    headers: &[(&str, &str)],
+) -> Result<String, AccessDenied> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
@@ -28,9 +34,9 @@ fn basic(credentials: &str) -> String {
 fn without_a_login_only_this_machines_own_browser_is_let_in() {
     let closed = access(false, false);
     let here = Ok("loopback".to_owned());
-    let refused = Err(Refusal::NotLoopback);
+    let refused = Err(AccessDenied::NotLoopback);
     type Headers<'a> = &'a [(&'a str, &'a str)];
-    let vectors: [(&str, Headers<'_>, &Result<String, Refusal>); 17] = [
+    let vectors: [(&str, Headers<'_>, &Result<String, AccessDenied>); 17] = [
         ("127.0.0.1:5", &[("host", "localhost:4141")], &here),
         ("127.0.0.1:5", &[("host", "LOCALHOST")], &here),
         ("127.0.0.1:5", &[("host", "127.9.9.9:4141")], &here),
@@ -82,20 +88,20 @@ fn basic_auth_where_configured_is_needed_from_everywhere() {
         for (value, let_in) in &vectors {
             let headers = [("host", "localhost"), ("authorization", value.as_str())];
             let answer = ask(&access(true, open), Who::People, &Method::GET, "127.0.0.1:5", &headers);
-            let expected = if *let_in { Ok("harbour".to_owned()) } else { Err(Refusal::Login) };
+            let expected = if *let_in { Ok("harbour".to_owned()) } else { Err(AccessDenied::Login) };
             assert_eq!(answer, expected, "{value}");
         }
     }
     let none = ask(&access(true, true), Who::People, &Method::GET, "127.0.0.1:5", &[("host", "localhost")]);
-    assert_eq!(none, Err(Refusal::Login));
+    assert_eq!(none, Err(AccessDenied::Login));
 }
 
 #[test]
 fn an_empty_password_is_no_password() {
     let basic_auth = Some(("harbour".into(), String::new().into()));
-    let access = Access { basic_auth, ..Access::default() };
+    let access = AccessRules { basic_auth, ..AccessRules::default() };
     let answer = ask(&access, Who::People, &Method::GET, "127.0.0.1:5", &[("authorization", &basic("harbour:"))]);
-    assert_eq!(answer, Err(Refusal::Login));
+    assert_eq!(answer, Err(AccessDenied::Login));
 }
 
 #[test]
@@ -104,7 +110,7 @@ fn the_token_opens_the_api_and_nothing_else() {
     for access in [access(false, false), access(true, false)] {
         let with = |who, token| ask(&access, who, &Method::GET, far, &[("host", "x"), ("x-atlantis-token", token)]);
         assert_eq!(with(Who::Api, "s3cret").unwrap(), "api");
-        assert_eq!(with(Who::Api, "S3cret"), Err(Refusal::WrongToken));
+        assert_eq!(with(Who::Api, "S3cret"), Err(AccessDenied::WrongToken));
         assert!(with(Who::People, "s3cret").is_err());
     }
     let caller = Caller {
@@ -115,9 +121,9 @@ fn the_token_opens_the_api_and_nothing_else() {
         iap: None,
     };
     let unset = access(false, false).admit(Who::Api, None, URL, &caller);
-    assert_eq!(unset, Err(Refusal::NotLoopback));
+    assert_eq!(unset, Err(AccessDenied::NotLoopback));
     let empty = access(false, false).admit(Who::Api, Some(&String::new().into()), URL, &caller);
-    assert_eq!(empty, Err(Refusal::WrongToken));
+    assert_eq!(empty, Err(AccessDenied::WrongToken));
 }
 
 #[test]
@@ -142,7 +148,7 @@ fn changes_are_refused_when_another_site_asks() {
         let headers = [&[("host", "localhost:4141")], extra].concat();
         for method in [Method::POST, Method::DELETE] {
             let answer = ask(&access(false, false), Who::People, &method, "127.0.0.1:5", &headers);
-            let expected = if let_in { Ok("loopback".to_owned()) } else { Err(Refusal::OtherOrigin) };
+            let expected = if let_in { Ok("loopback".to_owned()) } else { Err(AccessDenied::OtherOrigin) };
             assert_eq!(answer, expected, "{method} {extra:?}");
         }
         assert!(ask(&access(false, false), Who::People, &Method::GET, "127.0.0.1:5", &headers).is_ok());
@@ -162,6 +168,6 @@ proptest! {
     fn no_header_makes_a_far_peer_near(name in "[a-z-]{1,20}", value in "[ -~]{0,40}") {
         let headers = [("host", "localhost"), (name.as_str(), value.as_str())];
         let answer = ask(&access(false, false), Who::People, &Method::GET, "203.0.113.7:5", &headers);
-        prop_assert_eq!(answer, Err(Refusal::NotLoopback));
+        prop_assert_eq!(answer, Err(AccessDenied::NotLoopback));
     }
 }

@@ -6,7 +6,7 @@ use crate::domain::command::CommandName;
 use crate::domain::state::{Job, ProjectLock, ProjectStatus};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
-use crate::web::pages::{Mark, ProjectView, PullView, StatusView, Total, When, duration};
+use crate::web::pages::{ProjectView, PullView, StatusMark, StatusView, Total, When, duration};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ pub(in crate::web) struct JobRow {
     project: Option<ProjectView>,
     pull: PullView,
     user: String,
-    mark: Mark,
+    mark: StatusMark,
     summary: String,
     started: When,
     took: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct LockRow {
     pull: PullView,
     user: String,
     since: When,
-    mark: Option<Mark>,
+    mark: Option<StatusMark>,
     totals: Vec<Total>,
     /// Where the mark leads.
     link: Option<String>,
@@ -58,13 +58,13 @@ fn kind_words(kind: &str) -> String {
 }
 
 /// What is being done to a project, as its mark says it.
-fn busy(job: &Job) -> Mark {
+fn busy(job: &Job) -> StatusMark {
     let word = match job.kind.as_str() {
         "plan" => "planning".into(),
         "apply" => "applying".into(),
         other => format!("{} running", kind_words(other)),
     };
-    Mark { word, tone: "busy" }
+    StatusMark { word, tone: "busy" }
 }
 
 /// The status of a project of this pull request; what runs on it now goes before how it ended last.
@@ -86,7 +86,7 @@ impl JobRow {
             project: job.project.as_ref().map(ProjectView::from),
             pull: PullView::find(&job.pull, pull),
             user: job.user.clone(),
-            mark: Mark::from(job.state),
+            mark: StatusMark::from(job.state),
             summary: job.summary.clone(),
             started: When::new(job.started, now),
             took: job.finished.map(|end| duration(job.started, end)),

@@ -8,7 +8,7 @@ pub(super) struct Span(pub(super) String, pub(super) String);
 
 /// The style that holds at some point of the output; it lasts over line ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Style {
+pub(super) struct TextStyle {
     bold: bool,
     dim: bool,
     italic: bool,
@@ -17,7 +17,7 @@ pub(super) struct Style {
     colour: Option<u8>,
 }
 
-impl Style {
+impl TextStyle {
     fn classes(&self) -> String {
         let mut classes = String::new();
         for (on, class) in [(self.bold, "b"), (self.dim, "dim"), (self.italic, "i"), (self.underline, "u")] {
@@ -38,7 +38,7 @@ impl Style {
         let mut codes = parameters.split([';', ':']).map(|code| code.parse::<u16>().unwrap_or(0));
         while let Some(code) = codes.next() {
             match code {
-                0 => *self = Style::default(),
+                0 => *self = TextStyle::default(),
                 1 => self.bold = true,
                 2 => self.dim = true,
                 3 => self.italic = true,
@@ -153,7 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn shown(line: &str) -> String {
-        Style::default().spans(line).iter().map(|Span(class, text)| format!("[{class}|{text}]")).collect()
+        TextStyle::default().spans(line).iter().map(|Span(class, text)| format!("[{class}|{text}]")).collect()
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn style_lasts_over_line_ends() {
-        let mut style = Style::default();
+        let mut style = TextStyle::default();
         style.spans("\x1b[31mone");
         assert_eq!(style.spans("two"), [Span("c1".into(), "two".into())]);
     }
@@ -188,13 +188,13 @@ mod tests {
     proptest! {
         #[test]
         fn no_control_character_is_ever_shown(line in "(\\PC|\x1b|[\\[\\]0-9;m\r\x07\t\u{202e}]){0,60}") {
-            let spans = Style::default().spans(&line);
+            let spans = TextStyle::default().spans(&line);
             prop_assert!(spans.iter().all(|Span(_, text)| !text.chars().any(|c| c != '\t' && is_dropped(c))));
         }
 
         #[test]
         fn text_without_escapes_is_whole(line in "[ -~äß€🌊]{0,80}") {
-            let text: String = Style::default().spans(&line).into_iter().map(|Span(_, text)| text).collect();
+            let text: String = TextStyle::default().spans(&line).into_iter().map(|Span(_, text)| text).collect();
             prop_assert_eq!(text, line);
         }
     }

@@ -1,6 +1,6 @@
 //! A log as HTML: numbered lines with links, colours, the part of `init` folded once it is through.
 
-use super::ansi::{Span, Style};
+use super::ansi::{Span, TextStyle};
 use super::{HEAD_LINES, MAX_PAGE_LINES};
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 
 /// The log without any escape.
 pub(super) fn plain(text: &str) -> String {
-    let mut style = Style::default();
+    let mut style = TextStyle::default();
     let mut plain = String::with_capacity(text.len());
     for line in lines(text) {
         style.spans(line).into_iter().for_each(|Span(_, text)| plain.push_str(&text));
@@ -36,7 +36,7 @@ pub(super) fn render(text: &str) -> Rendered {
     let fold = init_part(&all);
     let hidden = if all.len() > MAX_PAGE_LINES { HEAD_LINES..HEAD_LINES + (all.len() - MAX_PAGE_LINES) } else { 0..0 };
     let mut html = String::with_capacity(text.len() * 2);
-    let mut style = Style::default();
+    let mut style = TextStyle::default();
     for (index, line) in all.iter().enumerate() {
         let spans = style.spans(line);
         if hidden.contains(&index) {
@@ -185,7 +185,7 @@ mod tests {
             ("ä", ""),
         ];
         for (line, expected) in vectors {
-            assert_eq!(kind(&Style::default().spans(line)), expected, "{line}");
+            assert_eq!(kind(&TextStyle::default().spans(line)), expected, "{line}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! `/jobs/{id}/stream`: the lines that come after those of the page, as server-sent events. Each carries its number as id, so
 //! that a browser that reconnects goes on where it was.
 
-use super::ansi::{Span, Style};
+use super::ansi::{Span, TextStyle};
 use super::{checked, log};
 use crate::store::logs::LogReader;
 use crate::web::Site;
@@ -47,7 +47,7 @@ pub(in crate::web) async fn stream(
     Query(query): Query<From>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let ready = site.ready()?;
+    let services = site.services()?;
     let id = checked(&id)?;
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
     let from = resumed.or(query.from).unwrap_or(0);
@@ -55,7 +55,7 @@ pub(in crate::web) async fn stream(
         let text = format!("{MAX_STREAMS} logs are being followed already; reload the page to see what is new.");
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many streams", text)
     })?;
-    let reader = ready.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
+    let reader = services.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
     let follower = Follower::new(reader, from, Some(permit));
     let mut response = Sse::new(follower.events()).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
     // Proxies such as nginx would collect events otherwise.
@@ -72,7 +72,7 @@ struct Follower {
     known: usize,
     /// Number of the last line that was sent or passed over.
     sent: usize,
-    style: Style,
+    style: TextStyle,
     ended: bool,
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -80,7 +80,7 @@ struct Follower {
 impl Follower {
     fn new(reader: LogReader, from: usize, permit: Option<OwnedSemaphorePermit>) -> Follower {
         let waiting = VecDeque::new();
-        Follower { reader, waiting, known: from, sent: 0, style: Style::default(), ended: false, _permit: permit }
+        Follower { reader, waiting, known: from, sent: 0, style: TextStyle::default(), ended: false, _permit: permit }
     }
 
     fn events(self) -> impl Stream<Item = Result<Event, Infallible>> {

@@ -1,13 +1,13 @@
 //! `merge_group`: an entry of GitHub's merge queue asks for its checks.
 //!
 //! The queue's branch names the one pull request that the entry adds, `gh-readonly-queue/BASE/pr-NUMBER-COMMIT`; nobody but GitHub can
-//! push such a branch. What an entry is built on tells which others it contains. So the identity of a delivery says both, and the
-//! entries below one are found among the identities of earlier deliveries.
+//! push such a branch. What an entry is built on tells which others it contains: the identity of a delivery says both.
 
 use super::super::Rejection;
 use super::payload::{Payload, commit, present, text};
-use super::short;
-use crate::domain::{Event, MergeGroupEvent, PullId, RepoId};
+use super::{KIND, short};
+use crate::domain::{Event, MergeGroupEvent, PullId};
+use crate::webhook::merge_queue::entry_identities;
 
 /// Begins the names of a queue's branches.
 const QUEUE: &str = "gh-readonly-queue/";
@@ -32,7 +32,7 @@ pub(super) fn read(json: &[u8], host: &str) -> Result<(Event, Option<String>), R
         commit: commit(&group.head_sha, "merge_group.head_sha")?,
         pull: PullId { repo, number },
     };
-    let identity = format!("{}{number}:{}", entry_identities(&event.pull.repo, &event.commit), event.base);
+    let identity = format!("{}{number}:{}", entry_identities(KIND, &event.pull.repo, &event.commit), event.base);
     Ok((Event::MergeGroup(event), Some(identity)))
 }
 
@@ -41,29 +41,6 @@ fn number(reference: &str) -> Option<u64> {
     let branch = reference.strip_prefix(HEADS).unwrap_or(reference).strip_prefix(QUEUE)?;
     let (_, entry) = branch.rsplit_once('/')?;
     entry.strip_prefix("pr-")?.split('-').next()?.parse().ok()
-}
-
-/// What the identity of the delivery about the entry of this commit begins with.
-pub fn entry_identities(repo: &RepoId, commit: &str) -> String {
-    format!("github:{repo}:merge_group:{commit}:")
-}
-
-/// An entry of a queue, as the identity of its delivery tells it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct EntryBelow {
-    /// The pull request that it adds.
-    pub number: u64,
-    /// What it is built on.
-    pub base: String,
-}
-
-impl EntryBelow {
-    /// From an identity that begins with [`entry_identities`].
-    pub fn of(identity: &str) -> Option<EntryBelow> {
-        let (rest, base) = identity.rsplit_once(':')?;
-        let (_, number) = rest.rsplit_once(':')?;
-        Some(EntryBelow { number: number.parse().ok()?, base: base.to_owned() })
-    }
 }
 
 #[cfg(test)]

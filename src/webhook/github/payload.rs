@@ -39,6 +39,8 @@ pub(super) struct Pull<'a> {
     #[serde(borrow)]
     pub(super) state: Option<Text<'a>>,
     pub(super) merged: Option<bool>,
+    #[serde(borrow)]
+    pub(super) merge_commit_sha: Option<Text<'a>>,
     pub(super) draft: Option<bool>,
     #[serde(borrow)]
     pub(super) updated_at: Option<Text<'a>>,

@@ -1,5 +1,6 @@
+use super::GithubDoor;
 use crate::domain::*;
-use crate::webhook::{MAX_BODY, Rejection, Secrets, Verified, receive};
+use crate::webhook::{Intake, MAX_BODY, Rejection, Verified};
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use insta::assert_debug_snapshot;
@@ -12,18 +13,18 @@ const SECRET: &str = "It's a Secret to Everybody";
 fn the_documented_signature_is_accepted() {
     let tag = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
     let headers = headers("push", "application/json", &[("x-hub-signature-256", tag)]);
-    assert_eq!(receive(&headers, b"Hello, World!", &secrets()).unwrap().get(), &Event::Other("push".into()));
+    assert_eq!(receive(&headers, b"Hello, World!", &door()).unwrap().get(), &Event::Other("push".into()));
 }
 
 #[test]
 fn the_previous_secret_is_taken_too_and_what_was_kept_verifies_again() {
-    let both = Secrets { github: Some("the new one".into()), github_previous: Some(SECRET.into()), ..secrets() };
+    let both = GithubDoor { secret: Some("the new one".into()), previous: Some(SECRET.into()), ..door() };
     let body = fixture("issue_comment_created");
     for (secret, accepted) in [("the new one", true), (SECRET, true), ("another", false)] {
         let more = [("x-hub-signature-256", &*sha256(&body, secret)), ("authorization", "Basic x"), ("cookie", "y")];
         let headers = headers("issue_comment", "application/json", &more);
         assert_eq!(receive(&headers, &body, &both).is_ok(), accepted, "{secret}");
-        let kept = crate::webhook::headers_to_keep(&headers);
+        let kept = intake(&both).headers_to_keep(&headers);
         assert_eq!(kept.len(), 4, "{kept:?}");
         let again = receive(&crate::webhook::kept_headers(&kept), &body, &both);
         assert_eq!(
@@ -33,8 +34,16 @@ fn the_previous_secret_is_taken_too_and_what_was_kept_verifies_again() {
     }
 }
 
-fn secrets() -> Secrets {
-    Secrets { github: Some(SECRET.into()), github_previous: None, github_hostname: "github.example.com".into() }
+fn door() -> GithubDoor {
+    GithubDoor { secret: Some(SECRET.into()), previous: None, hostname: "github.example.com".into() }
+}
+
+fn intake(door: &GithubDoor) -> Intake {
+    Intake::new(vec![std::sync::Arc::new(door.clone())])
+}
+
+fn receive(headers: &HeaderMap, body: &[u8], door: &GithubDoor) -> Result<Verified<Event>, Rejection> {
+    intake(door).receive(headers, body)
 }
 
 fn headers(event: &str, content_type: &str, more: &[(&str, &str)]) -> HeaderMap {
@@ -59,7 +68,7 @@ fn sha1(body: &[u8], secret: &str) -> String {
 }
 
 fn signed(event: &str, body: &[u8]) -> Result<Verified<Event>, Rejection> {
-    receive(&headers(event, "application/json", &[("x-hub-signature-256", &sha256(body, SECRET))]), body, &secrets())
+    receive(&headers(event, "application/json", &[("x-hub-signature-256", &sha256(body, SECRET))]), body, &door())
 }
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -115,7 +124,8 @@ fn an_opened_pull_request_is_read_whole() {
                     commit: "9d0e77cf2c1ab0d941d2c5b6a7980f1e2d3c4b5a",
                 },
                 draft: false,
-                open: true,
+                state: Open,
+                fork: false,
                 labels: [
                     "no-autoplan",
                     "infra",
@@ -126,7 +136,9 @@ fn an_opened_pull_request_is_read_whole() {
                 clone_url: "https://github.example.com/acme/infra.git",
             },
             sender: "bob",
-            updated_at: "2026-04-01T10:05:00Z",
+            version: PullVersion(
+                "2026-04-01T10:05:00Z",
+            ),
         },
     )
     "#);
@@ -135,12 +147,12 @@ fn an_opened_pull_request_is_read_whole() {
 #[test]
 fn actions_on_pull_requests_become_ours() {
     let pushed = pull("pull_request_synchronize_deleted_fork");
-    assert_eq!((pushed.action, pushed.pull.draft, pushed.pull.is_fork()), (PullAction::Pushed, true, true));
+    assert_eq!((pushed.action, pushed.pull.draft, pushed.pull.fork), (PullAction::Pushed, true, true));
     assert_eq!(pushed.pull.head.repo_owner, "");
     let ready = pull("pull_request_ready_for_review_fork");
-    assert_eq!((ready.action, ready.pull.is_fork()), (PullAction::Ready, true));
+    assert_eq!((ready.action, ready.pull.fork), (PullAction::Ready, true));
     let closed = pull("pull_request_closed_merged");
-    assert_eq!((closed.action, closed.pull.open), (PullAction::Closed { merged: true }, false));
+    assert_eq!((closed.action, closed.pull.is_open()), (PullAction::Closed { merged: true }, false));
 }
 
 #[test]
@@ -173,7 +185,7 @@ fn a_delivery_is_known_by_what_is_signed() {
     let with_id = |id: &str| {
         let mut headers = headers("pull_request", "application/json", &[("x-hub-signature-256", &tag)]);
         headers.insert("x-github-delivery", id.parse().unwrap());
-        receive(&headers, &body, &secrets()).unwrap()
+        receive(&headers, &body, &door()).unwrap()
     };
     assert_eq!(with_id("a").identity(), with_id("b").identity());
     let ping = signed("ping", &fixture("ping")).unwrap();
@@ -187,11 +199,11 @@ fn a_form_is_read_like_json() {
     let body = url::form_urlencoded::Serializer::new(String::new()).append_pair("payload", &json).finish();
     let tag = sha256(body.as_bytes(), SECRET);
     let headers = headers("issue_comment", "application/x-www-form-urlencoded", &[("x-hub-signature-256", &tag)]);
-    let from_form = receive(&headers, body.as_bytes(), &secrets()).unwrap();
+    let from_form = receive(&headers, body.as_bytes(), &door()).unwrap();
     assert_eq!(from_form.get(), signed("issue_comment", json.as_bytes()).unwrap().get());
     let tag = sha256(b"a=b", SECRET);
     let headers = self::headers("issue_comment", "application/x-www-form-urlencoded", &[("x-hub-signature-256", &tag)]);
-    assert_eq!(receive(&headers, b"a=b", &secrets()).unwrap_err().message, "The form has no payload");
+    assert_eq!(receive(&headers, b"a=b", &door()).unwrap_err().message, "The form has no payload");
 }
 
 #[test]
@@ -210,21 +222,21 @@ fn signatures_that_do_not_hold_are_refused() {
         (&[("x-hub-signature", &sha1(&body, SECRET)), ("x-hub-signature-256", "sha256=00")], "wrong"),
     ];
     for (signature, why) in cases {
-        let rejection = receive(&headers("ping", "application/json", signature), &body, &secrets()).unwrap_err();
+        let rejection = receive(&headers("ping", "application/json", signature), &body, &door()).unwrap_err();
         assert_eq!(rejection.status, 401, "{signature:?}");
         assert!(rejection.message.contains(why) && !rejection.message.contains(SECRET), "{rejection:?}");
     }
     let old = headers("ping", "application/json", &[("x-hub-signature", &sha1(&body, SECRET))]);
-    assert!(receive(&old, &body, &secrets()).is_ok());
+    assert!(receive(&old, &body, &door()).is_ok());
     let mut tampered = body.clone();
     tampered.push(b' ');
     let headers = headers("ping", "application/json", &[("x-hub-signature-256", &good)]);
-    assert_eq!(receive(&headers, &tampered, &secrets()).unwrap_err().status, 401);
+    assert_eq!(receive(&headers, &tampered, &door()).unwrap_err().status, 401);
 }
 
 #[test]
 fn without_a_secret_unsigned_deliveries_are_taken() {
-    let open = Secrets { github: None, ..secrets() };
+    let open = GithubDoor { secret: None, ..door() };
     let headers = headers("issue_comment", "application/json; charset=utf-8", &[]);
     assert!(matches!(receive(&headers, &fixture("issue_comment_created"), &open).unwrap().get(), Event::Comment(_)));
 }
@@ -232,7 +244,7 @@ fn without_a_secret_unsigned_deliveries_are_taken() {
 #[test]
 fn deliveries_of_the_wrong_kind_are_refused() {
     let rejected = |headers: &HeaderMap, body: &[u8]| {
-        let rejection = receive(headers, body, &secrets()).unwrap_err();
+        let rejection = receive(headers, body, &door()).unwrap_err();
         (rejection.status, rejection.message)
     };
     assert_eq!(rejected(&headers("ping", "text/plain", &[]), b"{}").0, 415);
@@ -320,9 +332,9 @@ fn values_that_could_lead_astray_are_refused() {
 fn a_local_forge_may_speak_plain_http() {
     let body =
         changed("issue_comment_created", "/repository/clone_url", Some("http://127.0.0.1:4000/acme/infra.git".into()));
-    let secrets = Secrets { github_hostname: "127.0.0.1".into(), ..secrets() };
+    let local = GithubDoor { hostname: "127.0.0.1".into(), ..door() };
     let headers = headers("issue_comment", "application/json", &[("x-hub-signature-256", &sha256(&body, SECRET))]);
-    assert!(receive(&headers, &body, &secrets).is_ok());
+    assert!(receive(&headers, &body, &local).is_ok());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidelock::app::Server;
+use tidelock::app::{JoinedHost, Server};
 use tidelock::sandbox::Forge;
 use tidelock::settings::Settings;
 
@@ -23,6 +23,8 @@ pub(crate) struct Running {
     flags: Mutex<Vec<String>>,
     environment: Vec<(String, String)>,
     process: bool,
+    /// Of a server in this process: hosts besides the forge.
+    hosts: Vec<JoinedHost>,
     now: Mutex<Option<Now>>,
     log: Arc<Mutex<String>>,
 }
@@ -49,6 +51,7 @@ impl Running {
         extra: Vec<String>,
         variables: Vec<(String, String)>,
         process: bool,
+        hosts: Vec<JoinedHost>,
     ) -> Running {
         let mut flags: Vec<String> = [
             ("bind", "127.0.0.1"),
@@ -79,6 +82,7 @@ impl Running {
             flags: Mutex::new(flags),
             environment,
             process,
+            hosts,
             now: Mutex::new(None),
             log: Arc::default(),
         }
@@ -103,7 +107,7 @@ impl Running {
         let mut settings = Settings::load(flags.into_iter().map(OsString::from), environment).unwrap();
         // Any free one; as a flag, 0 means the default.
         settings.port = 0;
-        let server = Server::start(settings).await.unwrap();
+        let server = Server::start_with(settings, &self.hosts).await.unwrap();
         server.leads().await.unwrap();
         Now::Here(Arc::new(server))
     }
@@ -127,6 +131,7 @@ impl Running {
             flags: Mutex::new(flags),
             environment: self.environment.clone(),
             process: true,
+            hosts: Vec::new(),
             now: Mutex::new(None),
             log: Arc::default(),
         }

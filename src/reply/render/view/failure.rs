@@ -45,7 +45,7 @@ impl Maker<'_> {
             Failure::Locked(holder) => FailureView {
                 holder: Some(self.holder(holder)),
                 lock: lock.to_owned(),
-                ..simple("locked", &format!("locked by #{}", holder.pull.number), "")
+                ..simple("locked", &format!("locked by {}", self.written(holder)), "")
             },
             Failure::Requirements(checks) => {
                 let unmet: Vec<_> = checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect();
@@ -72,10 +72,15 @@ impl Maker<'_> {
         wording::command_line(&self.options.executable, "apply", Some(&project), &[], &[])
     }
 
+    /// The pull request as its host writes it.
+    fn written(&self, holder: &LockHolder) -> String {
+        format!("{}{}", self.options.pull_mark, holder.pull.number)
+    }
+
     fn holder(&self, holder: &LockHolder) -> Holder {
         Holder {
             number: holder.pull.number,
-            title: format!("#{} {}", holder.pull.number, holder.title),
+            title: format!("{} {}", self.written(holder), holder.title),
             url: holder.url.clone(),
             user: holder.user.clone(),
             age: wording::age(holder.since, self.options.now),

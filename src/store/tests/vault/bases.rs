@@ -66,7 +66,7 @@ async fn a_base_has_running_logs_as_they_were_kept() {
     log.line("kept");
     server.store.sync().await.unwrap();
     log.line("not kept yet");
-    server.store.shared.led.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
+    server.store.shared.vault.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
     server.store.keep_up().await.unwrap();
     assert_eq!(bucket.list("base/", "").await.unwrap().len(), 1);
     let dir = restored(&bucket, None).await;

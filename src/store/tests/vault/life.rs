@@ -129,7 +129,7 @@ async fn a_log_that_runs_for_an_hour_is_uploaded_twice_and_not_each_minute() {
         so_far = fill(minute);
         server.store.sync().await.unwrap();
         if minute == MINUTES / 2 {
-            server.store.shared.led.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
+            server.store.shared.vault.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
             server.store.keep_up().await.unwrap();
         }
     }

@@ -3,7 +3,7 @@
 use super::adoption::{JOB, old_disk};
 use super::buckets::fresh;
 use super::*;
-use crate::store::disk::{self, Local};
+use crate::store::disk::{self, LocalDatabase};
 
 type Harm = fn(&mut Vec<u8>);
 
@@ -228,9 +228,9 @@ async fn where_two_copies_have_no_room_the_old_one_goes_first_and_what_could_not
     let bucket = fresh();
     let server = busy(&bucket).await;
     let dir = server.die().await;
-    assert_eq!(disk::look(dir.path()).unwrap(), Local::Cache);
+    assert_eq!(disk::look(dir.path()).unwrap(), LocalDatabase::Cache);
     disk::make_room_of(dir.path(), u64::MAX).unwrap();
-    assert_eq!(disk::look(dir.path()).unwrap(), Local::Cache, "there is room for both");
+    assert_eq!(disk::look(dir.path()).unwrap(), LocalDatabase::Cache, "there is room for both");
     disk::make_room_of(dir.path(), 1 << 20).unwrap();
     assert_eq!(files_below(dir.path()), [format!("errored/{JOB}.tfstate"), "tidelock.lock".to_owned()]);
     let server = Server::start_in(dir, &bucket).await;

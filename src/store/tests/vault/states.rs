@@ -150,7 +150,7 @@ async fn lived(acts: Vec<Act>) {
             Act::Write(steps) => write(&server, number, steps).await,
             Act::Sync => server.store.sync().await.unwrap(),
             Act::Base => {
-                server.store.shared.led.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
+                server.store.shared.vault.as_ref().unwrap().base_wanted.store(true, Ordering::Relaxed);
                 server.store.keep_up().await.unwrap();
             }
             Act::Again { killed, disk_lost } => {

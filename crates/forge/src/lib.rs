@@ -1,0 +1,310 @@
+//! A forge on loopback: the part of GitHub's API that a pull-request server uses, webhooks, real git over HTTP, and pages of pull
+//! requests for the browser. For tests of such a server, and for trying one out without an account anywhere.
+//!
+//! Everything but git objects is in memory (`state`). People act through [`Repo`] and [`Pull`] or through the pages; the server
+//! under test acts through the REST API, gets webhooks, and fetches with git. [`Forge::fail_next`] makes its requests fail.
+
+mod activity;
+mod api;
+mod connection;
+mod faults;
+mod git;
+mod git_http;
+mod hooks;
+mod pages;
+mod pull;
+mod queue;
+mod repo;
+mod server;
+mod shapes;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use activity::{Activity, ActivityKind, Follower};
+pub use faults::{Fault, Gate};
+pub use hooks::Delivery;
+pub use pull::{Comment, CommitStatus, Pull};
+pub use repo::{OpenOptions, Repo};
+pub use server::Request;
+
+use anyhow::{Context, bail};
+use git::GitRepo;
+use secrecy::SecretString;
+use state::{RepoState, State};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Login of the account that the server under test uses.
+const BOT: &str = "tidelock-bot";
+
+/// People of every repository and what they may do there; anybody else may nothing.
+const PEOPLE: [(&str, &str); 4] = [("alice", "admin"), ("bob", "write"), ("carol", "write"), ("dave", "read")];
+
+/// How a forge is set up.
+pub struct ForgeOptions {
+    /// Where repositories lie.
+    pub dir: PathBuf,
+    /// Port; 0: any.
+    pub port: u16,
+}
+
+/// A running forge; cheap to clone. It stops when the last clone is dropped.
+#[derive(Clone)]
+pub struct Forge {
+    shared: Arc<Shared>,
+    /// None in handles that the forge makes for itself, which must not keep it running.
+    _stop: Option<Arc<DropGuard>>,
+}
+
+/// What the forge's own tasks hold: everything but the guard that stops them.
+struct Shared {
+    dir: PathBuf,
+    url: String,
+    webhook_secret: SecretString,
+    state: Mutex<State>,
+    /// Counts changes of `state`, so that waiting needs no polling.
+    changes: watch::Sender<u64>,
+    /// Held while refs of any repository change and the state follows them.
+    refs: tokio::sync::Mutex<()>,
+    client: reqwest::Client,
+    stop: CancellationToken,
+}
+
+impl Shared {
+    /// The state, to look at only; never held over an await.
+    fn look(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and wakes who waits for that.
+    fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let done = act(&mut self.look());
+        self.changes.send_modify(|count| *count += 1);
+        done
+    }
+
+    /// Waits until `find` finds something; an error at the limit.
+    async fn wait_for<T>(&self, limit: Duration, find: impl Fn(&State) -> Option<T>) -> anyhow::Result<T> {
+        let mut changes = self.changes.subscribe();
+        let waiting = async {
+            loop {
+                changes.borrow_and_update();
+                if let Some(found) = find(&self.look()) {
+                    return Ok(found);
+                }
+                changes.changed().await.context("the forge has stopped")?;
+            }
+        };
+        match tokio::time::timeout(limit, waiting).await {
+            Ok(found) => found,
+            Err(_) => bail!("nothing like it within {} s", limit.as_secs_f32()),
+        }
+    }
+
+    /// A handle for the forge's own use.
+    fn forge(self: &Arc<Self>) -> Forge {
+        Forge { shared: self.clone(), _stop: None }
+    }
+
+    /// Where a repository lies in git.
+    fn git(&self, full_name: &str) -> anyhow::Result<GitRepo> {
+        Ok(self.look().repo(full_name)?.git.clone())
+    }
+}
+
+impl Forge {
+    /// Starts it: binds `127.0.0.1`, and serves until the last clone is dropped. Fails when git is absent, too old or without its
+    /// HTTP server.
+    pub async fn start(options: ForgeOptions) -> anyhow::Result<Forge> {
+        git::check_version().await?;
+        // Others of this process may have chosen a provider before; then that one is used.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        std::fs::create_dir_all(&options.dir)
+            .and_then(|()| options.dir.canonicalize())
+            .with_context(|| format!("cannot make {}", options.dir.display()))
+            .map(|dir| ForgeOptions { dir, ..options })
+            .map(Forge::bind)?
+            .await
+    }
+
+    async fn bind(options: ForgeOptions) -> anyhow::Result<Forge> {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", options.port))
+            .await
+            .with_context(|| format!("the sandbox's forge cannot listen on 127.0.0.1:{}", options.port))?;
+        let stop = CancellationToken::new();
+        let mut state = State::default();
+        state.add_user(BOT, random_hex()?);
+        for (login, _) in PEOPLE {
+            state.add_user(login, random_hex()?);
+        }
+        let shared = Arc::new(Shared {
+            dir: options.dir,
+            url: format!("http://{}", listener.local_addr()?),
+            webhook_secret: random_hex()?.into(),
+            state: Mutex::new(state),
+            changes: watch::channel(0).0,
+            refs: tokio::sync::Mutex::new(()),
+            client: reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build()?,
+            stop: stop.clone(),
+        });
+        tokio::spawn(hooks::deliver_all(shared.clone()));
+        tokio::spawn(server::serve(shared.clone(), listener));
+        Ok(Forge { shared, _stop: Some(Arc::new(stop.drop_guard())) })
+    }
+
+    /// Address of its pages, without trailing slash.
+    pub fn url(&self) -> &str {
+        &self.shared.url
+    }
+
+    /// Directory it was given, absolute; repositories lie in `repos/` below.
+    pub fn dir(&self) -> &Path {
+        &self.shared.dir
+    }
+
+    /// What goes into `--gh-hostname`.
+    pub fn hostname_setting(&self) -> String {
+        self.shared.url.clone()
+    }
+
+    /// Login of the account that the server under test uses.
+    pub fn bot(&self) -> &'static str {
+        BOT
+    }
+
+    /// API and git token of that account.
+    pub fn token(&self) -> SecretString {
+        self.shared.look().users.get(BOT).map(|user| user.token.clone()).unwrap_or_default().into()
+    }
+
+    /// What webhooks are signed with.
+    pub fn webhook_secret(&self) -> SecretString {
+        self.shared.webhook_secret.clone()
+    }
+
+    /// From now on events go to this address; GitHub's `ping` goes first.
+    pub fn set_webhook(&self, url: &str) {
+        let shared = &self.shared;
+        shared.change(|state| {
+            state.webhook = Some(url.to_owned());
+            let payload = shapes::ping(&shared.url, url);
+            hooks::emit(state, "ping", None, &payload);
+        });
+    }
+
+    /// Makes a private repository with one commit on `main`.
+    pub async fn create_repo(&self, full_name: &str, files: &[(&str, &str)]) -> anyhow::Result<Repo> {
+        let Some((owner, name)) = full_name.split_once('/').filter(|(o, n)| is_name(o) && is_name(n)) else {
+            bail!("not a repository's name: {full_name:?}, expected OWNER/NAME");
+        };
+        let git = GitRepo::init(&self.shared.dir.join("repos").join(owner).join(format!("{name}.git"))).await?;
+        let files: Vec<_> = files.iter().map(|(path, text)| (*path, Some(*text))).collect();
+        git.commit("main", None, "alice", "Begin", &files).await?;
+        self.shared.change(|state| {
+            if state.repo(full_name).is_ok() {
+                bail!("{full_name} is there already");
+            }
+            let id = state.new_id();
+            state.repos.insert(full_name.to_lowercase(), RepoState::new(id, owner, name, git, None));
+            Ok(())
+        })?;
+        Ok(self.repo(full_name))
+    }
+
+    /// Gives a repository another owner or name. API and git answer requests for the former one with a redirect, as GitHub does;
+    /// handles go on to work.
+    pub fn transfer(&self, from: &str, to: &str) -> anyhow::Result<()> {
+        let Some((owner, name)) = to.split_once('/').filter(|(o, n)| is_name(o) && is_name(n)) else {
+            bail!("not a repository's name: {to:?}, expected OWNER/NAME");
+        };
+        self.shared.change(|state| state.transfer(from, owner, name))
+    }
+
+    /// Handle to a repository; its methods fail if there is none.
+    pub fn repo(&self, full_name: &str) -> Repo {
+        Repo { forge: self.clone(), full_name: full_name.to_owned() }
+    }
+
+    /// Full names of all repositories.
+    pub fn repos(&self) -> Vec<String> {
+        self.shared.look().repos.values().map(RepoState::full_name).collect()
+    }
+
+    /// Webhook deliveries so far, oldest first.
+    pub fn deliveries(&self) -> Vec<Delivery> {
+        self.shared.look().deliveries.iter().cloned().collect()
+    }
+
+    /// Sends a delivery again: same id and body in a new record.
+    pub fn redeliver(&self, id: u64) -> anyhow::Result<()> {
+        self.shared.change(|state| hooks::redeliver(state, id))
+    }
+
+    /// Holds webhooks back, or lets those that were held go in order.
+    pub fn pause_webhooks(&self, paused: bool) {
+        self.shared.change(|state| state.webhooks_paused = paused);
+    }
+
+    /// Waits until every delivery that is not held back was tried.
+    pub async fn wait_for_deliveries(&self, limit: Duration) -> anyhow::Result<()> {
+        let done = |state: &State| state.deliveries.iter().all(|d| d.done).then_some(());
+        self.shared.wait_for(limit, done).await.context("waiting for webhook deliveries")
+    }
+
+    /// The next `times` API or git requests with this method (`*`: any) and a path that matches the glob (`*` also crosses `/`)
+    /// fail like that. Later calls come after earlier ones that still wait.
+    pub fn fail_next(&self, method: &str, path_glob: &str, fault: Fault, times: usize) -> anyhow::Result<()> {
+        let planned = faults::Planned::new(method, path_glob, fault, times)?;
+        self.shared.change(|state| state.faults.push(planned));
+        Ok(())
+    }
+
+    /// Faults that still wait for their requests will not happen.
+    pub fn clear_faults(&self) {
+        self.shared.change(|state| state.faults.clear());
+    }
+
+    /// From now on the API's answers say that it is so much later.
+    pub fn set_clock_ahead(&self, by: jiff::SignedDuration) {
+        self.shared.change(|state| state.clock_ahead = by);
+    }
+
+    /// API and git requests so far, oldest first.
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.look().requests.iter().cloned().collect()
+    }
+
+    /// A person's user name and token for git and the API. An unknown login gets an account, with access to nothing.
+    pub fn credentials(&self, login: &str) -> anyhow::Result<(String, SecretString)> {
+        let fresh = random_hex()?;
+        Ok(self.shared.change(|state| {
+            let user = state.add_user(login, fresh);
+            (user.login.clone(), user.token.clone().into())
+        }))
+    }
+}
+
+/// Letters, digits, `-`, `_` and inner dots: what GitHub allows in names, and safe in paths.
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 100
+        && !text.starts_with(['.', '-'])
+        && !text.ends_with(".git")
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// 128 random bits.
+fn random_hex() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
+    Ok(hex::encode(bytes))
+}
+
+/// Now, as GitHub writes it.
+fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,326 @@
+//! A repository of the forge, as people use it: pushes, new pull requests, permissions. Also what every push sets off.
+
+use super::git::GitRepo;
+use super::pull::{self, CommitStatus, Pull};
+use super::state::{PullState, RepoState};
+use super::{Forge, Shared, hooks, is_name, timestamp};
+use anyhow::{Context, bail};
+use secrecy::ExposeSecret;
+use std::collections::BTreeMap;
+
+/// Handle to a repository; cheap to clone.
+#[derive(Clone)]
+pub struct Repo {
+    pub(super) forge: Forge,
+    pub(super) full_name: String,
+}
+
+/// How a pull request is opened; the default is a ready one into `main` from a branch of the same repository.
+#[derive(Default, Clone)]
+pub struct OpenOptions {
+    /// Open it as a draft.
+    pub draft: bool,
+    /// Branch to merge into; `main` if absent.
+    pub base: Option<String>,
+    /// Names of its labels.
+    pub labels: Vec<String>,
+    /// Account whose fork holds the head branch; the fork is made if there is none.
+    pub fork: Option<String>,
+    /// Name of that fork, where it is another than the repository's: of a fork inside the same organization.
+    pub fork_name: Option<String>,
+    /// Text under the title.
+    pub body: String,
+}
+
+impl Repo {
+    /// The forge that it lies on.
+    pub fn forge(&self) -> &Forge {
+        &self.forge
+    }
+
+    /// `owner/name`.
+    pub fn full_name(&self) -> &str {
+        &self.full_name
+    }
+
+    /// Address for git, without credentials.
+    pub fn clone_url(&self) -> String {
+        format!("{}/{}.git", self.forge.shared.url, self.full_name)
+    }
+
+    /// Address for git that lets this person in. Has that person's token in it.
+    pub fn clone_url_for(&self, login: &str) -> anyhow::Result<String> {
+        let (user, token) = self.forge.credentials(login)?;
+        let bare = self.clone_url();
+        Ok(bare.replacen("http://", &format!("http://{user}:{}@", token.expose_secret()), 1))
+    }
+
+    /// Handle to a pull request; its methods fail if there is none.
+    pub fn pull(&self, number: u64) -> Pull {
+        Pull { repo: self.clone(), number }
+    }
+
+    /// All pull requests, oldest first.
+    pub fn pulls(&self) -> anyhow::Result<Vec<Pull>> {
+        let state = self.forge.shared.look();
+        Ok(state.repo(&self.full_name)?.pulls.iter().map(|pull| self.pull(pull.number)).collect())
+    }
+
+    /// The latest status of each context on a commit.
+    pub fn statuses_of(&self, commit: &str) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
+        pull::statuses_of(&self.forge.shared.look(), &self.full_name, commit)
+    }
+
+    /// Lets a person `admin`, `write`, `read` or `none`.
+    pub fn set_permission(&self, login: &str, level: &str) -> anyhow::Result<()> {
+        self.forge.credentials(login)?;
+        self.forge.shared.change(|state| {
+            state.repo_mut(&self.full_name)?.permissions.insert(login.to_lowercase(), level.to_owned());
+            Ok(())
+        })
+    }
+
+    /// Says which ways of merging are allowed.
+    pub fn set_merge_methods(&self, merge: bool, squash: bool) -> anyhow::Result<()> {
+        self.forge.shared.change(|state| {
+            let repo = state.repo_mut(&self.full_name)?;
+            (repo.allow_merge_commit, repo.allow_squash_merge) = (merge, squash);
+            Ok(())
+        })
+    }
+
+    /// Says how large it is, in KiB, whatever it is. Servers fetch large repositories without the contents of old files.
+    pub fn set_size_kib(&self, size_kib: u64) -> anyhow::Result<()> {
+        self.forge.shared.change(|state| {
+            state.repo_mut(&self.full_name)?.size_kib = size_kib;
+            Ok(())
+        })
+    }
+
+    /// One commit by alice on a branch, which is made from `main` if there is none; `None` deletes the file. Its id.
+    pub async fn push(&self, branch: &str, changes: &[(&str, Option<&str>)]) -> anyhow::Result<String> {
+        self.push_as("alice", branch, &subject_of(changes), changes).await
+    }
+
+    /// [`Repo::push`] by somebody, with a message.
+    pub async fn push_as(
+        &self,
+        author: &str,
+        branch: &str,
+        message: &str,
+        changes: &[(&str, Option<&str>)],
+    ) -> anyhow::Result<String> {
+        self.forge.credentials(author)?;
+        let shared = &self.forge.shared;
+        let _refs = shared.refs.lock().await;
+        let git = shared.git(&self.full_name)?;
+        let heads = git.heads().await?;
+        let parent = heads.get(branch).or_else(|| heads.get("main"));
+        let sha = git.commit(branch, parent.map(String::as_str), author, message, changes).await?;
+        follow_refs(shared, &self.full_name, author).await?;
+        Ok(sha)
+    }
+
+    /// Pushes the changes to a new branch as the author and opens a pull request for it.
+    pub async fn open_pull(
+        &self,
+        branch: &str,
+        author: &str,
+        title: &str,
+        changes: &[(&str, Option<&str>)],
+        options: OpenOptions,
+    ) -> anyhow::Result<Pull> {
+        let head_repo = match &options.fork {
+            Some(account) => self.fork(account, options.fork_name.as_deref()).await?,
+            None => self.clone(),
+        };
+        let base_ref = options.base.clone().unwrap_or_else(|| "main".to_owned());
+        let taken = |pull: &PullState| pull.open && pull.head_repo == head_repo.full_name && pull.head_ref == branch;
+        if self.forge.shared.look().repo(&self.full_name)?.pulls.iter().any(taken) {
+            bail!("a pull request for {branch} is open already; push to it or take another branch name");
+        }
+        if branch == base_ref && options.fork.is_none() {
+            bail!("a pull request cannot merge {branch} into itself; take another branch name");
+        }
+        let head_sha = head_repo.push_as(author, branch, title, changes).await?;
+        self.open_from(&head_repo, branch, &head_sha, author, title, base_ref, options).await
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the second half of open_pull")]
+    async fn open_from(
+        &self,
+        head_repo: &Repo,
+        branch: &str,
+        head_sha: &str,
+        author: &str,
+        title: &str,
+        base_ref: String,
+        options: OpenOptions,
+    ) -> anyhow::Result<Pull> {
+        let shared = &self.forge.shared;
+        let _refs = shared.refs.lock().await;
+        let git = shared.git(&self.full_name)?;
+        let base_sha =
+            git.heads().await?.remove(&base_ref).with_context(|| format!("there is no branch {base_ref}"))?;
+        if head_repo.full_name != self.full_name {
+            git.fetch(&shared.git(&head_repo.full_name)?, head_sha).await?;
+        }
+        let conflicts = git.merge_tree(&base_sha, head_sha).await?.is_none();
+        let number = shared.look().repo(&self.full_name)?.pulls.len() as u64 + 1;
+        git.update_ref(&format!("refs/pull/{number}/head"), head_sha, None).await?;
+        shared.change(|state| {
+            let now = timestamp();
+            let pull = PullState {
+                id: state.new_id(),
+                number,
+                title: title.to_owned(),
+                body: options.body,
+                author: author.to_owned(),
+                draft: options.draft,
+                open: true,
+                labels: options.labels,
+                head_repo: head_repo.full_name.clone(),
+                head_ref: branch.to_owned(),
+                head_sha: head_sha.to_owned(),
+                base_ref,
+                tried_with: base_sha.clone(),
+                base_sha,
+                merged: None,
+                conflicts,
+                forced_mergeable_state: None,
+                comments: Vec::new(),
+                reviews: Vec::new(),
+                created_at: now.clone(),
+                updated_at: now,
+                closed_at: None,
+            };
+            state.repo_mut(&self.full_name)?.pulls.push(pull);
+            hooks::emit_pull(state, &shared.url, &self.full_name, number, "opened", author)
+        })?;
+        Ok(self.pull(number))
+    }
+
+    /// The account's fork of this repository; made if there is none.
+    async fn fork(&self, account: &str, name: Option<&str>) -> anyhow::Result<Repo> {
+        let shared = &self.forge.shared;
+        let (_, own_name) = self.full_name.split_once('/').context("a repository without an owner")?;
+        let name = name.unwrap_or(own_name);
+        if !is_name(account) || !is_name(name) {
+            bail!("not a name of an account and its fork: {account:?}, {name:?}");
+        }
+        let full_name = format!("{account}/{name}");
+        if shared.look().repo(&full_name).is_err() {
+            self.forge.credentials(account)?;
+            let git = GitRepo::init(&shared.dir.join("repos").join(account).join(format!("{name}.git"))).await?;
+            git.fetch_branches(&shared.git(&self.full_name)?).await?;
+            shared.change(|state| {
+                let id = state.new_id();
+                let mut fork = RepoState::new(id, account, name, git, Some(self.full_name.clone()));
+                fork.permissions.insert(account.to_lowercase(), "admin".to_owned());
+                state.repos.insert(full_name.to_lowercase(), fork);
+            });
+        }
+        Ok(self.forge.repo(&full_name))
+    }
+
+    /// Text of a file on a branch or of a commit; none when it is absent.
+    pub async fn file(&self, commit: &str, path: &str) -> anyhow::Result<Option<String>> {
+        self.forge.shared.git(&self.full_name)?.file(commit, path).await
+    }
+
+    /// Tip of a branch.
+    pub async fn tip(&self, branch: &str) -> anyhow::Result<String> {
+        let mut heads = self.forge.shared.git(&self.full_name)?.heads().await?;
+        heads.remove(branch).with_context(|| format!("there is no branch {branch}"))
+    }
+}
+
+/// "Change a, b".
+pub(super) fn subject_of(changes: &[(&str, Option<&str>)]) -> String {
+    let paths: Vec<_> = changes.iter().map(|(path, _)| *path).collect();
+    format!("Change {}", paths.join(", "))
+}
+
+/// After refs of `full_name` changed (push, merge): pull requests whose head moved get it and are announced, those whose base moved are
+/// tried again for conflicts. The caller holds `shared.refs`.
+pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -> anyhow::Result<()> {
+    let moved = shared.git(full_name)?;
+    let heads = moved.heads().await?;
+    let open: Vec<_> = {
+        let state = shared.look();
+        let all = state.repos.values().flat_map(|repo| repo.pulls.iter().map(move |pull| (repo, pull)));
+        let touched = all.filter(|(repo, pull)| {
+            pull.open
+                && (pull.head_repo.eq_ignore_ascii_case(full_name) || repo.full_name().eq_ignore_ascii_case(full_name))
+        });
+        touched
+            .map(|(repo, pull)| {
+                let own_head = pull.head_repo.eq_ignore_ascii_case(full_name);
+                (
+                    repo.full_name(),
+                    repo.git.clone(),
+                    pull.number,
+                    own_head,
+                    pull.head_ref.clone(),
+                    pull.head_sha.clone(),
+                )
+            })
+            .collect()
+    };
+    for (base_name, git, number, own_head, head_ref, head_sha) in open {
+        let tip = if own_head { heads.get(&head_ref) } else { Some(&head_sha) };
+        let Some(tip) = tip else {
+            shared.change(|state| close(state, &shared.url, &base_name, number, actor))?;
+            continue;
+        };
+        if *tip != head_sha {
+            if base_name != full_name {
+                git.fetch(&moved, tip).await?;
+            }
+            git.update_ref(&format!("refs/pull/{number}/head"), tip, None).await?;
+        }
+        let (base_ref, tried_with) = {
+            let state = shared.look();
+            let pull = state.pull(&base_name, number)?;
+            (pull.base_ref.clone(), pull.tried_with.clone())
+        };
+        let base_tip = match base_name.eq_ignore_ascii_case(full_name) {
+            true => heads.get(&base_ref).cloned(),
+            false => git.heads().await?.remove(&base_ref),
+        };
+        let Some(base_tip) = base_tip else { continue };
+        if *tip == head_sha && base_tip == tried_with {
+            continue;
+        }
+        let conflicts = git.merge_tree(&base_tip, tip).await?.is_none();
+        shared.change(|state| {
+            let pull = state.pull_mut(&base_name, number)?;
+            (pull.conflicts, pull.tried_with) = (conflicts, base_tip.clone());
+            if pull.head_sha == *tip {
+                return Ok(());
+            }
+            // As GitHub: the base commit it names moves only when somebody pushes to the head.
+            (pull.head_sha, pull.base_sha, pull.updated_at) = (tip.clone(), base_tip, timestamp());
+            let extra = serde_json::json!({"before": head_sha, "after": tip});
+            hooks::emit_pull_with(state, &shared.url, &base_name, number, "synchronize", actor, extra)
+        })?;
+    }
+    Ok(())
+}
+
+/// Closes without merging, and says so.
+pub(super) fn close(
+    state: &mut super::state::State,
+    url: &str,
+    full_name: &str,
+    number: u64,
+    actor: &str,
+) -> anyhow::Result<()> {
+    let pull = state.pull_mut(full_name, number)?;
+    if !pull.open {
+        bail!("#{number} is closed already");
+    }
+    let now = timestamp();
+    (pull.open, pull.closed_at, pull.updated_at) = (false, Some(now.clone()), now);
+    hooks::emit_pull(state, url, full_name, number, "closed", actor)
+}

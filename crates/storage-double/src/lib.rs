@@ -1,0 +1,364 @@
+//! A strict double of Cloud Storage: its JSON API over HTTP/1.1 and the gRPC calls that the official client makes, on one port.
+//!
+//! It checks every precondition, generation, checksum and page size, counts its requests, and fails on request ([`Fault`]). It keeps
+//! everything in memory, listens on loopback and asks for no credentials. A development dependency of the tests and benchmarks.
+
+mod faults;
+mod grpc;
+mod json;
+mod messages;
+mod refusal;
+mod state;
+mod upload;
+
+pub use faults::{Effect, Fault, Operation, Seen};
+pub use state::{Rule, Settings};
+
+use bytes::{Bytes, BytesMut};
+use faults::Plan;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use state::State;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+/// Bytes of one request's body.
+const MAX_BODY: usize = 2 << 30;
+
+pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+/// What all connections share.
+pub(crate) struct Service {
+    /// `http://127.0.0.1:PORT`.
+    pub(crate) endpoint: String,
+    pub(crate) plan: Plan,
+    state: Mutex<State>,
+    pub(crate) uploads: upload::Uploads,
+    connections: AtomicU64,
+    /// Bytes a second that each request's body comes with; 0: as they come.
+    drip: AtomicU64,
+}
+
+impl Service {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One connection's fate.
+#[derive(Default)]
+pub(crate) struct Wire {
+    pub(crate) reset: Notify,
+    frozen: AtomicBool,
+}
+
+/// A running double; dropped, it is gone.
+pub struct StorageDouble {
+    service: Arc<Service>,
+    down: watch::Sender<bool>,
+    accepting: tokio::task::AbortHandle,
+}
+
+impl Drop for StorageDouble {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl StorageDouble {
+    /// On a free port of loopback, without any bucket.
+    pub async fn start() -> std::io::Result<StorageDouble> {
+        StorageDouble::launch(None).await
+    }
+
+    /// The same over TLS, with the certificate of [`CERTIFICATE_FILE`].
+    pub async fn start_tls() -> std::io::Result<StorageDouble> {
+        StorageDouble::launch(Some(tls()?)).await
+    }
+
+    async fn launch(tls: Option<TlsAcceptor>) -> std::io::Result<StorageDouble> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let service = Arc::new(Service {
+            endpoint: format!("{scheme}://{}", listener.local_addr()?),
+            plan: Plan::default(),
+            state: Mutex::new(State::new()),
+            uploads: upload::Uploads::default(),
+            connections: AtomicU64::new(0),
+            drip: AtomicU64::new(0),
+        });
+        let (down, is_down) = watch::channel(false);
+        let accepting = tokio::spawn(accept(listener, tls, service.clone(), is_down)).abort_handle();
+        Ok(StorageDouble { service, down, accepting })
+    }
+
+    /// For both transports: `http://127.0.0.1:PORT`.
+    pub fn endpoint(&self) -> String {
+        self.service.endpoint.clone()
+    }
+
+    /// Makes a bucket, or changes its settings.
+    pub fn bucket(&self, name: &str, settings: Settings) {
+        self.service.state().buckets.entry(name.to_owned()).or_default().settings = settings;
+    }
+
+    /// Removes a bucket and all in it.
+    pub fn remove_bucket(&self, name: &str) {
+        self.service.state().buckets.remove(name);
+    }
+
+    /// Names of all objects of a bucket.
+    pub fn names(&self, bucket: &str) -> Vec<String> {
+        self.service.state().buckets.get(bucket).map(|b| b.names()).unwrap_or_default()
+    }
+
+    /// Changes stored bytes behind the service's back; its checksums stay as they were. False: no such object.
+    pub fn damage(&self, bucket: &str, name: &str, content: Bytes) -> bool {
+        self.service.state().buckets.get_mut(bucket).is_some_and(|b| b.damage(name, content))
+    }
+
+    /// Whether a second change of one object within a second is refused with 429: it is from the start.
+    pub fn limit_mutations(&self, limited: bool) {
+        self.service.state().mutation_limit = limited;
+    }
+
+    /// Makes pages of lists shorter than a client asks for.
+    pub fn limit_pages(&self, items: usize) {
+        self.service.state().page_limit = items;
+    }
+
+    /// How long every read and every write takes.
+    pub fn delay(&self, read: Duration, write: Duration) {
+        self.service.plan.delay(read, write);
+    }
+
+    /// Takes each request's body with so many bytes a second only; 0: as it comes.
+    pub fn drip(&self, rate: u64) {
+        self.service.drip.store(rate, Ordering::Relaxed);
+    }
+
+    /// Something will go wrong. The first rule that matches a request decides.
+    pub fn fault(&self, fault: Fault) {
+        self.service.plan.add(fault);
+    }
+
+    /// One fault after the other on the next requests of this operation whose object's name contains this.
+    pub fn faults(&self, operation: Operation, name: &str, effects: &[Effect]) {
+        effects.iter().for_each(|effect| self.fault(Fault::next(operation, *effect).named(name)));
+    }
+
+    /// No more faults.
+    pub fn heal(&self) {
+        self.service.plan.clear();
+    }
+
+    /// The network is gone (open connections are reset, new ones too), or back.
+    pub fn outage(&self, down: bool) {
+        self.down.send_replace(down);
+    }
+
+    /// How often each operation was asked for.
+    pub fn counts(&self) -> BTreeMap<Operation, u64> {
+        self.service.plan.counts()
+    }
+
+    /// All requests, in order.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.service.plan.seen()
+    }
+
+    /// Connections so far.
+    pub fn connections(&self) -> u64 {
+        self.service.connections.load(Ordering::Relaxed)
+    }
+
+    /// Counts from zero again.
+    pub fn forget(&self) {
+        self.service.plan.forget();
+    }
+}
+
+/// File of the certificate that [`StorageDouble::start_tls`] uses, for clients that are told whom to trust.
+pub const CERTIFICATE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tls/cert.pem");
+
+const CERTIFICATE: &[u8] = include_bytes!("../tls/cert.pem");
+const KEY: &[u8] = include_bytes!("../tls/key.pem");
+
+fn tls() -> std::io::Result<TlsAcceptor> {
+    use rustls::pki_types::pem::PemObject;
+    let certificate = rustls::pki_types::CertificateDer::from_pem_slice(CERTIFICATE).map_err(std::io::Error::other)?;
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(KEY).map_err(std::io::Error::other)?;
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(ring).with_safe_default_protocol_versions();
+    let config = config.map_err(std::io::Error::other)?.with_no_client_auth();
+    let mut config = config.with_single_cert(vec![certificate], key).map_err(std::io::Error::other)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config).into())
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, service: Arc<Service>, down: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        service.connections.fetch_add(1, Ordering::Relaxed);
+        if *down.borrow() {
+            end_abruptly(&stream);
+            continue;
+        }
+        connections.spawn(connection(stream, tls.clone(), service.clone(), down.clone()));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// The other side sees a reset and not an end.
+fn end_abruptly(socket: &impl std::os::fd::AsFd) {
+    // On failure the other side sees an ordinary end, which is also no answer.
+    let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    service: Arc<Service>,
+    mut down: watch::Receiver<bool>,
+) {
+    let Ok(socket) = stream.into_std() else { return };
+    let Ok(copy) = socket.try_clone() else { return };
+    let Ok(stream) = TcpStream::from_std(socket) else { return };
+    // A reply must not wait for the peer's delayed acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let wire = Arc::new(Wire::default());
+    let serving = async {
+        match tls {
+            None => serve(stream, service, wire.clone()).await,
+            Some(tls) => {
+                if let Ok(stream) = tls.accept(stream).await {
+                    serve(stream, service, wire.clone()).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = serving => return,
+        () = wire.reset.notified() => {}
+        _ = down.wait_for(|down| *down) => {}
+    }
+    end_abruptly(&copy);
+}
+
+async fn serve<S>(stream: S, service: Arc<Service>, wire: Arc<Wire>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let answer = hyper::service::service_fn(move |request| answer(request, service.clone(), wire.clone()));
+    let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+    // How a connection ended is the client's business.
+    let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
+}
+
+/// A future that is never ready.
+pub(crate) async fn never() -> Infallible {
+    std::future::pending().await
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    service: Arc<Service>,
+    wire: Arc<Wire>,
+) -> Result<Response<Body>, Infallible> {
+    if wire.frozen.load(Ordering::Relaxed) {
+        match never().await {}
+    }
+    let (parts, body) = request.into_parts();
+    let body = match collected(body, service.drip.load(Ordering::Relaxed)).await {
+        Ok(body) => body,
+        Err(error) => return Ok(unreadable(error)),
+    };
+    let is_grpc =
+        parts.headers.get(http::header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/grpc"));
+    Ok(if is_grpc {
+        grpc::answer(parts, body, service, wire).await
+    } else {
+        json::answer(parts, body, service, wire).await
+    })
+}
+
+/// The request's body; with a rate (bytes a second), as slowly as over a narrow uplink.
+async fn collected(body: Incoming, rate: u64) -> Result<Bytes, Broken> {
+    let mut body = http_body_util::Limited::new(body, MAX_BODY);
+    if rate == 0 {
+        return Ok(body.collect().await?.to_bytes());
+    }
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            tokio::time::sleep(Duration::from_secs_f64(data.len() as f64 / rate as f64)).await;
+            all.extend_from_slice(&data);
+        }
+    }
+    Ok(all.freeze())
+}
+
+fn unreadable(error: Broken) -> Response<Body> {
+    json::refuse(&refusal::Refusal::invalid(format!("The request's body cannot be read: {error}")))
+}
+
+/// What happens around the effect of a request. `effect` gets the fault, for those that it makes itself.
+pub(crate) async fn act<T, F, R>(
+    service: &Service,
+    wire: &Wire,
+    operation: Operation,
+    name: &str,
+    effect: F,
+) -> Result<T, refusal::Refusal>
+where
+    T: Send + 'static,
+    F: FnOnce(Option<Effect>) -> R,
+    R: Future<Output = Result<T, refusal::Refusal>> + Send + 'static,
+{
+    let (fault, delay) = service.plan.meet(operation, name);
+    match fault {
+        Some(Effect::Fail(status)) => return Err(refusal::Refusal::fault(status)),
+        Some(Effect::Hang) => match never().await {},
+        Some(Effect::Freeze) => {
+            wire.frozen.store(true, Ordering::Relaxed);
+            match never().await {}
+        }
+        Some(Effect::Reset) => {
+            wire.reset.notify_one();
+            match never().await {}
+        }
+        _ => {}
+    }
+    tokio::time::sleep(delay).await;
+    let effect = effect(fault);
+    let done = if let Some(Effect::Late(after)) = fault {
+        let late = async move {
+            tokio::time::sleep(after).await;
+            effect.await
+        };
+        tokio::spawn(late).await.unwrap_or_else(|_| Err(refusal::Refusal::fault(500)))
+    } else {
+        effect.await
+    };
+    match fault {
+        Some(Effect::FailAfter(status)) => Err(refusal::Refusal::fault(status)),
+        Some(Effect::Lost) => match never().await {},
+        Some(Effect::ResetAfter) => {
+            wire.reset.notify_one();
+            match never().await {}
+        }
+        _ => done,
+    }
+}

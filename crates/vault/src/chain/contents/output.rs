@@ -1,0 +1,144 @@
+//! One content on its way from stored bytes into a file: decompressed, counted, hashed, written.
+
+use crate::Hash;
+use crate::chain::Wanted;
+use crate::pack::{Coding, Section};
+use sha2::Digest;
+use std::fs::{File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Why a content cannot be written.
+pub(super) enum Trouble {
+    /// The object is not what it should be.
+    Bad(&'static str),
+    /// This machine's disk.
+    Local(String),
+}
+
+impl From<String> for Trouble {
+    fn from(text: String) -> Trouble {
+        Trouble::Local(text)
+    }
+}
+
+/// Hashes what it passes on; nowhere, when a content is only verified.
+struct Target {
+    file: Option<File>,
+    hasher: sha2::Sha256,
+    written: u64,
+    limit: u64,
+}
+
+/// What goes wrong when more comes than the header says.
+const TOO_MUCH: &str = "more than its length";
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.written + bytes.len() as u64 > self.limit {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH));
+        }
+        let count = match &mut self.file {
+            Some(file) => file.write(bytes)?,
+            None => bytes.len(),
+        };
+        self.hasher.update(&bytes[..count]);
+        self.written += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+enum Stage {
+    Raw(Target),
+    Zstd(Box<zstd::stream::write::Decoder<'static, Target>>),
+}
+
+/// Where one content goes.
+pub(super) struct Output {
+    stage: Stage,
+    section: Section,
+    files: Vec<Wanted>,
+}
+
+impl Output {
+    /// Makes the file, and directories where they are missing.
+    pub(super) fn new(section: &Section, files: &[Wanted]) -> Result<Output, Trouble> {
+        let file = files.first().map(create).transpose()?;
+        let target = Target { file, hasher: sha2::Sha256::new(), written: 0, limit: section.length };
+        let stage = match section.coding {
+            Coding::Raw => Stage::Raw(target),
+            Coding::Zstd => {
+                let decoder = zstd::stream::write::Decoder::new(target);
+                Stage::Zstd(Box::new(decoder.map_err(|error| format!("cannot decompress: {error}"))?))
+            }
+        };
+        Ok(Output { stage, section: *section, files: files.to_vec() })
+    }
+
+    /// Takes stored bytes.
+    pub(super) fn write(&mut self, stored: &[u8]) -> Result<(), Trouble> {
+        let written = match &mut self.stage {
+            Stage::Raw(target) => target.write_all(stored),
+            Stage::Zstd(decoder) => decoder.write_all(stored),
+        };
+        written.map_err(|error| trouble(&self.files, &error))
+    }
+
+    /// The content is complete and right; further files of it are made from the first.
+    pub(super) fn finish(self) -> Result<(), Trouble> {
+        let target = match self.stage {
+            Stage::Raw(target) => target,
+            Stage::Zstd(mut decoder) => {
+                decoder.flush().map_err(|error| trouble(&self.files, &error))?;
+                decoder.into_inner()
+            }
+        };
+        if target.written != self.section.length || Hash(target.hasher.finalize().into()) != self.section.hash {
+            return Err(Trouble::Bad("its contents do not have the hash that its header names"));
+        }
+        drop(target.file);
+        let Some((first, others)) = self.files.split_first() else { return Ok(()) };
+        for other in others {
+            let mut from = File::open(&first.path).map_err(|error| local(&first.path, &error))?;
+            let mut to = create(other)?;
+            io::copy(&mut from, &mut to).map_err(|error| local(&other.path, &error))?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a file without content.
+pub(super) fn empty(file: &Wanted) -> Result<(), String> {
+    create(file).map(drop)
+}
+
+fn trouble(files: &[Wanted], error: &io::Error) -> Trouble {
+    // Errors of decompression come as `InvalidData` or `Other` without a number of the operating system.
+    match (error.raw_os_error(), files.first()) {
+        (Some(_), Some(file)) => Trouble::Local(local(&file.path, error)),
+        _ => Trouble::Bad("its contents cannot be decompressed"),
+    }
+}
+
+fn local(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}", path.display())
+}
+
+fn create(wanted: &Wanted) -> Result<File, String> {
+    let path = &wanted.path;
+    let mode = wanted.mode & 0o7777;
+    let open = || File::options().write(true).create(true).truncate(true).mode(mode).open(path);
+    let opened = open().or_else(|error| match (error.kind(), path.parent()) {
+        (io::ErrorKind::NotFound, Some(parent)) => std::fs::create_dir_all(parent).and_then(|()| open()),
+        _ => Err(error),
+    });
+    let file = opened.map_err(|error| local(path, &error))?;
+    // Whatever the umask is.
+    file.set_permissions(Permissions::from_mode(mode)).map_err(|error| local(path, &error))?;
+    Ok(file)
+}

@@ -1,0 +1,159 @@
+//! One object of a chain: its header and rows, read whole when it is small, otherwise by ranges.
+
+use crate::VaultError;
+use crate::bucket::{Generation, Listed};
+use crate::calls::{self, Calls};
+use crate::pack::{self, Bad, Coding, Head, Kind, Section};
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Objects up to this size are read whole.
+const WHOLE: u64 = 256 << 10;
+/// What is read first of a larger one: mostly its header and its rows.
+const FIRST: u64 = 128 << 10;
+/// Contents of more than this are decoded off the async threads.
+const ON_THE_SPOT: usize = 64 << 10;
+
+/// One object of a chain.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    /// Name in the bucket.
+    pub(crate) name: String,
+    /// Its only one.
+    pub(crate) generation: Generation,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Header.
+    pub(crate) head: Head,
+    /// Rows of a commit.
+    pub(crate) rows: Bytes,
+    /// All of it, if it was small.
+    pub(crate) whole: Option<Bytes>,
+}
+
+/// Why a chain cannot be read.
+pub(super) enum Fault {
+    /// As it was listed; perhaps there is a newer base by now.
+    Stop(String),
+    /// At all.
+    Error(VaultError),
+}
+
+impl From<VaultError> for Fault {
+    fn from(error: VaultError) -> Fault {
+        Fault::Error(error)
+    }
+}
+
+impl Part {
+    /// Some bytes of it; an error when it is not there any more.
+    pub(crate) async fn range(&self, calls: &Calls, range: Range<u64>) -> Result<Bytes, VaultError> {
+        if let Some(whole) = &self.whole {
+            let end = range.end.min(whole.len() as u64);
+            let start = range.start.min(end);
+            // Bounded by the length of what is in memory.
+            return Ok(whole.slice(usize::try_from(start).unwrap_or(0)..usize::try_from(end).unwrap_or(0)));
+        }
+        let bytes = calls.get_range(&self.name, self.generation, range).await?;
+        bytes.ok_or_else(|| gone(calls, &self.name))
+    }
+
+    /// The error about contents that are not what they should be.
+    pub(crate) fn bad(&self, calls: &Calls, bad: &Bad) -> VaultError {
+        calls::damaged(&*calls.bucket, &self.name, bad)
+    }
+}
+
+fn gone(calls: &Calls, name: &str) -> VaultError {
+    VaultError::Damaged(format!(
+        "{}/{name} was deleted while it was being read. Try again: a newer base may be there. {}",
+        calls.bucket.location(),
+        calls::REMEDY
+    ))
+}
+
+/// Reads header and rows of a listed object. Keeps it whole if it is small and `budget` has room.
+pub(super) async fn open(calls: &Calls, listed: Listed, seq: u64, budget: &AtomicU64) -> Result<Part, Fault> {
+    let stop = |bad: &Bad| Fault::Stop(calls::describe(calls.bucket.location(), &listed.name, bad));
+    let size = listed.size;
+    if size < pack::PREFIX as u64 {
+        return Err(stop(&Bad::Damaged("it is too short")));
+    }
+    let mut bytes = first(calls, &listed, 0..if size <= WHOLE { size } else { FIRST }).await?;
+    let length = pack::head_length(&bytes).map_err(|bad| stop(&bad))? as u64;
+    if (bytes.len() as u64) < length && length <= size {
+        let rest = first(calls, &listed, bytes.len() as u64..length).await?;
+        bytes = [bytes, rest].concat().into();
+    }
+    let head = decode_head(bytes.clone(), size).await.map_err(|bad| stop(&bad))?;
+    let journal = head.header.kind != Kind::Base;
+    if head.header.seq != seq || journal != listed.name.starts_with("journal/") {
+        return Err(stop(&Bad::Damaged("it is another object under this name")));
+    }
+    let rows = match head.header.rows {
+        None => Bytes::new(),
+        Some(section) => {
+            let range = head.contents..head.rows_end();
+            let stored = if range.end <= bytes.len() as u64 {
+                slice(&bytes, &range)
+            } else {
+                first(calls, &listed, range).await?
+            };
+            decode(section, stored).await.map_err(|bad| stop(&bad))?
+        }
+    };
+    let kept = size <= WHOLE && take(budget, size);
+    // A slice would hold on to the whole object.
+    let rows = if kept { rows } else { Bytes::copy_from_slice(&rows) };
+    let Listed { name, generation, .. } = listed;
+    Ok(Part { name, generation, size, head, rows, whole: kept.then_some(bytes) })
+}
+
+fn slice(bytes: &Bytes, range: &Range<u64>) -> Bytes {
+    let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+    bytes.slice(place(range.start)..place(range.end))
+}
+
+fn take(budget: &AtomicU64, size: u64) -> bool {
+    budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(size)).is_ok()
+}
+
+/// Bytes of a listed object; it may be gone because of a newer base.
+async fn first(calls: &Calls, listed: &Listed, range: Range<u64>) -> Result<Bytes, Fault> {
+    let wanted = range.end - range.start;
+    let bytes = calls.get_range(&listed.name, listed.generation, range).await;
+    match bytes.map_err(|error| Fault::Error(error.into()))? {
+        Some(bytes) if bytes.len() as u64 == wanted => Ok(bytes),
+        Some(_) => {
+            let bad = Bad::Damaged("it is shorter than the bucket's list says");
+            Err(Fault::Stop(calls::describe(calls.bucket.location(), &listed.name, &bad)))
+        }
+        None => Err(Fault::Stop(format!(
+            "{}/{} is missing, and no newer base is there: the state cannot be restored. Nothing was changed. {}",
+            calls.bucket.location(),
+            listed.name,
+            calls::REMEDY
+        ))),
+    }
+}
+
+async fn decode_head(bytes: Bytes, size: u64) -> Result<Head, Bad> {
+    if bytes.len() <= ON_THE_SPOT || pack::head_length(&bytes)? <= ON_THE_SPOT {
+        return pack::decode_head(&bytes, size);
+    }
+    aside(move || pack::decode_head(&bytes, size)).await
+}
+
+/// Content of a section that fits into memory, verified.
+pub(super) async fn decode(section: Section, stored: Bytes) -> Result<Bytes, Bad> {
+    let small = section.length <= ON_THE_SPOT as u64 && stored.len() <= ON_THE_SPOT;
+    if small || (section.coding == Coding::Raw && stored.is_empty()) {
+        return pack::decode(&section, stored);
+    }
+    aside(move || pack::decode(&section, stored)).await
+}
+
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T, Bad> + Send + 'static) -> Result<T, Bad> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(Bad::Damaged("it could not be decoded")))
+}

@@ -1,0 +1,70 @@
+//! What goes wrong with files, in words for the operator: what will not work however often it is tried, and what may.
+
+use crate::bucket::BucketError;
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+
+/// A failed call, before it is told with the bucket's name.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Unavailable(String),
+    Refused(String),
+    /// An object whose file is not as it was written.
+    Damaged(String),
+    /// Something that is not ours: its name.
+    Foreign(String),
+}
+
+impl Fault {
+    /// Of a file or directory.
+    pub(super) fn at(path: &Path) -> impl FnOnce(Error) -> Fault {
+        move |error| {
+            let said = format!("{}: {error}", path.display());
+            let advice = match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                    "the disk is full; make room there, then start the server again: nothing that was acknowledged is lost"
+                }
+                ErrorKind::ReadOnlyFilesystem => "mount the file system so that it can be written",
+                ErrorKind::PermissionDenied => {
+                    "give the directory and all in it to the user that the server runs as: `chown -R USER DIR; chmod 700 DIR`"
+                }
+                ErrorKind::NotFound => {
+                    "it is not there (any more); mount its disk or put it back, then start the server again"
+                }
+                ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
+                    "a file is where a directory should be, or the other way round: move it away"
+                }
+                ErrorKind::CrossesDevices => {
+                    "all of the bucket has to be on one file system, without mounts or links in it"
+                }
+                ErrorKind::Unsupported => {
+                    "this file system cannot do what a bucket needs (hard links, locks): use a local disk, or gs://"
+                }
+                ErrorKind::FileTooLarge => "the file system allows no file of this size: use another one, or gs://",
+                _ => return Fault::Unavailable(said),
+            };
+            Fault::Refused(format!("{said}: {advice}"))
+        }
+    }
+
+    pub(super) fn tell(self, location: &str, doing: String) -> BucketError {
+        let location = location.to_owned();
+        match self {
+            Fault::Unavailable(reason) => BucketError::Unavailable { location, doing, reason },
+            Fault::Refused(reason) => BucketError::Refused { location, doing, reason },
+            Fault::Damaged(what) => {
+                let reason = format!(
+                    "the object is damaged: {what}. Put its file back from a copy of the directory, or go back to a state that does \
+                     not need it: `tidelock vault ls`, then `tidelock vault export DIR --at SEQ`. Nothing was changed"
+                );
+                BucketError::Refused { location, doing, reason }
+            }
+            Fault::Foreign(name) => {
+                let reason = format!(
+                    "it has somebody else's objects, such as `{name}`: choose an empty directory, or move that file away"
+                );
+                BucketError::Refused { location, doing, reason }
+            }
+        }
+    }
+}

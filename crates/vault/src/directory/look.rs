@@ -1,0 +1,221 @@
+//! Reading: an object is one open file, so that one that is replaced meanwhile is still read whole.
+
+use super::fault::Fault;
+use super::header::{self, Header};
+use super::{MAX_WHOLE, OURS, Shared};
+use crate::bucket::{DAMAGED, Generation, Listed, Object, is_name};
+use crate::machine;
+use bytes::Bytes;
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+/// Most objects of one list; far more than retention leaves.
+const MAX_LISTED: usize = 2_000_000;
+/// Foreign names that a warning shows.
+const SHOWN: usize = 5;
+/// Warnings about single objects.
+const MAX_WARNINGS: usize = 100;
+
+impl Shared {
+    /// The present content's file and header; absent when there is no such object.
+    pub(super) fn open_object(&self, name: &str) -> Result<Option<(File, Header)>, Fault> {
+        let path = self.root.join(name);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                // Absent, but only as long as the bucket itself is there.
+                return self.root.join(OURS).metadata().map(|_| None).or_else(|_| self.look_at_root().map(|()| None));
+            }
+            Err(error) => return Err(Fault::at(&path)(error)),
+        };
+        let meta = file.metadata().map_err(Fault::at(&path))?;
+        if meta.is_dir() {
+            return Ok(None);
+        }
+        let mut bytes = [0; header::SIZE];
+        match file.read_exact_at(&mut bytes, 0) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(Fault::Damaged(format!("{name} is cut off in its header")));
+            }
+            result => result.map_err(Fault::at(&path))?,
+        }
+        let header = Header::decode(name, &bytes)?;
+        if header.length.checked_add(header::SIZE as u64) != Some(meta.len()) {
+            let there = meta.len().saturating_sub(header::SIZE as u64);
+            return Err(Fault::Damaged(format!("{name} has {there} of its {} bytes", header.length)));
+        }
+        Ok(Some((file, header)))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<Option<Object>, Fault> {
+        let Some((file, header)) = self.open_object(name)? else { return Ok(None) };
+        if header.length > MAX_WHOLE {
+            return Err(Fault::Refused(format!("{} bytes are too many to be read in one piece", header.length)));
+        }
+        let bytes = self.read_whole(name, &file, &header)?;
+        Ok(Some(Object { generation: header.generation, bytes }))
+    }
+
+    pub(super) fn get_range(
+        &self,
+        name: &str,
+        generation: Generation,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, Fault> {
+        let Some((file, header)) = self.open_object(name)? else { return Ok(None) };
+        if header.generation != generation {
+            return Ok(None);
+        }
+        let end = range.end.min(header.length);
+        match range.start {
+            0 if end == header.length => self.read_whole(name, &file, &header).map(Some),
+            start => self.read(name, &file, start.min(end)..end).map(Some),
+        }
+    }
+
+    /// Only of all of it the checksum is known.
+    fn read_whole(&self, name: &str, file: &File, header: &Header) -> Result<Bytes, Fault> {
+        let bytes = self.read(name, file, 0..header.length)?;
+        let mut crc = flate2::Crc::new();
+        crc.update(&bytes);
+        if crc.sum() != header.crc {
+            return Err(Fault::Damaged(format!("the content of {name} does not fit its checksum")));
+        }
+        Ok(bytes)
+    }
+
+    fn read(&self, name: &str, file: &File, range: Range<u64>) -> Result<Bytes, Fault> {
+        let length = range.end - range.start;
+        let Some(length) = usize::try_from(length).ok().filter(|_| length <= MAX_WHOLE) else {
+            return Err(Fault::Refused(format!("{length} bytes are too many to be read in one piece")));
+        };
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, range.start + header::SIZE as u64).map_err(Fault::at(&self.root.join(name)))?;
+        Ok(bytes.into())
+    }
+
+    /// At most `most` of them.
+    pub(super) fn list(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, Fault> {
+        let mut listed = Vec::new();
+        for name in self.names(prefix)?.into_iter().filter(|name| name.as_str() > after) {
+            if listed.len() == most {
+                break;
+            }
+            let header = match self.open_object(&name) {
+                Ok(Some((_, header))) => header,
+                // One that was deleted meanwhile is none.
+                Ok(None) => continue,
+                // The bucket does not answer: nothing is known about the others either.
+                Err(fault @ Fault::Unavailable(_)) => return Err(fault),
+                // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of
+                // it is an error.
+                Err(_) => damaged(&self.root.join(&name)),
+            };
+            let created = Timestamp::from_microsecond(header.created).unwrap_or_default();
+            let Header { generation, length: size, label, .. } = header;
+            listed.push(Listed { name, generation, size, created, label });
+        }
+        Ok(listed)
+    }
+
+    /// All names with this prefix. A directory is no snapshot while others create files: one pass may show a new file and miss
+    /// an older one. So there are two passes, and from the second is taken what is not greater than the greatest of the first:
+    /// of a sequence that is created in order, all before one that is shown are shown.
+    fn names(&self, prefix: &str) -> Result<BTreeSet<String>, Fault> {
+        let (mut first, mut second) = (BTreeSet::new(), BTreeSet::new());
+        self.walk(prefix, &mut first, &mut Vec::new())?;
+        let Some(last) = first.last() else { return Ok(first) };
+        self.walk(prefix, &mut second, &mut Vec::new())?;
+        second.retain(|name| name <= last);
+        Ok(second)
+    }
+
+    /// Names with this prefix, and what lies between them that cannot be an object's name.
+    fn walk(&self, prefix: &str, names: &mut BTreeSet<String>, foreign: &mut Vec<String>) -> Result<(), Fault> {
+        let start = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
+        if !start.is_empty() && !is_name(start) {
+            return Ok(());
+        }
+        let mut directories = vec![start.to_owned()];
+        while let Some(directory) = directories.pop() {
+            let path = if directory.is_empty() { self.root.clone() } else { self.root.join(&directory) };
+            let entries = match std::fs::read_dir(&path) {
+                Err(error)
+                    if !directory.is_empty()
+                        && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+                {
+                    self.look_at_root()?;
+                    continue;
+                }
+                entries => entries.map_err(Fault::at(&path))?,
+            };
+            for entry in entries {
+                let entry = entry.map_err(Fault::at(&path))?;
+                let segment = entry.file_name().to_string_lossy().into_owned();
+                let kind = entry.file_type().map_err(Fault::at(&path))?;
+                let top = directory.is_empty();
+                if top && (segment == OURS || segment == "lost+found") {
+                    continue;
+                }
+                let name = if top { segment } else { format!("{directory}/{segment}") };
+                if !is_name(&name) || !(kind.is_dir() || kind.is_file()) {
+                    foreign.push(name);
+                } else if kind.is_dir() {
+                    if name.starts_with(prefix) {
+                        directories.push(name);
+                    }
+                } else if name.starts_with(prefix) {
+                    names.insert(name);
+                }
+                if names.len() > MAX_LISTED {
+                    return Err(Fault::Refused(format!("more than {MAX_LISTED} objects begin with `{prefix}`")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// At the start: may we write, does the file system do what we need, is all in it ours?
+    pub(super) fn check(&self) -> Result<Vec<String>, Fault> {
+        self.look_at_root()?;
+        self.probe()?;
+        let (mut names, mut foreign) = (BTreeSet::new(), Vec::new());
+        self.walk("", &mut names, &mut foreign)?;
+        let mut warnings = Vec::new();
+        for name in names {
+            match self.open_object(&name) {
+                // Whether the state needs it will be seen when it is restored.
+                Err(Fault::Damaged(what)) => warnings.push(format!("an object is damaged: {what}")),
+                Err(Fault::Refused(what)) => warnings.push(format!("an object cannot be read: {what}")),
+                Err(Fault::Foreign(name)) => foreign.push(name),
+                result => result.map(drop)?,
+            }
+        }
+        if !foreign.is_empty() {
+            let shown = foreign.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let count = foreign.len();
+            warnings.push(format!("{count} of its files are nothing of Tidelock's, and are left alone: {shown}"));
+        }
+        warnings.truncate(MAX_WARNINGS);
+        let mode = self.root.metadata().map_err(Fault::at(&self.root))?.mode();
+        if mode & 0o022 != 0 {
+            let mode = mode & 0o7777;
+            warnings.push(format!("others may write to {0} (mode {mode:o}): `chmod 700 {0}`", self.root.display()));
+        }
+        let lies = machine::short_lived(&self.root).map(|why| format!("{} lies {why}", self.root.display()));
+        warnings.extend(lies);
+        Ok(warnings)
+    }
+}
+
+/// How an object is listed of which nothing is known: as young as can be, so that it is not taken for old.
+fn damaged(path: &Path) -> Header {
+    let length = path.metadata().map_or(0, |meta| meta.len()).saturating_sub(header::SIZE as u64);
+    let created = Timestamp::now().as_microsecond();
+    Header { generation: Generation::MAX, created, length, crc: 0, label: DAMAGED.into() }
+}

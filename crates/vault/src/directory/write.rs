@@ -1,0 +1,256 @@
+//! Writing: whole and on the disk under a name of its own first, then named.
+
+use super::fault::Fault;
+use super::header::{self, Header};
+use super::{OURS, Shared};
+use crate::bucket::{Body, Generation, Written};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Error, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Another process that holds the lock for longer is stopped or hangs.
+const LOCK_LIMIT: Duration = Duration::from_secs(10);
+/// Between two tries for the lock.
+const LOCK_POLL: Duration = Duration::from_millis(1);
+/// A file in `tmp/` that nobody holds is removed when it is older: it may just be about to be locked.
+const LEFTOVER_AGE: Duration = Duration::from_secs(10);
+/// Bytes of a file that are copied at once.
+const COPY: usize = 1 << 20;
+
+/// A file in `tmp/`, removed when dropped. Its lock says that its writer lives.
+pub(super) struct Temporary {
+    pub(super) path: PathBuf,
+    file: File,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // Gone already once it is renamed; what stays after a crash is removed at the next start.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Shared {
+    pub(super) fn put(&self, name: &str, expected: Generation, body: &Body, label: &str) -> Result<Written, Fault> {
+        if label.len() > header::MAX_LABEL {
+            return Err(Fault::Refused(format!("the label `{label}` is longer than {} bytes", header::MAX_LABEL)));
+        }
+        let path = self.root.join(name);
+        let directory = path.parent().unwrap_or(&self.root);
+        self.ensure(directory)?;
+        // Before a large body is written for nothing; the look that counts is below.
+        if !self.present(name, &path, expected)? {
+            return self.refused(directory);
+        }
+        let (whole, generation) = self.write_whole(name, expected, body, label)?;
+        if expected == 0 {
+            match std::fs::hard_link(&whole.path, &path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => return self.refused(directory),
+                result => result.map_err(Fault::at(&path))?,
+            }
+            self.sync_directory(directory)?;
+        } else {
+            let _lock = self.lock()?;
+            if !self.present(name, &path, expected)? {
+                return self.refused(directory);
+            }
+            std::fs::rename(&whole.path, &path).map_err(Fault::at(&path))?;
+            self.sync_directory(directory)?;
+        }
+        Ok(Written::Stored(generation))
+    }
+
+    pub(super) fn delete(&self, name: &str, generation: Generation) -> Result<bool, Fault> {
+        let path = self.root.join(name);
+        let directory = path.parent().unwrap_or(&self.root);
+        let _lock = self.lock()?;
+        match self.open_object(name)? {
+            Some((_, header)) if header.generation != generation => return Ok(false),
+            Some(_) => std::fs::remove_file(&path).map_err(Fault::at(&path))?,
+            None if !directory.is_dir() => return Ok(true),
+            None => {}
+        }
+        self.sync_directory(directory)?;
+        Ok(true)
+    }
+
+    /// Whether the precondition holds now.
+    fn present(&self, name: &str, path: &Path, expected: Generation) -> Result<bool, Fault> {
+        if expected != 0 {
+            return Ok(self.open_object(name)?.is_some_and(|(_, header)| header.generation == expected));
+        }
+        match path.symlink_metadata() {
+            // It would be refused for ever, and yet never be there.
+            Ok(meta) if !meta.is_file() => Err(Fault::at(path)(ErrorKind::IsADirectory.into())),
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(Fault::at(path)(error)),
+        }
+    }
+
+    /// Whoever is refused reads what is there and builds on it; so it has to be on the disk, even if its own writer was killed
+    /// between naming it and the fsync.
+    fn refused(&self, directory: &Path) -> Result<Written, Fault> {
+        self.sync_directory(directory)?;
+        Ok(Written::Refused)
+    }
+
+    fn write_whole(
+        &self,
+        name: &str,
+        expected: Generation,
+        body: &Body,
+        label: &str,
+    ) -> Result<(Temporary, Generation), Fault> {
+        let generation = loop {
+            let candidate = random()?.cast_signed() & i64::MAX;
+            if candidate > 0 && candidate != expected {
+                break candidate;
+            }
+        };
+        let mut temporary = self.temporary()?;
+        let Temporary { path, file } = &mut temporary;
+        let mut header = Header { generation, created: self.now(), length: 0, crc: 0, label: label.to_owned() };
+        let mut crc = flate2::Crc::new();
+        match body {
+            Body::Bytes(bytes) => {
+                crc.update(bytes);
+                (header.length, header.crc) = (bytes.len() as u64, crc.sum());
+                file.write_all(&header.encode(name)).and_then(|()| file.write_all(bytes)).map_err(Fault::at(path))?;
+            }
+            Body::File(source) => {
+                let mut from = File::open(source).map_err(local(source))?;
+                file.write_all(&[0; header::SIZE]).map_err(Fault::at(path))?;
+                let mut buffer = vec![0; COPY];
+                loop {
+                    let count = match from.read(&mut buffer) {
+                        Ok(0) => break,
+                        Ok(count) => count,
+                        Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                        Err(error) => return Err(local(source)(error)),
+                    };
+                    crc.update(&buffer[..count]);
+                    file.write_all(&buffer[..count]).map_err(Fault::at(path))?;
+                    header.length += count as u64;
+                }
+                header.crc = crc.sum();
+                file.write_all_at(&header.encode(name), 0).map_err(Fault::at(path))?;
+            }
+        }
+        file.sync_all().map_err(Fault::at(path))?;
+        Ok((temporary, generation))
+    }
+
+    pub(super) fn temporary(&self) -> Result<Temporary, Fault> {
+        let folder = self.ours("tmp");
+        self.ensure(&folder)?;
+        let path = folder.join(format!("{:016x}", random()?));
+        let file = new_file(&path).map_err(Fault::at(&path))?;
+        let temporary = Temporary { path, file };
+        match temporary.file.try_lock() {
+            // Somebody looks whether it is left over; it is too young to be.
+            Ok(()) | Err(TryLockError::WouldBlock) => Ok(temporary),
+            Err(TryLockError::Error(error)) => Err(Fault::at(&temporary.path)(error)),
+        }
+    }
+
+    /// The exclusive section between processes, and between threads of this one.
+    pub(super) fn lock(&self) -> Result<Locked<'_>, Fault> {
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_none() {
+            self.ensure(&self.root.join(OURS))?;
+            let path = self.ours("lock");
+            let open = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&path);
+            *held = Some(open.map_err(Fault::at(&path))?);
+        }
+        let since = Instant::now();
+        while let Some(file) = held.as_ref() {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(error)) => return Err(Fault::at(&self.ours("lock"))(error)),
+                Err(TryLockError::WouldBlock) if since.elapsed() > LOCK_LIMIT => {
+                    return Err(Fault::Unavailable(format!(
+                        "another process has held {} for {} s: see `fuser -v` on that file",
+                        self.ours("lock").display(),
+                        LOCK_LIMIT.as_secs()
+                    )));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL),
+            }
+        }
+        Ok(Locked { held })
+    }
+
+    /// Microseconds since 1970, and always more than this process was told before.
+    fn now(&self) -> i64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(now.as_micros()).unwrap_or(i64::MAX - 1);
+        let next = |last: i64| now.max(last + 1);
+        match self.last_created.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last))) {
+            Ok(last) | Err(last) => next(last),
+        }
+    }
+
+    /// Removes what dead processes left half written.
+    pub(super) fn remove_leftovers(&self) {
+        let Ok(entries) = std::fs::read_dir(self.ours("tmp")) else { return };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let Ok(file) = File::open(&path) else { continue };
+            let age = file.metadata().and_then(|meta| meta.modified()).map(|time| time.elapsed().unwrap_or_default());
+            if age.is_ok_and(|age| age > LEFTOVER_AGE) && file.try_lock().is_ok() {
+                // Tried again at the next start.
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+    }
+
+    /// Tries all that writing needs.
+    pub(super) fn probe(&self) -> Result<(), Fault> {
+        let temporary = self.temporary()?;
+        temporary.file.sync_all().map_err(Fault::at(&temporary.path))?;
+        let link = temporary.path.with_extension("link");
+        if let Err(error) = std::fs::hard_link(&temporary.path, &link) {
+            // link(2) says EPERM where the file system has no hard links.
+            let kind = if error.kind() == ErrorKind::PermissionDenied { ErrorKind::Unsupported } else { error.kind() };
+            return Err(Fault::at(&link)(kind.into()));
+        }
+        std::fs::remove_file(&link).map_err(Fault::at(&link))?;
+        let again = OpenOptions::new().write(true).open(&temporary.path).map_err(Fault::at(&temporary.path))?;
+        if !matches!(again.try_lock(), Err(TryLockError::WouldBlock)) {
+            return Err(Fault::at(&temporary.path)(ErrorKind::Unsupported.into()));
+        }
+        self.lock().map(drop)
+    }
+}
+
+/// The exclusive section; ends when dropped.
+pub(super) struct Locked<'a> {
+    held: MutexGuard<'a, Option<File>>,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.held.as_ref().map(File::unlock) {
+            // Closing it gives the lock up as well.
+            tracing::warn!("the bucket's lock: {error}");
+            *self.held = None;
+        }
+    }
+}
+
+fn new_file(path: &Path) -> Result<File, Error> {
+    OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(path)
+}
+
+fn random() -> Result<u64, Fault> {
+    getrandom::u64().map_err(|error| Fault::Unavailable(format!("no random numbers: {error}")))
+}
+
+/// Of a file that was to be stored.
+fn local(source: &Path) -> impl FnOnce(Error) -> Fault {
+    move |error| Fault::Refused(format!("cannot read {}: {error}", source.display()))
+}

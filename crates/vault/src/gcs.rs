@@ -1,0 +1,415 @@
+//! Cloud Storage through the official client: HTTP for contents, gRPC for deletions, lists and settings. What takes long is sent in
+//! pieces by `upload`: the client's own sessions can neither be ended by lack of progress nor be gone on with.
+//!
+//! The client's own retries are off (they may go on for five minutes, and its HTTP calls have no limit of time at all, see
+//! reference/gcs.md): each call here has a few attempts, each attempt an end, and both transports' errors meet in `answer`.
+
+mod address;
+mod answer;
+mod calls;
+mod check;
+mod upload;
+
+pub use address::Address;
+
+use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Uploading, Written, is_name};
+use answer::Answer;
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use calls::{Calls, Kind, before};
+use futures::future::BoxFuture;
+use google_cloud_storage::builder::storage::{ReadObject, WriteObject};
+use google_cloud_storage::model_ext::ReadRange;
+use google_cloud_storage::read_object::ReadObjectResponse;
+use google_cloud_storage::streaming_source::StreamingSource;
+use jiff::Timestamp;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use upload::{Task, Uploads};
+
+/// Custom metadata key of an object's label.
+const LABEL: &str = "tidelock-label";
+/// Bytes that are read into memory at once, at most.
+const MAX_READ: u64 = 1 << 30;
+/// Smaller contents (bytes) are never sent in pieces: their time is that of the way itself.
+const SMALLEST_UPLOAD: u64 = 16 << 10;
+/// Pages of one list (ten million objects).
+const MAX_PAGES: usize = 10_000;
+/// Of what a list says of an object, this is needed.
+const LISTED_FIELDS: [&str; 5] = ["name", "generation", "size", "create_time", "metadata"];
+
+/// Where the rights come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Application Default Credentials, looked up at the first call: on Google Cloud the service account.
+    ApplicationDefault,
+    /// None, and nothing is looked up: for a double of the service.
+    Anonymous,
+}
+
+/// How long calls may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// One attempt, without its bytes.
+    pub attempt: Duration,
+    /// All attempts of one call (one page of a list), without its bytes.
+    pub call: Duration,
+    /// What an attempt may take longer for its bytes: bytes a second at least.
+    pub rate: u64,
+    /// Attempts of one call.
+    pub attempts: u32,
+    /// Before the second attempt; doubles each time.
+    pub first_wait: Duration,
+    /// Between two attempts, at most.
+    pub longest_wait: Duration,
+    /// From this size on (bytes), contents are sent in pieces, so that an upload goes on after an interruption; smaller ones are when the
+    /// whole did not arrive in the time of an attempt.
+    pub resumable: u64,
+    /// An upload in pieces makes no progress if none arrives in this time.
+    pub stall: Duration,
+    /// …and is given up when all of it has taken longer than at this rate, in bytes a second.
+    pub slowest: u64,
+    /// Objects of one page of a list.
+    pub page: i32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            attempt: Duration::from_secs(4),
+            call: Duration::from_secs(10),
+            rate: 1 << 20,
+            attempts: 4,
+            first_wait: Duration::from_millis(100),
+            longest_wait: Duration::from_secs(1),
+            resumable: 8 << 20,
+            stall: Duration::from_secs(20),
+            slowest: 8 << 10,
+            page: 1000,
+        }
+    }
+}
+
+/// How the service is reached.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Instead of Google's, for both transports: `http://127.0.0.1:9000`.
+    pub endpoint: Option<String>,
+    /// Rights.
+    pub access: Access,
+    /// Times and sizes.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { endpoint: None, access: Access::ApplicationDefault, limits: Limits::default() }
+    }
+}
+
+/// A bucket of Cloud Storage, below a prefix.
+pub struct Gcs {
+    address: Address,
+    calls: Calls,
+    uploads: Uploads,
+    /// Name of the small object that `check` may try our rights on.
+    probe: String,
+}
+
+impl Gcs {
+    /// Nothing is asked yet, neither for credentials nor of the bucket: the first call does.
+    pub fn new(address: Address, options: Options) -> Gcs {
+        let random = getrandom::u64().unwrap_or_default();
+        Gcs {
+            address,
+            calls: Calls::new(options),
+            uploads: Uploads::default(),
+            probe: format!("lock/probe-{random:016x}"),
+        }
+    }
+
+    /// Name in the bucket.
+    fn full(&self, name: &str) -> String {
+        format!("{}{name}", self.address.prefix())
+    }
+
+    fn check_name(&self, name: &str, doing: &str) -> Result<(), BucketError> {
+        let refused = || self.error(doing, Answer::Refused("that is no name for an object".into()));
+        if is_name(name) { Ok(()) } else { Err(refused()) }
+    }
+
+    fn error(&self, doing: &str, answer: Answer) -> BucketError {
+        answer.into_error(&self.address, doing)
+    }
+
+    /// After a 404: whether the bucket is there, so that it was the object that is not. Both have the same status, and a list is refused
+    /// with it for one reason alone.
+    async fn is_absent(&self, name: &str, doing: &str) -> Result<(), BucketError> {
+        let attempt = |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(name, "", "", Some(1)))) };
+        let listed = self.calls.run(Kind::List, 0, attempt).await;
+        listed.map(drop).map_err(|answer| self.error(doing, answer))
+    }
+
+    /// In one request.
+    async fn write(&self, name: &str, expected: Generation, body: &Body, label: &str) -> Result<i64, Answer> {
+        let storage = self.calls.storage().await?;
+        let (bucket, name) = (self.address.resource(), self.full(name));
+        match body {
+            Body::Bytes(bytes) => send(storage.write_object(bucket, name, bytes.clone()), expected, label).await,
+            Body::File(path) => {
+                let unreadable = |e| Answer::Refused(format!("cannot read {}: {e}", path.display()));
+                let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
+                send(storage.write_object(bucket, name, file), expected, label).await
+            }
+        }
+    }
+
+    /// `most`: so many bytes were asked for at most.
+    async fn read(&self, request: ReadObject, most: u64, end: Instant) -> Result<Object, Answer> {
+        let mut response = before(end, async { request.send().await.map_err(|e| Answer::of(&e)) }).await?;
+        let generation = response.object().generation;
+        let size = u64::try_from(response.object().size).unwrap_or_default();
+        let size = size.min(most).min(MAX_READ);
+        let end = end + self.calls.time_for(size);
+        let bytes = before(end, collect(&mut response, size)).await?;
+        Ok(Object { generation, bytes })
+    }
+
+    /// One page of a list, at most `most` objects of it, and the token of the next one; empty at the end.
+    async fn page(
+        &self,
+        prefix: &str,
+        after: &str,
+        token: &str,
+        most: Option<i32>,
+    ) -> Result<(Vec<Listed>, String), Answer> {
+        let size = self.calls.limits().page;
+        let control = self.calls.control().await?;
+        let request = control
+            .list_objects()
+            .set_parent(self.address.resource())
+            .set_prefix(self.full(prefix))
+            .set_page_size(most.map_or(size, |most| most.min(size)))
+            .set_page_token(token)
+            .set_read_mask(google_cloud_wkt::FieldMask::default().set_paths(LISTED_FIELDS));
+        let request = if after.is_empty() { request } else { request.set_lexicographic_start(self.full(after)) };
+        let page = request.send().await.map_err(|e| Answer::of(&e).of_bucket())?;
+        let listed = |object: google_cloud_storage::model::Object| {
+            let name = object.name.strip_prefix(self.address.prefix())?.to_owned();
+            let created = object.create_time?;
+            Some(Listed {
+                name,
+                generation: object.generation,
+                size: u64::try_from(object.size).unwrap_or_default(),
+                created: Timestamp::new(created.seconds(), created.nanos()).ok()?,
+                label: object.metadata.get(LABEL).cloned().unwrap_or_default(),
+            })
+        };
+        let count = page.objects.len();
+        let objects: Vec<Listed> = page.objects.into_iter().filter_map(listed).collect();
+        // An object that were left out here would be taken for absent.
+        if objects.len() != count {
+            return Err(Answer::Silent("the list names an object without its time or prefix".into()));
+        }
+        Ok((objects.into_iter().filter(|object| object.name.as_str() > after).collect(), page.next_page_token))
+    }
+}
+
+async fn send<S>(request: WriteObject<S>, expected: i64, label: &str) -> Result<i64, Answer>
+where
+    S: StreamingSource + Send + Sync + 'static,
+    <S as StreamingSource>::Error: std::error::Error + Send + Sync + 'static,
+{
+    let request = request
+        .set_if_generation_match(expected)
+        .set_content_type("application/octet-stream")
+        .set_metadata([(LABEL, label)]);
+    let sent = request.with_resumable_upload_threshold(usize::MAX).send_buffered().await;
+    match sent.map_err(|e| Answer::of(&e).of_bucket())?.generation {
+        generation if generation > 0 => Ok(generation),
+        _ => Err(Answer::Silent("the answer names no generation".into())),
+    }
+}
+
+async fn collect(response: &mut ReadObjectResponse, size: u64) -> Result<Bytes, Answer> {
+    let too_large = || Answer::Refused(format!("it is larger than {MAX_READ} bytes; read it in ranges"));
+    let mut bytes = BytesMut::new();
+    while let Some(chunk) = response.next().await {
+        let chunk = chunk.map_err(|e| Answer::of(&e))?;
+        if bytes.is_empty() {
+            bytes.reserve(usize::try_from(size).unwrap_or_default().max(chunk.len()));
+        }
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() as u64 > MAX_READ {
+            return Err(too_large());
+        }
+    }
+    Ok(bytes.freeze())
+}
+
+#[async_trait]
+impl Bucket for Gcs {
+    fn location(&self) -> &str {
+        self.address.text()
+    }
+
+    async fn check(&self) -> Result<Vec<String>, BucketError> {
+        check::check(self).await
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
+        let doing = format!("reading {name}");
+        self.check_name(name, &doing)?;
+        let attempt = |end| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                let storage = before(end, self.calls.storage()).await?;
+                self.read(storage.read_object(self.address.resource(), self.full(name)), u64::MAX, end).await
+            })
+        };
+        match self.calls.run(Kind::Get, 0, attempt).await {
+            Ok(object) => Ok(Some(object)),
+            Err(Answer::Absent) => self.is_absent(name, &doing).await.map(|()| None),
+            Err(answer) => Err(self.error(&doing, answer)),
+        }
+    }
+
+    async fn get_range(
+        &self,
+        name: &str,
+        generation: Generation,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, BucketError> {
+        let doing = format!("reading {name}");
+        self.check_name(name, &doing)?;
+        let wanted = range.end.saturating_sub(range.start);
+        let segment = if i64::try_from(range.end).is_ok() {
+            // To the client, no length means all the rest; and whether the generation is there must be asked in any case.
+            ReadRange::segment(range.start, wanted.max(1))
+        } else {
+            ReadRange::offset(range.start)
+        };
+        let attempt = |end| -> BoxFuture<'_, _> {
+            let segment = segment.clone();
+            Box::pin(async move {
+                let storage = before(end, self.calls.storage()).await?;
+                let request = storage.read_object(self.address.resource(), self.full(name));
+                // Not `set_generation`: with versioning that would find old ones.
+                let request = request.set_if_generation_match(generation).set_read_range(segment);
+                self.read(request, wanted, end).await
+            })
+        };
+        match self.calls.run(Kind::GetRange, 0, attempt).await {
+            Ok(object) => {
+                let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+                Ok(Some(object.bytes.slice(..object.bytes.len().min(wanted))))
+            }
+            Err(Answer::Range) => Ok(Some(Bytes::new())),
+            Err(Answer::Absent) => self.is_absent(name, &doing).await.map(|()| None),
+            Err(Answer::Precondition) => Ok(None),
+            Err(answer) => Err(self.error(&doing, answer)),
+        }
+    }
+
+    async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError> {
+        let doing = format!("writing {name}");
+        self.check_name(name, &doing)?;
+        let size = match &body {
+            Body::Bytes(bytes) => bytes.len() as u64,
+            Body::File(path) => match tokio::fs::metadata(path).await {
+                Ok(metadata) => metadata.len(),
+                Err(e) => {
+                    let reason = format!("cannot read {}: {e}", path.display());
+                    return Err(self.error(&doing, Answer::Refused(reason)));
+                }
+            },
+        };
+        let body = &body;
+        let in_pieces = AtomicBool::new(size >= self.calls.limits().resumable);
+        let in_pieces = &in_pieces;
+        let (calls, uploads, address) = (&self.calls, &self.uploads, &self.address);
+        let attempt = |end| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                if in_pieces.load(Ordering::Relaxed) {
+                    return Task { calls, uploads, address, name, expected, body, label, size }.run(false).await;
+                }
+                let written = before(end, self.write(name, expected, body, label)).await;
+                if matches!(written, Err(Answer::Silent(_))) && Instant::now() >= end && size >= SMALLEST_UPLOAD {
+                    in_pieces.store(true, Ordering::Relaxed);
+                }
+                written
+            })
+        };
+        match self.calls.run(Kind::Put, size, attempt).await {
+            Ok(generation) => Ok(Written::Stored(generation)),
+            Err(Answer::Precondition) => Ok(Written::Refused),
+            Err(answer) => Err(self.error(&doing, answer)),
+        }
+    }
+
+    async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
+        let doing = format!("deleting {name}");
+        self.check_name(name, &doing)?;
+        let attempt = |end| -> BoxFuture<'_, _> {
+            let request = async move {
+                let control = self.calls.control().await?;
+                let request = control.delete_object().set_bucket(self.address.resource()).set_object(self.full(name));
+                request.set_if_generation_match(generation).send().await.map_err(|e| Answer::of(&e))
+            };
+            Box::pin(before(end, request))
+        };
+        match self.calls.run(Kind::Delete, 0, attempt).await {
+            Ok(()) => Ok(true),
+            Err(Answer::Absent) => self.is_absent(name, &doing).await.map(|()| true),
+            Err(Answer::Precondition) => Ok(false),
+            Err(answer) => Err(self.error(&doing, answer)),
+        }
+    }
+
+    async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
+        let doing = || format!("listing {prefix}");
+        let mut all = Vec::new();
+        let mut token = String::new();
+        for _ in 0..MAX_PAGES {
+            let from = &token;
+            let attempt = |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(prefix, after, from, None))) };
+            let page = self.calls.run(Kind::List, 0, attempt).await;
+            let (objects, next) = page.map_err(|answer| self.error(&doing(), answer))?;
+            all.extend(objects);
+            if next.is_empty() {
+                return Ok(all);
+            }
+            token = next;
+        }
+        Err(self.error(&doing(), Answer::Refused(format!("there are more than {MAX_PAGES} pages of objects"))))
+    }
+
+    async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
+        let (mut token, most) = (String::new(), i32::try_from(most).unwrap_or(i32::MAX));
+        // A page may be empty and others follow.
+        for _ in 0..MAX_PAGES {
+            let from = &token;
+            let attempt =
+                |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(prefix, after, from, Some(most)))) };
+            let page = self.calls.run(Kind::List, 0, attempt).await;
+            let (objects, next) = page.map_err(|answer| self.error(&format!("listing {prefix}"), answer))?;
+            if !objects.is_empty() || next.is_empty() {
+                return Ok(objects);
+            }
+            token = next;
+        }
+        Ok(Vec::new())
+    }
+
+    fn requests(&self) -> Vec<(&'static str, u64)> {
+        self.calls.requests()
+    }
+
+    fn uploads(&self) -> Vec<Uploading> {
+        self.uploads.under_way()
+    }
+}
+
+#[cfg(test)]
+mod tests;

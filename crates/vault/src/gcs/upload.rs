@@ -1,0 +1,386 @@
+//! Contents over a resumable session of the service, piece by piece: what has arrived stays there. A slow way, or one that breaks,
+//! costs the piece that was under way. An upload ends by lack of progress, and is gone on with by the next call that writes the same.
+
+use super::answer::Answer;
+use super::calls::Calls;
+use super::{Address, LABEL};
+use crate::bucket::{Body, Generation, Uploading};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use google_cloud_auth::credentials::CacheableResource;
+use reqwest::header::{CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use std::io::Read as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+/// Where the service is unless an endpoint is named.
+const SERVICE: &str = "https://storage.googleapis.com";
+/// Bytes of a piece at first and at least: all but the last have to be multiples of it.
+const QUANTUM: u64 = 256 << 10;
+/// …and at most: a piece is held in memory.
+const LARGEST: u64 = 4 << 20;
+/// So long a piece should take: long enough that the way back and forth costs little, short enough to see progress.
+const AIM: Duration = Duration::from_secs(2);
+/// Sessions that are remembered after a call gave up; the service keeps each for a week.
+const SESSIONS: usize = 8;
+/// Bytes of an answer that are read.
+const MAX_ANSWER: usize = 64 << 10;
+/// An upload that takes longer is told in the log, once.
+const SLOW: Duration = Duration::from_secs(10);
+
+/// All uploads of a bucket.
+#[derive(Default)]
+pub(super) struct Uploads {
+    client: OnceCell<Client>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    under_way: Vec<Arc<Mutex<Progress>>>,
+    sessions: Vec<(Key, String)>,
+}
+
+/// What a session is for: another content, or another precondition, needs another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Key {
+    name: String,
+    expected: Generation,
+    size: u64,
+    crc32c: u32,
+}
+
+struct Progress {
+    name: String,
+    size: u64,
+    arrived: u64,
+    began: Instant,
+}
+
+/// One object to write.
+pub(super) struct Task<'a> {
+    pub(super) calls: &'a Calls,
+    pub(super) uploads: &'a Uploads,
+    pub(super) address: &'a Address,
+    /// Name below the prefix.
+    pub(super) name: &'a str,
+    pub(super) expected: Generation,
+    pub(super) body: &'a Body,
+    pub(super) label: &'a str,
+    pub(super) size: u64,
+}
+
+/// A session as far as it is known.
+struct Session {
+    url: String,
+    arrived: u64,
+    /// What has arrived has to be asked for.
+    unsure: bool,
+}
+
+/// What the service said.
+enum Said {
+    /// The object is there.
+    Stored(Generation),
+    /// So many bytes have arrived.
+    Arrived(u64),
+}
+
+/// Takes an upload off the list when it ends, however it ends.
+struct Shown<'a>(&'a Uploads, Arc<Mutex<Progress>>);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.0.lock().under_way.retain(|shown| !Arc::ptr_eq(shown, &self.1));
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Uploads {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        locked(&self.inner)
+    }
+
+    /// Those that are under way.
+    pub(super) fn under_way(&self) -> Vec<Uploading> {
+        let shown = |progress: &Arc<Mutex<Progress>>| {
+            let Progress { name, size, arrived, began } = &*locked(progress);
+            Uploading { name: name.clone(), size: *size, arrived: *arrived, took: began.elapsed() }
+        };
+        self.lock().under_way.iter().map(shown).collect()
+    }
+
+    fn show(&self, task: &Task<'_>) -> Shown<'_> {
+        let progress = Progress { name: task.name.to_owned(), size: task.size, arrived: 0, began: Instant::now() };
+        let progress = Arc::new(Mutex::new(progress));
+        self.lock().under_way.push(Arc::clone(&progress));
+        Shown(self, progress)
+    }
+
+    fn remember(&self, key: &Key, url: &str) {
+        let mut inner = self.lock();
+        inner.sessions.retain(|(known, _)| known != key);
+        if inner.sessions.len() == SESSIONS {
+            inner.sessions.remove(0);
+        }
+        inner.sessions.push((key.clone(), url.to_owned()));
+    }
+
+    fn forget(&self, key: &Key) {
+        self.lock().sessions.retain(|(known, _)| known != key);
+    }
+
+    fn session(&self, key: &Key) -> Option<Session> {
+        let inner = self.lock();
+        let (_, url) = inner.sessions.iter().find(|(known, _)| known == key)?;
+        Some(Session { url: url.clone(), arrived: 0, unsure: true })
+    }
+
+    async fn client(&self, connect: Duration) -> Result<&Client, Answer> {
+        let make = async || {
+            // Certificates are read from disk.
+            let build = move || {
+                let builder = Client::builder().redirect(reqwest::redirect::Policy::none());
+                builder.connect_timeout(connect).build()
+            };
+            let built = tokio::task::spawn_blocking(build).await.map_err(|e| Answer::Silent(e.to_string()))?;
+            built.map_err(|e| Answer::Refused(format!("no client for uploads: {e}")))
+        };
+        self.client.get_or_try_init(make).await
+    }
+}
+
+impl Task<'_> {
+    /// Writes the object; tries as long as more of it arrives. `doubt`: it was tried in another way, and nobody answered.
+    pub(super) async fn run(&self, mut doubt: bool) -> Result<Generation, Answer> {
+        let limits = self.calls.limits();
+        let crc32c = checksum(self.body).await?;
+        let key = Key { name: self.name.to_owned(), expected: self.expected, size: self.size, crc32c };
+        let shown = self.uploads.show(self);
+        let began = Instant::now();
+        let last = began + limits.call + Duration::from_secs(self.size / limits.slowest.max(1));
+        let mut session = self.uploads.session(&key);
+        let (mut failures, mut wait, mut piece) = (0, limits.first_wait, QUANTUM);
+        let (mut most, mut told) = (0, false);
+        loop {
+            let step = tokio::time::timeout(limits.stall, self.step(&key, &mut session, &mut piece)).await;
+            let answer = match step.unwrap_or_else(|_| Err(Answer::late(limits.stall))) {
+                Ok(Some(generation)) => {
+                    self.uploads.forget(&key);
+                    return Ok(generation);
+                }
+                Ok(None) => {
+                    let arrived = session.as_ref().map_or(0, |session| session.arrived);
+                    locked(&shown.1).arrived = arrived;
+                    if arrived > most {
+                        (most, failures, wait) = (arrived, 0, limits.first_wait);
+                    }
+                    if !told && began.elapsed() >= SLOW {
+                        told = true;
+                        let (name, size) = (self.name, self.size);
+                        tracing::warn!(name, size, arrived, "the way to the bucket is slow: the upload goes on");
+                    }
+                    continue;
+                }
+                Err(answer) => answer,
+            };
+            if !answer.passes() {
+                self.uploads.forget(&key);
+                return Err(if doubt { answer.after_doubt() } else { answer });
+            }
+            doubt |= answer.leaves_doubt();
+            (failures, piece) = (failures + 1, QUANTUM);
+            if failures >= limits.attempts || Instant::now() + wait >= last {
+                return Err(if doubt { answer.after_doubt() } else { answer });
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(limits.longest_wait);
+        }
+    }
+
+    /// One request: begins a session, asks how far it is, or sends a piece. The object's generation once it is there.
+    async fn step(
+        &self,
+        key: &Key,
+        session: &mut Option<Session>,
+        piece: &mut u64,
+    ) -> Result<Option<Generation>, Answer> {
+        let Some(known) = session else {
+            let url = self.begin(key.crc32c).await?;
+            self.uploads.remember(key, &url);
+            *session = Some(Session { url, arrived: 0, unsure: false });
+            return Ok(None);
+        };
+        let began = Instant::now();
+        let (from, asks) = (known.arrived, known.unsure);
+        // Noted before it is sent: this future may be dropped while it waits.
+        known.unsure = true;
+        let said = if asks { self.ask(&known.url).await } else { self.send(&known.url, from, *piece).await };
+        match said {
+            Ok(Said::Stored(generation)) => Ok(Some(generation)),
+            Ok(Said::Arrived(arrived)) if arrived <= self.size => {
+                (known.arrived, known.unsure) = (arrived, false);
+                if !asks {
+                    let share = AIM.as_secs_f64() / began.elapsed().as_secs_f64().max(0.001);
+                    let next = (arrived.saturating_sub(from) as f64 * share) as u64;
+                    *piece = (next / QUANTUM * QUANTUM).clamp(QUANTUM, LARGEST);
+                }
+                Ok(None)
+            }
+            Ok(Said::Arrived(_)) => Err(Answer::Silent("more is said to have arrived than there is".into())),
+            // The service has lost the session: another one, from the beginning.
+            Err(Answer::Absent | Answer::Gone) => {
+                self.uploads.forget(key);
+                *session = None;
+                Err(Answer::Silent("the upload's session is lost; it starts over".into()))
+            }
+            Err(answer) => Err(answer),
+        }
+    }
+
+    async fn request(&self, method: Method, url: &str) -> Result<RequestBuilder, Answer> {
+        let client = self.uploads.client(self.calls.limits().attempt).await?;
+        let headers = self.calls.credentials().await?.headers(http::Extensions::new()).await;
+        let headers = match headers {
+            Ok(CacheableResource::New { data, .. }) => data,
+            // Not reached: nothing is remembered that could be unchanged.
+            Ok(CacheableResource::NotModified) => http::HeaderMap::new(),
+            Err(error) if error.is_transient() => return Err(Answer::Silent(error.to_string())),
+            Err(error) => return Err(Answer::Unknown(error.to_string())),
+        };
+        Ok(client.request(method, url).headers(headers))
+    }
+
+    async fn begin(&self, crc32c: u32) -> Result<String, Answer> {
+        let service = self.calls.endpoint().unwrap_or(SERVICE);
+        let mut url = reqwest::Url::parse(&format!("{service}/upload/storage/v1/b/{}/o", self.address.bucket()))
+            .map_err(|e| Answer::Refused(format!("no address to upload to: {e}")))?;
+        url.query_pairs_mut()
+            .append_pair("uploadType", "resumable")
+            .append_pair("name", &format!("{}{}", self.address.prefix(), self.name))
+            .append_pair("ifGenerationMatch", &self.expected.to_string());
+        // With its checksum known before, the service refuses what was damaged on the way.
+        let about = json!({
+            "contentType": "application/octet-stream",
+            "metadata": { LABEL: self.label },
+            "crc32c": BASE64_STANDARD.encode(crc32c.to_be_bytes()),
+        });
+        let request = self.request(Method::POST, url.as_str()).await?;
+        let request = request.header(CONTENT_TYPE, "application/json").body(about.to_string());
+        let response = request.send().await.map_err(|error| lost(&error))?;
+        let location = response.headers().get(LOCATION).and_then(|url| url.to_str().ok()).map(str::to_owned);
+        match location {
+            Some(url) if response.status().is_success() => Ok(url),
+            _ => match said(response).await.map_err(Answer::of_bucket)? {
+                Said::Stored(_) | Said::Arrived(_) => Err(Answer::Silent("the answer names no upload session".into())),
+            },
+        }
+    }
+
+    /// How far it is.
+    async fn ask(&self, url: &str) -> Result<Said, Answer> {
+        let request = self.request(Method::PUT, url).await?;
+        let request = request.header(CONTENT_RANGE, format!("bytes */{}", self.size)).body(Bytes::new());
+        said(request.send().await.map_err(|error| lost(&error))?).await
+    }
+
+    async fn send(&self, url: &str, from: u64, piece: u64) -> Result<Said, Answer> {
+        let length = piece.min(self.size - from);
+        if length == 0 {
+            // All of it is there, and the object is not yet: that is what the question ends, too.
+            return self.ask(url).await;
+        }
+        let bytes = read(self.body, from, length).await?;
+        let range = format!("bytes {from}-{}/{}", from + length - 1, self.size);
+        let request = self.request(Method::PUT, url).await?.header(CONTENT_RANGE, range).body(bytes);
+        said(request.send().await.map_err(|error| lost(&error))?).await
+    }
+}
+
+/// No answer came.
+fn lost(error: &reqwest::Error) -> Answer {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(inner) = next {
+        text = format!("{text}: {inner}");
+        next = inner.source();
+    }
+    Answer::Silent(text)
+}
+
+/// What an answer of the session says.
+async fn said(mut response: Response) -> Result<Said, Answer> {
+    let status = response.status();
+    if status == StatusCode::PERMANENT_REDIRECT {
+        let Some(range) = response.headers().get(RANGE) else { return Ok(Said::Arrived(0)) };
+        let last = range.to_str().ok().and_then(|range| range.strip_prefix("bytes=0-")?.parse::<u64>().ok());
+        let last = last.ok_or_else(|| Answer::Silent("the answer names a range that is none".into()))?;
+        return Ok(Said::Arrived(last.saturating_add(1)));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
+        body.extend_from_slice(&chunk);
+        if body.len() > MAX_ANSWER {
+            body.truncate(MAX_ANSWER);
+            break;
+        }
+    }
+    let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if status.is_success() {
+        let generation = value["generation"].as_str().and_then(|text| text.parse().ok()).filter(|number| *number > 0);
+        return generation.map(Said::Stored).ok_or_else(|| Answer::Silent("the answer names no generation".into()));
+    }
+    let words =
+        value["error"]["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
+    Err(Answer::of_status(status.as_u16(), super::answer::shortened(&words)))
+}
+
+/// So many bytes of the content.
+async fn read(body: &Body, from: u64, length: u64) -> Result<Bytes, Answer> {
+    let path = match body {
+        Body::Bytes(bytes) => {
+            let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(bytes.len());
+            return Ok(bytes.slice(at(from)..at(from + length)));
+        }
+        Body::File(path) => path,
+    };
+    let reading = async {
+        let mut file = tokio::fs::File::open(path).await?;
+        file.seek(std::io::SeekFrom::Start(from)).await?;
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+        file.read_exact(&mut bytes).await?;
+        Ok::<_, std::io::Error>(bytes.into())
+    };
+    reading.await.map_err(|e| Answer::Refused(format!("cannot read {}: {e}", path.display())))
+}
+
+/// CRC32C of the whole content.
+async fn checksum(body: &Body) -> Result<u32, Answer> {
+    let body = body.clone();
+    let sum = move || match body {
+        Body::Bytes(bytes) => Ok(crc32c::crc32c(&bytes)),
+        Body::File(path) => {
+            let summing = || {
+                let (mut file, mut buffer, mut sum) = (std::fs::File::open(&path)?, vec![0; 256 << 10], 0);
+                loop {
+                    let count = file.read(&mut buffer)?;
+                    if count == 0 {
+                        return Ok::<u32, std::io::Error>(sum);
+                    }
+                    sum = crc32c::crc32c_append(sum, buffer.get(..count).unwrap_or_default());
+                }
+            };
+            summing().map_err(|e| Answer::Refused(format!("cannot read {}: {e}", path.display())))
+        }
+    };
+    tokio::task::spawn_blocking(sum).await.unwrap_or_else(|e| Err(Answer::Silent(e.to_string())))
+}

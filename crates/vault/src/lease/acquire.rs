@@ -1,0 +1,140 @@
+//! Waiting for the lease and taking it.
+
+use super::{
+    Lease, Record, Seen, between_writes, difference, is_of_bucket, is_unavailable, once, record, refusal, write,
+};
+use crate::bucket::{Generation, Written};
+use crate::{Vault, VaultError, inbox};
+use std::time::Duration;
+
+/// What a waiter remembers between two looks.
+struct Waiter<'a> {
+    vault: &'a Vault,
+    /// The generation that was seen last, and since when.
+    unchanged: Option<(Generation, Duration)>,
+    /// Epoch that we tried to take, and when the first try was sent whose outcome is not known.
+    tried: Option<(u64, Duration)>,
+    /// A hand-over is still to be asked for.
+    ask: bool,
+    /// The refusal that was logged last.
+    said: Option<String>,
+}
+
+/// Waits for the lease and takes it ([`Vault::acquire`]).
+pub(crate) async fn acquire(vault: &Vault, ask: bool) -> Result<Lease, VaultError> {
+    // Before anything is taken, so that nobody believes us gone while we hold it.
+    vault.bucket.announce(&vault.identity.nonce)?;
+    let mut waiter = Waiter { vault, unchanged: None, tried: None, ask, said: None };
+    loop {
+        match once(vault).await {
+            Ok(seen) => {
+                if let Some(lease) = waiter.look(seen).await? {
+                    return Ok(lease);
+                }
+            }
+            Err(error) if is_unavailable(&error) => tracing::warn!(%error, "cannot read the lease"),
+            Err(error) => return Err(error),
+        }
+        let pause = match waiter.tried {
+            Some(_) => between_writes(&vault.timing).min(vault.timing.poll),
+            None => vault.timing.poll,
+        };
+        vault.clock.sleep(pause).await;
+    }
+}
+
+impl Waiter<'_> {
+    async fn look(&mut self, seen: Seen) -> Result<Option<Lease>, VaultError> {
+        let Waiter { vault, .. } = *self;
+        let now = vault.clock.now();
+        if self.unchanged.is_none_or(|(generation, _)| generation != seen.generation) {
+            self.unchanged = Some((seen.generation, now));
+        }
+        let Some(held) = &seen.record else { return self.take(&seen, 0).await };
+        if let Some(lease) = self.taken(held, seen.generation, now) {
+            return Ok(Some(lease));
+        }
+        if self.tried.is_some_and(|(epoch, _)| held.epoch >= epoch) {
+            self.tried = None; // somebody else was faster; what is still on its way names a generation that is gone
+        }
+        if let Some(difference) = difference(held, &vault.identity) {
+            if !self.left_behind(held, now).await? {
+                let why = refusal(&difference);
+                if self.said.as_ref() != Some(&why) {
+                    tracing::warn!("this server does not lead: {why}");
+                    self.said = Some(why);
+                }
+                return Ok(None);
+            }
+            tracing::warn!(
+                "the settings differ from those of {} in {}; no server lives on this directory, so this one leads with the new ones",
+                difference.whose,
+                difference.what
+            );
+        }
+        if self.free(held, now).await? {
+            return self.take(&seen, held.epoch).await;
+        }
+        self.request(held).await;
+        Ok(None)
+    }
+
+    /// Whether nobody can be behind the lease any more: its directory is this machine's, and its holder is gone.
+    async fn left_behind(&self, held: &Record, now: Duration) -> Result<bool, VaultError> {
+        Ok(self.vault.bucket.knows_who_lives() && self.free(held, now).await?)
+    }
+
+    /// Whether the lease is ours by a try whose answer was lost.
+    fn taken(&self, held: &Record, generation: Generation, now: Duration) -> Option<Lease> {
+        let (epoch, sent) = self.tried?;
+        let ours = held.epoch == epoch && held.holder.as_ref()?.nonce == self.vault.identity.nonce;
+        let lease = Lease::new(epoch, generation, sent, &self.vault.timing);
+        (ours && now < lease.deadline).then_some(lease)
+    }
+
+    /// Nobody holds it, or whoever does is gone: known, or silent for a full TTL. One's own from before is free, too.
+    async fn free(&self, held: &Record, now: Duration) -> Result<bool, VaultError> {
+        let Some(holder) = &held.holder else { return Ok(true) };
+        if holder.nonce == self.vault.identity.nonce {
+            return Ok(true);
+        }
+        if self.unchanged.is_some_and(|(_, since)| now.saturating_sub(since) >= self.vault.timing.ttl) {
+            return Ok(true);
+        }
+        match self.vault.bucket.is_gone(&holder.nonce).await.map_err(VaultError::from) {
+            Err(error) if is_unavailable(&error) => Ok(false),
+            gone => gone,
+        }
+    }
+
+    async fn take(&mut self, seen: &Seen, epoch: u64) -> Result<Option<Lease>, VaultError> {
+        let vault = self.vault;
+        let epoch = epoch + 1;
+        let sent = vault.clock.now();
+        let before = self.tried.filter(|(tried, _)| *tried == epoch);
+        let (tried, first) = (before.is_some(), before.map_or(sent, |(_, first)| first));
+        match write(vault, seen.generation, &record(vault, epoch, true)).await {
+            Ok(Written::Stored(generation)) => return Ok(Some(Lease::new(epoch, generation, sent, &vault.timing))),
+            Ok(Written::Refused) => {}
+            // After a try without an answer, a refusal says nothing of that one.
+            Err(error) if is_unavailable(&error) || (tried && is_of_bucket(&error)) => {
+                tracing::warn!(%error, "cannot tell whether the lease was taken");
+            }
+            Err(error) => return Err(error),
+        }
+        // A refusal may be one's own success: the next look compares.
+        self.tried = Some((epoch, first));
+        Ok(None)
+    }
+
+    /// Asks the holder to go, once.
+    async fn request(&mut self, held: &Record) {
+        if !self.ask {
+            return;
+        }
+        match inbox::request_handover(self.vault, held.epoch).await {
+            Ok(()) => self.ask = false,
+            Err(error) => tracing::warn!(%error, "cannot ask the leader to hand over; trying again"),
+        }
+    }
+}

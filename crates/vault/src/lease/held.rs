@@ -1,0 +1,175 @@
+//! The lease while it is held: renewals one at a time, the deadline, release.
+
+use super::{
+    Lease, NAME, Seen, between_writes, held_for, is_of_bucket, is_unavailable, once, patiently, record, write,
+};
+use crate::bucket::{Generation, Written};
+use crate::mutation::{self, Mutation};
+use crate::{Vault, VaultError};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Tries of one renewal.
+const TRIES: usize = 3;
+
+/// A lease that is held, shared by all that look at its deadline.
+pub(crate) struct Held {
+    vault: Vault,
+    epoch: u64,
+    state: tokio::sync::Mutex<State>,
+    deadline: Mutex<Duration>,
+}
+
+struct State {
+    generation: Generation,
+    /// When the last write was sent.
+    sent: Duration,
+    /// When the first of the writes was sent whose outcome is not known; all of them name `generation`.
+    unanswered: Option<Duration>,
+}
+
+impl Held {
+    pub(crate) fn new(vault: &Vault, lease: &Lease) -> Held {
+        let sent = lease.deadline.saturating_sub(held_for(&vault.timing));
+        let state = State { generation: lease.generation, sent, unanswered: None };
+        Held {
+            vault: vault.clone(),
+            epoch: lease.epoch,
+            state: tokio::sync::Mutex::new(state),
+            deadline: Mutex::new(lease.deadline),
+        }
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Past it, somebody else may have taken the lease.
+    pub(crate) fn deadline(&self) -> Duration {
+        *self.deadline.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn set_deadline(&self, deadline: Duration) {
+        *self.deadline.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = deadline;
+    }
+
+    /// Since the last successful renewal was sent.
+    pub(crate) fn age(&self) -> Duration {
+        let sent = self.deadline().saturating_sub(held_for(&self.vault.timing));
+        self.vault.clock.now().saturating_sub(sent)
+    }
+
+    pub(crate) fn is_past(&self) -> bool {
+        self.vault.clock.now() > self.deadline()
+    }
+
+    /// Renews. An error means that the lease is another's, or that its deadline passed without an answer in time; a renewal
+    /// that fails before is tried again by the next one.
+    pub(crate) async fn renew(&self) -> Result<(), VaultError> {
+        let clock = &self.vault.clock;
+        let least = between_writes(&self.vault.timing);
+        let mut state = self.state.lock().await;
+        // Somebody else renewed while we waited for the lock, or just before.
+        if clock.now() < state.sent + least && !self.is_past() && state.unanswered.is_none() {
+            return Ok(());
+        }
+        let mut why = String::new();
+        for _ in 0..TRIES {
+            let next = state.sent + least;
+            if clock.now() < next {
+                clock.sleep(next.saturating_sub(clock.now())).await;
+            }
+            match self.once(&mut state).await {
+                // An answer may come when the deadline that it moves has passed, too: it says nothing about now.
+                Ok(true) if !self.is_past() || mutation::on(Mutation::LateRenewalCounts) => return Ok(()),
+                Ok(true) => why = "its answers come too late".into(),
+                Ok(false) => {}
+                Err(error @ VaultError::Bucket(_)) => why = error.to_string(),
+                Err(error) => return Err(error),
+            }
+        }
+        if self.is_past() {
+            return Err(VaultError::Deposed(format!("the lease could not be renewed in time: {why}")));
+        }
+        tracing::warn!(why, "the lease could not be renewed yet");
+        Ok(())
+    }
+
+    /// One write. False: it did not take effect so far. True: the deadline has moved, which may have passed all the same.
+    async fn once(&self, state: &mut State) -> Result<bool, VaultError> {
+        let Held { vault, epoch, .. } = self;
+        let sent = vault.clock.now();
+        state.sent = sent;
+        // Noted before it is sent: this future may be dropped while it waits.
+        let first = *state.unanswered.get_or_insert(sent);
+        let written = write(vault, state.generation, &record(vault, *epoch, true)).await;
+        if let Ok(Written::Stored(generation)) = written {
+            // Whatever is still on its way names a generation that is gone.
+            (state.generation, state.unanswered) = (generation, None);
+            let since = if mutation::on(Mutation::DeadlineFromAnswer) { vault.clock.now() } else { sent };
+            self.set_deadline(since + held_for(&vault.timing));
+            return Ok(true);
+        }
+        let seen = self.own(once(vault).await?)?;
+        if seen == state.generation {
+            return written.map(|_| false);
+        }
+        // One of the writes whose answer was lost; at the earliest the first of them.
+        (state.generation, state.unanswered) = (seen, None);
+        self.set_deadline(self.deadline().max(first + held_for(&vault.timing)));
+        Ok(true)
+    }
+
+    /// Generation of the lease, if it is still ours.
+    fn own(&self, seen: Seen) -> Result<Generation, VaultError> {
+        let record = seen.record;
+        let holder = record.as_ref().and_then(|record| record.holder.as_ref());
+        match (holder, &record) {
+            (Some(holder), Some(record)) if holder.nonce == self.vault.identity.nonce && record.epoch == self.epoch => {
+                Ok(seen.generation)
+            }
+            (Some(holder), Some(record)) => Err(VaultError::Deposed(format!(
+                "{} ({}) leads since epoch {}, ours was {}",
+                holder.machine, holder.url, record.epoch, self.epoch
+            ))),
+            _ => Err(VaultError::Deposed(format!("{NAME} is not held by us any more"))),
+        }
+    }
+
+    /// Looks whether the lease is still ours. Without the lock, so that renewals go on meanwhile.
+    pub(crate) async fn confirm(&self) -> Result<(), VaultError> {
+        self.own(patiently(&self.vault).await?).map(drop)
+    }
+
+    /// Gives the lease up; an error when it is another's already, or when nobody could tell.
+    pub(crate) async fn release(&self) -> Result<(), VaultError> {
+        let Held { vault, epoch, .. } = self;
+        let mut state = self.state.lock().await;
+        if mutation::on(Mutation::LeaseDeleted) {
+            return Ok(vault.bucket.delete(NAME, state.generation).await.map(drop)?);
+        }
+        let (mut last, mut doubt) = (None, false);
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                vault.clock.sleep(between_writes(&vault.timing)).await;
+            }
+            match write(vault, state.generation, &record(vault, *epoch, false)).await {
+                Ok(Written::Stored(_)) => return Ok(()),
+                Ok(Written::Refused) => doubt = true,
+                // After a try without an answer, a refusal says nothing of that one.
+                Err(error) if is_unavailable(&error) || (doubt && is_of_bucket(&error)) => {
+                    (doubt, last) = (true, Some(error));
+                }
+                Err(error) => return Err(error),
+            }
+            match once(vault).await {
+                Ok(seen) if seen.record.as_ref() == Some(&record(vault, *epoch, false)) => return Ok(()),
+                Ok(seen) => state.generation = self.own(seen)?,
+                Err(error) if is_of_bucket(&error) => last = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last
+            .unwrap_or_else(|| VaultError::Deposed("the lease could not be released: it changes all the time".into())))
+    }
+}

@@ -1,0 +1,256 @@
+//! Everything that must be remembered, in one bucket (DESIGN §3): a lease for liveness, a journal that is its own fence, bases,
+//! an inbox. What a commit says is `store`'s business; here are order, durability and who may write.
+//!
+//! Layout under the prefix: `lock/leader.json`, `journal/<seq>`, `base/<seq>`, `inbox/delivery/<hash>`, `inbox/handover/<nonce>`,
+//! `inbox/end/<job>`. `seq` has 16 digits, zero-padded.
+//!
+//! The straight line: [`Vault::acquire`] → [`Vault::lead`] → [`Leader::commit`]…, [`Leader::renew`] and [`Leader::look`] every few seconds,
+//! [`Leader::write_base`] and [`Leader::collect`] now and then → [`Leader::release`]. [`Vault::read`] looks at any kept state
+//! without the lease.
+
+pub mod bucket;
+mod calls;
+pub mod chain;
+pub mod clock;
+pub mod directory;
+#[cfg(test)]
+mod fuzz_tests;
+pub mod gcs;
+pub mod inbox;
+pub mod inventory;
+pub mod leader;
+pub mod lease;
+mod machine;
+pub mod memory;
+mod mutation;
+mod pack;
+#[cfg(test)]
+mod simulation;
+
+use bucket::{Bucket, BucketError};
+use chain::Chain;
+use clock::Clock;
+use leader::Leader;
+use lease::{Identity, Lease, Timing};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Format of every object that this version writes; it reads this one and the one before (DESIGN §3).
+pub const FORMAT: u32 = 1;
+
+/// A SHA-256 digest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Hash(pub [u8; 32]);
+
+impl Hash {
+    /// Digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Hash {
+        use sha2::Digest;
+        Hash(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// From 64 hexadecimal digits.
+    pub fn parse(hex: &str) -> Option<Hash> {
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(hex, &mut bytes).ok()?;
+        Some(Hash(bytes))
+    }
+}
+
+impl std::fmt::Display for Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl std::fmt::Debug for Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl serde::Serialize for Hash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Hash {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Hash, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        Hash::parse(&text).ok_or_else(|| serde::de::Error::custom("not a SHA-256 digest in hexadecimal"))
+    }
+}
+
+/// A place in the journal: the state exactly after object `seq`, whose own hash is `hash`. 0 and zeros: before the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Number of the journal object.
+    pub seq: u64,
+    /// Its hash: of its header, which holds the hashes of all that follows it.
+    pub hash: Hash,
+}
+
+/// Content of a file that is kept, known by its hash. Objects carry each content once.
+#[derive(Debug, Clone)]
+pub struct Blob {
+    /// Of the content.
+    pub hash: Hash,
+    /// Bytes.
+    pub length: u64,
+    /// Where the content is now.
+    pub source: Source,
+}
+
+/// Where bytes are read from when an object is written.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// Here.
+    Bytes(bytes::Bytes),
+    /// A file that does not change any more; read when the object is made, and its hash checked on the way.
+    File(PathBuf),
+}
+
+/// What one commit carries.
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    /// Format of the database that `rows` needs (number of migrations).
+    pub schema: u32,
+    /// Changed rows, in `store`'s encoding.
+    pub rows: bytes::Bytes,
+    /// New contents of kept files.
+    pub blobs: Vec<Blob>,
+}
+
+/// The whole state at one position, for a base.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// The position it is the state of; its create was answered.
+    pub position: Position,
+    /// Format of the database.
+    pub schema: u32,
+    /// A file with the database, which nobody else uses.
+    pub database: PathBuf,
+    /// All contents of kept files at that position.
+    pub blobs: Vec<Blob>,
+}
+
+/// When bases are written and what stays restorable.
+#[derive(Debug, Clone)]
+pub struct Retention {
+    /// A base is due after this many journal objects of no size…
+    pub base_after_objects: u64,
+    /// …or this many bytes in few objects; shares of both add up. Where the last base is large, both limits grow with it, so that
+    /// bases cost a fixed share of the journal however much is known: see [`Retention::is_base_due`].
+    pub base_after_bytes: u64,
+    /// So many of the last states (journal objects) stay restorable.
+    pub keep_states: u64,
+    /// And all that is younger than this, by the bucket's own times.
+    pub keep: std::time::Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Retention {
+        Retention {
+            base_after_objects: 256,
+            base_after_bytes: 1 << 20,
+            keep_states: 100,
+            keep: std::time::Duration::from_secs(24 * 3600),
+        }
+    }
+}
+
+impl Retention {
+    /// The journal after a base may grow to this many times the base's size: a restore reads both.
+    const TIMES: f64 = 2.0;
+
+    /// Whether a base should be written: `objects` and `bytes` are those of the journal after the last one, which has `base` bytes.
+    pub fn is_base_due(&self, objects: u64, bytes: u64, base: u64) -> bool {
+        let share = |count: u64, limit: u64| count as f64 / limit.max(1) as f64;
+        let reached = share(objects, self.base_after_objects) + share(bytes, self.base_after_bytes);
+        reached >= (Self::TIMES * share(base, self.base_after_bytes)).max(1.0)
+    }
+}
+
+/// Why the vault cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum VaultError {
+    /// Somebody else leads, or may: no further effect from here (DESIGN §3 "Deposed").
+    #[error("deposed: {0}")]
+    Deposed(String),
+    /// The state in the bucket cannot be used as it is; names the object and what to do. The server stops.
+    #[error("{0}")]
+    Damaged(String),
+    /// The bucket could not be asked.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// A local file could not be read or written.
+    #[error("{0}")]
+    Local(String),
+}
+
+/// One server's way to the bucket; cheap to clone.
+#[derive(Clone)]
+pub struct Vault {
+    /// Where everything lies.
+    pub bucket: Arc<dyn Bucket>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Who we are.
+    pub identity: Identity,
+    /// Of the lease.
+    pub timing: Timing,
+    /// Of bases and old objects.
+    pub retention: Retention,
+    /// Proves hand-over requests, ours and others'.
+    pub handover: inbox::HandOverKey,
+}
+
+impl Vault {
+    /// One that only reads: for people who look at a bucket, without a server.
+    pub fn reader(bucket: Arc<dyn Bucket>) -> Vault {
+        let identity = Identity {
+            nonce: String::new(),
+            url: String::new(),
+            machine: String::new(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            fingerprint: String::new(),
+            force: false,
+        };
+        Vault {
+            bucket,
+            clock: Arc::new(clock::Boottime),
+            identity,
+            timing: Timing::default(),
+            retention: Retention::default(),
+            handover: inbox::HandOverKey::derive(""),
+        }
+    }
+
+    /// Waits for the lease and takes it: at once when it is free, released or its holder is known to be gone, otherwise after
+    /// the same generation was seen for a full TTL on our own clock. Dropping the future leaves the lease alone. `ask`: request
+    /// a hand-over once at the start (not for a server that stands by only because it was deposed).
+    pub async fn acquire(&self, ask: bool) -> Result<Lease, VaultError> {
+        lease::acquire(self, ask).await
+    }
+
+    /// Gives up a lease with which this server did not come to lead. An error when it is another's already.
+    pub async fn give_up(&self, lease: Lease) -> Result<(), VaultError> {
+        lease::Held::new(self, &lease).release().await
+    }
+
+    /// Restores: reads the chain, creates the seal, looks again. `None`: the lease went to somebody else meanwhile.
+    /// [`Chain`] then gives the contents; nobody else deletes them while we lead.
+    pub async fn lead(&self, lease: Lease) -> Result<Option<(Leader, Chain)>, VaultError> {
+        leader::lead(self, lease).await
+    }
+
+    /// Reads a kept state without the lease: the newest, or the one after `at`.
+    pub async fn read(&self, at: Option<u64>) -> Result<Chain, VaultError> {
+        chain::read(&self.calls(), at).await
+    }
+
+    fn calls(&self) -> calls::Calls {
+        calls::Calls { bucket: self.bucket.clone(), clock: self.clock.clone() }
+    }
+}

@@ -1,0 +1,319 @@
+//! A bucket in memory and a clock that only sleeping moves, for unit tests: generations as in Cloud Storage, and faults.
+
+use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written, is_name};
+use super::clock::Clock;
+use super::inbox::HandOverKey;
+use super::lease::{Identity, Timing};
+use super::{Retention, Vault};
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What goes wrong with one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// No answer; it did not happen.
+    Before,
+    /// No answer; it happened.
+    After,
+    /// Never, as without rights.
+    Refused,
+}
+
+/// One object.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// Of its content.
+    pub generation: Generation,
+    /// Content.
+    pub bytes: Bytes,
+    /// Label.
+    pub label: String,
+    /// By the bucket's clock.
+    pub created: Timestamp,
+}
+
+/// Runs before a request of a kind on a name.
+type Hook = Box<dyn FnMut(&Memory, &str, &str) + Send>;
+
+#[derive(Default)]
+struct Inner {
+    objects: BTreeMap<String, Kept>,
+    last: Generation,
+    time: i64,
+    faults: Vec<(&'static str, String, Fault)>,
+    log: Vec<String>,
+    gone: HashSet<String>,
+}
+
+/// The bucket.
+#[derive(Default)]
+pub struct Memory {
+    inner: Mutex<Inner>,
+    hook: Mutex<Option<Hook>>,
+}
+
+impl Memory {
+    /// An empty one.
+    pub fn new() -> Arc<Memory> {
+        Arc::default()
+    }
+
+    /// The next request of this kind (`put`, `get`, `range`, `list`, `delete`) on a name that begins so fails.
+    pub fn fail(&self, kind: &'static str, name: &str, fault: Fault) {
+        self.lock().faults.push((kind, name.to_owned(), fault));
+    }
+
+    /// Faults that were not met yet.
+    pub fn faults_left(&self) -> usize {
+        self.lock().faults.len()
+    }
+
+    /// Calls this before each request, with kind and name.
+    pub fn before(&self, hook: impl FnMut(&Memory, &str, &str) + Send + 'static) {
+        *self.hook() = Some(Box::new(hook));
+    }
+
+    /// A process is known to be gone.
+    pub fn bury(&self, nonce: &str) {
+        self.lock().gone.insert(nonce.to_owned());
+    }
+
+    /// Moves the bucket's own clock.
+    pub fn advance(&self, time: Duration) {
+        let mut inner = self.lock();
+        inner.time = inner.time.saturating_add(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
+    }
+
+    /// Requests so far, `put journal/0…1`, and forgets them.
+    pub fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().log)
+    }
+
+    /// Names that begin so.
+    pub fn names(&self, prefix: &str) -> Vec<String> {
+        let inner = self.lock();
+        inner.objects.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
+    }
+
+    /// An object.
+    pub fn object(&self, name: &str) -> Kept {
+        self.lock().objects[name].clone()
+    }
+
+    /// Puts an object there, whatever was there.
+    pub fn set(&self, name: &str, bytes: impl Into<Bytes>, label: &str) {
+        self.lock().set(name, bytes.into(), label);
+    }
+
+    /// Removes an object.
+    pub fn remove(&self, name: &str) {
+        self.lock().objects.remove(name);
+    }
+
+    /// Changes the bytes of an object in place.
+    pub fn damage(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut inner = self.lock();
+        if let Some(kept) = inner.objects.get_mut(name) {
+            let mut bytes = kept.bytes.to_vec();
+            change(&mut bytes);
+            kept.bytes = bytes.into();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hook(&self) -> MutexGuard<'_, Option<Hook>> {
+        self.hook.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a request; a fault, if one is due.
+    fn request(&self, kind: &'static str, name: &str) -> Result<bool, BucketError> {
+        // Taken out meanwhile, so that the hook may use the bucket.
+        let hook = self.hook().take();
+        if let Some(mut hook) = hook {
+            hook(self, kind, name);
+            self.hook().get_or_insert(hook);
+        }
+        if kind != "list" && !is_name(name) {
+            return Err(refused(kind, name, "no object can have this name"));
+        }
+        let mut inner = self.lock();
+        inner.log.push(format!("{kind} {name}"));
+        let due = inner.faults.iter().position(|(of, prefix, _)| *of == kind && name.starts_with(prefix.as_str()));
+        let Some(due) = due else { return Ok(false) };
+        match inner.faults.remove(due).2 {
+            Fault::After => Ok(true),
+            Fault::Before => Err(unavailable(kind, name)),
+            Fault::Refused => Err(refused(kind, name, "no rights")),
+        }
+    }
+}
+
+fn refused(kind: &str, name: &str, reason: &str) -> BucketError {
+    BucketError::Refused {
+        location: "memory://test".into(),
+        doing: format!("{kind} {name}"),
+        reason: reason.to_owned(),
+    }
+}
+
+fn unavailable(kind: &str, name: &str) -> BucketError {
+    BucketError::Unavailable {
+        location: "memory://test".into(),
+        doing: format!("{kind} {name}"),
+        reason: "timed out".into(),
+    }
+}
+
+impl Inner {
+    fn set(&mut self, name: &str, bytes: Bytes, label: &str) -> Generation {
+        self.last += 1;
+        self.time += 1;
+        let created = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(self.time);
+        let kept = Kept { generation: self.last, bytes, label: label.to_owned(), created };
+        self.objects.insert(name.to_owned(), kept);
+        self.last
+    }
+}
+
+fn answer<T>(lost: bool, kind: &str, name: &str, answer: T) -> Result<T, BucketError> {
+    if lost { Err(unavailable(kind, name)) } else { Ok(answer) }
+}
+
+#[async_trait]
+impl Bucket for Memory {
+    fn location(&self) -> &str {
+        "memory://test"
+    }
+
+    async fn check(&self) -> Result<Vec<String>, BucketError> {
+        Ok(Vec::new())
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
+        let lost = self.request("get", name)?;
+        let inner = self.lock();
+        let object =
+            inner.objects.get(name).map(|kept| Object { generation: kept.generation, bytes: kept.bytes.clone() });
+        answer(lost, "get", name, object)
+    }
+
+    async fn get_range(
+        &self,
+        name: &str,
+        generation: Generation,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, BucketError> {
+        let lost = self.request("range", name)?;
+        let inner = self.lock();
+        let bytes = inner.objects.get(name).filter(|kept| kept.generation == generation).map(|kept| {
+            let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(kept.bytes.len());
+            kept.bytes.slice(within(range.start.min(range.end))..within(range.end))
+        });
+        answer(lost, "range", name, bytes)
+    }
+
+    async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError> {
+        let lost = self.request("put", name)?;
+        let bytes = match body {
+            Body::Bytes(bytes) => bytes,
+            Body::File(path) => std::fs::read(path).map_err(|error| refused("put", name, &error.to_string()))?.into(),
+        };
+        let mut inner = self.lock();
+        let present = inner.objects.get(name).map_or(0, |kept| kept.generation);
+        let written = match present == expected {
+            true => Written::Stored(inner.set(name, bytes, label)),
+            false => Written::Refused,
+        };
+        answer(lost, "put", name, written)
+    }
+
+    async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
+        let lost = self.request("delete", name)?;
+        let mut inner = self.lock();
+        let present = inner.objects.get(name).map_or(generation, |kept| kept.generation);
+        if present == generation {
+            inner.objects.remove(name);
+        }
+        answer(lost, "delete", name, present == generation)
+    }
+
+    async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
+        let lost = self.request("list", prefix)?;
+        let inner = self.lock();
+        let listed = inner.objects.iter().filter(|(name, _)| name.starts_with(prefix) && name.as_str() > after);
+        let listed = listed.map(|(name, kept)| Listed {
+            name: name.clone(),
+            generation: kept.generation,
+            size: kept.bytes.len() as u64,
+            created: kept.created,
+            label: kept.label.clone(),
+        });
+        answer(lost, "list", prefix, listed.collect())
+    }
+
+    async fn is_gone(&self, nonce: &str) -> Result<bool, BucketError> {
+        Ok(self.lock().gone.contains(nonce))
+    }
+
+    fn requests(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// A clock that moves only when somebody sleeps, or by hand.
+#[derive(Default)]
+pub struct Manual(Mutex<Duration>);
+
+impl Manual {
+    fn lock(&self) -> MutexGuard<'_, Duration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves it.
+    pub fn advance(&self, time: Duration) {
+        *self.lock() += time;
+    }
+}
+
+#[async_trait]
+impl Clock for Manual {
+    fn now(&self) -> Duration {
+        *self.lock()
+    }
+
+    async fn sleep(&self, time: Duration) {
+        // Whoever sleeps beside work that is ready must not move the time before that has run.
+        tokio::task::yield_now().await;
+        self.advance(time);
+    }
+}
+
+/// A server of that nonce on a bucket, with a clock of its own.
+pub fn vault(bucket: &Arc<Memory>, nonce: &str) -> (Vault, Arc<Manual>) {
+    let clock = Arc::new(Manual::default());
+    let identity = Identity {
+        nonce: nonce.to_owned(),
+        url: format!("https://{nonce}.example"),
+        machine: format!("{nonce}:1"),
+        version: "1.0.0".into(),
+        fingerprint: super::lease::fingerprint("github.com", "bot", "github.com/acme/*"),
+        force: false,
+    };
+    let vault = Vault {
+        bucket: bucket.clone(),
+        clock: clock.clone(),
+        identity,
+        timing: Timing::default(),
+        retention: Retention::default(),
+        handover: HandOverKey::derive("webhook secret"),
+    };
+    (vault, clock)
+}

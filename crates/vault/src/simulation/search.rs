@@ -1,0 +1,285 @@
+//! All schedules of a scenario, shortest violation first. Time does not exist: a sleep ends at once and moves only the clock of
+//! who slept, so a waiter takes the lease whenever the search likes. A crash is a server that is never scheduled again, a pause
+//! one that is scheduled late. What a server does next depends on the answers it got and on nothing else, so a state is kept as
+//! the world and each server's history, and a server is run again from its start to go on from there.
+
+use super::describe::describe;
+use super::port::Port;
+use super::process::Process;
+use super::request::{Op, Reply};
+use super::script::{self, Script, Step};
+use super::world::{Note, World};
+use super::{Server, Variant};
+use crate::lease::Timing;
+use crate::mutation;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What goes wrong with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// It takes effect; its answer is lost.
+    Lost,
+    /// Its answer is lost; it takes effect later, or never.
+    Late,
+    /// It is refused, as without rights.
+    Refused,
+}
+
+/// Long enough that retries with growing pauses never outlast the lease.
+const TTL: Duration = Duration::from_secs(100_000);
+/// States that stay restorable behind the newest one: none, the hardest case.
+const KEEP_STATES: u64 = 0;
+/// Requests that one server makes before it counts as running in circles.
+const LONGEST: usize = 300;
+
+/// How far to look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Lost or late answers, refusals.
+    pub(super) faults: u32,
+    /// States.
+    pub(super) states: usize,
+    /// Switches away from a server that could go on.
+    pub(super) switches: Option<u32>,
+}
+
+/// What was found.
+pub(super) struct Found {
+    pub(super) states: usize,
+    pub(super) violation: Option<String>,
+    pub(super) schedule: Vec<String>,
+    /// All states were looked at.
+    pub(super) complete: bool,
+}
+
+/// What a server does after a history.
+struct Known {
+    open: Option<(usize, Op)>,
+    notes: Vec<Note>,
+}
+
+struct Answered {
+    before: Option<Rc<Answered>>,
+    slot: usize,
+    reply: Reply,
+}
+
+/// One server in one state.
+#[derive(Clone)]
+struct At {
+    key: u64,
+    history: Option<Rc<Answered>>,
+    known: Rc<Known>,
+}
+
+struct Line {
+    server: usize,
+    op: Op,
+    reply: Reply,
+    fault: &'static str,
+    before: Option<Rc<Line>>,
+}
+
+#[derive(Clone)]
+struct Node {
+    world: World,
+    at: Vec<At>,
+    late: Vec<(usize, Op)>,
+    faults: u32,
+    last: Option<usize>,
+    switches: u32,
+    line: Option<Rc<Line>>,
+}
+
+struct Search {
+    scripts: Vec<Script>,
+    variant: Variant,
+    known: HashMap<(usize, u64), Rc<Known>>,
+}
+
+/// Tries all schedules of a scenario within bounds.
+pub(super) fn search(name: &str, variant: impl Into<Variant>, bounds: Bounds) -> Found {
+    let variant = variant.into();
+    mutation::set(variant.mutation);
+    let mut search = Search { scripts: script::scenario(name), variant, known: HashMap::new() };
+    let found = search.all(bounds);
+    mutation::set(None);
+    found
+}
+
+fn hash(what: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Search {
+    /// Runs a server through a history, to its next request.
+    fn execute(&self, server: usize, history: Option<&Rc<Answered>>) -> Known {
+        let (name, steps) = &self.scripts[server];
+        let port = Port::new(0);
+        let timing = Timing { ttl: TTL, renew: TTL / 4, poll: TTL };
+        let flaw = self.variant.flaw;
+        let mut process = Process::new(
+            port.clone(),
+            script::follow(Server::new(name, port.clone(), timing, KEEP_STATES, flaw), steps.clone()),
+        );
+        let mut answers = Vec::new();
+        let mut next = history;
+        while let Some(answered) = next {
+            answers.push(answered);
+            next = answered.before.as_ref();
+        }
+        assert!(answers.len() < LONGEST, "{name} runs in circles");
+        settle(&mut process);
+        for answered in answers.into_iter().rev() {
+            port.take_notes();
+            port.answer(answered.slot, answered.reply.clone());
+            settle(&mut process);
+        }
+        let open = port.open().into_iter().find(|(_, op)| !matches!(op, Op::Sleep(_)));
+        Known { open, notes: port.take_notes() }
+    }
+
+    fn after(&mut self, server: usize, key: u64, history: Option<Rc<Answered>>) -> At {
+        let known = match self.known.get(&(server, key)) {
+            Some(known) => known.clone(),
+            None => {
+                let known = Rc::new(self.execute(server, history.as_ref()));
+                self.known.insert((server, key), known.clone());
+                known
+            }
+        };
+        At { key, history, known }
+    }
+
+    /// Gives a server an answer and lets the judge hear what it then says.
+    fn advance(&mut self, node: &mut Node, server: usize, slot: usize, reply: Reply) {
+        let at = &node.at[server];
+        let key = hash((at.key, slot, reply.digest()));
+        let history = Some(Rc::new(Answered { before: at.history.clone(), slot, reply }));
+        node.at[server] = self.after(server, key, history);
+        let known = node.at[server].known.clone();
+        for note in &known.notes {
+            node.world.note(self.scripts[server].0, note);
+        }
+    }
+
+    fn start(&mut self, faults: u32) -> Node {
+        let at = (0..self.scripts.len()).map(|server| self.after(server, 0, None)).collect();
+        let world = World::new(KEEP_STATES, None);
+        let mut node = Node { world, at, late: Vec::new(), faults, last: None, switches: 0, line: None };
+        if self.scripts[0].1.iter().any(|step| matches!(step, Step::Ready)) {
+            while !node.at[0].known.notes.iter().any(|note| matches!(note, Note::Ready)) {
+                let (slot, op) = node.at[0].known.open.clone().unwrap();
+                let reply = node.world.apply(&op);
+                self.advance(&mut node, 0, slot, reply);
+            }
+        }
+        node
+    }
+
+    fn all(&mut self, bounds: Bounds) -> Found {
+        let mut found = Found { states: 0, violation: None, schedule: Vec::new(), complete: true };
+        let mut queue = VecDeque::from([self.start(bounds.faults)]);
+        let mut seen = HashSet::new();
+        while let Some(node) = queue.pop_front() {
+            found.states += 1;
+            if let Some(violation) = node.world.violations.first() {
+                found.violation = Some(violation.clone());
+                let mut line = node.line.as_ref();
+                while let Some(Line { server, op, reply, fault, before }) = line.map(|line| &**line) {
+                    let text = describe(self.scripts[*server].0, op, Some(reply));
+                    found.schedule.insert(0, format!("{text}{fault}"));
+                    line = before.as_ref();
+                }
+                return found;
+            }
+            if found.states >= bounds.states {
+                found.complete = false;
+                return found;
+            }
+            for next in self.moves(&node, bounds) {
+                let at = next.at.iter().map(|at| at.key).collect::<Vec<_>>();
+                let counted = bounds.switches.map(|_| (next.last, next.switches));
+                let key = hash((next.world.key(), at, &next.late, next.faults, counted));
+                if seen.insert(key) || !next.world.violations.is_empty() {
+                    queue.push_back(next);
+                }
+            }
+        }
+        found
+    }
+
+    fn moves(&mut self, node: &Node, bounds: Bounds) -> Vec<Node> {
+        let mut moves = Vec::new();
+        for server in 0..node.at.len() {
+            let Some((slot, op)) = node.at[server].known.open.clone() else { continue };
+            let away = node.last.is_some_and(|last| last != server && node.at[last].known.open.is_some());
+            let switches = node.switches + u32::from(away);
+            if bounds.switches.is_some_and(|most| switches > most) {
+                continue;
+            }
+            let base = Node { last: Some(server), switches, ..node.clone() };
+            moves.push(self.step(base.clone(), server, slot, &op, None));
+            if node.faults > 0 && op.writes() && !matches!(op, Op::Spawn(_)) {
+                let faults: &[Fault] = match op.is_of_bucket() && bounds.faults > 1 {
+                    true => &[Fault::Lost, Fault::Late, Fault::Refused],
+                    // A refusal alone is no riddle.
+                    false => &[Fault::Lost, Fault::Late],
+                };
+                for fault in faults {
+                    moves.push(self.step(base.clone(), server, slot, &op, Some(*fault)));
+                }
+            }
+        }
+        for index in 0..node.late.len() {
+            let mut next = node.clone();
+            let (server, op) = next.late.remove(index);
+            let reply = next.world.apply(&op);
+            let fault = " [lands late]";
+            next.line = Some(Rc::new(Line { server, op, reply, fault, before: next.line }));
+            moves.push(next);
+        }
+        moves
+    }
+
+    fn step(&mut self, mut node: Node, server: usize, slot: usize, op: &Op, fault: Option<Fault>) -> Node {
+        let (reply, shown) = match fault {
+            None => (node.world.apply(op), ""),
+            Some(Fault::Lost) => {
+                node.world.apply(op);
+                (Reply::Lost, " [took effect]")
+            }
+            Some(Fault::Late) => {
+                node.late.push((server, op.clone()));
+                (Reply::Lost, " [may land late]")
+            }
+            Some(Fault::Refused) => (Reply::Refused, ""),
+        };
+        node.faults -= u32::from(fault.is_some());
+        let before = node.line.take();
+        node.line = Some(Rc::new(Line { server, op: op.clone(), reply: reply.clone(), fault: shown, before }));
+        self.advance(&mut node, server, slot, reply);
+        node
+    }
+}
+
+/// Runs to the next request, sleeping in no time.
+fn settle(process: &mut Process) {
+    process.run();
+    for _ in 0..LONGEST {
+        let open = process.port.open();
+        let [(slot, Op::Sleep(time)), ..] = &open[..] else { return };
+        if open.iter().any(|(_, op)| !matches!(op, Op::Sleep(_))) {
+            return; // it does something; the sleep is a time-out
+        }
+        process.port.advance(*time);
+        process.port.answer(*slot, Reply::Done);
+        process.run();
+    }
+    panic!("a server sleeps again and again without asking anything");
+}

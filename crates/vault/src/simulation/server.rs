@@ -1,0 +1,162 @@
+//! A small whole server on the real vault: what `dispatch`, `store` and `reply` do, reduced to deliveries, applies and comments.
+
+use super::leading::Leading;
+use super::objects;
+use super::port::{Mail as Post, Port};
+use super::world::{Fact, Note};
+use super::{Flaw, Server};
+use crate::chain::{Chain, Wanted};
+use crate::inbox::{self, StoredDelivery};
+use crate::{Blob, Hash, Source, Vault, VaultError};
+use futures::future::{Either, select};
+use std::cell::RefCell;
+use std::pin::pin;
+use std::time::Duration;
+
+/// Contents that a state needs: an apply's plan, from its delivery to its outcome.
+fn kept(facts: &[Fact]) -> Vec<(Hash, String)> {
+    let ended = |d: &str| facts.iter().any(|f| matches!(f, Fact::Out(of, _) if of == d));
+    let plans = facts.iter().filter_map(|f| match f {
+        Fact::Delivery(d) if d.starts_with('a') && !ended(d) => Some(format!("plan of {d}\n").repeat(20)),
+        _ => None,
+    });
+    plans.map(|plan| (Hash::of(plan.as_bytes()), plan)).collect()
+}
+
+pub(super) fn blobs(facts: &[Fact]) -> Vec<Blob> {
+    let blob = |(hash, plan): (Hash, String)| Blob {
+        hash,
+        length: plan.len() as u64,
+        source: Source::Bytes(plan.into_bytes().into()),
+    };
+    kept(facts).into_iter().map(blob).collect()
+}
+
+/// Puts a delivery into the inbox, then answers it.
+pub(super) async fn to_inbox(vault: &Vault, port: &Port, flaw: Option<Flaw>, delivery: &str) {
+    let stored = StoredDelivery {
+        format: crate::FORMAT,
+        received: jiff::Timestamp::UNIX_EPOCH,
+        headers: Vec::new(),
+        body: delivery.into(),
+        key: None,
+    };
+    if flaw == Some(Flaw::AckEarly) {
+        port.note(Note::Ack(delivery.into()));
+    }
+    if inbox::store_delivery(vault, Hash::of(delivery.as_bytes()), &stored).await.is_ok() {
+        port.note(Note::Ack(delivery.into()));
+    }
+}
+
+/// The state that a chain holds, and a look at its kept contents.
+pub(super) async fn fold(chain: &Chain) -> Result<Vec<Fact>, VaultError> {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("database");
+    let mut facts = Vec::new();
+    if chain.database(&file).await? {
+        facts = objects::facts(&std::fs::read(&file).unwrap());
+    }
+    for rows in chain.rows().await? {
+        facts.extend(objects::facts(&rows.rows));
+    }
+    Ok(facts)
+}
+
+pub(super) async fn fetch(chain: &Chain, port: &Port, facts: &[Fact]) -> Result<(), VaultError> {
+    let kept = kept(facts);
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let place = tempfile::tempdir().unwrap();
+    let path = |hash: &Hash| place.path().join("plans").join(hash.to_string());
+    let wanted = kept.iter().map(|(hash, _)| Wanted { hash: *hash, path: path(hash), mode: 0o600 }).collect();
+    chain.fetch(wanted, &|_| {}).await?;
+    for (hash, plan) in kept {
+        if std::fs::read(path(&hash)).unwrap() != plan.as_bytes() {
+            port.note(Note::Wrong("a kept file came back changed".into()));
+        }
+    }
+    Ok(())
+}
+
+/// A whole server, from its start to its end.
+pub(super) async fn whole(server: Server, ask: bool) {
+    let hand = RefCell::new(Vec::<String>::new());
+    let (vault, port) = (&server.vault, &server.port);
+    let mut ask = ask;
+    loop {
+        for delivery in hand.take() {
+            to_inbox(vault, port, server.flaw, &delivery).await;
+        }
+        let mut standby = pin!(stand_by(&server));
+        let lease = match select(pin!(vault.acquire(ask)), standby.as_mut()).await {
+            Either::Left((Ok(lease), _)) => lease,
+            Either::Left((Err(error), _)) => match error {
+                VaultError::Bucket(_) | VaultError::Deposed(_) => {
+                    vault.clock.sleep(vault.timing.poll).await;
+                    continue;
+                }
+                error => return port.note(Note::Stopped(error.to_string())),
+            },
+            Either::Right(_) => return,
+        };
+        ask = false;
+        let led = match select(pin!(Leading::begin(&server, &hand, lease)), standby).await {
+            Either::Left((led, _)) => led,
+            Either::Right(_) => return,
+        };
+        let ended = match led {
+            Ok(None) => continue,
+            Ok(Some(leading)) => match leading.run().await {
+                Ok(()) => {
+                    let _ = leading.release().await;
+                    port.note(Note::Released);
+                    for delivery in hand.take() {
+                        to_inbox(vault, port, server.flaw, &delivery).await;
+                    }
+                    if leading.terminated.get() {
+                        return;
+                    }
+                    let rest = pin!(vault.clock.sleep(vault.timing.poll * 6));
+                    if let Either::Left(_) = select(pin!(stand_by(&server)), rest).await {
+                        return;
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        match ended {
+            VaultError::Deposed(why) => port.note(Note::Deposed(why)),
+            VaultError::Bucket(error) => port.note(Note::Deposed(error.to_string())),
+            error => return port.note(Note::Stopped(error.to_string())),
+        }
+    }
+}
+
+/// Takes deliveries into the inbox until it is told to go.
+async fn stand_by(server: &Server) {
+    while let Post::Delivery(delivery) = server.port.mail().await {
+        to_inbox(&server.vault, &server.port, server.flaw, &delivery).await;
+    }
+}
+
+/// Reads the newest state again and again, without the lease.
+pub(super) async fn reader(server: Server) {
+    let (vault, port) = (&server.vault, &server.port);
+    loop {
+        vault.clock.sleep(Duration::from_secs(4)).await;
+        let read = async {
+            let chain = vault.read(None).await?;
+            let position = chain.position;
+            Ok::<_, VaultError>((position, fold(&chain).await?))
+        };
+        match read.await {
+            Ok((position, facts)) => port.note(Note::Read(position, facts)),
+            Err(VaultError::Bucket(_)) => {}
+            Err(error) => port.note(Note::Stopped(format!("reader: {error}"))),
+        }
+    }
+}

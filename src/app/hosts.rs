@@ -1,0 +1,112 @@
+//! The VCS hosts of a server. Each is joined in a file of its own: settings, API, door, the doctor's checks, ranges of addresses.
+
+mod azuredevops;
+mod github;
+
+use super::doctor::report::Findings;
+use crate::settings::Settings;
+use crate::vault::inbox::HandOverKey;
+use crate::vcs::{Host, Hosts};
+use crate::web::access::address::Published;
+use crate::webhook::{Door, Intake};
+use anyhow::{Result, bail};
+use secrecy::{ExposeSecret, SecretString};
+use std::sync::Arc;
+
+/// One VCS host, joined: what a server needs to serve its repositories.
+#[derive(Clone)]
+pub struct JoinedHost {
+    /// Its API; absent where the server only takes deliveries and has no token.
+    pub api: Option<Arc<dyn Host>>,
+    /// Takes its deliveries.
+    pub door: Arc<dyn Door>,
+    /// Page of a commit for people, with `{repo}` and `{commit}` in it; empty where there is none.
+    pub commit_address: String,
+}
+
+/// Who we are on one host, and what its deliveries prove themselves with: what servers on one bucket must agree on.
+struct Account<'a> {
+    hostname: &'a str,
+    login: &'a str,
+    /// Secret of its webhooks, absent where deliveries prove nothing.
+    secret: Option<&'a SecretString>,
+    /// The one before.
+    previous: Option<&'a SecretString>,
+}
+
+/// All hosts that settings name, and those that are given besides. One at least.
+pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<JoinedHost>> {
+    let mut joined: Vec<JoinedHost> = github::join(settings).into_iter().collect();
+    joined.extend_from_slice(more);
+    if joined.is_empty() {
+        bail!("no VCS host is configured: set --gh-user and --gh-token");
+    }
+    Ok(joined)
+}
+
+/// Their doors.
+pub(super) fn intake(joined: &[JoinedHost]) -> Intake {
+    Intake::new(joined.iter().map(|host| Arc::clone(&host.door)).collect())
+}
+
+/// Their APIs; an error where one has no token.
+pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
+    let mut apis = Vec::new();
+    for host in joined {
+        match &host.api {
+            Some(api) => apis.push(Arc::clone(api)),
+            None => bail!("there is no token for {}: set --gh-token or --gh-token-file", host.door.hostname()),
+        }
+    }
+    Ok(Hosts::new(apis))
+}
+
+/// The accounts that settings name, in the order of the hosts.
+fn accounts(settings: &Settings) -> Vec<Account<'_>> {
+    github::account(settings).into_iter().collect()
+}
+
+/// Hosts and our logins there, as the lease's fingerprint has them.
+pub(super) fn identities(settings: &Settings) -> (String, String) {
+    let of = |part: fn(&Account<'_>) -> String| {
+        let parts: Vec<String> = accounts(settings).iter().map(|account| part(account).to_ascii_lowercase()).collect();
+        parts.join(",")
+    };
+    (of(|account| account.hostname.to_owned()), of(|account| account.login.to_owned()))
+}
+
+/// What requests for the lead are proven with: the webhook secret of the first host.
+pub(super) fn hand_over_key(settings: &Settings) -> HandOverKey {
+    let accounts = accounts(settings);
+    let first = accounts.first();
+    let secret = first.and_then(|account| account.secret);
+    let key = HandOverKey::derive(secret.map(ExposeSecret::expose_secret).unwrap_or_default());
+    match first.and_then(|account| account.previous) {
+        Some(previous) => key.and_previous(previous.expose_secret()),
+        None => key,
+    }
+}
+
+/// Ranges of addresses that hosts publish, each under its word of `--webhook-allowlist`.
+pub(super) fn published(settings: &Settings) -> Vec<Published> {
+    vec![github::published(settings.access.github_meta_url.clone()), azuredevops::published()]
+}
+
+/// What the doctor finds about each host; deliveries should come to `events`.
+pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
+    github::check(settings, events).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::web::access::address::Sources;
+
+    #[test]
+    fn every_published_range_is_one() {
+        for published in [github::published(None), azuredevops::published()] {
+            let words: Vec<String> = published.known.iter().map(|range| (*range).to_owned()).collect();
+            assert!(Sources::parse(&words, Vec::new()).is_ok_and(|sources| sources.is_some()), "{}", published.word);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! GitHub, cloud and Enterprise Server: its settings become an API client, a door, checks and ranges of addresses.
+
+mod doctor;
+mod webhooks;
+
+use super::{Account, JoinedHost};
+use crate::app::doctor::report::Findings;
+use crate::dispatch::Allowlist;
+use crate::settings::{GithubSettings, GithubToken, Settings};
+use crate::vcs::github::{Github, GithubOptions, profile};
+use crate::vcs::{Host, TokenSource};
+use crate::web::access::address::Published;
+use crate::webhook::github::GithubDoor;
+use std::sync::Arc;
+
+/// Ranges for webhooks (api.github.com/meta, `hooks`; as of November 2026), in force until they are refreshed.
+const RANGES: &[&str] =
+    &["192.30.252.0/22", "185.199.108.0/22", "140.82.112.0/20", "143.55.64.0/20", "2a0a:a440::/29", "2606:50c0::/32"];
+
+/// What GitHub publishes about its addresses, as far as it is read.
+#[derive(serde::Deserialize)]
+struct Meta {
+    hooks: Vec<String>,
+}
+
+/// The host of these settings; absent where they name none.
+pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
+    let github = settings.github.as_ref()?;
+    let api = client(github, &settings.repo_allowlist).map(|client| Arc::new(client) as Arc<dyn Host>);
+    let door = GithubDoor {
+        hostname: github.hostname.clone(),
+        secret: github.webhook_secret.clone(),
+        previous: github.previous_webhook_secret.clone(),
+    };
+    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&github.api_url).commit_address })
+}
+
+/// Who we are there.
+pub(super) fn account(settings: &Settings) -> Option<Account<'_>> {
+    let github = settings.github.as_ref()?;
+    Some(Account {
+        hostname: &github.hostname,
+        login: &github.user,
+        secret: github.webhook_secret.as_ref(),
+        previous: github.previous_webhook_secret.as_ref(),
+    })
+}
+
+/// Under the word `github`; `address` is where GitHub publishes them.
+pub(super) fn published(address: Option<String>) -> Published {
+    let read = |body: &[u8]| Some(serde_json::from_slice::<Meta>(body).ok()?.hooks);
+    Published { word: "github", known: RANGES, address, read }
+}
+
+/// What the doctor finds about it.
+pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
+    doctor::check(settings, events).await
+}
+
+/// A client of it, where there is a token; `allowlist` has the rules of the repositories that are served.
+fn client(github: &GithubSettings, allowlist: &[String]) -> Option<Github> {
+    let allowlist = Allowlist::new(allowlist);
+    let token = match github.token.as_ref()? {
+        GithubToken::Value(token) => TokenSource::Value(token.clone()),
+        GithubToken::File(path) => TokenSource::File(path.clone()),
+    };
+    Some(Github::new(GithubOptions {
+        hostname: github.hostname.clone(),
+        api_url: github.api_url.clone(),
+        user: github.user.clone(),
+        token,
+        serves: Arc::new(move |repo| allowlist.allows(repo)),
+        posts_per_hour: github.posts_per_hour,
+    }))
+}

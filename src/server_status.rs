@@ -1,0 +1,116 @@
+//! The server's current role, who leads, and the services that exist while it leads. `app::roles` publishes it; pages, probes and
+//! the intake of deliveries read it.
+
+use crate::dispatch::Handle;
+use crate::store::Store;
+use crate::store::logs::Logs;
+use crate::vault::leader::Leader;
+use crate::vault::lease::Identity;
+use jiff::Timestamp;
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tokio::sync::Notify;
+
+/// A server's role. The order is `standby → restoring → leading → draining`, then `standby` again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Waits for the lease and stores deliveries in the inbox.
+    Standby,
+    /// Holds the lease and restores the data directory from the bucket.
+    Restoring,
+    /// The only server that runs commands.
+    Leading,
+    /// Finishes its work and then gives up the lease.
+    Draining,
+}
+
+impl Role {
+    /// All roles, in order.
+    pub const ALL: [Role; 4] = [Role::Standby, Role::Restoring, Role::Leading, Role::Draining];
+
+    /// The name in logs and in `/status`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Standby => "standby",
+            Role::Restoring => "restoring",
+            Role::Leading => "leading",
+            Role::Draining => "draining",
+        }
+    }
+}
+
+/// The role of this server, since when, and why.
+#[derive(Clone)]
+pub struct ServerStatus {
+    /// The role.
+    pub role: Role,
+    /// When the role began.
+    pub since: Timestamp,
+    /// Why the server does not lead, or what it waits for: one sentence without secrets. Empty while it leads.
+    pub why: String,
+    /// The leader that this server last saw; itself while it leads.
+    pub leader: Option<Identity>,
+    /// The epoch of that leader.
+    pub epoch: Option<u64>,
+    /// This server never succeeds that leader, because host, account or allowlist differ.
+    pub mismatch: bool,
+    /// Present while this server owns the restored state, so that pages can show it.
+    pub services: Option<Arc<Services>>,
+    /// Deliveries are recorded in the state directly, without the inbox.
+    pub intake: bool,
+}
+
+impl ServerStatus {
+    /// The status of a process that has just started.
+    pub fn starting() -> ServerStatus {
+        ServerStatus {
+            role: Role::Standby,
+            since: Timestamp::now(),
+            why: "it has just started, and looks who leads".into(),
+            leader: None,
+            epoch: None,
+            mismatch: false,
+            services: None,
+            intake: false,
+        }
+    }
+}
+
+/// The services of a leader; they exist while the state is open.
+pub struct Services {
+    /// The state.
+    pub store: Store,
+    /// Logs of jobs.
+    pub logs: Logs,
+    /// Accepts deliveries and runs commands.
+    pub dispatch: Handle,
+    /// The journal's writer, for metrics.
+    pub leader: Leader,
+    /// Requests an immediate check of the inbox: this server has stored a delivery there.
+    pub look: Arc<Notify>,
+}
+
+/// Counters of the whole process, whatever its role.
+#[derive(Debug, Default)]
+pub struct Meters {
+    /// Deliveries that the leader answered itself, whether they caused work or not.
+    pub accepted: AtomicU64,
+    /// Deliveries that were stored in the inbox before they were answered.
+    pub stored: AtomicU64,
+    /// Deliveries rejected because they are not authentic or not readable.
+    pub rejected: AtomicU64,
+    /// Deliveries answered with 503 because they could not be made durable.
+    pub failed: AtomicU64,
+    /// Objects in the inbox at the last check.
+    pub waiting: AtomicU64,
+    /// Objects in the inbox that this leader cannot use: damaged, or signed with an unknown webhook secret.
+    pub unusable: AtomicU64,
+    /// Number of times this server became the leader.
+    pub leads: AtomicU64,
+    /// Number of times this server was deposed.
+    pub deposed: AtomicU64,
+    /// Time of the last commit, in seconds since 1970; 0 before the first.
+    pub last_commit: AtomicU64,
+}

@@ -1,0 +1,286 @@
+//! The settings of `tidelock server`: each is declared here, and nowhere else.
+
+use super::bucket::{self, BucketAddress};
+use super::check::{self, choice, globs, number};
+use super::{GithubSettings, access};
+use crate::checkout::Strategy;
+use crate::config::global::AutodiscoverMode;
+use crate::domain::Distribution;
+use crate::domain::command::CommandName;
+use crate::process::RunAs;
+use secrecy::SecretString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time;
+
+/// Default of `autoplan-file-list`.
+const FILE_LIST: &str = "**/*.tf,**/*.tf.json,**/*.tfvars,**/*.tfvars.json,**/*.tofu,**/*.tofu.json,\
+    **/terragrunt.hcl,**/.terraform.lock.hcl";
+
+settings! {
+    /// All settings of `tidelock server`, typed and checked.
+    pub struct Settings, static SETTINGS {
+        [
+            /// How to reach GitHub, and with which account.
+            github: Option<GithubSettings> = check::github,
+            /// Who may reach what.
+            access: AccessSettings = AccessSettings::read,
+            /// What work may use of the machine.
+            limits: MachineLimits = MachineLimits::read,
+            /// Where state is kept, and for how long.
+            vault: VaultSettings = VaultSettings::read,
+            /// Path and text of `repo-config`, or of `repo-config-json`.
+            repo_config: Option<(String, String)> = check::repo_config,
+            /// User and password, if `web-basic-auth` is on.
+            web_basic_auth: Option<(String, SecretString)> = check::web_basic_auth,
+            /// The environment of children: the server's own without secrets (settings of ours that are secret, variables of ours that
+            /// look like one, and `masked_variables`).
+            child_env: Vec<(String, String)> = check::filled_later,
+            /// Values that are masked in every stream.
+            secrets: Vec<SecretString> = check::filled_later,
+            /// Warnings for the log of the start: unknown variables, settings without an effect, and the like.
+            warnings: Vec<String> = check::filled_later,
+        ]
+        Atlantis {
+            /// Commands that comments may use, of version, plan, apply, cancel, unlock, force-unlock, approve_policies, import, state; or
+            /// all. Without apply nothing can be applied.
+            allow_commands: List -> Vec<CommandName> = "version,plan,apply,unlock,force-unlock,approve_policies,cancel" => check::allow_commands,
+            /// Plan draft pull requests automatically.
+            allow_draft_prs: Switch = "false",
+            /// Accept commands on pull requests from forks: whoever opens one runs code here.
+            allow_fork_prs: Switch = "false",
+            /// Token that callers of /api/* send as X-Atlantis-Token. Without it, calls that change state are off.
+            api_secret: Secret,
+            /// Address of this server in links, with its base path; by default http://HOSTNAME:PORT.
+            atlantis_url: Text => check::atlantis_url,
+            /// Find projects that no repo config names: auto, enabled or disabled.
+            autodiscover_mode: Text -> AutodiscoverMode = "auto" => choice,
+            /// Globs of changed files that make a discovered project be planned.
+            autoplan_file_list: List = FILE_LIST => globs,
+            /// Globs of files whose local modules are followed; turns autoplan-modules on. By default autoplan-file-list, if
+            /// autoplan-modules is on.
+            autoplan_modules_from_projects: List => check::modules,
+            /// Arguments for Terraform that comments may not give.
+            blocked_extra_args: List = "-chdir,--chdir,-plugin-dir,--plugin-dir",
+            /// branch: the head as it is; merge: the head merged into the base branch.
+            checkout_strategy: Text -> Strategy = "branch" => choice,
+            /// Directory of state, checkouts, logs and binaries.
+            data_dir: Path -> PathBuf = "~/.atlantis" => check::data_dir,
+            /// Terraform or OpenTofu, where a project does not say: terraform or opentofu.
+            default_tf_distribution: Text -> Distribution = "terraform" => choice,
+            /// Version where a project does not say; by default the binary on PATH.
+            default_tf_version: Text -> Option<String> => check::default_version,
+            /// Refuse apply without -d, -w or -p.
+            disable_apply_all: Switch = "false",
+            /// Plan only on request.
+            disable_autoplan: Switch = "false",
+            /// Label of pull requests that are planned only on request.
+            disable_autoplan_label: Text -> Option<String> => check::optional,
+            /// Remove the apply lock from pages and API.
+            disable_global_apply_lock: Switch = "false",
+            /// Never fold output in comments.
+            disable_markdown_folding: Switch = "false",
+            /// Do not lock projects: two pull requests may plan the same one.
+            disable_repo_locking: Switch = "false",
+            /// Label of pull requests for which unlock is refused.
+            disable_unlock_label: Text -> Option<String> => check::optional,
+            /// Reaction on comments that are commands; an empty value means none.
+            emoji_reaction: Text -> Option<String> = "eyes" => check::reaction,
+            /// Move + - ~ of plans to the first column, so that they are coloured.
+            enable_diff_markdown_format: Switch = "true",
+            /// Read -p as a regular expression over project names.
+            enable_regexp_cmd: Switch = "false",
+            /// First word of comments; by default both atlantis and tidelock.
+            executable_names as "executable-name": Text -> Vec<String> => check::executable_names,
+            /// Stop a command when a pre-workflow hook fails.
+            fail_on_pre_workflow_hook_error: Switch = "false",
+            /// Leave projects without changes out of comments.
+            hide_unchanged_plan_comments: Switch = "false",
+            /// Count files that hooks made as changed files.
+            include_git_untracked_files: Switch = "false",
+            /// debug, info, warn or error.
+            log_level: Text = "info" => check::log_level,
+            /// Most comments that one result is split into; 0: no limit.
+            max_comments_per_command: Number -> u32 = "100" => number::<0, 10_000, _>,
+            /// Apply projects at the same time, where a repo config does not say.
+            parallel_apply: Switch = "false",
+            /// Plan projects at the same time, where a repo config does not say.
+            parallel_plan: Switch = "false",
+            /// Most jobs of one command at the same time. Jobs beyond the number of processors and one start only while the machine is idle.
+            parallel_pool_size: Number -> usize = "15" => number::<1, 1024, _>,
+            /// Port to listen on; the variable PORT is read as well.
+            port: Number -> u16 = "4141" => number::<1, 65_535, _>,
+            /// Repositories to serve, such as github.com/acme/*; ! in front excludes. There is no default.
+            repo_allowlist: List => check::repo_allowlist,
+            /// Refuse plan -d for directories that the pull request does not change.
+            restrict_file_list: Switch = "false",
+            /// Stay quiet in repositories that are not allowlisted; false: comment there and log it. Not set: comment only where a rule
+            /// with ! excludes the repository.
+            silence_allowlist_errors: Switch -> Option<bool> = "true" => check::if_given,
+            /// Do not answer on pull requests from forks.
+            silence_fork_pr_errors: Switch = "false",
+            /// Do not answer when no project matches.
+            silence_no_projects: Switch = "false",
+            /// Set no commit status when autoplan finds no project.
+            silence_vcs_status_no_plans: Switch = "false",
+            /// Set no commit status when no project matches.
+            silence_vcs_status_no_projects: Switch = "false",
+            /// Download versions that are not installed.
+            tf_download: Switch = "true",
+            /// Where Terraform is downloaded from.
+            tf_download_url: Text = "https://releases.hashicorp.com" => check::address,
+            /// Share downloaded providers among projects.
+            use_tf_plugin_cache: Switch = "true",
+            /// Directories from which -var-file may read; by default data-dir.
+            var_file_allowlist: List -> Vec<PathBuf> => check::var_file_allowlist,
+            /// First part of the names of commit statuses.
+            vcs_status_name: Text = "atlantis",
+        }
+        Tidelock {
+            /// Show pages and API to everybody who reaches the port, as Atlantis does.
+            allow_unauthenticated_pages: Switch = "false",
+            /// Start without gh-webhook-secret: everybody who reaches the port can then run commands, and code, here.
+            allow_unsigned_webhooks: Switch = "false",
+            /// Count only approvals of the current head commit.
+            approval_of_head: Switch = "false",
+            /// Address to listen on.
+            bind: Text -> IpAddr = "0.0.0.0" => check::bind,
+            /// Google Cloud project: log lines are in the format of Cloud Logging, and name the trace of their request in that project. On
+            /// Cloud Run the format is the default, without the trace.
+            cloud_logging as "log-project": Text -> Option<Option<String>> => check::cloud_logging,
+            /// How long a step may run.
+            job_timeout: Duration = "60m",
+            /// Variables of the server's environment that steps and Terraform do not get; their values are masked in all output.
+            masked_variables: List,
+            /// Interval at which the host is asked for closed pull requests, pushes and comments whose deliveries never came.
+            reconcile_interval: Duration = "5m",
+            /// Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository.
+            reconcile_unknown: Switch = "true",
+            /// User that steps, Terraform and hooks run as, UID or UID:GID, where the server may change to it.
+            run_as_user: Text -> Option<RunAs> => check::run_as_user,
+            /// How long a running apply may continue after SIGTERM, from 1s to 1h: in its last eight seconds it is interrupted, then
+            /// killed. Whatever stops the process (Kubernetes' terminationGracePeriodSeconds, docker stop --time) has to wait two seconds
+            /// longer; Cloud Run waits ten in all.
+            shutdown_grace: Duration = "8s" => check::shutdown_grace,
+            /// Check out only what the planned projects need.
+            sparse_checkout: Switch = "false",
+            /// Accept releases without a signature; checksums are still verified.
+            tf_download_allow_unsigned: Switch = "false",
+            /// Where OpenTofu is downloaded from.
+            tofu_download_url: Text = "https://github.com/opentofu/opentofu/releases/download" => check::address,
+        }
+    }
+}
+
+settings! {
+    /// Settings of who may reach what.
+    #[derive(Debug, Clone, Default)]
+    pub struct AccessSettings, static ACCESS {
+        []
+        Tidelock {
+            /// Admit people through Google's Identity-Aware Proxy alone, with assertions for one of these audiences, such as
+            /// /projects/NUMBER/global/backendServices/ID.
+            iap_audience: List => access::iap_audience,
+            /// For tests: where the keys of these assertions are.
+            iap_keys_url: Text -> Option<String> => access::test_address,
+            /// Number of proxies before this server that add an address to X-Forwarded-For, 0 to 2: 0 takes the address of the connection,
+            /// 1 the last entry, 2 the one before it. Cloud Run adds one; a load balancer before it adds another.
+            trusted_proxy_hops: Number -> u8 = "0" => number::<0, 2, _>,
+            /// Addresses that may call /events: github and azuredevops (their published ranges), addresses, ranges such as 192.0.2.0/24; by
+            /// default all. Signatures are verified either way.
+            webhook_allowlist: List,
+            /// For tests: where the ranges are published that github in webhook-allowlist stands for.
+            github_meta_url: Text -> Option<String> => access::github_meta_url,
+            /// Serve only /events and probes: store deliveries in the bucket for the server that leads, and never lead. Needs no token.
+            events_only: Switch = "false",
+            /// Emails, and domains of Google Workspace such as @example.com, that may unlock, stop applies and change anything else on the
+            /// pages; by default everybody who is admitted. Needs iap-audience.
+            admins: List => access::admins,
+        }
+    }
+}
+
+settings! {
+    /// What work may use of the machine.
+    #[derive(Debug, Clone, Copy)]
+    pub struct MachineLimits, static LIMITS {
+        []
+        Tidelock {
+            /// Start no plan while more than this percentage of the container's memory is in use; 0: no limit. It has no effect in a
+            /// container without a memory limit.
+            max_memory_percent: Number -> u64 = "85" => number::<0, 100, _>,
+            /// Most mebibytes in the data directory, where its file system does not report the limit (a Kubernetes emptyDir with a
+            /// sizeLimit); 0: all that the file system has. Idle checkouts, binaries and mirrors are removed before it is reached.
+            scratch_quota_mib: Number -> u64 = "0" => number::<0, { 1 << 30 }, _>,
+        }
+    }
+}
+
+settings! {
+    /// Where state is kept, and for how long.
+    #[derive(Debug, Clone)]
+    pub struct VaultSettings, static VAULT {
+        []
+        Tidelock {
+            /// Where all state is kept: gs://NAME/PREFIX, or file:///DIRECTORY; by default the folder vault of data-dir, which is then
+            /// all that must not be lost.
+            bucket: Text -> BucketAddress => bucket::address,
+            /// Lead although the last server on this bucket had another host, account or allowlist.
+            force_takeover: Switch = "false",
+            /// Days for which every state in the bucket stays restorable.
+            keep as "vault-keep-days": Number -> time::Duration = "1" => check::days::<3650>,
+            /// Number of the last states that stay restorable, however old they are.
+            keep_states as "vault-keep-states": Number -> u64 = "100" => number::<1, 1_000_000, _>,
+            /// Another server takes over when the leader has not renewed its lease for this long.
+            lease_ttl: Duration = "20s" => bucket::lease_ttl,
+            /// How often logs of running jobs are saved in the bucket; all else is saved before it becomes visible.
+            sync_interval: Duration = "60s",
+        }
+    }
+}
+
+rows! {
+    static PARTS {
+        Atlantis {
+            /// Plan projects whose local modules changed.
+            autoplan_modules: Switch = "false",
+            /// YAML file with settings: their names are the keys.
+            config: Path,
+            /// GitHub: github.com, HOST.ghe.com, HOST[:PORT] of an Enterprise server, or http://LOOPBACK:PORT.
+            gh_hostname: Text = "github.com",
+            /// Token of gh-user.
+            gh_token: Secret,
+            /// File with the token, read again on every use.
+            gh_token_file: Path,
+            /// Login of the server's account.
+            gh_user: Text,
+            /// Secret with which GitHub signs deliveries.
+            gh_webhook_secret: Secret,
+            /// Language of comments; only en is built yet.
+            language: Text = "en",
+            /// Server-side configuration of repositories, repos.yaml.
+            repo_config: Path,
+            /// The same as JSON.
+            repo_config_json: Text,
+            /// Old name of default-tf-distribution.
+            tf_distribution: Text,
+            /// Ask for web-username and web-password on pages and API.
+            web_basic_auth: Switch = "false",
+            /// Password for web-basic-auth; the default is refused.
+            web_password: Secret = "atlantis",
+            /// User for web-basic-auth.
+            web_username: Text = "atlantis",
+        }
+        Tidelock {
+            /// For tests: http://LOOPBACK:PORT of a double of Cloud Storage.
+            bucket_endpoint: Text,
+            /// Most comments, statuses and reactions in an hour, with as many in a minute as GitHub then allows (80 of 500); comments go
+            /// first. 0: no limit. An Enterprise server has none unless it is given.
+            gh_posts_per_hour: Number = "500",
+            /// The previous webhook secret, still accepted: for a change of secrets without a lost delivery.
+            gh_previous_webhook_secret: Secret,
+            /// Variables of the server's environment whose values are masked in all output; steps and Terraform still get them.
+            masked_values_from: List,
+        }
+    }
+}

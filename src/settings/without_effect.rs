@@ -1,0 +1,115 @@
+//! Settings of Atlantis that are known and have no effect: their feature does not exist here, works in another way, or is not built
+//! yet.
+
+use super::table::Support::{Accepted, NotBuilt};
+
+without_effect! {
+    static SETTINGS {
+        Accepted("our mirrors need none") => {
+            "checkout-depth": Number = "0", "Depth of clones.";
+        }
+        Accepted("on GitHub it is always kept pending") => {
+            "pending-apply-status": Switch = "false", "Keep the apply status pending while plans wait, on GitLab.";
+        }
+        Accepted("always on in effect") => {
+            "skip-clone-no-changes": Switch = "false", "Do not clone when no project changed.";
+        }
+        Accepted("those of /metrics begin with tidelock") => {
+            "stats-namespace": Text = "atlantis", "First part of the names of metrics.";
+        }
+        Accepted("") => {
+            "websocket-check-origin": Switch = "false", "Check the origin of readers of live logs; always on.";
+        }
+        Accepted("it matters with automerge alone") => {
+            "automerge-method": Text, "How to merge: merge, rebase or squash.";
+            "disable-automerge-label": Text, "Label of pull requests that are not merged automatically.";
+        }
+        Accepted("Azure DevOps is not built yet") => {
+            "azuredevops-hostname": Text = "dev.azure.com", "Azure DevOps.";
+        }
+        Accepted("Bitbucket is not built yet") => {
+            "bitbucket-api-user": Text, "User for the API of Bitbucket Cloud.";
+            "bitbucket-base-url": Text = "https://api.bitbucket.org", "Bitbucket Cloud, or a Bitbucket Server.";
+        }
+        Accepted("plans are kept in the bucket") => {
+            "enable-external-stores": Switch = "false", "Keep plans in an external store; see bucket.";
+            "share-plan-dir": Path, "Where Atlantis keeps plan files.";
+        }
+        Accepted("there is no such API") => {
+            "enable-profiling-api": Switch = "false", "Profiles of the running server.";
+        }
+        Accepted("it matters with gh-app-id alone") => {
+            "gh-app-slug": Text, "Slug of a GitHub App.";
+        }
+        Accepted("GitHub Apps are not made here") => {
+            "gh-org": Text, "Organization in which a GitHub App is made.";
+        }
+        Accepted("Gitea is not built yet") => {
+            "gitea-base-url": Text = "https://gitea.com", "Gitea.";
+            "gitea-page-size": Number = "30", "Page size of Gitea's API.";
+        }
+        Accepted("GitLab is not built yet") => {
+            "gitlab-hostname": Text = "gitlab.com", "GitLab.";
+            "gitlab-status-retry-enabled": Switch = "false", "Retry longer to find the pipeline of a status.";
+        }
+        Accepted("it matters with gh-allow-mergeable-bypass-apply alone") => {
+            "ignore-vcs-status-names": List, "Statuses of other servers that mergeability ignores.";
+        }
+        Accepted("it matters with enable-policy-checks alone") => {
+            "quiet-policy-checks": Switch = "false", "Comment on policy checks only when they fail.";
+        }
+        Accepted("locks are kept in the bucket") => {
+            "locking-db-type": Text = "boltdb", "Where Atlantis keeps locks.";
+            "redis-cluster-addresses": List, "Redis.";
+            "redis-db": Number = "0", "Redis.";
+            "redis-host": Text, "Redis.";
+            "redis-insecure-skip-verify": Switch = "false", "Redis.";
+            "redis-password": Secret, "Redis.";
+            "redis-port": Number = "6379", "Redis.";
+            "redis-tls-enabled": Switch = "false", "Redis.";
+            "redis-username": Text, "Redis.";
+        }
+        Accepted("it matters with webhooks alone") => {
+            "slack-token": Secret, "Token for notifications to Slack.";
+            "webhook-http-headers": Secret, "Headers of notifications, as JSON.";
+        }
+        Accepted("it matters with tfe-token alone") => {
+            "tfe-local-execution-mode": Switch = "false", "Terraform Enterprise runs nothing itself.";
+        }
+        NotBuilt => {
+            "automerge": Switch = "false", "Merge when everything is applied.";
+            "azuredevops-token": Secret, "Token for Azure DevOps.";
+            "azuredevops-user": Text, "User on Azure DevOps.";
+            "azuredevops-webhook-password": Secret, "Password of deliveries from Azure DevOps.";
+            "azuredevops-webhook-user": Text, "User of deliveries from Azure DevOps.";
+            "bitbucket-token": Secret, "Token for Bitbucket.";
+            "bitbucket-user": Text, "User on Bitbucket.";
+            "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";
+            "discard-approval-on-plan": Switch = "false", "Dismiss approvals when a plan is requested.";
+            "enable-drift-detection": Switch = "false", "Detect drift by API.";
+            "enable-drift-remediation": Switch = "false", "Apply against drift by API.";
+            "enable-policy-checks": Switch = "false", "Check plans with conftest.";
+            "gh-allow-mergeable-bypass-apply": Switch = "false", "Ignore our own apply status in mergeability.";
+            "gh-app-id": Number = "0", "GitHub App to act as.";
+            "gh-app-installation-id": Number = "0", "Installation of the GitHub App.";
+            "gh-app-key": Secret, "Private key of the GitHub App.";
+            "gh-app-key-file": Path, "File with the private key of the GitHub App.";
+            "gh-team-allowlist": List, "Which team may use which command.";
+            "gitea-token": Secret, "Token for Gitea.";
+            "gitea-user": Text, "User on Gitea.";
+            "gitea-webhook-secret": Secret, "Secret with which Gitea signs deliveries.";
+            "gitlab-group-allowlist": List, "Which group may use which command.";
+            "gitlab-token": Secret, "Token for GitLab.";
+            "gitlab-user": Text, "User on GitLab.";
+            "gitlab-webhook-secret": Secret, "Token that GitLab's deliveries carry.";
+            "hide-prev-plan-comments": Switch = "false", "Hide earlier comments of the same command.";
+            "language-config-file": Path, "Titles of commands in another language.";
+            "markdown-template-overrides-dir": Path = "~/.markdown_templates", "Directory with comment templates of your own.";
+            "ssl-cert-file": Path, "Certificate for HTTPS.";
+            "ssl-key-file": Path, "Private key of the certificate.";
+            "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";
+            "tfe-token": Secret, "Token for Terraform Enterprise.";
+            "write-git-creds": Switch = "false", "Write ~/.git-credentials; our git needs none.";
+        }
+    }
+}

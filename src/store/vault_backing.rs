@@ -1,0 +1,230 @@
+//! A store on top of the vault: every change is a commit in the bucket before it counts.
+
+use super::audit::PendingAudit;
+use super::base::{BaseFolder, Pinned};
+use super::files::pieces::{Piece, read_piece};
+use super::files::{FOLDERS, KeptFile, KeptFiles, log_path};
+use super::logs::LOG_LIMIT;
+use super::schema::{self, Durability, Origin};
+use super::writer::{self, Deposed, Journal};
+use super::{DATABASE, Readers, Store, StoreInner, Tx, View, base, files};
+use crate::vault::VaultError;
+use crate::vault::inbox::End;
+use crate::vault::leader::Leader;
+use anyhow::{Context, Result, bail, ensure};
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of running logs in one commit, in all; what is more takes another one.
+const SYNC_BYTES: u64 = 32 << 20;
+
+/// What only a store with a vault has.
+pub(super) struct VaultBacking {
+    pub(super) leader: Leader,
+    /// Why this process must not act any more, by the writer's own finding.
+    deposed: Deposed,
+    /// Held while a base is made.
+    pub(super) base: tokio::sync::Mutex<()>,
+    /// A base should be written soon, whatever the leader counts.
+    pub(super) base_wanted: AtomicBool,
+    /// A base was written since old objects were last deleted.
+    pub(super) collecting: AtomicBool,
+    closing: AtomicBool,
+}
+
+/// Whether an error of the store means that this server does not lead any more.
+pub fn is_deposed(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(VaultError::Deposed(_)))
+}
+
+impl Store {
+    /// Opens a restored state; every change is a commit of `leader` before it counts. The data directory is this process' until
+    /// the store is closed.
+    pub async fn lead(data_dir: &Path, leader: Leader) -> Result<Store> {
+        let dir = data_dir.to_owned();
+        let (writable, guard) = tokio::task::spawn_blocking(move || -> Result<_> {
+            let guard = schema::lock_directory(&dir)?;
+            base::sweep(&dir)?;
+            let path = dir.join(DATABASE);
+            ensure!(path.exists(), "there is no {}: the state has to be restored first", path.display());
+            // A state that is about to be taken over is nowhere else yet.
+            let is_alone = Origin::in_file(&path)? == Some(Origin::Adopting);
+            let durability = if is_alone { Durability::Disk } else { Durability::Bucket };
+            Ok((schema::open_writer(&path, durability)?, guard))
+        })
+        .await??;
+        let connection = match Origin::of(&writable.connection)? {
+            Origin::Cache => writable.connection,
+            Origin::Adopting => adopt(data_dir, writable.connection, &leader).await?,
+            Origin::Alone | Origin::Exported => bail!(
+                "the state in {} was not restored from the vault: it is left alone",
+                data_dir.join(DATABASE).display()
+            ),
+        };
+        let deposed = Deposed::default();
+        let journal =
+            Journal { leader: leader.clone(), runtime: tokio::runtime::Handle::current(), deposed: deposed.clone() };
+        let kept = KeptFiles::new(data_dir, true);
+        let queue = writer::start(writer::WriterParts { connection, guard, kept, journal: Some(journal) })?;
+        let vault = VaultBacking {
+            leader,
+            deposed,
+            base: tokio::sync::Mutex::default(),
+            base_wanted: AtomicBool::new(writable.migrated),
+            collecting: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+        };
+        let readers = Readers::new(data_dir.join(DATABASE));
+        Ok(Store { shared: Arc::new(StoreInner { readers, queue, data_dir: data_dir.to_owned(), vault: Some(vault) }) })
+    }
+
+    /// Commits what nobody waits for, such as logs of running jobs; no request when nothing changed.
+    pub async fn sync(&self) -> Result<()> {
+        if self.shared.vault.is_none() {
+            return Ok(());
+        }
+        let running = self.read(|view| view.running_logs()).await?;
+        let mut rest = running.into_iter();
+        loop {
+            let data_dir = self.shared.data_dir.clone();
+            let work = tokio::task::spawn_blocking(move || -> Result<_> {
+                let mut grown = Vec::new();
+                let mut bytes = 0;
+                for (job, length) in rest.by_ref() {
+                    if let Some(piece) = grown_log(&data_dir, &job, length)? {
+                        bytes += piece.file.length;
+                        grown.push(piece);
+                    }
+                    if bytes >= SYNC_BYTES {
+                        break;
+                    }
+                }
+                Ok((grown, rest))
+            });
+            let (grown, left) = work.await.context("reading logs panicked")??;
+            rest = left;
+            if grown.is_empty() {
+                return Ok(());
+            }
+            self.write(move |tx| grown.into_iter().try_for_each(|piece| tx.keep_piece(piece))).await?;
+        }
+    }
+
+    /// Right before an effect outside: an error when this server may not act any more. Fine for a store without a vault.
+    pub async fn may_act(&self) -> Result<()> {
+        let Some(vault) = &self.shared.vault else { return Ok(()) };
+        if let Some(reason) = vault.deposed.get() {
+            return Err(VaultError::Deposed(reason.clone()).into());
+        }
+        Ok(vault.leader.may_act().await?)
+    }
+
+    /// Leaves the end of a job in the inbox, for whoever leads now. A store without a vault has nobody to leave it to.
+    pub async fn leave_end(&self, end: End) -> Result<()> {
+        let Some(vault) = &self.shared.vault else { bail!("there is no vault to leave the end of job {} in", end.job) };
+        Ok(vault.leader.leave_end(&end).await?)
+    }
+
+    /// Waits for all accepted writes, commits what nobody waited for, and closes the database; later reads and writes are
+    /// refused. Again: no effect.
+    pub async fn close(&self) -> Result<()> {
+        if let Some(vault) = &self.shared.vault
+            && !vault.closing.swap(true, Ordering::Relaxed)
+            && vault.deposed.get().is_none()
+            && let Err(error) = self.sync().await
+        {
+            tracing::warn!(error = format!("{error:#}"), "the last lines of running logs could not be kept");
+        }
+        self.shared.readers.close().await;
+        self.shared.queue.close().await
+    }
+}
+
+/// What a running log has more than was kept; each line is one write.
+fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<Piece>> {
+    match std::fs::metadata(data_dir.join(log_path(job))) {
+        Ok(meta) if meta.len() > kept => read_piece(data_dir, job, kept, LOG_LIMIT),
+        _ => Ok(None),
+    }
+}
+
+impl View<'_> {
+    /// Jobs that are running, and how much of their logs is kept.
+    pub(super) fn running_logs(&self) -> Result<Vec<(String, u64)>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT id, (SELECT coalesce(sum(length), 0) FROM kept_files
+                         WHERE path >= 'logs/' || id || '.log' AND path < 'logs/' || id || '.log/')
+             FROM jobs WHERE state = 'running' ORDER BY seq",
+        )?;
+        let jobs = statement.query_map([], |row| Ok((row.get(0)?, files::length(row, 1)?)))?;
+        Ok(jobs.collect::<rusqlite::Result<_>>()?)
+    }
+}
+
+/// Makes the state of a kept disk, from before there was a vault, the first one of an empty vault.
+async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> Result<Connection> {
+    let (dir, position) = (data_dir.to_owned(), leader.position());
+    let (image, scratch) = tokio::task::spawn_blocking(move || -> Result<_> {
+        name_files(&dir, &mut connection)?;
+        let scratch = BaseFolder::new(&dir)?;
+        drop(connection);
+        let pinned = Pinned::of(schema::open_reader(&dir.join(DATABASE))?, position)?;
+        let image = pinned.image(&dir, &scratch)?.context("a file went while the state was taken over")?;
+        Ok((image, scratch))
+    })
+    .await??;
+    let files = image.blobs.len();
+    ensure!(
+        leader.write_base(image).await.context("the state of this disk could not be taken over into the vault")?,
+        "the vault has a base already: the state of this disk is not taken over"
+    );
+    let dir = data_dir.to_owned();
+    let connection = tokio::task::spawn_blocking(move || -> Result<_> {
+        drop(scratch);
+        let connection = schema::open_writer(&dir.join(DATABASE), Durability::Bucket)?.connection;
+        Origin::Cache.set(&connection)?;
+        // The next start reads it in the file itself.
+        connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        Ok(connection)
+    })
+    .await??;
+    tracing::info!(files, "the state of this disk was taken over into the vault");
+    Ok(connection)
+}
+
+/// Names files of a disk that has none named yet: usable plans with the right content, logs of known jobs, all that was left.
+fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
+    let transaction = connection.transaction()?;
+    {
+        let kept = KeptFiles::new(data_dir, false);
+        let pending_audit = PendingAudit::default();
+        let tx = Tx { view: View { connection: &transaction }, kept: &kept, pending_audit: &pending_audit };
+        // A try that was broken off may have named what has gone since.
+        tx.execute("DELETE FROM kept_files WHERE seq IS NOT NULL", [])?;
+        let plans: Vec<crate::domain::state::PlanRecord> =
+            tx.records("SELECT record FROM plans WHERE consumed_by IS NULL ORDER BY seq", [])?;
+        for plan in plans {
+            let (Some(path), Some(sha256)) = (plan.path, plan.sha256) else { continue };
+            match KeptFile::of(data_dir, &path)? {
+                Some(file) if file.sha256 == sha256 => tx.keep_file(&file)?,
+                _ => tracing::warn!(plan = plan.id, path, "a plan file is missing or changed: plan that project again"),
+            }
+        }
+        for folder in FOLDERS.iter().filter(|folder| **folder != "plans") {
+            for path in files::found(data_dir, folder)? {
+                let job = path.strip_prefix("logs/").map(|name| name.strip_suffix(".log").unwrap_or(name));
+                if let Some(job) = job
+                    && tx.job(job)?.is_none()
+                {
+                    continue;
+                }
+                if let Some(file) = KeptFile::of(data_dir, &path)? {
+                    tx.keep_file(&file)?;
+                }
+            }
+        }
+    }
+    Ok(transaction.commit()?)
+}

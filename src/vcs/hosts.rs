@@ -1,0 +1,33 @@
+//! The hosts that one server talks to, told apart by their names.
+
+use super::{Host, HostError};
+use crate::domain::RepoId;
+use std::sync::Arc;
+
+/// All VCS hosts of a server. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Hosts {
+    all: Arc<[Arc<dyn Host>]>,
+}
+
+impl Hosts {
+    /// These hosts. Where two have the same name, the first one is used.
+    pub fn new(all: Vec<Arc<dyn Host>>) -> Hosts {
+        Hosts { all: all.into() }
+    }
+
+    /// The host of a repository.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::NotConfigured`] where the settings name no such host; it says nothing about the repository.
+    pub fn of(&self, repo: &RepoId) -> Result<&Arc<dyn Host>, HostError> {
+        let found = self.all.iter().find(|host| host.hostname().eq_ignore_ascii_case(&repo.host));
+        found.ok_or_else(|| HostError::NotConfigured { host: repo.host.clone() })
+    }
+
+    /// Every host, in the order of the settings.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Host>> {
+        self.all.iter()
+    }
+}

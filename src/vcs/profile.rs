@@ -1,0 +1,18 @@
+//! How a host wants to be written to: limits, markup, what it has and has not.
+
+/// What wording, the outbox and pages have to know about a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// Longest comment, in characters as the host counts them.
+    pub comment_limit: usize,
+    /// Its comments can have parts that are folded (`<details>`).
+    pub folds: bool,
+    /// What a pull request's number is written with: `#` for `#7`, `!` for `!7`.
+    pub pull_mark: char,
+    /// The version of a pull request changes when somebody comments on it. Otherwise reconciliation asks for comments in every round.
+    pub versions_cover_comments: bool,
+    /// Comments can get reactions.
+    pub reactions: bool,
+    /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; empty where there is none.
+    pub commit_address: String,
+}

@@ -1,0 +1,150 @@
+//! GitHub and a second host in one server. The second one is unlike GitHub wherever it can be (`forge`), and no other file names it.
+
+mod forge;
+
+use crate::support::*;
+use forge::{NAME, PASSWORD, Second, deliver};
+use tidelock::domain::state::StatusState;
+
+const APPLY: &str = "echo $BASE_REPO_OWNER $PULL_NUM >> {tmp}/applied";
+
+/// A server on both hosts, each with one project at the root.
+fn both(second: &Second) -> Setup {
+    Setup::one_project().steps(&[PLANNED], &[APPLY]).host(second.joined())
+}
+
+async fn connect(ctx: &Ctx, second: &Second) {
+    second.serve(&ctx.forge, &[("main.tf", "# 1\n")]).await;
+    second.deliver_to(&ctx.server.url());
+}
+
+/// The server's comment after those that were read.
+async fn comment(ctx: &Ctx, second: &Second, number: u64, read: usize) -> Said {
+    ctx.until("the server comments on the second host", async || second.said(number).len() > read).await;
+    Said::new(&second.said(number)[read])
+}
+
+async fn status(ctx: &Ctx, second: &Second, number: u64, context: &str, state: StatusState) {
+    ctx.until(&format!("{context} is {state:?}"), async || second.status(number, context) == Some(state)).await;
+}
+
+#[test]
+fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
+    let second = Second::new();
+    run_test(both(&second), async |ctx| {
+        connect(ctx, &second).await;
+        let github = ctx.open_input("change", "2").await;
+        ctx.next(&github).await.is("plan", "success");
+        let one = second.open("one", ("main.tf", "# 2\n")).await;
+        let plan = comment(ctx, &second, one, 0).await;
+        plan.is("plan", "success").has_not("<details>");
+        status(ctx, &second, one, "atlantis/plan", StatusState::Success).await;
+        assert_eq!(github.number(), one, "the same number on both hosts, and they do not meet");
+        // The lock is told as this host writes pull requests.
+        let two = second.open("two", ("main.tf", "# 3\n")).await;
+        comment(ctx, &second, two, 0).await.is("plan", "failure").because("locked").has("!1 Change by one");
+        second.say(two, "ann", "atlantis plan").await;
+        comment(ctx, &second, two, 1).await.is("plan", "failure").because("locked");
+        second.say(one, "ann", "atlantis apply").await;
+        comment(ctx, &second, one, 1).await.is("apply", "success");
+        status(ctx, &second, one, "atlantis/apply", StatusState::Success).await;
+        ctx.say(&github, "atlantis apply").await.is("apply", "success");
+        assert_eq!(std::fs::read_to_string(ctx.tmp.join("applied")).unwrap(), "org/project 1\nacme 1\n");
+        second.merge(one).await;
+        comment(ctx, &second, one, 2).await.is_message("cleanup");
+        second.say(two, "ann", "atlantis plan").await;
+        comment(ctx, &second, two, 2).await.is("plan", "success");
+        assert_eq!(ctx.locks().await, ["acme/infra/./default/", "org/project/infra/./default/"]);
+        second.close(two).await;
+        comment(ctx, &second, two, 3).await.is_message("cleanup");
+        assert_eq!(ctx.locks().await, ["acme/infra/./default/"]);
+    });
+}
+
+#[test]
+fn an_update_is_planned_where_the_head_moved_and_only_once() {
+    let second = Second::new();
+    run_test(both(&second), async |ctx| {
+        connect(ctx, &second).await;
+        let pull = second.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &second, pull, 0).await.is("plan", "success");
+        second.vote(pull).await;
+        second.push(pull, ("main.tf", "# 3\n")).await;
+        comment(ctx, &second, pull, 1).await.is("plan", "success");
+        second.vote(pull).await;
+        ctx.quiet().await;
+        assert_eq!(second.said(pull).len(), 2);
+    });
+}
+
+#[test]
+fn a_wrong_password_is_refused_and_guessing_is_slow() {
+    let second = Second::new();
+    run_test(both(&second), async |ctx| {
+        connect(ctx, &second).await;
+        let pull = second.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &second, pull, 0).await.is("plan", "success");
+        let events = format!("{}/events", ctx.server.url());
+        let body = format!(r#"{{"number":{pull},"comment":{{"id":999,"author":"eve","text":"atlantis apply"}}}}"#);
+        let mut answers = Vec::new();
+        for guess in 0..21 {
+            answers.push(deliver(&events, "commented", &body, &guess.to_string()).await);
+        }
+        assert_eq!((answers[0], answers[20]), (401, 429));
+        assert_eq!(deliver(&events, "commented", &body, PASSWORD).await, 429, "a good guess is told from no other");
+        // What is signed is looked at all the same.
+        let github = ctx.open_input("change", "2").await;
+        ctx.next(&github).await.is("plan", "success");
+        assert_eq!((second.said(pull).len(), ctx.lines("applied")), (1, 0));
+    });
+}
+
+#[test]
+fn missed_deliveries_are_found_on_both_hosts() {
+    let second = Second::new();
+    run_test(both(&second), async |ctx| {
+        connect(ctx, &second).await;
+        let pulls = [second.open("one", ("main.tf", "# 2\n")).await, second.open("two", ("other.tf", "# 2\n")).await];
+        for pull in pulls {
+            comment(ctx, &second, pull, 0).await;
+        }
+        let github = ctx.open_input("change", "2").await;
+        ctx.next(&github).await.is("plan", "success");
+        ctx.quiet().await;
+        ctx.server.stop().await;
+        second.deliver_to("");
+        second.close(pulls[0]).await;
+        second.say(pulls[1], "ann", "atlantis help").await;
+        github.close().unwrap();
+        ctx.server.start().await;
+        second.deliver_to(&ctx.server.url());
+        comment(ctx, &second, pulls[0], 1).await.is_message("cleanup");
+        comment(ctx, &second, pulls[1], 1).await.is_message("help");
+        ctx.next(&github).await.is_message("cleanup");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
+fn one_hosts_outage_leaves_the_other_alone() {
+    let second = Second::new();
+    run_test(both(&second), async |ctx| {
+        connect(ctx, &second).await;
+        let pull = second.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &second, pull, 0).await.is("plan", "success");
+        let github = ctx.open_input("change", "2").await;
+        ctx.next(&github).await.is("plan", "success");
+        ctx.quiet().await;
+        ctx.server.stop().await;
+        second.goes_down(true);
+        github.close().unwrap();
+        ctx.server.start().await;
+        second.deliver_to(&ctx.server.url());
+        // Missed on the host that answers, found there.
+        ctx.next(&github).await.is_message("cleanup");
+        second.push(pull, ("main.tf", "# 3\n")).await;
+        second.goes_down(false);
+        comment(ctx, &second, pull, 1).await;
+        assert!(ctx.locks().await.iter().all(|lock| !lock.starts_with("acme")), "{NAME}");
+    });
+}

@@ -1,0 +1,422 @@
+//! A VCS host that is unlike any that the server knows: basic auth for deliveries, comments in threads, no times of changes, no word on
+//! what has changed, repositories of three-part names, pull requests written `!7`. Its state is here; git is served by the test's forge.
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use http::HeaderMap;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tidelock::app::JoinedHost;
+use tidelock::domain::state::{CommitStatus, StatusState};
+use tidelock::domain::{
+    Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState, PullVersion, RepoId,
+};
+use tidelock::sandbox::{Forge, Repo};
+use tidelock::vcs::{
+    Comments, GitCredentials, Host, HostComment, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review,
+};
+use tidelock::webhook::{Delivered, Door, Rejection, Signed};
+
+pub(super) const NAME: &str = "second.test";
+const EVENT: &str = "x-second-event";
+const BOT: &str = "Robot";
+const LOGIN: &str = "hooks";
+pub(super) const PASSWORD: &str = "a password that is long enough";
+
+/// The repository that this host has.
+pub(super) fn repository() -> RepoId {
+    RepoId { host: NAME.into(), owner: "org/project".into(), name: "infra".into() }
+}
+
+#[derive(Clone)]
+struct Kept {
+    title: String,
+    branch: String,
+    head: String,
+    base: String,
+    state: PullState,
+    draft: bool,
+    created: Timestamp,
+    /// Threads of comments.
+    threads: Vec<Vec<HostComment>>,
+    statuses: BTreeMap<(String, String), CommitStatus>,
+}
+
+#[derive(Default)]
+struct State {
+    pulls: Vec<Kept>,
+    /// Address of the server's front door; empty: deliveries are lost.
+    deliver_to: String,
+    git: Option<(Repo, GitCredentials)>,
+    is_down: bool,
+}
+
+/// Handle to the host; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Second {
+    state: Arc<Mutex<State>>,
+    profile: Arc<Profile>,
+}
+
+impl Second {
+    pub(super) fn new() -> Second {
+        let profile = Profile {
+            comment_limit: 9000,
+            folds: false,
+            pull_mark: '!',
+            versions_cover_comments: false,
+            reactions: false,
+            commit_address: String::new(),
+        };
+        Second { state: Arc::default(), profile: Arc::new(profile) }
+    }
+
+    /// What the server is given.
+    pub(super) fn joined(&self) -> JoinedHost {
+        JoinedHost {
+            api: Some(Arc::new(self.clone())),
+            door: Arc::new(SecondDoor { state: self.clone(), password: PASSWORD.to_owned() }),
+            commit_address: String::new(),
+        }
+    }
+
+    fn look(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Git is served by this forge.
+    pub(super) async fn serve(&self, forge: &Forge, files: &[(&str, &str)]) {
+        let repo = forge.create_repo("second/infra", files).await.unwrap();
+        let (username, password) = forge.credentials(forge.bot()).unwrap();
+        self.look().git = Some((repo, GitCredentials { username, password }));
+    }
+
+    /// Deliveries go there from now on.
+    pub(super) fn deliver_to(&self, server: &str) {
+        self.look().deliver_to = if server.is_empty() { String::new() } else { format!("{server}/events") };
+    }
+
+    /// Every request to its API fails from now on, or works again.
+    pub(super) fn goes_down(&self, is_down: bool) {
+        self.look().is_down = is_down;
+    }
+
+    fn git(&self) -> (Repo, GitCredentials) {
+        self.look().git.clone().unwrap()
+    }
+
+    /// Opens a pull request that writes this file; its number.
+    pub(super) async fn open(&self, branch: &str, file: (&str, &str)) -> u64 {
+        let repo = self.git().0;
+        let base = repo.tip("main").await.unwrap();
+        let head = repo.push(branch, &[(file.0, Some(file.1))]).await.unwrap();
+        let number = {
+            let mut state = self.look();
+            state.pulls.push(Kept {
+                title: format!("Change by {branch}"),
+                branch: branch.to_owned(),
+                head,
+                base,
+                state: PullState::Open,
+                draft: false,
+                created: Timestamp::now(),
+                threads: Vec::new(),
+                statuses: BTreeMap::new(),
+            });
+            state.pulls.len() as u64
+        };
+        self.tell("created", number, json!({})).await;
+        number
+    }
+
+    pub(super) async fn push(&self, number: u64, file: (&str, &str)) {
+        let (repo, branch) = (self.git().0, self.pull(number).branch);
+        let head = repo.push(&branch, &[(file.0, Some(file.1))]).await.unwrap();
+        self.change(number, |pull| pull.head = head).await;
+    }
+
+    pub(super) async fn close(&self, number: u64) {
+        self.change(number, |pull| pull.state = PullState::Closed).await;
+    }
+
+    pub(super) async fn merge(&self, number: u64) {
+        self.change(number, |pull| pull.state = PullState::Merged { commit: Some(pull.head.clone()) }).await;
+    }
+
+    /// Something that the server does not care for.
+    pub(super) async fn vote(&self, number: u64) {
+        self.change(number, |pull| pull.title.push_str(" (voted)")).await;
+    }
+
+    async fn change(&self, number: u64, change: impl FnOnce(&mut Kept)) {
+        change(self.look().kept(number));
+        self.tell("updated", number, json!({})).await;
+    }
+
+    /// A comment in a thread of its own.
+    pub(super) async fn say(&self, number: u64, author: &str, body: &str) {
+        let id = self.look().kept(number).put(author, body);
+        self.tell("commented", number, json!({"id": id, "author": author, "text": body})).await;
+    }
+
+    fn pull(&self, number: u64) -> Kept {
+        self.look().kept(number).clone()
+    }
+
+    /// Texts of the server's comments.
+    pub(super) fn said(&self, number: u64) -> Vec<String> {
+        let mut all = self.pull(number).comments();
+        all.retain(|comment| comment.author == BOT);
+        all.into_iter().map(|comment| comment.body).collect()
+    }
+
+    /// State of a status on the present head.
+    pub(super) fn status(&self, number: u64, context: &str) -> Option<StatusState> {
+        let pull = self.pull(number);
+        pull.statuses.get(&(pull.head, context.to_owned())).map(|status| status.state)
+    }
+
+    /// Sends a delivery, if anybody listens.
+    async fn tell(&self, event: &str, number: u64, comment: Value) {
+        let to = self.look().deliver_to.clone();
+        if !to.is_empty() {
+            let body = json!({"number": number, "comment": comment}).to_string();
+            assert_eq!(deliver(&to, event, &body, PASSWORD).await, 200, "{event}");
+        }
+    }
+
+    fn up(&self, what: &str) -> Result<MutexGuard<'_, State>, HostError> {
+        let state = self.look();
+        if state.is_down {
+            return Err(HostError::Unavailable { what: what.to_owned(), message: "503".to_owned() });
+        }
+        Ok(state)
+    }
+}
+
+/// Posts a delivery; the status of the answer.
+pub(super) async fn deliver(to: &str, event: &str, body: &str, password: &str) -> u16 {
+    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap();
+    let request = client.post(to).header(EVENT, event).basic_auth(LOGIN, Some(password));
+    request.body(body.to_owned()).send().await.unwrap().status().as_u16()
+}
+
+impl State {
+    fn kept(&mut self, number: u64) -> &mut Kept {
+        &mut self.pulls[number as usize - 1]
+    }
+
+    fn find(&self, id: &PullId) -> Result<&Kept, HostError> {
+        let found = (id.repo == repository()).then(|| self.pulls.get(id.number as usize - 1)).flatten();
+        found.ok_or_else(|| HostError::NotFound { what: id.to_string() })
+    }
+
+    fn described(&self, number: u64) -> PullRequest {
+        let pull = &self.pulls[number as usize - 1];
+        PullRequest {
+            id: PullId { repo: repository(), number },
+            title: pull.title.clone(),
+            url: format!("http://{NAME}/org/project/infra/changes/{number}"),
+            author: "ann".into(),
+            head: Head {
+                branch: pull.branch.clone(),
+                commit: pull.head.clone(),
+                repo_owner: "org/project".into(),
+                repo_name: "infra".into(),
+            },
+            base: Base { branch: "main".into(), commit: pull.base.clone() },
+            draft: pull.draft,
+            state: pull.state.clone(),
+            fork: false,
+            labels: Vec::new(),
+            repo_size_kib: None,
+            clone_url: self.git.as_ref().unwrap().0.clone_url(),
+        }
+    }
+
+    /// It has no times: a version is what can be seen.
+    fn version(&self, number: u64) -> PullVersion {
+        let pull = &self.pulls[number as usize - 1];
+        PullVersion::new(format!("{} {:?} {}", pull.head, pull.state, pull.draft))
+    }
+}
+
+impl Kept {
+    fn put(&mut self, author: &str, body: &str) -> u64 {
+        self.threads.push(Vec::new());
+        let id = (self.threads.len() as u64) << 16;
+        let (created, edited) = (Timestamp::now(), false);
+        let comment = HostComment { id, author: author.to_owned(), created, edited, body: body.to_owned() };
+        self.threads.last_mut().unwrap().push(comment);
+        id
+    }
+
+    fn comments(&self) -> Vec<HostComment> {
+        self.threads.concat()
+    }
+}
+
+/// Its deliveries carry a password, and no signature.
+struct SecondDoor {
+    state: Second,
+    password: String,
+}
+
+impl Door for SecondDoor {
+    fn kind(&self) -> &'static str {
+        "second"
+    }
+
+    fn hostname(&self) -> &str {
+        NAME
+    }
+
+    fn claims(&self, headers: &HeaderMap) -> bool {
+        headers.contains_key(EVENT)
+    }
+
+    fn is_signed(&self, _: &HeaderMap) -> bool {
+        false
+    }
+
+    fn verify(&self, headers: &HeaderMap, _: &[u8]) -> Result<Signed, Rejection> {
+        let wanted = base64::engine::general_purpose::STANDARD.encode(format!("{LOGIN}:{}", self.password));
+        let given = headers.get("authorization").and_then(|value| value.to_str().ok());
+        match given {
+            Some(given) if given == format!("Basic {wanted}") => Ok(Signed::Present),
+            _ => Err(Rejection::new(401, "The password is wrong")),
+        }
+    }
+
+    fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Delivered, Rejection> {
+        let body: Value = serde_json::from_slice(body).map_err(|error| Rejection::new(400, error.to_string()))?;
+        let number = body["number"].as_u64().ok_or_else(|| Rejection::new(400, "no number"))?;
+        let event = headers[EVENT].to_str().unwrap().to_owned();
+        let state = self.state.look();
+        let pull = state.described(number);
+        if event == "commented" {
+            let id = body["comment"]["id"].as_u64().ok_or_else(|| Rejection::new(400, "no comment"))?;
+            let text = |key: &str| body["comment"][key].as_str().unwrap_or_default().to_owned();
+            let identity = tidelock::webhook::comment_identity("second", &pull.id.repo, id);
+            let (author, body) = (text("author"), text("text"));
+            let event = CommentEvent { pull: pull.id, clone_url: pull.clone_url, comment_id: id, author, body };
+            return Ok(Delivered { event: Event::Comment(event), identity: Some(identity), host_id: String::new() });
+        }
+        let action = if event == "created" { PullAction::Opened } else { PullAction::Updated };
+        let version = state.version(number);
+        let identity = format!("second:{}:{event}:{version:?}", pull.id);
+        let event = PullEvent { action, pull, sender: "ann".into(), version };
+        Ok(Delivered { event: Event::Pull(event), identity: Some(identity), host_id: String::new() })
+    }
+
+    fn event_headers(&self) -> &'static [&'static str] {
+        &[EVENT]
+    }
+
+    fn other_headers(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn takes_unsigned(&self) -> bool {
+        false
+    }
+
+    fn unproven_headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[(EVENT, "updated")]
+    }
+}
+
+#[async_trait]
+impl Host for Second {
+    fn hostname(&self) -> &str {
+        NAME
+    }
+
+    fn bot_login(&self) -> &str {
+        BOT
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
+        let state = self.up("pull request")?;
+        state.find(pull)?;
+        Ok(state.described(pull.number))
+    }
+
+    async fn reviews(&self, _: &PullRequest) -> Result<Vec<Review>, HostError> {
+        Ok(Vec::new())
+    }
+
+    async fn mergeability(&self, _: &PullRequest) -> Result<Mergeability, HostError> {
+        Ok(Mergeability { mergeable: true, detail: String::new() })
+    }
+
+    async fn create_comment(&self, pull: &PullId, body: &str) -> Result<u64, HostError> {
+        Ok(self.up("comment")?.kept(pull.number).put(BOT, body))
+    }
+
+    async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
+        let mut list = self.up("comments")?.find(pull)?.comments();
+        list.retain(|comment| since.is_none_or(|since| comment.created >= since));
+        Ok(Comments { list, now: Timestamp::now() })
+    }
+
+    async fn is_on_branch(&self, _: &RepoId, _: &str, _: &str) -> Result<bool, HostError> {
+        Ok(false)
+    }
+
+    async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError> {
+        let state = self.up("open pull requests")?;
+        if *repo != repository() {
+            return Err(HostError::NotFound { what: repo.to_string() });
+        }
+        let numbers = (1..).zip(&state.pulls).filter(|(_, pull)| pull.state == PullState::Open);
+        let open = numbers.map(|(number, pull)| OpenPull {
+            pull: state.described(number),
+            created: pull.created,
+            version: state.version(number),
+        });
+        Ok(open.collect())
+    }
+
+    async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
+        drop(self.up("repositories")?);
+        Ok(vec![RepoAccess { repo: repository(), of_organization: true, archived: false, can_write: true }])
+    }
+
+    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+        let statuses = &self.up("statuses")?.kept(pull.number).statuses.clone();
+        Ok(statuses.iter().filter(|((of, _), _)| of == commit).map(|(_, status)| status.clone()).collect())
+    }
+
+    async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {
+        for thread in &mut self.up("delete")?.kept(pull.number).threads {
+            thread.retain(|comment| comment.id != id);
+        }
+        Ok(())
+    }
+
+    async fn react(&self, _: &PullId, _: u64, _: &str) -> Result<(), HostError> {
+        panic!("this host has no reactions")
+    }
+
+    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
+        let key = (commit.to_owned(), status.context.clone());
+        self.up("status")?.kept(pull.number).statuses.insert(key, status.clone());
+        Ok(())
+    }
+
+    async fn merge(&self, _: &PullRequest, _: Option<&str>) -> Result<(), HostError> {
+        Err(HostError::Rejected { what: "merge".into(), status: 400, message: "people merge here".into() })
+    }
+
+    fn git_credentials(&self) -> Option<GitCredentials> {
+        Some(self.git().1)
+    }
+}
