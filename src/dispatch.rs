@@ -419,10 +419,7 @@ impl Inner {
     }
 
     /// The same for a message that is known only inside a transaction.
-    fn answer_later(
-        &self,
-        command: Option<&Command>,
-    ) -> impl FnOnce(&PullId, Message) -> Vec<Effect> + Send + 'static {
+    fn answer_later(&self, command: Option<&Command>) -> impl FnOnce(&PullId, Message) -> Vec<Effect> + Send + 'static {
         let (command, hosts, rendering) = (command.cloned(), self.ctx.hosts.clone(), self.ctx.rendering.clone());
         move |pull, message| {
             let (pull, body) = (pull.clone(), ReplyBody::Message(message));

@@ -38,6 +38,13 @@ pub struct Wanted {
     pub mode: LockMode,
 }
 
+impl Wanted {
+    /// Whether a plan of the project takes its lock.
+    pub fn is_locked_by_plan(&self) -> bool {
+        self.mode == LockMode::OnPlan
+    }
+}
+
 /// What takes locks, frees them, or uses plans up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockEvent {

@@ -128,7 +128,7 @@ impl Step {
         if everything {
             self.release(pull, Reason::NotPlanned, |lock| !planned.contains(&lock.project));
         }
-        for wanted in projects.iter().filter(|wanted| wanted.mode == LockMode::OnPlan) {
+        for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
             match self.other_holder(wanted) {
                 Some(holder) => self.follows.held.push((wanted.lock.project.clone(), holder)),
                 None => self.hold(&wanted.lock),

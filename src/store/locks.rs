@@ -50,7 +50,7 @@ impl View<'_> {
                 let own: HashSet<ProjectId> = world.locks.iter().map(|lock| lock.project.clone()).collect();
                 for wanted in projects {
                     let project = &wanted.lock.project;
-                    if !own.contains(project) {
+                    if wanted.is_locked_by_plan() && !own.contains(project) {
                         world.locks.extend(self.project_lock(&wanted.lock.repo, project)?);
                     }
                     if !*everything {
