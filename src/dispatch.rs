@@ -418,15 +418,6 @@ impl Inner {
         comment_effects(&self.ctx.hosts, &self.ctx.rendering, &reply)
     }
 
-    /// The same for a message that is known only inside a transaction.
-    fn answer_later(&self, command: Option<&Command>) -> impl FnOnce(&PullId, Message) -> Vec<Effect> + Send + 'static {
-        let (command, hosts, rendering) = (command.cloned(), self.ctx.hosts.clone(), self.ctx.rendering.clone());
-        move |pull, message| {
-            let (pull, body) = (pull.clone(), ReplyBody::Message(message));
-            comment_effects(&hosts, &rendering, &Reply { run: random_id(), pull, command, head: None, body })
-        }
-    }
-
     /// Records a message as the answer to a delivery.
     async fn answer_delivery(
         &self,

@@ -8,24 +8,18 @@ mod apply;
 mod arguments;
 mod candidates;
 mod current;
-mod environment;
+pub mod errored_state;
 mod extra;
-mod files;
-mod filters;
 mod force_unlock;
 mod hooks;
 mod job;
-pub mod left;
 mod memory;
-mod pairs;
 mod plan;
 mod prepare;
 mod requirements;
 mod room;
-mod stage;
 pub mod state_locks;
 mod status_update;
-mod steps;
 mod unrecorded;
 
 use crate::checkout::Checkouts;
@@ -40,6 +34,7 @@ use crate::reply::marker;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
 use crate::reply::statuses::Statuses;
+use crate::runner::local::Local;
 use crate::settings::Settings;
 use crate::store::logs::Logs;
 use crate::store::{Store, Tx, is_deposed};
@@ -55,7 +50,6 @@ use tokio_util::sync::CancellationToken;
 use unrecorded::{JobEnd, Unrecorded};
 
 pub use admission::Admission;
-pub use job::DirectoryLocks;
 pub use plan::remove_plan_files;
 pub use room::{Room, before_restore};
 
@@ -77,7 +71,7 @@ pub struct Context {
     /// Working trees.
     pub checkouts: Checkouts,
     /// Terraform binaries.
-    pub installer: Installer,
+    pub installer: Arc<Installer>,
     /// Posts what is recorded.
     pub outbox: Outbox,
     /// Wording of commit statuses.
@@ -90,8 +84,8 @@ pub struct Context {
     pub admission: Admission,
     /// Bounds what they take of disk and memory.
     pub room: Room,
-    /// One job at a time in one directory of one tree.
-    pub directories: DirectoryLocks,
+    /// Runs the steps of jobs.
+    pub runner: Local,
     /// Killed jobs that nobody was told of yet.
     pub doubts: state_locks::Doubts,
 }

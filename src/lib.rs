@@ -24,6 +24,8 @@ pub mod process;
 pub mod checkout;
 pub mod terraform;
 
+pub mod runner;
+
 pub mod store;
 pub mod vcs;
 

@@ -114,7 +114,7 @@ pub enum LockEvent {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Consequences {
     /// Rows to change, in this order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<LockChange>,
     /// Projects of a plan that another pull request holds: they are not planned.
     pub held: Vec<(ProjectId, Box<LockHolder>)>,
     /// The event is refused as a whole: it changes nothing.
@@ -127,7 +127,7 @@ pub struct Consequences {
 
 /// One changed row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum LockChange {
     /// A lock that was free is held.
     Take(ProjectLock),
     /// Something is applied under a lock from now on; the lock as it becomes.
@@ -164,7 +164,7 @@ impl Consequences {
     /// Locks that are free now, oldest first.
     pub fn freed(&self) -> impl Iterator<Item = &ProjectLock> {
         self.changes.iter().filter_map(|change| match change {
-            Change::Free(lock) => Some(lock),
+            LockChange::Free(lock) => Some(lock),
             _ => None,
         })
     }
@@ -172,7 +172,7 @@ impl Consequences {
     /// Plans that can be applied no more, so that their files can go.
     pub fn dropped(&self) -> Vec<PlanRecord> {
         let dropped = self.changes.iter().filter_map(|change| match change {
-            Change::DropPlan(plan) => Some(plan.clone()),
+            LockChange::DropPlan(plan) => Some(plan.clone()),
             _ => None,
         });
         dropped.collect()

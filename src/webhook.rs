@@ -3,6 +3,7 @@
 pub mod github;
 mod intake;
 mod merge_queue;
+mod seal;
 mod signature;
 
 pub use intake::{Delivered, Door, Intake};
@@ -14,10 +15,10 @@ pub struct Verified<T> {
     inner: T,
     identity: String,
     host_id: String,
-    signed: Signed,
+    key: Option<String>,
 }
 
-/// Which secret a delivery is signed with.
+/// Which secret a delivery was proven with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signed {
     /// None: deliveries are not signed here.
@@ -44,9 +45,9 @@ impl<T> Verified<T> {
         &self.identity
     }
 
-    /// Which secret it is signed with.
-    pub fn signed(&self) -> Signed {
-        self.signed
+    /// Id of the secret that it was proven with; absent where deliveries are not signed.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
     }
 
     /// The host's own id of the delivery, for logs only.
@@ -77,14 +78,6 @@ impl Rejection {
 /// What the delivery of a comment is known by, on a host of this kind.
 pub fn comment_identity(kind: &str, repo: &crate::domain::RepoId, comment_id: u64) -> String {
     format!("{kind}:{repo}:comment:{comment_id}")
-}
-
-/// Headers that were kept, for [`Intake::receive`]; what cannot be a header is left out.
-pub fn kept_headers(kept: &[(String, String)]) -> http::HeaderMap {
-    let parse = |(name, value): &(String, String)| {
-        Some((name.parse::<http::HeaderName>().ok()?, http::HeaderValue::from_str(value).ok()?))
-    };
-    kept.iter().filter_map(parse).collect()
 }
 
 /// A header's text; empty when it is absent or not ASCII.

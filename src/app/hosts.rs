@@ -101,6 +101,15 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
 mod tests {
     use super::*;
     use crate::web::access::address::Sources;
+    use crate::webhook::github::GithubDoor;
+
+    #[test]
+    fn a_secret_has_the_same_id_in_the_inbox_and_in_requests_for_the_lead() {
+        let secret = SecretString::from("It's a Secret to Everybody");
+        let door = GithubDoor { secret: Some(secret.clone()), ..GithubDoor::default() };
+        let key = HandOverKey::derive(secret.expose_secret());
+        assert_eq!(Intake::new(vec![Arc::new(door)]).key_ids(), key.ids().collect::<Vec<_>>());
+    }
 
     #[test]
     fn every_published_range_is_one() {

@@ -1,6 +1,6 @@
-//! What the leader finds in the inbox: deliveries that others took, verified again; ends of jobs of deposed servers. An object is
-//! deleted only when what it says is committed. A delivery that cannot be verified stays for days: it was answered with 2xx, and the
-//! next leader may know the secret that it is signed with.
+//! What the leader finds in the inbox: deliveries that others took and sealed; ends of jobs of deposed servers. An object is deleted
+//! only when what it says is committed. A delivery that cannot be verified stays for days: it was answered with 2xx, and the next
+//! leader may know the secret that it is sealed or signed with.
 
 use crate::domain::Event;
 use crate::domain::PullId;
@@ -8,7 +8,7 @@ use crate::server_status::{Meters, Services};
 use crate::vault::bucket::{BucketError, Generation};
 use crate::vault::inbox::{self, End, Mail, MailKind, StoredDelivery};
 use crate::vault::{Vault, VaultError};
-use crate::webhook::{self, Intake, Verified};
+use crate::webhook::{Intake, Verified};
 use anyhow::{Context, Result};
 use base64::Engine;
 use futures::StreamExt;
@@ -154,7 +154,10 @@ impl Taker<'_> {
 
     /// A delivery that is not signed with a secret of this server: told once for each secret.
     fn leave_unverified(&mut self, mail: Mail, key: Option<&str>, why: &str) {
-        let ours = self.vault.handover.ids().collect::<Vec<_>>().join(", ");
+        let ours = match self.intake.key_ids().join(", ") {
+            none if none.is_empty() => "none".to_owned(),
+            ids => ids,
+        };
         let days = KEPT.as_hours() / 24;
         let (about, signed) = match key {
             Some(key) => (format!("secret {key}"), format!("it is signed with the webhook secret {key}")),
@@ -270,12 +273,11 @@ pub(super) async fn record(ready: &Services, deliveries: Vec<Authentic>) -> Vec<
     recorded
 }
 
-/// Verifies a stored delivery as if it came now; off the async threads, as a body has up to 25 MB.
+/// Opens a stored delivery by its seal, or verifies it as if it came now; off the async threads, as a body has up to 25 MB.
 pub(super) async fn open(stored: StoredDelivery, intake: Intake) -> Result<Opened> {
     let verify = move || {
         let body = base64::engine::general_purpose::STANDARD.decode(&stored.body).map_err(|error| error.to_string())?;
-        let headers = webhook::kept_headers(&stored.headers);
-        let event = intake.receive(&headers, &body).map_err(|rejection| rejection.message)?;
+        let event = intake.open(&stored.headers, &body).map_err(|rejection| rejection.message)?;
         Ok((event, stored.received))
     };
     tokio::task::spawn_blocking(verify).await.context("verifying panicked")

@@ -7,11 +7,12 @@ use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::command::CommandName;
 use crate::execute::state_locks::Doubts;
-use crate::execute::{Admission, Context, DirectoryLocks, Room, before_restore};
+use crate::execute::{Admission, Context, Room, before_restore};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
+use crate::runner::local::{DirectoryLocks, Local};
 use crate::server_status::Services;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -93,15 +94,27 @@ impl Parts {
     fn context(&self, store: Store, logs: Logs, outbox: Outbox) -> Result<Context> {
         let settings = Arc::clone(&self.settings);
         let redactor = Redactor::new(settings.secrets.clone());
+        let (checkouts, installer) =
+            (checkouts(&settings, redactor.clone())?, Arc::new(installer(&settings, redactor.clone())));
+        let runner = Local {
+            checkouts: checkouts.clone(),
+            installer: Arc::clone(&installer),
+            directories: DirectoryLocks::default(),
+            redactor: redactor.clone(),
+            data_dir: settings.data_dir.clone(),
+            env: settings.child_env.clone(),
+            run_as: settings.run_as_user,
+            use_plugin_cache: settings.use_tf_plugin_cache,
+        };
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
         Ok(Context {
-            checkouts: checkouts(&settings, redactor.clone())?,
+            checkouts,
+            runner,
             statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
             admission: Admission::new(pool),
             room: Room::new(&settings.data_dir, &settings.limits),
-            directories: DirectoryLocks::default(),
             doubts: Doubts::default(),
-            installer: installer(&settings, redactor.clone()),
+            installer,
             rendering: rendering(&settings),
             settings,
             global: self.global.clone(),

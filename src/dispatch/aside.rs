@@ -4,10 +4,10 @@ use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
 use super::{Discard, Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
-use crate::domain::reply::Message;
+use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
 use crate::domain::{PullEvent, PullId, PullRequest, RepoId};
-use crate::execute::remove_plan_files;
+use crate::execute::{comment_effects, random_id, remove_plan_files};
 use crate::locks::{LockEvent, Refusal};
 use crate::store::logs::Logs;
 use crate::store::{Tx, View};
@@ -26,7 +26,7 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     }
     let by = entry(&command.user, "unlock", &pull.id, &item.delivery, "unlocked");
     let event = LockEvent::Unlocked { pull: pull.id.clone(), by };
-    let answer = inner.answer_later(Some(command));
+    let answer = answer_later(inner, Some(command));
     let (id, delivery, silent) = (pull.id.clone(), item.delivery.clone(), inner.ctx.settings.silence_no_projects);
     let follows = inner.ctx.store.write(move |tx| {
         let follows = tx.record_lock_event(&event)?;
@@ -38,6 +38,18 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
     inner.ctx.outbox.wake(&pull.id);
     Ok(())
+}
+
+/// Turns a message that is known only inside a transaction into the comments that answer a command.
+fn answer_later(
+    inner: &Inner,
+    command: Option<&Command>,
+) -> impl FnOnce(&PullId, Message) -> Vec<Effect> + Send + 'static {
+    let (command, hosts, rendering) = (command.cloned(), inner.ctx.hosts.clone(), inner.ctx.rendering.clone());
+    move |pull, message| {
+        let (pull, body) = (pull.clone(), ReplyBody::Message(message));
+        comment_effects(&hosts, &rendering, &Reply { run: random_id(), pull, command, head: None, body })
+    }
 }
 
 fn enqueue_all(tx: &Tx<'_>, pull: &PullId, effects: Option<Vec<Effect>>) -> Result<()> {
@@ -184,7 +196,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
             tracing::warn!(pull = %id, "the closing could not be confirmed, its signed event is believed: {error}")
         }
     }
-    let answer = inner.answer_later(None);
+    let answer = answer_later(inner, None);
     let (pull, delivery) = (id.clone(), item.delivery.clone());
     let follows = inner.ctx.store.write(move |tx| {
         let remarks = in_doubt(tx, &pull)?;
@@ -203,7 +215,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
 /// Deletes one lock and its plan for a person on the web page.
 pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) -> Result<Discard> {
     let key = key.to_owned();
-    let (logs, answer) = (inner.ctx.logs.clone(), inner.answer_later(None));
+    let (logs, answer) = (inner.ctx.logs.clone(), answer_later(inner, None));
     let follows = inner.ctx.store.write(move |tx| {
         // Here, where no apply can begin meanwhile: each begins with a transaction of its own.
         let applying = match tx.lock_by_key(&key)? {
@@ -225,11 +237,6 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) 
         Some(Refusal::ApplyRuns { job }) => Discard::Applying { job },
         Some(_) => Discard::Absent,
     })
-}
-
-/// Whether a command must not be repeated by the server once it began.
-pub(super) fn is_once_only(name: CommandName) -> bool {
-    matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
 }
 
 #[cfg(test)]

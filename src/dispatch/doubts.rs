@@ -5,7 +5,8 @@ use super::Inner;
 use crate::domain::PullId;
 use crate::domain::reply::{LeftLock, Message};
 use crate::domain::state::{Job, NewEffect};
-use crate::execute::state_locks::{Left, after_kill, look};
+use crate::execute::state_locks::after_kill;
+use crate::runner::local::state_lock::LockEvidence;
 use anyhow::Result;
 
 /// When nothing is left to do for a pull request: what a later run has not settled is told, once.
@@ -25,12 +26,12 @@ async fn tell(inner: &Inner, pull: &PullId, mut jobs: Vec<Job>) -> Result<()> {
     for (job, settled) in jobs.iter_mut().zip(settled) {
         job.state_lock.untold = false;
         let Some(project) = job.project.clone().filter(|_| !settled) else { continue };
-        let found = match (look(&inner.ctx, job).await, job.state_lock.left.clone()) {
+        let found = match (inner.ctx.runner.left_lock(job).await, job.state_lock.left.clone()) {
             // Its tree is gone meanwhile.
-            (Left::Unknown, Some(lock)) => Left::Local(lock),
+            (LockEvidence::Unknown, Some(lock)) => LockEvidence::Local(lock),
             (found, _) => found,
         };
-        if found == Left::Nothing || left.iter().any(|told| told.project == project) {
+        if found == LockEvidence::Nothing || left.iter().any(|told| told.project == project) {
             continue;
         }
         let because = after_kill(&inner.ctx, &project, &found);

@@ -6,7 +6,7 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
 use crate::domain::state::{Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus};
-use crate::execute::left::{errored_here, errored_words, keep_errored};
+use crate::execute::errored_state::{errored_here, errored_words, keep_errored};
 use crate::reply::statuses::one_line;
 use crate::vault::inbox::End;
 use anyhow::{Context as _, Result};

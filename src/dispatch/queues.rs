@@ -84,7 +84,7 @@ impl Running {
 
     /// Whether it may be stopped without being asked for by name.
     fn is_interruptible(&self) -> bool {
-        !self.begun || self.name.is_none_or(interruptible)
+        !self.begun || self.name.is_none_or(|name| !name.changes_state())
     }
 }
 
@@ -105,7 +105,9 @@ impl Actors {
             if event.version != PullVersion::default() && !event.version.is_before(&queue.version) {
                 queue.version = event.version.clone();
             }
-            if let Some(running) = queue.running.as_ref().filter(|running| running.name.is_none_or(interruptible)) {
+            if let Some(running) =
+                queue.running.as_ref().filter(|running| running.name.is_none_or(|name| !name.changes_state()))
+            {
                 match &item.task {
                     Task::Closed(_) => running.cancel.cancel(Why::Closed),
                     _ if running.plans_other_than(&event.pull.head.commit) => {
@@ -160,7 +162,7 @@ impl Actors {
         match queue.running.as_ref().and_then(|before| before.cancel.why()) {
             Some(Why::Push(pushed)) if pushed == head => {}
             // Whoever said `cancel` was told that it does not run.
-            Some(why) if interruptible(name) || matches!(why, Why::Person(_)) => cancel.cancel(why.clone()),
+            Some(why) if !name.changes_state() || matches!(why, Why::Person(_)) => cancel.cancel(why.clone()),
             _ => {}
         }
         queue.running = Some(running);
@@ -330,14 +332,9 @@ impl Item {
     }
 }
 
-/// Everything but what changes state or infrastructure may be interrupted without being asked for by name.
-pub(super) fn interruptible(name: CommandName) -> bool {
-    !matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
-}
-
 /// What a person has to ask for again when it could not be run in time: the world may have moved on.
 pub(super) fn is_late_by_itself(name: CommandName) -> bool {
-    !interruptible(name) || matches!(name, CommandName::Unlock | CommandName::ForceUnlock)
+    name.changes_state() || matches!(name, CommandName::Unlock | CommandName::ForceUnlock)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! At the start: what an earlier process left unfinished. A plan is run again; an apply that had begun is told as interrupted.
 
 use super::actor::{enqueue, wake};
-use super::aside::is_once_only;
 use super::queues::{Item, Task};
 use super::{Inner, merge_group};
 use crate::comment::{self, Parsed};
@@ -12,10 +11,11 @@ use crate::domain::state::{
     Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
 };
 use crate::domain::{Event, ProjectId, PullAction, PullId};
-use crate::execute::left;
-use crate::execute::state_locks::{Left, after_kill, look};
+use crate::execute::errored_state;
+use crate::execute::state_locks::after_kill;
 use crate::execute::{abandoned, comment_effects};
 use crate::locks::LockEvent;
+use crate::runner::local::state_lock::LockEvidence;
 use crate::store::KeptFile;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -150,7 +150,7 @@ async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How)
     let id = run.id.clone();
     let jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
     let begun: Vec<Job> = jobs.into_iter().filter(|job| job.project.is_some()).collect();
-    if !is_once_only(run.command) || begun.is_empty() {
+    if !run.command.changes_state() || begun.is_empty() {
         end_run(inner, run, (how == How::Broke).then_some(BROKE)).await?;
         return Ok(false);
     }
@@ -233,15 +233,18 @@ async fn outcome_of(inner: &Inner, run: &Run, job: &mut Job, how: How, kept: &mu
     let mut errored = None;
     for root in inner.ctx.checkouts.tree_paths(&run.pull, &project.workspace) {
         if errored.is_none() {
-            errored = left::errored_or_none(&inner.ctx, job, &root).await;
+            let found = inner.ctx.runner.errored_state_or_none(&job.id, &project.dir, job.started, &root).await;
+            if let Some(state) = found {
+                errored = errored_state::kept_file_or_none(&inner.ctx, state.path).await;
+            }
         }
     }
-    let saved = errored.as_ref().map_or(String::new(), |_| format!(" {}.", left::errored_words(&job.id)));
+    let saved = errored.as_ref().map_or(String::new(), |_| format!(" {}.", errored_state::errored_words(&job.id)));
     kept.extend(errored);
     let verb = run.command.spoken();
-    let left = look(&inner.ctx, job).await;
+    let left = inner.ctx.runner.left_lock(job).await;
     let lock = after_kill(&inner.ctx, &project, &left);
-    if let Left::Local(found) = left {
+    if let LockEvidence::Local(found) = left {
         job.state_lock.left = Some(found);
     }
     let what = if how == How::Killed { "The server ended" } else { "Something broke inside the server" };
@@ -295,7 +298,7 @@ async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Resu
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
         if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
-            left.insert(job.id.clone(), look(&inner.ctx, &job).await);
+            left.insert(job.id.clone(), inner.ctx.runner.left_lock(&job).await);
         }
     }
     let statuses = inner.ctx.statuses.clone();
@@ -308,8 +311,8 @@ async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Resu
                 abandoned::end(tx, &statuses, failed.unwrap_or(INTERRUPTED), true, |job| job.run == of_run)?;
             for job in &mut ended {
                 let found = left.remove(&job.id);
-                job.state_lock.untold = found.as_ref().is_some_and(|found| *found != Left::Nothing);
-                if let Some(Left::Local(lock)) = found {
+                job.state_lock.untold = found.as_ref().is_some_and(|found| *found != LockEvidence::Nothing);
+                if let Some(LockEvidence::Local(lock)) = found {
                     job.state_lock.left = Some(lock);
                 }
                 tx.put_job(job)?;

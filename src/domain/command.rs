@@ -38,6 +38,12 @@ impl CommandName {
         }
     }
 
+    /// Whether it changes state or infrastructure. Such a command is not interrupted without being asked for by name, and the server
+    /// never repeats it once it has begun.
+    pub fn changes_state(self) -> bool {
+        matches!(self, CommandName::Apply | CommandName::Import | CommandName::StateRm)
+    }
+
     /// As people type it.
     pub fn spoken(self) -> &'static str {
         match self {

@@ -64,6 +64,16 @@ impl ProjectLock {
     pub fn key(&self) -> String {
         lock_key(&self.repo, &self.project)
     }
+
+    /// What links name it by: its host, then [`ProjectLock::key`].
+    pub fn id(&self) -> String {
+        lock_id(&self.repo, &self.project)
+    }
+}
+
+/// What links name a project's lock by: its host, then Atlantis' key.
+pub fn lock_id(repo: &RepoId, project: &ProjectId) -> String {
+    format!("{}/{}", repo.host, lock_key(repo, project))
 }
 
 /// The lock key of a project, in Atlantis' form.

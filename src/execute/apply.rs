@@ -4,12 +4,12 @@ mod bound;
 
 use super::candidates::Candidates;
 use super::current::Current;
-use super::job::{self, Job};
-use super::plan::{answer_stop, answer_stop_with_hooks, project_dir, remove_plan_files};
+use super::errored_state::{kept_file_or_none, with_errored};
+use super::job::{self, Job, Ready};
+use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
-use super::stage::{Place, Stage};
-use super::{Answer, Context, Ended, StatusUpdate, Work, files, hooks, left, state_locks};
+use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -17,8 +17,10 @@ use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reaso
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::LockEvent;
+use crate::runner::local::Place;
+use crate::runner::spec::{PlanReference, PlanUse, Steps};
 use crate::schedule::Schedule;
-use crate::store::{Tx, is_deposed};
+use crate::store::{KeptFile, Tx, is_deposed};
 use crate::terraform::summary::apply_counts;
 use anyhow::Result;
 use futures::StreamExt;
@@ -227,10 +229,10 @@ impl ApplyRun<'_> {
             return Err(Failure::Dependency { missing }.into());
         }
         self.require(config, plan, self.facts).await?;
-        let tree = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
-        let dir = project_dir(&tree.root, &config.id.dir)
+        let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
+        let dir = job::project_dir(&tree.root, &config.id.dir)
             .map_err(|fault| Refused::Outcome(Box::new(Outcome::Errored(fault))))?;
-        let _directory = ctx.directories.lock(&dir).await;
+        let _directory = ctx.runner.directories.lock(&dir).await;
         let tool =
             job::resolve_tool(ctx, config, &tree).await.map_err(|outcome| Refused::Outcome(Box::new(outcome)))?;
         if tool.to_string() != plan.tool {
@@ -244,18 +246,10 @@ impl ApplyRun<'_> {
         if self.facts.are_old() {
             self.require(config, plan, &PullFacts::default()).await?;
         }
-        let plan_file = dir.join(job::plan_file_name(&config.id));
-        let first = match left::is_missing(plan, &tree) {
-            true => {
-                left::put_back(ctx, plan, &tree).await??;
-                left::init_again(config)
-            }
-            false => Vec::new(),
-        };
-        self.restore(plan, &tree.root, &plan_file).await?;
+        let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
+        let first = self.bring(config, plan, &ready.place).await?;
         let job = self.consume(config, plan).await?;
-        let place = Place { root: tree.root, git_dir: tree.git_dir, dir: dir.clone(), tool, plan_file };
-        Ok(self.run(job, config, plan, &place, &first).await?)
+        Ok(self.run(job, config, plan, &ready, first).await?)
     }
 
     /// What has to be met before the project is applied, by these facts.
@@ -280,26 +274,23 @@ impl ApplyRun<'_> {
         mut job: Job<'_>,
         config: &ProjectConfig,
         plan: &PlanRecord,
-        place: &Place,
-        first: &[Step],
+        ready: &Ready,
+        first: Vec<Step>,
     ) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
-        job.uses(&place.tool);
         // Its beginning is committed; whoever leads since then has told it as interrupted.
-        let outcome = match ctx.store.may_act().await {
-            Ok(()) => self.stages(&job, config, plan, place, first).await,
+        let (outcome, errored) = match ctx.store.may_act().await {
+            Ok(()) => self.stage(&mut job, config, plan, ready, first).await,
             Err(error) if is_deposed(&error) => return Err(error),
-            Err(error) => Outcome::Errored(Fault {
-                reason: Reason::Internal,
-                message: format!("Terraform was not started, because the vault cannot be reached: {error:#}"),
-                output: String::new(),
-            }),
+            Err(error) => {
+                ctx.runner.remove_plan_file(&ready.place).await;
+                let message = format!("Terraform was not started, because the vault cannot be reached: {error:#}");
+                (Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }), None)
+            }
         };
         work.cancel.note_change();
-        files::remove(&place.root, &place.plan_file).await;
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
-        let errored = left::errored_or_none(ctx, &job.record, &place.root).await;
-        let outcome = job.outcome(left::with_errored(outcome, errored.as_ref(), &job.record.id));
+        let outcome = job.outcome(with_errored(outcome, errored.is_some(), &job.record.id));
         let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let success = outcome.outcome.is_success();
@@ -330,30 +321,31 @@ impl ApplyRun<'_> {
         Ok(outcome)
     }
 
-    /// The apply stage; `first` in a tree that was made again.
-    async fn stages(
+    /// The apply stage; `first` in a tree that was made again. Its outcome, and the state that Terraform could not save.
+    async fn stage(
         &self,
-        job: &Job<'_>,
+        job: &mut Job<'_>,
         config: &ProjectConfig,
         plan: &PlanRecord,
-        place: &Place,
-        first: &[Step],
-    ) -> Outcome {
-        let mut again = Stage::new(job, config, place, self.facts);
-        if let Err(broken) = again.run(first).await {
-            return broken.outcome(self.work);
-        }
-        let mut stage = Stage::new(job, config, place, self.facts);
-        match stage.run(&config.workflow.apply).await {
-            Ok(()) => applied(&stage.shown, &config.workflow.apply, plan),
-            Err(broken) => broken.outcome(self.work),
-        }
+        ready: &Ready,
+        first: Vec<Step>,
+    ) -> (Outcome, Option<KeptFile>) {
+        let steps = Steps::Stage { first, steps: config.workflow.apply.clone() };
+        let ran = job.run(config, ready, self.facts, (steps, PlanUse::Apply(PlanReference::from(plan))), ()).await;
+        let outcome = match job.judged(config, &ran) {
+            Ok(output) => applied(output, &config.workflow.apply, plan),
+            Err(outcome) => outcome,
+        };
+        let errored = match ran.errored_state {
+            Some(state) => kept_file_or_none(self.ctx, state.path).await,
+            None => None,
+        };
+        (outcome, errored)
     }
 }
 
 /// Counts from Terraform's own words; a workflow of `run` steps may not print them.
-fn applied(shown: &[String], steps: &[Step], plan: &PlanRecord) -> Outcome {
-    let output = shown.join("\n");
+fn applied(output: String, steps: &[Step], plan: &PlanRecord) -> Outcome {
     let builtin = steps.iter().any(|step| matches!(step, Step::Apply { .. }));
     let (added, changed, destroyed) = apply_counts(&output).unwrap_or(if builtin {
         (plan.summary.add, plan.summary.change, plan.summary.destroy)

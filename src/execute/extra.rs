@@ -5,14 +5,15 @@ use super::job::{self, Job};
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
-use super::stage::{Place, Stage};
 use super::{Answer, Context, Ended, StatusUpdate, Work, force_unlock, hooks, state_locks};
 use crate::config::ProjectConfig;
+use crate::config::workflow::Step;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ProjectState, ProjectStatus};
 use crate::locks::LockEvent;
+use crate::runner::spec::{PlanUse, Steps};
 use anyhow::Result;
 use jiff::Timestamp;
 
@@ -83,7 +84,7 @@ async fn project(
     config: &ProjectConfig,
     (facts, current): (&PullFacts, &Current),
 ) -> Result<JobOutcome, Stop> {
-    let changes_state = work.command.name != CommandName::Version;
+    let changes_state = work.command.name.changes_state();
     if changes_state {
         let wanted = &config.import_requirements;
         let (checks, _) = requirements::check(ctx, work, config, wanted, facts, prepared, None).await?;
@@ -146,14 +147,13 @@ async fn steps(
     config: &ProjectConfig,
     facts: &PullFacts,
 ) -> Result<String, Outcome> {
-    let work = job.work;
-    let (place, _directory) = Place::of(job, prepared, config).await?;
-    let mut stage = Stage::new(job, config, &place, facts);
-    let result = match work.command.name {
-        CommandName::Version => stage.version().await,
-        CommandName::Import => stage.run(&config.workflow.import).await,
-        _ => stage.run(&config.workflow.state_rm).await,
+    let (ready, _directory) = job.ready(prepared, config).await?;
+    let stage = |steps: &[Step]| Steps::Stage { first: Vec::new(), steps: steps.to_vec() };
+    let steps = match job.work.command.name {
+        CommandName::Version => Steps::Version,
+        CommandName::Import => stage(&config.workflow.import),
+        _ => stage(&config.workflow.state_rm),
     };
-    result.map_err(|broken| broken.outcome(work))?;
-    Ok(stage.shown.join("\n"))
+    let ran = job.run(config, &ready, facts, (steps, PlanUse::None), ()).await;
+    job.judged(config, &ran)
 }

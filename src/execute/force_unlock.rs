@@ -4,7 +4,6 @@
 use super::job::{self, Job};
 use super::prepare::{self, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
-use super::stage::{Place, Stage};
 use super::state_locks::{LOOKED_AT, foreign, holder, same_state};
 use super::{Answer, Context, StatusUpdate, Work};
 use crate::comment::command_for;
@@ -14,6 +13,7 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{Job as JobRecord, StateLock};
 use crate::domain::{ProjectId, RepoId};
+use crate::runner::spec::{PlanUse, Steps};
 use crate::store::View;
 use crate::store::logs::Logs;
 use crate::terraform::state_lock;
@@ -159,14 +159,10 @@ fn preparation(config: &ProjectConfig) -> Vec<Step> {
 
 /// What Terraform printed, or how it broke.
 async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
-    let work = job.work;
-    let (place, _directory) = Place::of(job, prepared, config).await?;
-    let facts = PullFacts::default();
-    let mut stage = Stage::new(job, config, &place, &facts);
-    stage.run(&preparation(config)).await.map_err(|broken| broken.outcome(work))?;
-    stage.shown.clear();
-    stage.force_unlock(id).await.map_err(|broken| broken.outcome(work))?;
-    Ok(stage.shown.join("\n"))
+    let (ready, _directory) = job.ready(prepared, config).await?;
+    let steps = Steps::ForceUnlock { before: preparation(config), lock: id.to_owned() };
+    let ran = job.run(config, &ready, &PullFacts::default(), (steps, PlanUse::None), ()).await;
+    job.judged(config, &ran)
 }
 
 #[cfg(test)]

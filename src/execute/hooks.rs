@@ -1,7 +1,6 @@
 //! Pre- and post-workflow hooks: shell commands around a command, each a job with a log and a commit status.
 
 use super::abandoned::{POST_HOOK, PRE_HOOK};
-use super::environment::{self, Environment};
 use super::{Answer, Context, Ended, Work, job};
 use crate::checkout::WorkingTree;
 use crate::checkout::folder::Folder;
@@ -10,6 +9,7 @@ use crate::domain::command::CommandName;
 use crate::domain::reply::Message;
 use crate::domain::state::{Effect, JobState, NewEffect, StatusState};
 use crate::process::Invocation;
+use crate::runner::local::environment::{self, Environment};
 use crate::store::is_deposed;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -45,7 +45,7 @@ pub(super) async fn before(ctx: &Context, work: &Work, tree: &WorkingTree) -> Re
         if !applies(hook, work.command.name) {
             continue;
         }
-        let env = environment::for_hook(ctx, work, &tree.root);
+        let env = environment::for_hook(&ctx.runner, &work.pull, &work.command, &tree.root);
         if let Err(output) = run(ctx, work, hook, number, true, &tree.root, env).await?
             && ctx.settings.fail_on_pre_workflow_hook_error
         {
@@ -79,7 +79,7 @@ pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree, failed
 async fn run_after(ctx: &Context, work: &Work, tree: &WorkingTree, failed: bool) -> Result<()> {
     for (number, hook) in work.rules.post_workflow_hooks.iter().enumerate() {
         if applies(hook, work.command.name) {
-            let mut env = environment::for_hook(ctx, work, &tree.root);
+            let mut env = environment::for_hook(&ctx.runner, &work.pull, &work.command, &tree.root);
             environment::set(&mut env, "COMMAND_HAS_ERRORS", failed.to_string());
             let _ = run(ctx, work, hook, number, false, &tree.root, env).await?;
         }

@@ -1,7 +1,8 @@
-//! One job: its record, its log, the tree and tool it needs, and the locks on directories that jobs share.
+//! One job: its record and its log, the tree and the tool that it needs. How it runs, and what people read of that, is in [`run`].
+
+mod run;
 
 use super::prepare::{Prepared, Stop, credentials};
-use super::state_locks::machine;
 use super::unrecorded::{JobEnd, pass_on};
 use super::{Context, Work, random_id};
 use crate::checkout::{Fetched, WorkingTree};
@@ -10,59 +11,29 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, ProjectId};
+use crate::runner::local::state_lock::machine;
+use crate::runner::local::{self, NoDirectory, Place};
+use crate::runner::spec::TreeSpec;
 use crate::store::logs::LogWriter;
 use crate::store::{Tx, is_deposed};
 use crate::terraform::install::{Tool, ToolRequest};
 use anyhow::Result;
 use jiff::Timestamp;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::sync::OwnedMutexGuard;
 
 /// Projects of one command that get a pending status; of the others the result alone is told.
 const PENDING_TOLD: usize = 10;
 
-/// Serialises what must not happen at the same time on one disk: jobs in one directory, and filling the plugin cache
-/// (Terraform's cache is not safe under parallel `init`).
-#[derive(Default)]
-pub struct DirectoryLocks {
-    held: Mutex<HashMap<PathBuf, Arc<AsyncMutex<()>>>>,
-    plugin_cache: Arc<AsyncMutex<()>>,
-}
-
-impl DirectoryLocks {
-    /// Waits for this directory to be free.
-    pub(super) async fn lock(&self, path: &Path) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(held.entry(path.to_owned()).or_default())
-        };
-        lock.lock_owned().await
-    }
-
-    /// Waits for the plugin cache, if `init` in this directory may write to it.
-    pub(super) async fn plugin_cache(
-        &self,
-        root: &Path,
-        dir: &str,
-        env: &super::environment::Environment,
-        which: Distribution,
-    ) -> Option<OwnedMutexGuard<()>> {
-        let cache = PathBuf::from(super::environment::get(env, "TF_PLUGIN_CACHE_DIR")?);
-        let (root, dir) = (root.to_owned(), dir.to_owned());
-        let fills = tokio::task::spawn_blocking(move || {
-            let tree = crate::checkout::disk::DiskTree { root };
-            crate::inputs::providers::init_may_install(&tree, &dir, &cache, which)
-        });
-        if !fills.await.unwrap_or(true) {
-            return None;
-        }
-        Some(Arc::clone(&self.plugin_cache).lock_owned().await)
-    }
+/// Where the steps of a project can run.
+pub(super) struct Ready {
+    /// The tree that it lies in.
+    pub(super) tree: TreeSpec,
+    /// The tree, the directory and the tool on this machine.
+    pub(super) place: Place,
 }
 
 /// A job that began: its record is committed.
@@ -72,7 +43,7 @@ pub(super) struct Job<'a> {
     pub(super) record: JobRecord,
     pub(super) log: LogWriter,
     /// A process of it ended by SIGKILL, or was left running.
-    pub(super) killed: AtomicBool,
+    killed: bool,
     began: Instant,
     tool: Option<String>,
     silenced: bool,
@@ -120,27 +91,32 @@ impl<'a> Job<'a> {
         }
         ctx.outbox.wake_marks(&work.pull.id);
         let silenced = config.silence_pr_comments.contains(&work.command.name);
-        Ok(Ok(Job {
-            ctx,
-            work,
-            record,
-            log,
-            killed: AtomicBool::new(false),
-            began: Instant::now(),
-            tool: None,
-            silenced,
-        }))
+        Ok(Ok(Job { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced }))
     }
 
-    /// The binary for this project.
-    pub(super) async fn tool(&mut self, config: &ProjectConfig, tree: &WorkingTree) -> Result<Tool, Outcome> {
-        let tool = resolve_tool(self.ctx, config, tree).await?;
-        self.uses(&tool);
-        Ok(tool)
+    /// Where a job that needs no plan can run. The project's directory is the job's alone until the guard goes. `Err` is how the job
+    /// ends.
+    pub(super) async fn ready(
+        &self,
+        prepared: &Prepared,
+        config: &ProjectConfig,
+    ) -> Result<(Ready, OwnedMutexGuard<()>), Outcome> {
+        let (ctx, work) = (self.ctx, self.work);
+        let internal = |error: anyhow::Error| {
+            Outcome::Errored(Fault { reason: Reason::Internal, message: format!("{error:#}"), output: String::new() })
+        };
+        let (spec, tree) = match tree(ctx, work, prepared, config).await {
+            Ok(found) => found,
+            Err(stop) => return Err(stop_outcome(ctx, work, stop).unwrap_or_else(internal)),
+        };
+        let dir = project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
+        let guard = ctx.runner.directories.lock(&dir).await;
+        let tool = resolve_tool(ctx, config, &tree).await?;
+        Ok((Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) }, guard))
     }
 
     /// The outcome names this tool.
-    pub(super) fn uses(&mut self, tool: &Tool) {
+    fn uses(&mut self, tool: &Tool) {
         self.tool = Some(format!("{} {}", tool.distribution.title(), tool.version));
     }
 
@@ -184,7 +160,7 @@ impl<'a> Job<'a> {
                 return Err(error);
             }
             // What was changed is changed: that is told, and the record ends with the command's answer.
-            Err(error) if changes_something(work.command.name) => {
+            Err(error) if work.command.name.changes_state() => {
                 tracing::error!(pull = %work.pull.id, job = outcome.job, error = format!("{error:#}"), "the end of a job could not be recorded yet");
                 work.unrecorded.put(end);
             }
@@ -206,8 +182,7 @@ impl<'a> Job<'a> {
         record.finished = Some(Timestamp::now());
         record.summary = summary(&outcome, status.as_ref());
         record.outcome = Some(outcome.clone());
-        record.state_lock.met = met(&outcome);
-        record.state_lock.untold = self.killed.load(Ordering::Relaxed) && !tells_of_locks(&outcome);
+        record.state_lock.untold = self.killed && !tells_of_locks(&outcome);
         self.ctx.doubts.note(&record);
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let record = Arc::new(move |tx: &Tx<'_>| {
@@ -220,14 +195,6 @@ impl<'a> Job<'a> {
             Ok(())
         });
         JobEnd::new(outcome, record, self.log)
-    }
-}
-
-/// The state lock that it met.
-fn met(outcome: &JobOutcome) -> Option<crate::domain::state::StateLock> {
-    match &outcome.outcome {
-        Outcome::Errored(fault) => crate::terraform::state_lock::met(&fault.output),
-        _ => None,
     }
 }
 
@@ -294,11 +261,6 @@ pub(super) async fn record_refusal(
     }
 }
 
-/// What is told as interrupted when its end is not known, and not run again.
-pub(super) fn changes_something(name: CommandName) -> bool {
-    matches!(name, CommandName::Apply | CommandName::Import | CommandName::StateRm)
-}
-
 /// Only plan and apply have commit statuses.
 pub(super) fn status_wanted(name: CommandName) -> bool {
     matches!(name, CommandName::Plan | CommandName::Apply)
@@ -330,43 +292,19 @@ fn one_line(failure: &Failure) -> String {
     }
 }
 
-/// The tree of a project's workspace, with the history that commands of its workflow may ask git of; one is made at a time.
+/// The tree of a project's workspace. Only a plan moves it, so that a command's projects find the same one.
 pub(super) async fn tree(
     ctx: &Context,
     work: &Work,
     prepared: &Prepared,
     config: &ProjectConfig,
-    fetched: &Fetched,
-) -> std::result::Result<WorkingTree, Stop> {
-    with_history(ctx, work, config, bare_tree(ctx, work, prepared, config, fetched).await?).await
-}
-
-async fn with_history(
-    ctx: &Context,
-    work: &Work,
-    config: &ProjectConfig,
-    tree: WorkingTree,
-) -> std::result::Result<WorkingTree, Stop> {
-    if config.workflow.has_commands() {
-        ctx.checkouts.bring_history(&work.pull, &tree, credentials(ctx, work).as_ref()).await?;
-    }
-    Ok(tree)
-}
-
-async fn bare_tree(
-    ctx: &Context,
-    work: &Work,
-    prepared: &Prepared,
-    config: &ProjectConfig,
-    fetched: &Fetched,
-) -> std::result::Result<WorkingTree, Stop> {
-    if config.id.workspace == "default" && *fetched == prepared.fetched {
-        return Ok(prepared.tree.clone());
-    }
-    let workspace = &config.id.workspace;
-    let _guard = ctx.directories.lock(&ctx.checkouts.tree_path(&work.pull.id, workspace)).await;
-    let (dirs, credentials) = (prepared.dirs.as_deref(), credentials(ctx, work));
-    Ok(ctx.checkouts.tree(&work.pull, workspace, fetched, dirs, credentials.as_ref()).await?)
+) -> std::result::Result<(TreeSpec, WorkingTree), Stop> {
+    let (spec, credentials) = (tree_spec(work, prepared, config, &prepared.fetched, true), credentials(ctx, work));
+    let tree = match spec.workspace == "default" {
+        true => ctx.runner.with_history(&spec, prepared.tree.clone(), credentials.as_ref()).await?,
+        false => ctx.runner.tree(&spec, credentials.as_ref()).await?,
+    };
+    Ok((spec, tree))
 }
 
 /// The tree to apply a plan in: that of its workspace, or one beside it if that is on another commit. None is moved, as another
@@ -377,13 +315,36 @@ pub(super) async fn tree_of_plan(
     prepared: &Prepared,
     config: &ProjectConfig,
     plan: &PlanRecord,
-) -> std::result::Result<WorkingTree, Stop> {
-    let fetched = Fetched { head: plan.head.clone(), base_tip: plan.base.clone() };
-    let workspace = &config.id.workspace;
-    let _guard = ctx.directories.lock(&ctx.checkouts.tree_path(&work.pull.id, workspace)).await;
-    let (dirs, credentials) = (prepared.dirs.as_deref(), credentials(ctx, work));
-    let tree = ctx.checkouts.tree_of_plan(&work.pull, workspace, &fetched, dirs, credentials.as_ref()).await?;
-    with_history(ctx, work, config, tree).await
+) -> std::result::Result<(TreeSpec, WorkingTree), Stop> {
+    let commits = Fetched { head: plan.head.clone(), base_tip: plan.base.clone() };
+    let spec = tree_spec(work, prepared, config, &commits, false);
+    let tree = ctx.runner.tree(&spec, credentials(ctx, work).as_ref()).await?;
+    Ok((spec, tree))
+}
+
+fn tree_spec(work: &Work, prepared: &Prepared, config: &ProjectConfig, commits: &Fetched, movable: bool) -> TreeSpec {
+    TreeSpec {
+        pull: work.pull.clone(),
+        workspace: config.id.workspace.clone(),
+        head: commits.head.clone(),
+        base: commits.base_tip.clone(),
+        dirs: prepared.dirs.clone(),
+        movable,
+        history: config.workflow.has_commands(),
+    }
+}
+
+/// The project's directory in a tree, or why it cannot be used.
+pub(super) fn project_dir(root: &Path, dir: &str) -> std::result::Result<PathBuf, Fault> {
+    local::project_dir(root, dir).map_err(|error| {
+        let message = match error {
+            NoDirectory::Missing => {
+                format!("The directory `{dir}` does not exist at this commit. Was it deleted or renamed?")
+            }
+            NoDirectory::Unusable(error) => format!("The directory `{dir}` cannot be used: {error}"),
+        };
+        Fault { reason: Reason::Config, message, output: String::new() }
+    })
 }
 
 /// What reads a project's files.
@@ -423,12 +384,4 @@ pub(super) fn stop_outcome(ctx: &Context, work: &Work, stop: Stop) -> Result<Out
             Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() })
         }
     })
-}
-
-/// Atlantis' name of a project's plan file: `<workspace>.tfplan`, or with the project's name in front.
-pub(super) fn plan_file_name(id: &ProjectId) -> String {
-    match &id.name {
-        Some(name) => format!("{}-{}.tfplan", name.replace('/', "::"), id.workspace),
-        None => format!("{}.tfplan", id.workspace),
-    }
 }

@@ -4,9 +4,7 @@ mod projects;
 
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
-use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, left, stopped};
-use crate::checkout::folder::Folder;
-use crate::checkout::inside;
+use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, stopped};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::command::Trigger;
@@ -14,13 +12,13 @@ use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::locks::{self, LockEvent, Wanted as WantedLock};
+use crate::runner::local::archive_path;
 use crate::schedule::{Refusal, Schedule};
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 /// Runs it.
 pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
@@ -103,9 +101,9 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     let pull = work.pull.id.clone();
     let others = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
     let planned = schedule.groups.iter().flatten().map(|config| &config.id);
-    let dirs: HashSet<String> =
+    let dirs: BTreeSet<String> =
         planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
-    let dirs = Arc::new(dirs);
+    let dirs: Vec<String> = dirs.into_iter().collect();
     let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
     let outcomes = run.groups(schedule, &held).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
@@ -133,11 +131,12 @@ fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
     answer
 }
 
-/// Projects that another pull request holds.
-type Held = Vec<(ProjectId, Box<LockHolder>)>;
-
 /// One commit: earlier plans go, and locks are freed and taken. Projects that others hold, and the plans that went.
-async fn take_locks(ctx: &Context, work: &Work, schedule: &Schedule) -> Result<(Held, Vec<PlanRecord>)> {
+async fn take_locks(
+    ctx: &Context,
+    work: &Work,
+    schedule: &Schedule,
+) -> Result<(Vec<(ProjectId, Box<LockHolder>)>, Vec<PlanRecord>)> {
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
     let everything = work.command.target.is_all();
     let projects = schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
@@ -187,20 +186,9 @@ pub(super) fn lock_failure(refusal: locks::Refusal) -> Failure {
 /// Stored files of plans that no record names any more.
 pub async fn remove_plan_files(ctx: &Context, plans: &[PlanRecord]) {
     for plan in plans {
-        let archive = plan.left.archive.as_ref().map(|_| left::archive_path(&plan.id));
+        let archive = plan.left.archive.as_ref().map(|_| archive_path(&plan.id));
         for path in plan.path.iter().chain(&archive) {
             let _ = tokio::fs::remove_file(ctx.settings.data_dir.join(path)).await;
         }
     }
-}
-
-/// The project's directory in a tree, or why it cannot be used.
-pub(super) fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, Fault> {
-    let fault = |message: String| Fault { reason: Reason::Config, message, output: String::new() };
-    let missing = || fault(format!("The directory `{dir}` does not exist at this commit. Was it deleted or renamed?"));
-    if matches!(Folder::open(root).and_then(|root| root.kind(Path::new(dir))), Ok(None)) {
-        return Err(missing());
-    }
-    let path = inside(root, dir).map_err(|error| fault(format!("The directory `{dir}` cannot be used: {error:#}")))?;
-    if path.is_dir() { Ok(path) } else { Err(missing()) }
 }

@@ -5,26 +5,18 @@
 //! that the next run overwrites and removes.
 
 use super::Context;
-use crate::checkout::folder::Folder;
-use crate::checkout::inside;
 use crate::comment::command_for;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::state::{Job, StateLock};
 use crate::domain::{ProjectId, PullId};
-use crate::process::Redactor;
+use crate::runner::local::state_lock::LockEvidence;
 use crate::terraform::state_lock;
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::FileType;
-use serde_json::Value;
 use std::collections::HashMap;
-use std::io::ErrorKind;
-use std::path::{Component, Path};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Largest file of the local backend that is read, in bytes.
-const MAX_FILE: u64 = 256 << 10;
 /// A lock's time may differ from its job's times by this much.
 const SLACK: SignedDuration = SignedDuration::from_secs(2);
 
@@ -68,86 +60,6 @@ impl Doubts {
     }
 }
 
-/// What the working tree of a killed job says about its lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Left {
-    /// The state is a local file, and none is held or was left.
-    Nothing,
-    /// The state is a local file with the sign of a lock beside it.
-    Local(StateLock),
-    /// It lies elsewhere, or nothing is known.
-    Unknown,
-}
-
-/// Looks at what a killed job left in its project's directory.
-pub async fn look(ctx: &Context, job: &Job) -> Left {
-    let Some(project) = &job.project else { return Left::Unknown };
-    let roots = ctx.checkouts.tree_paths(&job.pull, &project.workspace);
-    let (dir, workspace) = (project.dir.clone(), project.workspace.clone());
-    let looking = tokio::task::spawn_blocking(move || {
-        let found = roots.iter().map(|root| local_lock(root, &dir, &workspace));
-        // The job was at work in one of them.
-        found.fold(Left::Unknown, |best, left| match (&best, &left) {
-            (Left::Local(_), _) | (Left::Nothing, Left::Unknown) => best,
-            _ => left,
-        })
-    });
-    match looking.await.unwrap_or(Left::Unknown) {
-        Left::Local(lock) => Left::Local(shown(lock, &ctx.redactor)),
-        other => other,
-    }
-}
-
-/// What a step may have written, for people.
-fn shown(lock: StateLock, redactor: &Redactor) -> StateLock {
-    let StateLock { id, operation, who, created } = lock;
-    StateLock { id: redactor.redact(&id), operation: redactor.redact(&operation), who: redactor.redact(&who), created }
-}
-
-fn local_lock(root: &Path, dir: &str, workspace: &str) -> Left {
-    let Ok(dir) = inside(root, dir) else { return Left::Unknown };
-    let Ok(folder) = Folder::below(root, &dir) else { return Left::Unknown };
-    if !matches!(folder.kind(Path::new(".terraform")), Ok(Some(FileType::Directory))) {
-        return Left::Unknown;
-    }
-    let config = match folder.read_text(Path::new(".terraform/terraform.tfstate"), MAX_FILE) {
-        Ok(Some(text)) => {
-            let Ok(value) = serde_json::from_str::<Value>(&text) else { return Left::Unknown };
-            if value["backend"]["type"] != "local" {
-                return Left::Unknown;
-            }
-            value["backend"]["config"].clone()
-        }
-        Ok(None) => Value::Null,
-        Err(_) => return Left::Unknown,
-    };
-    let path = if workspace == "default" {
-        config["path"].as_str().unwrap_or("terraform.tfstate").to_owned()
-    } else {
-        format!("{}/{workspace}/terraform.tfstate", config["workspace_dir"].as_str().unwrap_or("terraform.tfstate.d"))
-    };
-    let state = dir.join(path);
-    let (Some(Component::Normal(name)), Some(parent)) = (state.components().next_back(), state.parent()) else {
-        return Left::Unknown;
-    };
-    let file = format!(".{}.lock.info", name.to_string_lossy());
-    match beside_state(root, &folder, parent).map(|held| held.read_text(Path::new(&file), MAX_FILE)) {
-        Ok(Ok(Some(text))) => state_lock::in_file(&text).map_or(Left::Unknown, Left::Local),
-        Ok(Ok(None)) => Left::Nothing,
-        Err(error) if error.kind() == ErrorKind::NotFound => Left::Nothing,
-        _ => Left::Unknown,
-    }
-}
-
-/// The directory of a state. Outside of the tree too, only what belongs to the user that steps run as is read in it.
-fn beside_state(root: &Path, project: &Folder, dir: &Path) -> std::io::Result<Folder> {
-    let dir = dir.canonicalize()?;
-    match dir.starts_with(root.canonicalize()?) {
-        true => Folder::below(root, &dir),
-        false => Ok(Folder::open(&dir)?.owned_like(project)),
-    }
-}
-
 /// `atlantis force-unlock -d a ID`; without an ID a word in its place.
 pub fn command(ctx: &Context, project: &ProjectId, id: Option<&str>) -> String {
     let line = command_for(&ctx.rendering.executable, CommandName::ForceUnlock, project, &[]);
@@ -155,16 +67,16 @@ pub fn command(ctx: &Context, project: &ProjectId, id: Option<&str>) -> String {
 }
 
 /// What to know of the state lock of a killed job, and what to do, in sentences.
-pub fn after_kill(ctx: &Context, project: &ProjectId, left: &Left) -> String {
+pub fn after_kill(ctx: &Context, project: &ProjectId, left: &LockEvidence) -> String {
     let plan = command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]);
     match left {
-        Left::Nothing => "Terraform's state lock is free.".to_owned(),
-        Left::Local(lock) => format!(
+        LockEvidence::Nothing => "Terraform's state lock is free.".to_owned(),
+        LockEvidence::Local(lock) => format!(
             "Its state is a local file, where the sign of the state lock `{}` ({}) is left. The lock itself ended with the \
              process: the next `{plan}`, here or on another pull request, takes it over and clears it away.",
             lock.id, lock.operation
         ),
-        Left::Unknown => format!(
+        LockEvidence::Unknown => format!(
             "Terraform may have left its state lock behind. If the next `{plan}`, here or on another pull request, says \
              \"Error acquiring the state lock\", free it there with the ID that it shows: `{}`.",
             command(ctx, project, None)
@@ -259,11 +171,6 @@ fn fits(kind: &str, operation: &str) -> bool {
     }
 }
 
-/// Name of this machine as Terraform writes it into locks.
-pub(super) fn machine() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,34 +234,5 @@ mod tests {
         assert!(holder(&lock("OperationTypePlan", 5), &project("a"), &[one.clone()]).is_none());
         one.state_lock = StateLockTrace { left: met, ..StateLockTrace::default() };
         assert!(holder(&lock("OperationTypePlan", 500), &project("a"), &[one]).is_some());
-    }
-
-    #[test]
-    fn the_sign_of_a_local_lock_is_found_wherever_the_state_lies() {
-        let dir = tempfile::TempDir::new().unwrap();
-        let at = dir.path();
-        let write = |path: &str, text: &str| {
-            std::fs::create_dir_all(at.join(path).parent().unwrap()).unwrap();
-            std::fs::write(at.join(path), text).unwrap();
-        };
-        let file = r#"{"ID":"i","Operation":"OperationTypePlan","Who":"root@vm"}"#;
-        assert_eq!(local_lock(at, ".", "default"), Left::Unknown);
-        write(".terraform/modules/x", "");
-        assert_eq!(local_lock(at, ".", "default"), Left::Nothing);
-        write(".terraform.tfstate.lock.info", file);
-        assert!(matches!(local_lock(at, ".", "default"), Left::Local(lock) if lock.id == "i"));
-        assert_eq!(local_lock(at, ".", "staging"), Left::Nothing);
-        let elsewhere = at.join("elsewhere/s.tfstate");
-        let backend = format!(r#"{{"backend":{{"type":"local","config":{{"path":{elsewhere:?}}}}}}}"#);
-        write(".terraform/terraform.tfstate", &backend);
-        assert_eq!(local_lock(at, ".", "default"), Left::Nothing);
-        write("elsewhere/.s.tfstate.lock.info", file);
-        assert!(matches!(local_lock(at, ".", "default"), Left::Local(_)));
-        write(".terraform/terraform.tfstate", r#"{"backend":{"type":"gcs","config":{}}}"#);
-        assert_eq!(local_lock(at, ".", "default"), Left::Unknown);
-        std::fs::remove_file(at.join("elsewhere/.s.tfstate.lock.info")).unwrap();
-        write("elsewhere/.s.tfstate.lock.info", "not json");
-        write(".terraform/terraform.tfstate", &backend);
-        assert_eq!(local_lock(at, ".", "default"), Left::Unknown);
     }
 }

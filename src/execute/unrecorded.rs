@@ -1,7 +1,6 @@
 //! Ends of jobs that are not recorded yet: what has been changed is told, and recorded as soon as that can be.
 
-use super::job::changes_something;
-use super::{Context, Work, left};
+use super::{Context, Work, errored_state};
 use crate::domain::outcome::JobOutcome;
 use crate::store::Tx;
 use crate::store::logs::LogWriter;
@@ -53,8 +52,8 @@ impl Unrecorded {
 /// Leaves the end of a job that changed something to the server that leads now.
 pub(super) async fn pass_on(ctx: &Context, work: &Work, outcome: &JobOutcome) {
     if let Some(job) = &outcome.job
-        && changes_something(work.command.name)
+        && work.command.name.changes_state()
     {
-        left::leave_end(ctx, job, outcome).await;
+        errored_state::leave_end(ctx, job, outcome).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Which project directory a file belongs to, where nobody listed projects (atlantis.md §7.3).
+//! Which project directory a file belongs to, where nobody listed projects.
 
 use super::Tree;
 use super::modules::ModuleIndex;

@@ -1,6 +1,6 @@
 //! The rules: what each event does to locks and plans.
 
-use super::{Change, Consequences, LockEvent, Refusal, Wanted, World};
+use super::{Consequences, LockChange, LockEvent, Refusal, Wanted, World};
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, HashSet};
 
 /// What an event makes of the rows, and what follows from it.
 pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
-    let mut step = Step { world, follows: Consequences::default() };
+    let mut step = Transition { world, follows: Consequences::default() };
     match event {
         LockEvent::PlanBegins { pull, projects, everything } => step.plan_begins(pull, projects, *everything),
         LockEvent::NotPlanned { pull, project } => {
-            step.release(pull, Reason::NotPlanned, |lock| lock.repo == pull.repo && lock.project == *project);
+            step.release(pull, ReleaseReason::NotPlanned, |lock| lock.repo == pull.repo && lock.project == *project);
         }
         LockEvent::ApplyBegins { plan, job, project } => step.apply_begins(plan, job, project),
         LockEvent::StateChangeBegins { project } => match step.other_holder(project) {
@@ -33,7 +33,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
 
 /// Why locks are given back.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reason {
+enum ReleaseReason {
     /// The project has no plan, or is not planned any more.
     NotPlanned,
     /// Somebody said `unlock`, or deleted the lock.
@@ -42,30 +42,35 @@ enum Reason {
     Closed,
 }
 
-impl Reason {
+impl ReleaseReason {
     /// Once something was applied under a lock, what is real is not what the base branch says: no plan frees it.
     fn frees(self, lock: &ProjectLock) -> bool {
         match self {
-            Reason::NotPlanned => !lock.applied,
-            Reason::Person | Reason::Closed => true,
+            ReleaseReason::NotPlanned => !lock.applied,
+            ReleaseReason::Person | ReleaseReason::Closed => true,
         }
     }
 }
 
-struct Step {
+struct Transition {
     world: World,
     follows: Consequences,
 }
 
-impl Step {
+impl Transition {
     /// Gives back locks that the pull request holds and that are named; the only way in which a lock becomes free. They are
     /// returned, oldest first.
-    fn release(&mut self, pull: &PullId, reason: Reason, is_named: impl Fn(&ProjectLock) -> bool) -> Vec<ProjectLock> {
+    fn release(
+        &mut self,
+        pull: &PullId,
+        reason: ReleaseReason,
+        is_named: impl Fn(&ProjectLock) -> bool,
+    ) -> Vec<ProjectLock> {
         let goes = |lock: &ProjectLock| lock.holder.pull == *pull && is_named(lock) && reason.frees(lock);
         let (freed, kept) = std::mem::take(&mut self.world.locks).into_iter().partition(goes);
         self.world.locks = kept;
         let freed: Vec<ProjectLock> = freed;
-        self.follows.changes.extend(freed.iter().cloned().map(Change::Free));
+        self.follows.changes.extend(freed.iter().cloned().map(LockChange::Free));
         freed
     }
 
@@ -74,7 +79,7 @@ impl Step {
         let (dropped, kept) = std::mem::take(&mut self.world.plans).into_iter().partition(is_named);
         self.world.plans = kept;
         let dropped: Vec<PlanRecord> = dropped;
-        self.follows.changes.extend(dropped.iter().cloned().map(Change::DropPlan));
+        self.follows.changes.extend(dropped.iter().cloned().map(LockChange::DropPlan));
         dropped
     }
 
@@ -100,7 +105,7 @@ impl Step {
     fn hold(&mut self, lock: &ProjectLock) {
         if self.lock_of(lock).is_none() {
             self.world.locks.push(lock.clone());
-            self.follows.changes.push(Change::Take(lock.clone()));
+            self.follows.changes.push(LockChange::Take(lock.clone()));
         }
     }
 
@@ -116,7 +121,7 @@ impl Step {
             Some(lock) => {
                 lock.applied = true;
                 let lock = lock.clone();
-                self.follows.changes.push(Change::NoteApplied(lock));
+                self.follows.changes.push(LockChange::NoteApplied(lock));
             }
         }
     }
@@ -126,7 +131,7 @@ impl Step {
         let planned: HashSet<&ProjectId> = projects.iter().map(|wanted| &wanted.lock.project).collect();
         self.drop_plans(|plan| plan.pull == *pull && (everything || planned.contains(&plan.project)));
         if everything {
-            self.release(pull, Reason::NotPlanned, |lock| !planned.contains(&lock.project));
+            self.release(pull, ReleaseReason::NotPlanned, |lock| !planned.contains(&lock.project));
         }
         for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
             match self.other_holder(wanted) {
@@ -147,7 +152,7 @@ impl Step {
             return self.refuse(Refusal::NoPlan);
         };
         let used = PlanRecord { consumed_by: Some(job.to_owned()), ..self.world.plans.remove(at) };
-        self.follows.changes.push(Change::UsePlan(used));
+        self.follows.changes.push(LockChange::UsePlan(used));
         self.hold_for_change(project);
     }
 
@@ -157,7 +162,7 @@ impl Step {
         for plan in &plans {
             self.set_discarded(pull, &plan.project, &plan.head, by.at);
         }
-        let locks = self.release(pull, Reason::Person, |_| true);
+        let locks = self.release(pull, ReleaseReason::Person, |_| true);
         let mut projects: Vec<ProjectId> = locks.into_iter().map(|lock| lock.project).collect();
         let locked: HashSet<ProjectId> = projects.iter().cloned().collect();
         projects.extend(plans.into_iter().map(|plan| plan.project).filter(|project| !locked.contains(project)));
@@ -175,7 +180,7 @@ impl Step {
             return self.refuse(Refusal::ApplyRuns { job: job.to_owned() });
         }
         let pull = &lock.holder.pull;
-        self.release(pull, Reason::Person, |other| other.project == lock.project && other.repo == lock.repo);
+        self.release(pull, ReleaseReason::Person, |other| other.project == lock.project && other.repo == lock.repo);
         self.drop_plans(|plan| plan.pull == *pull && plan.project == lock.project);
         let status = self.world.statuses.iter().find(|(of, status)| of == pull && status.project == lock.project);
         if let Some(head) = status.map(|(_, status)| status.head.clone()) {
@@ -191,7 +196,7 @@ impl Step {
     fn closed(&mut self, pull: &PullId, remarks: &[String]) {
         self.drop_plans(|plan| plan.pull == *pull);
         let mut by_dir: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for lock in self.release(pull, Reason::Closed, |_| true) {
+        for lock in self.release(pull, ReleaseReason::Closed, |_| true) {
             let workspaces = by_dir.entry(lock.project.dir).or_default();
             if !workspaces.contains(&lock.project.workspace) {
                 workspaces.push(lock.project.workspace);
@@ -210,6 +215,6 @@ impl Step {
         let status = ProjectStatus { project, state, head, summary: None, job: None, updated };
         self.world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
         self.world.statuses.push((pull.clone(), status.clone()));
-        self.follows.changes.push(Change::SetStatus(pull.clone(), status));
+        self.follows.changes.push(LockChange::SetStatus(pull.clone(), status));
     }
 }

@@ -200,8 +200,8 @@ impl History {
         }
         if !matches!(event, LockEvent::ApplyBegins { .. }) {
             let (again, second) = step(after.clone(), event);
-            let changed: Vec<&Change> =
-                second.changes.iter().filter(|change| !matches!(change, Change::SetStatus(..))).collect();
+            let changed: Vec<&LockChange> =
+                second.changes.iter().filter(|change| !matches!(change, LockChange::SetStatus(..))).collect();
             assert!(changed.is_empty(), "the same again changes nothing: {changed:?}");
             assert_eq!((again.locks, again.plans), (after.locks.clone(), after.plans.clone()));
         }
@@ -228,25 +228,25 @@ fn written(before: &World, follows: &Consequences) -> World {
     let mut world = before.clone();
     for change in &follows.changes {
         match change {
-            Change::Take(lock) => world.locks.push(lock.clone()),
-            Change::NoteApplied(lock) => {
+            LockChange::Take(lock) => world.locks.push(lock.clone()),
+            LockChange::NoteApplied(lock) => {
                 let row = world.locks.iter_mut().find(|row| row.key() == lock.key()).unwrap();
                 row.clone_from(lock);
             }
-            Change::Free(lock) => {
+            LockChange::Free(lock) => {
                 let at = world.locks.iter().position(|row| row == lock).unwrap();
                 world.locks.remove(at);
             }
-            Change::DropPlan(plan) => {
+            LockChange::DropPlan(plan) => {
                 let at = world.plans.iter().position(|row| row == plan).unwrap();
                 world.plans.remove(at);
             }
-            Change::UsePlan(plan) => {
+            LockChange::UsePlan(plan) => {
                 assert!(plan.consumed_by.is_some());
                 let at = world.plans.iter().position(|row| row.id == plan.id).unwrap();
                 world.plans.remove(at);
             }
-            Change::SetStatus(pull, status) => {
+            LockChange::SetStatus(pull, status) => {
                 assert_eq!(status.state, ProjectState::PlanDiscarded);
                 world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
                 world.statuses.push((pull.clone(), status.clone()));

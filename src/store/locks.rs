@@ -4,7 +4,7 @@
 use super::{Tx, View, json, micros};
 use crate::domain::state::{ApplyLock, ProjectLock};
 use crate::domain::{ProjectId, PullId, RepoId};
-use crate::locks::{self, Change, Consequences, LockEvent, World};
+use crate::locks::{self, Consequences, LockChange, LockEvent, World};
 use anyhow::{Result, ensure};
 use rusqlite::params;
 use std::collections::HashSet;
@@ -20,9 +20,16 @@ impl View<'_> {
         self.records("SELECT record FROM locks WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
     }
 
-    /// The project lock with Atlantis' key ([`crate::domain::state::lock_key`]); the oldest where two hosts have the same.
+    /// The project lock that a link names: with the host ([`ProjectLock::id`]), or with Atlantis' key alone ([`ProjectLock::key`]), as
+    /// earlier versions wrote links. None where locks of several hosts have that key: nobody knows which one is meant.
     pub fn lock_by_key(&self, key: &str) -> Result<Option<ProjectLock>> {
-        self.record("SELECT record FROM locks WHERE key = ?1 ORDER BY seq LIMIT 1", [key])
+        if let Some((host, rest)) = key.split_once('/')
+            && let Some(lock) = self.record("SELECT record FROM locks WHERE host = ?1 AND key = ?2", [host, rest])?
+        {
+            return Ok(Some(lock));
+        }
+        let mut found = self.records("SELECT record FROM locks WHERE key = ?1 LIMIT 2", [key])?;
+        Ok(found.pop().filter(|_| found.is_empty()))
     }
 
     /// The stop on all applies, if it is set.
@@ -95,10 +102,10 @@ impl Tx<'_> {
         Ok(follows)
     }
 
-    fn write_change(&self, change: &Change) -> Result<()> {
+    fn write_change(&self, change: &LockChange) -> Result<()> {
         match change {
-            Change::Take(lock) => self.insert_lock(lock),
-            Change::NoteApplied(lock) => {
+            LockChange::Take(lock) => self.insert_lock(lock),
+            LockChange::NoteApplied(lock) => {
                 let (repo, project) = (&lock.repo, &lock.project);
                 let changed = self.execute(
                     "UPDATE locks SET record = ?6
@@ -108,7 +115,7 @@ impl Tx<'_> {
                 ensure!(changed == 1, "the lock {} is there twice or not at all", lock.key());
                 Ok(())
             }
-            Change::Free(lock) => {
+            LockChange::Free(lock) => {
                 let (repo, project) = (&lock.repo, &lock.project);
                 let gone = self.execute(
                     "DELETE FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
@@ -117,9 +124,9 @@ impl Tx<'_> {
                 ensure!(gone == 1, "the lock {} is there twice or not at all", lock.key());
                 Ok(())
             }
-            Change::DropPlan(plan) => self.drop_plan(&plan.id),
-            Change::UsePlan(plan) => self.use_plan(plan),
-            Change::SetStatus(pull, status) => self.put_project_status(pull, status),
+            LockChange::DropPlan(plan) => self.drop_plan(&plan.id),
+            LockChange::UsePlan(plan) => self.use_plan(plan),
+            LockChange::SetStatus(pull, status) => self.put_project_status(pull, status),
         }
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use rusqlite::{Params, params};
 
 impl View<'_> {
-    /// Plans of a pull request that can still be applied: neither consumed nor discarded; in the order they were recorded.
+    /// Plans of a pull request that can still be applied, in the order in which they were recorded.
     pub fn plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
         self.records(
             "SELECT record FROM plans WHERE pull = ?1 AND consumed_by IS NULL ORDER BY seq",
@@ -31,7 +31,7 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records a plan in place of the project's earlier one, and keeps its file, which must be there already. An id that is there
+    /// Records a plan, replaces the project's earlier one, and keeps the plan file, which must exist. An ID that exists
     /// already is an error.
     pub fn put_plan(&self, plan: &PlanRecord) -> Result<()> {
         let (pull, name) = (plan.pull.to_string(), plan.project.name.as_deref().unwrap_or(""));
@@ -78,14 +78,14 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Runs a `DELETE … RETURNING record`: files of the plans are kept no longer. How many there were.
+    /// Runs a `DELETE … RETURNING record`, stops keeping the files of the deleted plans, and returns their number.
     pub(super) fn drop_plans(&self, sql: &str, params: impl Params) -> Result<usize> {
         let plans: Vec<PlanRecord> = self.records(sql, params)?;
         plans.iter().try_for_each(|plan| self.drop_plan_files(plan))?;
         Ok(plans.len())
     }
 
-    /// The plan file, and what its steps left beside it.
+    /// Stops keeping the plan file and the plan artifacts.
     fn drop_plan_files(&self, plan: &PlanRecord) -> Result<()> {
         if let Some(path) = &plan.path {
             self.drop_file(path)?;

@@ -110,7 +110,7 @@ fn may_deliver(site: &Site, peer: SocketAddr, headers: &HeaderMap) -> Result<IpA
     let Some(address) = address::client(peer, headers, access.hops) else {
         let hops = access.hops;
         return Err(format!(
-            "nobody knows where this comes from: X-Forwarded-For has not the addresses that --trusted-proxy-hops={hops} proxies add"
+            "the client's address is unknown: X-Forwarded-For has fewer addresses than --trusted-proxy-hops={hops} proxies add"
         ));
     };
     match &access.sources {
@@ -144,7 +144,7 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
         site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);
         return answer.into_response();
     }
-    let signed = event.signed();
+    let key = event.key().map(str::to_owned);
     let server_status = site.server_status();
     if let Some(services) = server_status.services.clone().filter(|_| server_status.intake) {
         drop(server_status);
@@ -162,7 +162,7 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
             }
         }
     }
-    match inbox::store(site, headers, body, signed).await {
+    match inbox::store(site, headers, body, key).await {
         (StatusCode::SERVICE_UNAVAILABLE, text) => retry(text),
         answer => answer.into_response(),
     }

@@ -1,10 +1,10 @@
-//! Project locks one by one, and the apply lock: what is shown, and the changes that people make here.
+//! Pages of project locks, the apply lock, and their changes.
 
 use super::Site;
 use super::answer::{Problem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::dispatch::Discard;
-use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus, lock_key};
+use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus};
 use crate::store::Store;
 use axum::Extension;
 use axum::body::to_bytes;
@@ -16,10 +16,10 @@ use serde::Serialize;
 use std::sync::Arc;
 use url::form_urlencoded;
 
-/// Longest form that is read, in bytes.
+/// Largest form, in bytes.
 const MAX_FORM: usize = 16 * 1024;
 
-/// Longest reason of an apply lock that is kept, in characters.
+/// Longest reason of an apply lock, in characters.
 const MAX_REASON: usize = 500;
 
 /// Address of a lock's page, relative to `/`.
@@ -36,9 +36,9 @@ pub(super) struct LockPage {
     since: When,
     status: Option<StatusView>,
     head: Option<String>,
-    /// Plans the project again and takes the lock again.
+    /// Command that plans and locks the project again.
     plan_again: String,
-    /// Gives all locks of the pull request up.
+    /// Command that releases all locks of the pull request.
     unlock: String,
 }
 
@@ -56,7 +56,7 @@ impl LockPage {
             None => format!("-d {} -w {}", shell_word(&project.dir), shell_word(&project.workspace)),
         };
         LockPage {
-            key: lock.key(),
+            key: lock.id(),
             project: ProjectView::from(project),
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
             user: lock.holder.user.clone(),
@@ -69,7 +69,7 @@ impl LockPage {
     }
 }
 
-/// A word as the comment parser reads it back.
+/// A word, quoted for the comment parser.
 fn shell_word(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), |quoted| quoted.into_owned())
 }
@@ -95,7 +95,7 @@ impl FormFields {
         self.0.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    /// The lock's key, which links may carry escaped once or, as Atlantis writes them, twice.
+    /// Possible keys of the lock: links escape it once or, as Atlantis writes them, twice.
     fn lock_keys(&self) -> Result<Vec<String>, Problem> {
         let id = self.get("id").ok_or_else(|| {
             Problem::new(StatusCode::BAD_REQUEST, "No lock named", "The address has no id=… that names a lock.")
@@ -118,7 +118,7 @@ pub(super) async fn find(
             for key in keys {
                 if let Some(lock) = view.lock_by_key(&key)? {
                     let statuses = view.project_statuses(&lock.holder.pull)?;
-                    let same = |status: &ProjectStatus| lock_key(&lock.repo, &status.project) == key;
+                    let same = |status: &ProjectStatus| status.project == lock.project;
                     let status = statuses.into_iter().find(same);
                     return Ok(Some((lock, status)));
                 }
@@ -182,7 +182,7 @@ pub(super) async fn stop_applies(
     let printable = fields.get("reason").unwrap_or_default().chars().filter(|c| !c.is_control());
     let reason: String = printable.take(MAX_REASON).collect();
     let reason = reason.trim().to_owned();
-    // Scripts that know Atlantis have none to give.
+    // Scripts written for Atlantis give no reason.
     if visit.browser && reason.is_empty() {
         return Err(Problem::new(
             StatusCode::BAD_REQUEST,
@@ -205,7 +205,7 @@ pub(super) async fn allow_applies(
     Ok(visit.done("applies-allowed", "Deleted apply lock".into()))
 }
 
-/// Sets or lifts the apply lock and says so in the audit log, both or neither.
+/// Sets or lifts the apply lock and records an audit entry, in one transaction.
 pub(super) async fn set_apply_lock(store: &Store, entry: AuditEntry, lock: Option<ApplyLock>) -> anyhow::Result<()> {
     store
         .write(move |tx| {

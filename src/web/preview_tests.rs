@@ -242,8 +242,8 @@ fn the_dashboard_says_what_runs_who_holds_what_and_what_happened() {
     let order = ["id=\"health\"", "id=\"running\"", "id=\"locks\"", "id=\"pulls\"", "id=\"runs\"", "id=\"applies\""];
     let places: Vec<usize> = order.iter().map(|id| page.find(id).unwrap()).collect();
     assert!(places.is_sorted(), "{places:?}");
-    assert!(page.contains("href=\"./lock?id=acme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork\""), "{page}");
-    let waits = "href=\"./lock?id=acme%2Finfra%2Finfra%2Fstorage%2Fdefault%2F\"><span class=\"mark warn\">waits for #41</span></a>";
+    assert!(page.contains("href=\"./lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork\""), "{page}");
+    let waits = "href=\"./lock?id=github.com%2Facme%2Finfra%2Finfra%2Fstorage%2Fdefault%2F\"><span class=\"mark warn\">waits for #41</span></a>";
     assert!(page.contains(waits), "{page}");
     let running = "href=\"./jobs/00000000000000000000000000000001\"><span class=\"mark busy\">applying</span></a>";
     assert_eq!(page.replace("&#x2f;", "/").matches(running).count(), 2, "{page}");

@@ -1,8 +1,9 @@
 //! The intake: one [`Door`] for each host. It decides whose delivery a request is, and is the only maker of [`Verified`].
 
-use super::{MAX_BODY, Rejection, Signed, Verified};
+use super::{MAX_BODY, Rejection, Signed, Verified, seal};
 use crate::domain::{Event, RepoId};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
@@ -38,11 +39,11 @@ pub trait Door: Send + Sync {
     /// Lower-case names of the headers that name the event: together with the body they name a stored delivery.
     fn event_headers(&self) -> &'static [&'static str];
 
-    /// Lower-case names of the other headers that `verify` and `read` look at and that may be stored: no credential is among them.
+    /// Lower-case names of the other headers that `verify` and `read` look at and that may be stored: no password is among them.
     fn other_headers(&self) -> &'static [&'static str];
 
-    /// Whether deliveries are taken without any proof.
-    fn takes_unsigned(&self) -> bool;
+    /// What deliveries are proven with: the present secret, then the one before it. Empty where they are taken without any proof.
+    fn secrets(&self) -> Vec<&SecretString>;
 
     /// Headers of a delivery that says nothing and proves nothing, with which one can try whether deliveries are verified.
     fn unproven_headers(&self) -> &'static [(&'static str, &'static str)];
@@ -92,9 +93,49 @@ impl Intake {
         }
         let door = self.door(headers)?;
         let signed = door.verify(headers, body)?;
-        let Delivered { event, identity, host_id } = door.read(headers, body)?;
-        let identity = identity.unwrap_or_else(|| format!("{}:{}", door.kind(), hex::encode(Sha256::digest(body))));
-        Ok(Verified { inner: event, identity, host_id, signed })
+        read(door, headers, body, signed)
+    }
+
+    /// What is stored of an authentic delivery besides its body: headers without which it could not be read again, and the seal where
+    /// it was proven with a secret, by the id of that secret. Lower-case names, in order.
+    pub fn stored_headers(&self, headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Vec<(String, String)> {
+        let Ok(door) = self.door(headers) else { return Vec::new() };
+        let names = door.event_headers().iter().chain(door.other_headers());
+        let mut kept: Vec<(String, String)> = names
+            .filter_map(|name| Some(((*name).to_owned(), headers.get(*name)?.to_str().ok()?.to_owned())))
+            .collect();
+        let secret = door.secrets().into_iter().find(|secret| key == Some(seal::key_id(secret).as_str()));
+        if let Some(seal) = secret.and_then(|secret| seal::seal(secret, &kept, body)) {
+            kept.push((seal::HEADER.to_owned(), seal));
+        }
+        kept
+    }
+
+    /// Decodes a delivery that was stored. It is sealed with a secret that this server knows; or it is verified as if it came now, as
+    /// earlier versions stored deliveries without a seal.
+    ///
+    /// # Errors
+    ///
+    /// A [`Rejection`] where neither is so, or where it cannot be decoded.
+    pub fn open(&self, stored: &[(String, String)], body: &[u8]) -> Result<Verified<Event>, Rejection> {
+        let parse = |(name, value): &(String, String)| {
+            Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value).ok()?))
+        };
+        let headers: HeaderMap = stored.iter().filter_map(parse).collect();
+        let door = self.door(&headers)?;
+        let seal = stored.iter().find(|(name, _)| name == seal::HEADER).map(|(_, seal)| seal.as_str());
+        let by = |seal| door.secrets().iter().position(|secret| seal::is_sealed(secret, stored, body, seal));
+        let signed = match seal.and_then(by) {
+            Some(0) => Signed::Present,
+            Some(_) => Signed::Previous,
+            None => door.verify(&headers, body)?,
+        };
+        read(door, &headers, body, signed)
+    }
+
+    /// Ids of all secrets that this server knows.
+    pub fn key_ids(&self) -> Vec<String> {
+        self.doors.iter().flat_map(|door| door.secrets()).map(seal::key_id).collect()
     }
 
     /// The door that claims a request.
@@ -111,13 +152,6 @@ impl Intake {
     /// Whether a request carries a proof that cannot be found by trying, whatever that proof is worth.
     pub fn is_signed(&self, headers: &HeaderMap) -> bool {
         self.door(headers).is_ok_and(|door| door.is_signed(headers))
-    }
-
-    /// Of a delivery's headers those without which it could not be verified again; lower-case names, text only, in order.
-    pub fn headers_to_keep(&self, headers: &HeaderMap) -> Vec<(String, String)> {
-        let Ok(door) = self.door(headers) else { return Vec::new() };
-        let names = door.event_headers().iter().chain(door.other_headers());
-        names.filter_map(|name| Some(((*name).to_owned(), headers.get(*name)?.to_str().ok()?.to_owned()))).collect()
     }
 
     /// Whether a header, in lower case, says which event of which host a delivery is.
@@ -137,11 +171,24 @@ impl Intake {
 
     /// Whether nobody vouches for the deliveries about a repository.
     pub fn takes_unsigned(&self, repo: &RepoId) -> bool {
-        self.of(repo).is_none_or(Door::takes_unsigned)
+        self.of(repo).is_none_or(|door| door.secrets().is_empty())
     }
 
     fn of(&self, repo: &RepoId) -> Option<&dyn Door> {
         let found = self.doors.iter().find(|door| door.hostname().eq_ignore_ascii_case(&repo.host));
         found.map(|door| &**door)
     }
+}
+
+/// What an authentic delivery says, with its proof.
+fn read(door: &dyn Door, headers: &HeaderMap, body: &[u8], signed: Signed) -> Result<Verified<Event>, Rejection> {
+    let Delivered { event, identity, host_id } = door.read(headers, body)?;
+    let identity = identity.unwrap_or_else(|| format!("{}:{}", door.kind(), hex::encode(Sha256::digest(body))));
+    let secrets = door.secrets();
+    let key = match signed {
+        Signed::No => None,
+        Signed::Present => secrets.first(),
+        Signed::Previous => secrets.get(1),
+    };
+    Ok(Verified { inner: event, identity, host_id, key: key.map(|secret| seal::key_id(secret)) })
 }

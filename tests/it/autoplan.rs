@@ -42,7 +42,7 @@ fn opening_plans_what_changed_and_says_so() {
 
         To apply: `atlantis apply -d network` · to plan again: `atlantis plan -d network` · to drop plan and lock: `atlantis unlock`
 
-        [Log and history](http://tidelock.test/jobs/ID) · This project is now locked by this pull request ([lock](http://tidelock.test/lock?id=acme%2Finfra%2Fnetwork%2Fdefault%2F)).
+        [Log and history](http://tidelock.test/jobs/ID) · This project is now locked by this pull request ([lock](http://tidelock.test/lock?id=127.0.0.1%2Facme%2Finfra%2Fnetwork%2Fdefault%2F)).
         "#);
         ctx.status(&pull, "atlantis/plan", "success", "1 to add, 0 to change, 0 to destroy").await;
         ctx.status(&pull, "atlantis/plan: network/default", "success", "1 to add").await;

@@ -54,7 +54,7 @@ fn the_dashboard_shows_what_waits_for_what_and_finds_words() {
         let second = ctx.open_input("second", "3").await;
         ctx.next(&second).await.because("locked");
         let page = dashboard(ctx, "").await;
-        let lock = "href=\"./lock?id=acme%2Finfra%2F.%2Fdefault%2F\"><span class=\"mark warn\">waits for #1</span>";
+        let lock = "href=\"./lock?id=127.0.0.1%2Facme%2Finfra%2F.%2Fdefault%2F\"><span class=\"mark warn\">waits for #1</span>";
         assert!(page.contains(lock), "{page}");
         first.comment("alice", "atlantis apply").unwrap();
         ctx.reached("apply", 1).await;

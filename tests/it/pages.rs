@@ -24,7 +24,7 @@ fn the_dashboard_shows_what_runs_and_who_holds_what() {
         let said = ctx.next(&pull).await;
         assert_eq!(said.job(), live);
         let page = dashboard(ctx).await;
-        assert!(page.contains("lock?id=acme%2Finfra%2F.%2Fdefault%2F"), "{page}");
+        assert!(page.contains("lock?id=127.0.0.1%2Facme%2Finfra%2F.%2Fdefault%2F"), "{page}");
         let (status, lock) = ctx.ask("GET", "/lock?id=acme%2Finfra%2F.%2Fdefault%2F", &[]).await;
         assert!(status == 200 && lock.contains("atlantis plan -d ."), "{status} {lock}");
     });

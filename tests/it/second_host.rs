@@ -5,6 +5,7 @@ mod forge;
 use crate::support::*;
 use forge::{NAME, PASSWORD, Second, deliver};
 use tidelock::domain::state::StatusState;
+use tidelock::webhook::Intake;
 
 const APPLY: &str = "echo $BASE_REPO_OWNER $PULL_NUM >> {tmp}/applied";
 
@@ -146,5 +147,30 @@ fn one_hosts_outage_leaves_the_other_alone() {
         second.goes_down(false);
         comment(ctx, &second, pull, 1).await;
         assert!(ctx.locks().await.iter().all(|lock| !lock.starts_with("acme")), "{NAME}");
+    });
+}
+
+#[test]
+fn what_a_standby_takes_is_sealed_and_taken_up_by_the_leader() {
+    let second = Second::new();
+    run_test(both(&second).flags(&["--bucket=file://{tmp}/bucket"]), async |ctx| {
+        connect(ctx, &second).await;
+        let leader = ctx.server.beside_here(&ctx.tmp.join("data-2"));
+        // It asks for the lead, and gets it; the first one takes deliveries for it from now on.
+        leader.start().await;
+        ctx.server.role("standby").await;
+        let pull = second.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &second, pull, 0).await.is("plan", "success");
+        // What it stored of each delivery opens without the password, which is not in it.
+        let intake = Intake::new(vec![second.joined().door]);
+        let (headers, body) = (forge::headers("created", PASSWORD), format!(r#"{{"number":{pull}}}"#));
+        let verified = intake.receive(&headers, body.as_bytes()).unwrap();
+        let stored = intake.stored_headers(&headers, body.as_bytes(), verified.key());
+        let names: Vec<&str> = stored.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["x-second-event", "tidelock-seal"]);
+        assert_eq!(intake.open(&stored, body.as_bytes()).unwrap().identity(), verified.identity());
+        assert_eq!(intake.open(&stored, b"{\"number\":2}").unwrap_err().status, 401);
+        leader.stop().await;
+        ctx.server.role("leading").await;
     });
 }

@@ -2,8 +2,8 @@
 
 use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
 use super::clock::Clock;
-use super::mutation::{self, Mutation};
 use super::pack::build::Packed;
+use super::protocol::{Answered, Protocol};
 use super::{VaultError, pack};
 use bytes::Bytes;
 use std::future::Future;
@@ -39,13 +39,13 @@ impl Pauses {
 
 /// The bucket, asked again for a while when no answer comes.
 #[derive(Clone)]
-pub(super) struct Calls {
+pub struct Calls {
     pub(super) bucket: Arc<dyn Bucket>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 /// How one try to create an object ended.
-pub(super) enum Attempt {
+pub enum Attempt {
     /// These bytes are there.
     Ours,
     /// Somebody else's are; says whose.
@@ -154,30 +154,41 @@ impl Calls {
         }
     }
 
-    /// One try to create an object. A refusal may come from an earlier try whose answer was lost: read and compare. `doubt`: such a try
-    /// was made, so no answer but a look at the object tells that it is not there, and this is no error whatever comes.
-    pub(super) async fn attempt(&self, name: &str, packed: &Packed, doubt: bool) -> Result<Attempt, BucketError> {
-        match self.bucket.put(name, 0, packed.body.clone(), packed.kind.label()).await {
-            Ok(Written::Stored(_)) => return Ok(Attempt::Ours),
-            Ok(Written::Refused) if mutation::on(Mutation::RefusedIsSuccess) => return Ok(Attempt::Ours),
-            Ok(Written::Refused) => {}
-            Err(error @ BucketError::Unavailable { .. }) => return Ok(Attempt::Unknown(error.to_string())),
-            Err(error) if !doubt || mutation::on(Mutation::RefusalIsUndone) => return Err(error),
-            Err(_) => {}
+    /// One try to create an object. `in_doubt`: an earlier try had no answer, so only the object itself can tell whether it was stored;
+    /// then this is never an error.
+    pub(super) async fn attempt<P: Protocol>(
+        &self,
+        protocol: &P,
+        name: &str,
+        packed: &Packed,
+        in_doubt: bool,
+    ) -> Result<Attempt, BucketError> {
+        let answer = self.bucket.put(name, 0, packed.body.clone(), packed.kind.label()).await;
+        match protocol.answered(answer, in_doubt)? {
+            Answered::Stored => Ok(Attempt::Ours),
+            Answered::Unknown(why) => Ok(Attempt::Unknown(why)),
+            // An object that cannot be read is as unknown as a try without an answer.
+            Answered::Compare => {
+                let compared = self.compare(protocol, name, packed).await;
+                Ok(compared.unwrap_or_else(|error| Attempt::Unknown(error.to_string())))
+            }
         }
-        // What cannot be read is as unknown as what was not answered.
-        Ok(self.compare(name, packed).await.unwrap_or_else(|error| Attempt::Unknown(error.to_string())))
     }
 
     /// Creates an object that is to be ours: tries with the same bytes until the outcome is known, or patience ends.
-    pub(super) async fn create(&self, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
+    pub(super) async fn create<P: Protocol>(
+        &self,
+        protocol: &P,
+        name: &str,
+        packed: &Packed,
+    ) -> Result<Attempt, BucketError> {
         let start = self.clock.now();
         let mut pauses = Pauses::new();
-        let mut doubt = false;
+        let mut in_doubt = false;
         loop {
-            match self.attempt(name, packed, doubt).await? {
+            match self.attempt(protocol, name, packed, in_doubt).await? {
                 Attempt::Unknown(_) if self.clock.now().saturating_sub(start) < PATIENCE => {
-                    doubt = true;
+                    in_doubt = true;
                     pauses.wait(&*self.clock).await;
                 }
                 result => return Ok(result),
@@ -185,7 +196,7 @@ impl Calls {
         }
     }
 
-    async fn compare(&self, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
+    async fn compare<P: Protocol>(&self, protocol: &P, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
         // Deleted meanwhile, or a write of ours on its way: try again.
         let gone = || Ok(Attempt::Unknown(GONE.into()));
         let head = match &packed.body {
@@ -202,13 +213,10 @@ impl Calls {
         let Ok(head) = pack::decode_head(&bytes, size) else {
             return Ok(Attempt::Theirs(format!("{name} is there already, and nothing that Tidelock wrote")));
         };
-        if size == packed.size && head.hash == packed.hash {
+        if protocol.is_same(&head, size, packed) {
             return Ok(Attempt::Ours);
         }
         let header = head.header;
-        if mutation::same_writer(&header, packed) {
-            return Ok(Attempt::Ours);
-        }
         Ok(Attempt::Theirs(format!("{name} was created by server {} in epoch {}", header.writer, header.epoch)))
     }
 

@@ -7,7 +7,7 @@ mod tests;
 
 use super::bucket::Listed;
 use super::calls::{self, Calls, REMEDY};
-use super::mutation::{self, Mutation};
+use super::protocol::Protocol;
 use super::{Hash, Position, VaultError};
 use bytes::Bytes;
 use contents::Index;
@@ -118,7 +118,7 @@ impl Chain {
 }
 
 /// Reads the newest state, or the one exactly after `at`.
-pub(super) async fn read(calls: &Calls, at: Option<u64>) -> Result<Chain, VaultError> {
+pub(super) async fn read<P: Protocol>(calls: &Calls, protocol: &P, at: Option<u64>) -> Result<Chain, VaultError> {
     for _ in 0..ROUNDS {
         let (bases, others) = sorted_out(calls, "base/", "").await?;
         let why = match once(calls, &bases, at).await {
@@ -129,12 +129,8 @@ pub(super) async fn read(calls: &Calls, at: Option<u64>) -> Result<Chain, VaultE
             Err(Fault::Error(error)) => return Err(error),
             Err(Fault::Stop(why)) => why,
         };
-        if mutation::on(Mutation::GapStops) {
-            return Err(VaultError::Damaged(why));
-        }
-        // What is missing may have been deleted because of a newer base, while we read.
-        let again = self::bases(calls).await?;
-        if newest(&again, None) == newest(&bases, None) {
+        // An object that is missing may have been deleted during the read, because of a newer base.
+        if !protocol.is_explained(newest(&bases, None), newest_base(calls).await?) {
             return Err(VaultError::Damaged(why));
         }
     }
@@ -188,6 +184,11 @@ pub(super) async fn sorted_out(
         }
     }
     Ok((ours, others))
+}
+
+/// Number of the newest base as the bucket lists them now; 0 for none.
+pub(super) async fn newest_base(calls: &Calls) -> Result<u64, VaultError> {
+    Ok(newest(&bases(calls).await?, None))
 }
 
 /// The newest base not above `at`.

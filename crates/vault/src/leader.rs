@@ -5,13 +5,13 @@ mod restore;
 #[cfg(test)]
 mod tests;
 
-use super::calls::{self, Attempt, Calls, Pauses};
+use super::calls::{self, Calls, Pauses};
 use super::chain::Chain;
 use super::inbox::{self, Mail, MailKind};
 use super::lease::Held;
-use super::mutation::{self, Mutation};
 use super::pack::build::{self, Draft, Packed};
 use super::pack::{Header, Kind};
+use super::protocol::{Next, Protocol, Proven, Try};
 use super::{Changes, Image, Position, Vault, VaultError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,13 +27,13 @@ const LAST_ANSWER: Duration = Duration::from_secs(10);
 
 /// The one server that may write; cheap to clone. Every call ends with [`VaultError::Deposed`] once it is not the one any more.
 #[derive(Clone)]
-pub struct Leader {
-    shared: Arc<Shared>,
+pub struct Leader<P: Protocol = Proven> {
+    shared: Arc<Shared<P>>,
 }
 
-struct Shared {
+struct Shared<P: Protocol> {
     vault: Vault,
-    held: Held,
+    held: Held<P>,
     /// Held while an object is created: one at a time. The counter of objects.
     writing: tokio::sync::Mutex<u64>,
     known: Mutex<Known>,
@@ -78,7 +78,7 @@ pub struct Figures {
     pub lease_age: Duration,
 }
 
-impl Leader {
+impl<P: Protocol> Leader<P> {
     /// Creates the next journal object and returns when it is there; one at a time. Retries with the same bytes as long as the
     /// lease can be held, then gives up as deposed (the object may be there or not; a restore will tell).
     pub async fn commit(&self, changes: Changes) -> Result<Position, VaultError> {
@@ -118,7 +118,7 @@ impl Leader {
         self.shared.check()?;
         while self.shared.held.is_past() {
             self.shared.renew().await?;
-            if mutation::on(Mutation::LateRenewalCounts) {
+            if self.shared.held.holds() {
                 break;
             }
         }
@@ -209,15 +209,15 @@ impl Leader {
 }
 
 /// Deposes when it is dropped: what was being created may be there or not.
-struct Abandoned<'a>(Option<&'a Shared>);
+struct Abandoned<'a, P: Protocol>(Option<&'a Shared<P>>);
 
-impl Abandoned<'_> {
+impl<P: Protocol> Abandoned<'_, P> {
     fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Abandoned<'_> {
+impl<P: Protocol> Drop for Abandoned<'_, P> {
     fn drop(&mut self) {
         if let Some(shared) = self.0 {
             shared.depose("a commit was abandoned before its outcome was known");
@@ -225,8 +225,8 @@ impl Drop for Abandoned<'_> {
     }
 }
 
-impl Shared {
-    fn new(vault: Vault, held: Held, counter: u64, known: Known) -> Shared {
+impl<P: Protocol> Shared<P> {
+    fn new(vault: Vault, held: Held<P>, counter: u64, known: Known) -> Shared<P> {
         Shared {
             vault,
             held,
@@ -243,6 +243,10 @@ impl Shared {
 
     fn calls(&self) -> Calls {
         self.vault.calls()
+    }
+
+    fn protocol(&self) -> &P {
+        self.held.protocol()
     }
 
     /// Names in the log, once, what lies among our objects and is not ours.
@@ -295,12 +299,13 @@ impl Shared {
 
     /// Creates the next journal object, with the same bytes until the outcome is known or the lease is lost. Gives what is
     /// there.
-    async fn create(&self, mut seq: u64, mut packed: Packed) -> Result<Packed, VaultError> {
+    async fn create(&self, seq: u64, packed: Packed) -> Result<Packed, VaultError> {
         let calls = self.calls();
         let mut pauses = Pauses::new();
-        let mut doubt = false;
+        let mut now = Try { seq, packed };
+        let mut in_doubt = false;
         loop {
-            let name = calls::journal(seq);
+            let name = calls::journal(now.seq);
             // A large object may be on its way for long; whoever is deposed does not wait for that.
             let given_up = async {
                 let why = self.until_deposed().await;
@@ -309,19 +314,19 @@ impl Shared {
             };
             let attempt = tokio::select! {
                 biased;
-                attempt = calls.attempt(&name, &packed, doubt) => attempt?,
+                attempt = calls.attempt(self.protocol(), &name, &now.packed, in_doubt) => attempt?,
                 why = given_up => return Err(VaultError::Deposed(why)),
             };
-            match attempt {
-                Attempt::Ours => return Ok(packed),
-                Attempt::Theirs(_) if mutation::on(Mutation::NextPlaceTaken) => seq += 1,
-                Attempt::Theirs(whose) => return Err(VaultError::Deposed(whose)),
-                Attempt::Unknown(_) if mutation::on(Mutation::AnswerNotAwaited) => return Ok(packed),
-                Attempt::Unknown(why) => tracing::warn!(name, why, "a commit is not known to be there; trying again"),
-            }
-            // From here on every end but these is one that nobody knows: only a restore will tell.
-            doubt = true;
-            packed = mutation::retried(packed);
+            now = match self.protocol().after(attempt, now) {
+                Next::Done(packed) => return Ok(packed),
+                Next::Deposed(whose) => return Err(VaultError::Deposed(whose)),
+                Next::Again(next, why) => {
+                    tracing::warn!(name, why, "the outcome of a commit is unknown; trying again");
+                    next
+                }
+            };
+            // From here on, only the object itself or a restore can tell whether it is stored.
+            in_doubt = true;
             pauses.wait(&*self.vault.clock).await;
             self.check()?;
             if self.held.is_past()

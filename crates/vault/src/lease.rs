@@ -212,13 +212,13 @@ pub async fn ours(vault: &Vault) -> Result<Option<Lease>, VaultError> {
     Ok(record.filter(ours).map(lease))
 }
 
-async fn write(vault: &Vault, expected: Generation, record: &Record) -> Result<Written, VaultError> {
+pub(super) async fn write(vault: &Vault, expected: Generation, record: &Record) -> Result<Written, VaultError> {
     let json =
         serde_json::to_vec(record).map_err(|error| VaultError::Local(format!("cannot write a lease: {error}")))?;
     Ok(vault.bucket.put(NAME, expected, Body::Bytes(json.into()), "lease").await?)
 }
 
-fn record(vault: &Vault, epoch: u64, held: bool) -> Record {
+pub(super) fn record(vault: &Vault, epoch: u64, held: bool) -> Record {
     Record {
         format: FORMAT,
         epoch,

@@ -1,12 +1,54 @@
-//! Everything that must be remembered, in one bucket (DESIGN §3): a lease for liveness, a journal that is its own fence, bases,
-//! an inbox. What a commit says is `store`'s business; here are order, durability and who may write.
+//! The durable state of a service that runs as one process at a time, in one object-storage bucket.
 //!
-//! Layout under the prefix: `lock/leader.json`, `journal/<seq>`, `base/<seq>`, `inbox/delivery/<hash>`, `inbox/handover/<nonce>`,
+//! A *lease* says which process should write. The *journal* makes that safe: a commit is the creation of the next numbered object, with
+//! the precondition that it does not exist, so only one process can write each of them. A *base* is the whole state after a commit; a
+//! restore reads one base and the journal after it. The *inbox* takes what processes that do not lead leave for the one that does.
+//! The crate does not know what a commit says. `docs/vault.md` of the repository explains the protocol, each rule with its reason.
+//!
+//! The calls, in their order: [`Vault::acquire`] → [`Vault::lead`] → [`leader::Leader::commit`] as often as needed, with
+//! [`renew`](leader::Leader::renew) and [`look`](leader::Leader::look) every few seconds,
+//! [`write_base`](leader::Leader::write_base) and [`collect`](leader::Leader::collect) now and then →
+//! [`release`](leader::Leader::release). [`Vault::read`] reads any kept state without the lease.
+//!
+//! Objects in the bucket: `lock/leader.json`, `journal/<seq>`, `base/<seq>`, `inbox/delivery/<hash>`, `inbox/handover/<nonce>`,
 //! `inbox/end/<job>`. `seq` has 16 digits, zero-padded.
 //!
-//! The straight line: [`Vault::acquire`] → [`Vault::lead`] → [`Leader::commit`]…, [`Leader::renew`] and [`Leader::look`] every few seconds,
-//! [`Leader::write_base`] and [`Leader::collect`] now and then → [`Leader::release`]. [`Vault::read`] looks at any kept state
-//! without the lease.
+//! ```
+//! use std::sync::Arc;
+//! use tidelock_vault::{Changes, Vault, directory::Directory, lease::Identity};
+//!
+//! /// A process that leads on the bucket; `nonce` names it and no other.
+//! fn process(dir: &std::path::Path, nonce: &str) -> Result<Vault, Box<dyn std::error::Error>> {
+//!     let identity = Identity {
+//!         nonce: nonce.into(),
+//!         url: String::new(),
+//!         machine: "here".into(),
+//!         version: "1".into(),
+//!         fingerprint: "the same settings".into(),
+//!         force: false,
+//!     };
+//!     Ok(Vault { identity, ..Vault::reader(Arc::new(Directory::open(dir)?)) })
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let dir = tempfile::tempdir()?;
+//! let first = process(dir.path(), "first")?;
+//! let lease = first.acquire(false).await?;
+//! let (leader, _) = first.lead(lease).await?.ok_or("another process leads")?;
+//! leader.commit(Changes { schema: 1, rows: "invoice 17 is paid".into(), blobs: Vec::new() }).await?;
+//! // Gone without a release, as after `kill -9`.
+//! drop((leader, first));
+//!
+//! let second = process(dir.path(), "second")?;
+//! let lease = second.acquire(false).await?;
+//! let (leader, chain) = second.lead(lease).await?.ok_or("another process leads")?;
+//! let commits = chain.rows().await?;
+//! assert_eq!(commits[0].rows, "invoice 17 is paid");
+//! leader.release().await?;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod bucket;
 mod calls;
@@ -22,8 +64,8 @@ pub mod leader;
 pub mod lease;
 mod machine;
 pub mod memory;
-mod mutation;
 mod pack;
+mod protocol;
 #[cfg(test)]
 mod simulation;
 
@@ -32,10 +74,11 @@ use chain::Chain;
 use clock::Clock;
 use leader::Leader;
 use lease::{Identity, Lease, Timing};
+use protocol::Proven;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Format of every object that this version writes; it reads this one and the one before (DESIGN §3).
+/// Format of every object that this version writes; it reads this one and the one before.
 pub const FORMAT: u32 = 1;
 
 /// A SHA-256 digest.
@@ -175,7 +218,7 @@ impl Retention {
 /// Why the vault cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
-    /// Somebody else leads, or may: no further effect from here (DESIGN §3 "Deposed").
+    /// Another server leads or may lead: nothing that this one does has an effect from now on. The text says why.
     #[error("deposed: {0}")]
     Deposed(String),
     /// The state in the bucket cannot be used as it is; names the object and what to do. The server stops.
@@ -242,12 +285,12 @@ impl Vault {
     /// Restores: reads the chain, creates the seal, looks again. `None`: the lease went to somebody else meanwhile.
     /// [`Chain`] then gives the contents; nobody else deletes them while we lead.
     pub async fn lead(&self, lease: Lease) -> Result<Option<(Leader, Chain)>, VaultError> {
-        leader::lead(self, lease).await
+        leader::lead(self, lease, Proven).await
     }
 
     /// Reads a kept state without the lease: the newest, or the one after `at`.
     pub async fn read(&self, at: Option<u64>) -> Result<Chain, VaultError> {
-        chain::read(&self.calls(), at).await
+        chain::read(&self.calls(), &Proven, at).await
     }
 
     fn calls(&self) -> calls::Calls {

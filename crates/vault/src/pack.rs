@@ -119,7 +119,7 @@ pub(super) enum Bad {
 
 /// A header that was read, with its own hash.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
+pub struct Head {
     /// The header.
     pub(super) header: Header,
     /// Of the object.

@@ -7,6 +7,7 @@
 mod describe;
 mod effects;
 mod leading;
+mod mutation;
 mod objects;
 mod port;
 mod process;
@@ -22,7 +23,7 @@ mod world;
 use super::Vault;
 use super::inbox::HandOverKey;
 use super::lease::{Identity, Timing};
-use super::mutation::Mutation;
+use mutation::{Broken, Mutation};
 use port::Port;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,7 @@ impl From<Flaw> for Variant {
 struct Server {
     vault: Vault,
     port: Port,
+    protocol: Broken,
     flaw: Option<Flaw>,
     /// Now and then it does not wait for the end of a commit.
     hasty: bool,
@@ -76,7 +78,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(name: &str, port: Port, timing: Timing, keep_states: u64, flaw: Option<Flaw>) -> Server {
+    fn new(name: &str, port: Port, timing: Timing, keep_states: u64, variant: Variant) -> Server {
         let identity = Identity {
             nonce: name.into(),
             url: String::new(),
@@ -95,9 +97,10 @@ impl Server {
             retention,
             handover: HandOverKey::derive("secret"),
         };
+        let Variant { mutation, flaw } = variant;
         if flaw == Some(Flaw::JournalUnfenced) {
             port.unfence();
         }
-        Server { vault, port, flaw, hasty: false, eager: false }
+        Server { vault, port, protocol: Broken(mutation), flaw, hasty: false, eager: false }
     }
 }

@@ -1,17 +1,18 @@
 //! Whether a plan may be applied: what it is bound to, its file as it was made, and the commit that uses it up.
 
 use super::super::job::Job;
-use super::super::{files, plan};
+use super::super::plan;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
+use crate::config::workflow::Step;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::Cancel;
 use crate::locks::{LockEvent, Wanted};
+use crate::runner::local::{Place, PlanGone, missing_preparation};
+use crate::runner::spec::PlanReference;
 use crate::store::Tx;
-use anyhow::{Context as _, Result};
-use sha2::{Digest, Sha256};
-use std::path::Path;
+use anyhow::Result;
 
 impl ApplyRun<'_> {
     /// Invariant 4: commit, base branch, configuration; the tool is looked at when it is known.
@@ -33,24 +34,23 @@ impl ApplyRun<'_> {
         Err(Failure::StalePlan { because }.into())
     }
 
-    /// Puts the plan file where the steps expect it, byte for byte as it was made.
-    pub(super) async fn restore(&self, plan: &PlanRecord, root: &Path, plan_file: &Path) -> Result<(), Refused> {
-        let (Some(kept), Some(sha256)) = (plan.path.clone(), plan.sha256.clone()) else { return Ok(()) };
-        let (from, to) = (self.ctx.settings.data_dir.join(kept), plan_file.to_owned());
-        let root = root.to_owned();
-        let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
-            let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
-            if hex::encode(Sha256::digest(&bytes)) != sha256 {
-                return Ok(false);
-            }
-            files::write_for_steps(&root, &to, &bytes)?;
-            Ok(true)
-        });
-        if restored.await.context("restoring the plan file")?? {
-            return Ok(());
+    /// Brings the plan into the tree: its file, and what its steps left there if that tree is gone. What has to run first then.
+    pub(super) async fn bring(
+        &self,
+        config: &ProjectConfig,
+        plan: &PlanRecord,
+        place: &Place,
+    ) -> Result<Vec<Step>, Refused> {
+        let (runner, reference) = (&self.ctx.runner, PlanReference::from(plan));
+        let stale = |gone: PlanGone| Failure::StalePlan { because: gone_because(gone) };
+        // In another tree than the plan was made in, what its steps left, and its providers, are missing.
+        let mut first = Vec::new();
+        if plan.left.tree.as_ref().is_some_and(|made| *made != place.tree.made) {
+            runner.put_back(&reference, place).await?.map_err(stale)?;
+            first = missing_preparation(config);
         }
-        let because = "its plan file is gone or is not the one that was made".to_owned();
-        Err(Failure::StalePlan { because }.into())
+        runner.restore_plan_file(&reference, place).await?.map_err(stale)?;
+        Ok(first)
     }
 
     /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
@@ -64,6 +64,16 @@ impl ApplyRun<'_> {
         };
         let begun = Job::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
         begun.await?.map_err(Refused::from)
+    }
+}
+
+/// Why a plan that cannot be brought back is useless, for people.
+fn gone_because(gone: PlanGone) -> String {
+    const TREE: &str = "its checkout is gone since the server was started again or had to make room, and";
+    match gone {
+        PlanGone::LeftTooMuch(what) => format!("{TREE} its steps had left {what} there"),
+        PlanGone::LeftFiles => format!("{TREE} the files that its steps had left there are too"),
+        PlanGone::File => "its plan file is gone or is not the one that was made".to_owned(),
     }
 }
 

@@ -1,28 +1,29 @@
 //! The projects of one plan: each gets ready, waits for its turn, runs its workflow, and has its plan kept.
 
 use super::super::admission::Permit;
-use super::super::job::{self, Job};
+use super::super::errored_state::kept_file;
+use super::super::job::{self, Job, Ready};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::stage::{Place, Stage};
-use super::super::{Context, Work, files, left, random_id, room, state_locks};
-use super::project_dir;
-use crate::checkout::{Strategy, WorkingTree};
+use super::super::{Context, Work, random_id, room, state_locks};
+use crate::checkout::Strategy;
+use crate::comment::command_for;
 use crate::config::ProjectConfig;
-use crate::config::workflow::Step;
 use crate::domain::ProjectId;
+use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
-use crate::domain::state::{LeftFiles, LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::LockEvent;
+use crate::runner::local::{Place, archive_path};
+use crate::runner::result::PlanMade;
+use crate::runner::spec::{PlanUse, Steps};
 use crate::schedule::Schedule;
 use crate::store::KeptFile;
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
 use futures::StreamExt;
 use jiff::Timestamp;
-use std::collections::HashSet;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// What the projects of one plan share.
@@ -35,13 +36,7 @@ pub(super) struct PlanRun<'a> {
     /// Plans that this one replaces.
     pub(super) earlier: &'a [PlanRecord],
     /// Directories of its projects and of those that were planned before.
-    pub(super) dirs: &'a Arc<HashSet<String>>,
-}
-
-/// Where a project's Terraform will run, and with what.
-struct Ready {
-    tree: WorkingTree,
-    place: Place,
+    pub(super) dirs: &'a [String],
 }
 
 /// A plan that was made, as it will be recorded.
@@ -200,8 +195,8 @@ impl PlanRun<'_> {
     /// Finds what the project's Terraform needs, before its turn has come. The inner error is an outcome that a rule decided.
     async fn ready(&self, config: &ProjectConfig) -> Result<Result<Ready, Outcome>, Stop> {
         let (ctx, work) = (self.ctx, self.work);
-        let tree = job::tree(ctx, work, self.prepared, config, &self.prepared.fetched).await?;
-        let dir = match project_dir(&tree.root, &config.id.dir) {
+        let (spec, tree) = job::tree(ctx, work, self.prepared, config).await?;
+        let dir = match job::project_dir(&tree.root, &config.id.dir) {
             Ok(dir) => dir,
             Err(fault) => return Ok(Err(Outcome::Errored(fault))),
         };
@@ -215,9 +210,7 @@ impl PlanRun<'_> {
             Ok(tool) => tool,
             Err(outcome) => return Ok(Err(outcome)),
         };
-        let plan_file = dir.join(job::plan_file_name(&config.id));
-        let place = Place { root: tree.root.clone(), git_dir: tree.git_dir.clone(), dir, tool, plan_file };
-        Ok(Ok(Ready { tree, place }))
+        Ok(Ok(Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) }))
     }
 
     /// Makes the plan. Whose turn is next need not wait until it is kept. The error is an outcome that a step decided.
@@ -225,24 +218,23 @@ impl PlanRun<'_> {
         &self,
         job: &mut Job<'_>,
         config: &ProjectConfig,
-        Ready { tree, place }: Ready,
+        ready: Ready,
         turn: (SemaphorePermit<'_>, Permit<'_>),
     ) -> Result<Made, Outcome> {
-        let (ctx, work) = (self.ctx, self.work);
-        job.uses(&place.tool);
-        let _directory = ctx.directories.lock(&place.dir).await;
-        files::remove(&place.root, &place.plan_file).await;
-        let mut stage = Stage::new(job, config, &place, self.facts);
-        let ran = stage.run(&config.workflow.plan).await;
-        drop(turn);
-        if let Err(broken) = ran {
-            return Err(broken.outcome(work));
-        }
-        let output = stage.shown.join("\n");
-        let mut record = self.record(config, &tree.base, &place, &output).await.map_err(Outcome::Errored)?;
-        let (trace, left) = left::keep(ctx, &tree, &config.id, self.dirs, &record.id).await;
-        record.left = trace;
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(left::remark(ctx, &record));
+        let ctx = self.ctx;
+        let _directory = ctx.runner.directories.lock(&ready.place.dir).await;
+        let id = random_id();
+        let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
+        let plan = PlanUse::Make { id: id.clone(), dirs: self.dirs.to_vec() };
+        let ran = job.run(config, &ready, self.facts, (steps, plan), turn).await;
+        let output = job.judged(config, &ran)?;
+        let Some(made) = ran.plan else {
+            let message = "The plan was made, and its runner did not give it back".to_owned();
+            return Err(Outcome::Errored(Fault { reason: Reason::Internal, message, output }));
+        };
+        let mut record = self.record(config, id, &ready.place, made, &output);
+        let left = archive(ctx, &mut record).await;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(ctx, &record));
         Ok(Made { planned: self.planned(&record, output), record, left })
     }
 
@@ -265,48 +257,51 @@ impl PlanRun<'_> {
         self.ctx.checkouts.strategy == Strategy::Merge && self.earlier.iter().any(moved)
     }
 
-    /// Binds the plan file to all that it was made of, and keeps a copy outside of the tree.
-    async fn record(
-        &self,
-        config: &ProjectConfig,
-        base: &str,
-        place: &Place,
-        output: &str,
-    ) -> Result<PlanRecord, Fault> {
-        let id = random_id();
-        let builtin = config.workflow.plan.iter().any(|step| matches!(step, Step::Plan { .. }));
-        let kept = PathBuf::from("plans").join(format!("{id}.tfplan"));
-        let (root, from) = (place.root.clone(), place.plan_file.clone());
-        let to = self.ctx.settings.data_dir.join(&kept);
-        let stored = tokio::task::spawn_blocking(move || files::keep_plan(&root, &from, &to)).await;
-        let stored = stored.map_err(anyhow::Error::from).and_then(|stored| stored).map_err(|error| Fault {
-            reason: Reason::Internal,
-            message: format!("The plan file could not be kept: {error:#}"),
-            output: String::new(),
-        })?;
-        if stored.is_none() && builtin {
-            return Err(Fault {
-                reason: Reason::Plan,
-                message: "The workflow's plan stage has the built-in `plan` step, but left no plan file".into(),
-                output: output.to_owned(),
-            });
-        }
-        Ok(PlanRecord {
+    /// Binds the plan to all that it was made of.
+    fn record(&self, config: &ProjectConfig, id: String, place: &Place, made: PlanMade, output: &str) -> PlanRecord {
+        let (path, sha256) = made.file.map(|file| (file.path, file.sha256)).unzip();
+        PlanRecord {
             id,
             pull: self.work.pull.id.clone(),
             project: config.id.clone(),
             head: self.work.pull.head.commit.clone(),
-            base: base.to_owned(),
+            base: place.tree.base.clone(),
             base_branch: self.work.pull.base.branch.clone(),
             config_digest: config.digest(),
             tool: place.tool.to_string(),
-            path: stored.is_some().then(|| kept.to_string_lossy().into_owned()),
-            sha256: stored,
+            path,
+            sha256,
             summary: plan_summary(output).unwrap_or_default(),
             made: Timestamp::now(),
             job: String::new(),
             consumed_by: None,
-            left: LeftFiles::default(),
-        })
+            left: made.left,
+        }
     }
+}
+
+/// The archive of what the steps of a plan left, to be recorded. What cannot be read is not kept, and the plan says so.
+async fn archive(ctx: &Context, plan: &mut PlanRecord) -> Option<KeptFile> {
+    let sha256 = plan.left.archive.as_ref()?;
+    match kept_file(ctx, archive_path(&plan.id)).await {
+        Ok(Some(file)) if file.sha256 == *sha256 => Some(file),
+        other => {
+            let error = other.err().map_or_else(|| "it is not what it was".to_owned(), |error| format!("{error:#}"));
+            tracing::warn!(plan = plan.id, error, "the archive of what steps left could not be read");
+            plan.left.archive = None;
+            plan.left.too_much = Some("files that could not be read".into());
+            None
+        }
+    }
+}
+
+/// What people should know where files that steps left are not kept.
+fn not_kept(ctx: &Context, plan: &PlanRecord) -> Option<String> {
+    let what = plan.left.too_much.as_ref()?;
+    let command = command_for(&ctx.rendering.executable, CommandName::Plan, &plan.project, &[]);
+    Some(format!(
+        "Steps of `{}` left {what}. They are not kept with the plan: if the server is started again on an empty disk before the apply, \
+         or runs out of room, that will need a new plan (`{command}`).",
+        plan.project.label()
+    ))
 }

@@ -1,4 +1,4 @@
-//! The templates, built once. What a template prints is taken literally unless it was made safe in [`super::markdown`].
+//! The templates, compiled once. Their values are printed literally unless [`super::markdown`] made them safe.
 
 use super::markdown;
 use crate::reply::wording;
@@ -76,7 +76,7 @@ fn environment() -> Result<Environment<'static>, Error> {
     Ok(env)
 }
 
-/// The text of one template; a fault in it is logged and gives a comment that says so.
+/// Renders one template; an error is logged and gives a comment that says so.
 pub(super) fn render(name: &str, context: Value) -> String {
     let text = match &*ENVIRONMENT {
         Ok(env) => env.get_template(name).and_then(|template| template.render(context)),

@@ -122,8 +122,8 @@ impl Model {
         (self.locks, self.statuses) = (world.locks, world.statuses);
         for change in &follows.changes {
             match change {
-                locks::Change::DropPlan(dropped) => self.plans.retain(|plan| plan.id != dropped.id),
-                locks::Change::UsePlan(used) => {
+                locks::LockChange::DropPlan(dropped) => self.plans.retain(|plan| plan.id != dropped.id),
+                locks::LockChange::UsePlan(used) => {
                     self.plans.iter_mut().filter(|plan| plan.id == used.id).for_each(|plan| plan.clone_from(used));
                 }
                 _ => {}
@@ -175,8 +175,9 @@ fn held(view: &View<'_>, model: &Model) -> Result<Model> {
         assert_eq!(view.locks_of(&pull_id(number))?, of_pull);
     }
     for lock in &model.locks {
-        let first = model.locks.iter().find(|other| other.key() == lock.key());
-        assert_eq!(view.lock_by_key(&lock.key())?.as_ref(), first);
+        let alone = model.locks.iter().filter(|other| other.key() == lock.key()).count() == 1;
+        assert_eq!(view.lock_by_key(&lock.key())?.as_ref(), alone.then_some(lock));
+        assert_eq!(view.lock_by_key(&lock.id())?.as_ref(), Some(lock));
     }
     let mut statuses = Vec::new();
     for (pull, status) in &model.statuses {

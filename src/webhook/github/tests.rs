@@ -24,14 +24,43 @@ fn the_previous_secret_is_taken_too_and_what_was_kept_verifies_again() {
         let more = [("x-hub-signature-256", &*sha256(&body, secret)), ("authorization", "Basic x"), ("cookie", "y")];
         let headers = headers("issue_comment", "application/json", &more);
         assert_eq!(receive(&headers, &body, &both).is_ok(), accepted, "{secret}");
-        let kept = intake(&both).headers_to_keep(&headers);
-        assert_eq!(kept.len(), 4, "{kept:?}");
-        let again = receive(&crate::webhook::kept_headers(&kept), &body, &both);
-        assert_eq!(
-            again.map(|event| event.identity().to_owned()),
-            receive(&headers, &body, &both).map(|event| event.identity().to_owned())
-        );
+        let verified = receive(&headers, &body, &both);
+        let key = verified.as_ref().ok().and_then(|event| event.key().map(str::to_owned));
+        let kept = intake(&both).stored_headers(&headers, &body, key.as_deref());
+        assert_eq!(kept.len(), 4 + usize::from(accepted), "{kept:?}");
+        let again = intake(&both).open(&kept, &body);
+        assert_eq!(again.map(|event| event.identity().to_owned()), verified.map(|event| event.identity().to_owned()));
     }
+}
+
+#[test]
+fn a_sealed_delivery_needs_no_signature_and_nothing_of_it_can_be_changed() {
+    let body = fixture("issue_comment_created");
+    let signature = sha256(&body, SECRET);
+    let headers = headers("issue_comment", "application/json", &[("x-hub-signature-256", &signature)]);
+    let of = |secret: &str| intake(&GithubDoor { secret: Some(secret.into()), ..door() });
+    let verified = of(SECRET).receive(&headers, &body).unwrap();
+    let whole = of(SECRET).stored_headers(&headers, &body, verified.key());
+    // Earlier versions stored no seal, and read what has one.
+    let without = |name: &str| whole.iter().filter(|(kept, _)| kept != name).cloned().collect::<Vec<_>>();
+    assert!(of(SECRET).open(&without("tidelock-seal"), &body).is_ok());
+    let mut unsigned = headers.clone();
+    unsigned.remove("x-hub-signature-256");
+    let sealed = of(SECRET).stored_headers(&unsigned, &body, verified.key());
+    assert_eq!(of(SECRET).open(&sealed, &body).unwrap().identity(), verified.identity());
+    let rotated = GithubDoor { secret: Some("the new one".into()), previous: Some(SECRET.into()), ..door() };
+    assert_eq!(intake(&rotated).open(&sealed, &body).unwrap().key(), verified.key());
+    let refused = |intake: Intake, headers: &[(String, String)], body: &[u8]| {
+        assert_eq!(intake.open(headers, body).unwrap_err().status, 401, "{headers:?}");
+    };
+    refused(of("another"), &sealed, &body);
+    refused(of(SECRET), &sealed, b"{}");
+    refused(of(SECRET), &without("x-hub-signature-256")[..3], &body);
+    let mut other_event = sealed.clone();
+    other_event[0].1 = "pull_request".into();
+    refused(of(SECRET), &other_event, &body);
+    // Nobody can ask for a seal with a secret that the delivery was not proven with.
+    assert!(of(SECRET).stored_headers(&unsigned, &body, None).iter().all(|(name, _)| name != "tidelock-seal"));
 }
 
 fn door() -> GithubDoor {

@@ -137,6 +137,11 @@ impl Running {
         }
     }
 
+    /// The same in this process.
+    pub(crate) fn beside_here(&self, data_dir: &Path) -> Running {
+        Running { process: false, hosts: self.hosts.clone(), ..self.beside(data_dir, &[]) }
+    }
+
     /// Starts it without waiting for it to lead, and without a webhook.
     pub(crate) async fn start_as_standby(&self) {
         let now = self.try_process("listening").await.unwrap_or_else(|| panic!("it does not start:\n{}", self.log()));

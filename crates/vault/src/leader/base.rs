@@ -4,9 +4,9 @@ use super::{Shared, header};
 use crate::bucket::{BucketError, DAMAGED, Listed};
 use crate::calls::{self, Attempt};
 use crate::chain;
-use crate::mutation::{self, Mutation};
 use crate::pack::Kind;
 use crate::pack::build::{self, Draft, Packed};
+use crate::protocol::Protocol;
 use crate::{Image, Retention, VaultError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -17,10 +17,10 @@ use std::time::Duration;
 const AT_ONCE: usize = 16;
 
 /// Writes a base, reads it back and verifies it ([`super::Leader::write_base`]).
-pub(super) async fn write(shared: &Shared, image: Image) -> Result<bool, VaultError> {
+pub(super) async fn write<P: Protocol>(shared: &Shared<P>, image: Image) -> Result<bool, VaultError> {
     let Image { position, schema, database, blobs } = image;
     let known = shared.known().bytes_at(&position);
-    let Some(before) = known.or(mutation::on(Mutation::BaseUnchecked).then_some(0)) else {
+    let Some(before) = shared.protocol().base_allowed(known) else {
         let seq = position.seq;
         return Err(VaultError::Local(format!("cannot write a base of state {seq}: no commit of this leader made it")));
     };
@@ -30,7 +30,7 @@ pub(super) async fn write(shared: &Shared, image: Image) -> Result<bool, VaultEr
     let header = header(&shared.vault, Kind::Base, position, shared.held.epoch(), 0, schema);
     let packed = build::build(Draft { header, rows: Bytes::new(), database: Some(database), blobs }).await?;
     let name = calls::base(position.seq);
-    match shared.calls().create(&name, &packed).await? {
+    match shared.calls().create(shared.protocol(), &name, &packed).await? {
         Attempt::Ours => {}
         Attempt::Theirs(_) => return Ok(false),
         // It comes later: a base of another state, or this one, which is then found to be ours.
@@ -45,7 +45,7 @@ pub(super) async fn write(shared: &Shared, image: Image) -> Result<bool, VaultEr
 }
 
 /// Reads a base back, all of it.
-async fn verify(shared: &Shared, name: &str, packed: &Packed) -> Result<(), VaultError> {
+async fn verify<P: Protocol>(shared: &Shared<P>, name: &str, packed: &Packed) -> Result<(), VaultError> {
     let read = chain::read_base(&shared.calls(), name).await?;
     let Some(read) = read.filter(|read| read.is(&packed.hash)) else {
         let location = shared.vault.bucket.location();
@@ -58,14 +58,14 @@ async fn verify(shared: &Shared, name: &str, packed: &Packed) -> Result<(), Vaul
 }
 
 /// Deletes what is superfluous ([`super::Leader::collect`]). What cannot be deleted is named once, and stays.
-pub(super) async fn collect(shared: &Shared) -> Result<u64, VaultError> {
+pub(super) async fn collect<P: Protocol>(shared: &Shared<P>) -> Result<u64, VaultError> {
     let Some(verified) = shared.known().verified else { return Ok(0) };
     let calls = shared.calls();
     let (journal, mut others) = chain::sorted_out(&calls, "journal/", "").await?;
     let (bases, more) = chain::sorted_out(&calls, "base/", "").await?;
     others.extend(more);
     shared.name_others(&others).await;
-    let old = superfluous(&shared.vault.retention, verified, &bases, &journal);
+    let old = superfluous(shared.protocol(), &shared.vault.retention, verified, &bases, &journal);
     // Bases first: what is interrupted then leaves journal objects that nobody asks for, but no base without its journal.
     let (old_bases, old_journal): (Vec<_>, Vec<_>) =
         old.into_iter().partition(|listed| listed.name.starts_with("base/"));
@@ -93,7 +93,8 @@ pub(super) async fn collect(shared: &Shared) -> Result<u64, VaultError> {
 }
 
 /// Objects below the newest base that is older than both limits. Seals are never among them.
-fn superfluous(
+fn superfluous<P: Protocol>(
+    protocol: &P,
     retention: &Retention,
     verified: u64,
     bases: &[(u64, Listed)],
@@ -112,9 +113,8 @@ fn superfluous(
         return Vec::new();
     };
     let old_bases = bases.iter().filter(|(seq, _)| *seq < floor);
-    // Whatever has lost its label may be a seal.
-    let goes = |label: &str| label == Kind::Commit.label() || mutation::on(Mutation::SealsCollected);
-    let old_journal = journal.iter().filter(|(seq, listed)| *seq <= floor && goes(&listed.label));
+    // An object that has lost its label may be a seal.
+    let old_journal = journal.iter().filter(|(seq, listed)| *seq <= floor && protocol.is_deletable(&listed.label));
     old_bases.chain(old_journal).map(|(_, listed)| listed.clone()).collect()
 }
 
@@ -141,6 +141,7 @@ fn ages(journal: &[(u64, Listed)], keep: Duration) -> BTreeMap<u64, Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Proven;
     use jiff::{SignedDuration, Timestamp};
 
     const DAY: i64 = 24 * 3600;
@@ -165,7 +166,7 @@ mod tests {
     fn first(stamp: impl Fn(u64, i64) -> i64) -> u64 {
         let retention = Retention { keep_states: 1, ..Retention::default() };
         let (bases, journal) = kept(stamp);
-        let old = superfluous(&retention, 70, &bases, &journal);
+        let old = superfluous(&Proven, &retention, 70, &bases, &journal);
         let journal: Vec<_> = old.iter().filter(|listed| listed.name.starts_with("journal/")).collect();
         journal.len() as u64 + 1
     }
@@ -191,7 +192,7 @@ mod tests {
         let retention = Retention { keep_states: 1, keep: Duration::ZERO, ..Retention::default() };
         let (mut bases, journal) = kept(|_, at| at);
         bases[6].1.label = DAMAGED.into();
-        let old = superfluous(&retention, 70, &bases, &journal);
+        let old = superfluous(&Proven, &retention, 70, &bases, &journal);
         let last =
             |folder: &str| old.iter().filter(|listed| listed.name.starts_with(folder)).map(|one| &one.name).max();
         let (base, commit) = ("base/0000000000000050".to_owned(), "journal/0000000000000060".to_owned());

@@ -4,9 +4,9 @@ use super::{Known, Leader, Shared, header};
 use crate::calls::{self, Attempt};
 use crate::chain::{self, Chain};
 use crate::lease::{Held, Lease};
-use crate::mutation::{self, Mutation};
 use crate::pack::Kind;
-use crate::pack::build::{self, Draft, Packed};
+use crate::pack::build::{self, Draft};
+use crate::protocol::Protocol;
 use crate::{Position, Vault, VaultError};
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -18,8 +18,8 @@ const ROUNDS: u64 = 8;
 
 /// How one round ended.
 enum Round {
-    /// Sealed, and nothing happened meanwhile.
-    Leads(Box<Chain>, Packed),
+    /// Sealed, and nothing happened meanwhile: the position to go on from, and the size of the seal.
+    Leads(Box<Chain>, Position, u64),
     /// The lease is another's.
     Lost,
     /// Something came up: once more.
@@ -27,8 +27,12 @@ enum Round {
 }
 
 /// Restores and takes the lead ([`Vault::lead`]).
-pub(crate) async fn lead(vault: &Vault, lease: Lease) -> Result<Option<(Leader, Chain)>, VaultError> {
-    let held = Held::new(vault, &lease);
+pub(crate) async fn lead<P: Protocol>(
+    vault: &Vault,
+    lease: Lease,
+    protocol: P,
+) -> Result<Option<(Leader<P>, Chain)>, VaultError> {
+    let held = Held::under(protocol, vault, &lease);
     for counter in 1..=ROUNDS {
         let round = match holding(vault, &held, round(vault, &held, counter).boxed()).await {
             Err(VaultError::Deposed(why)) => {
@@ -40,10 +44,8 @@ pub(crate) async fn lead(vault: &Vault, lease: Lease) -> Result<Option<(Leader, 
         match round {
             Round::Again => {}
             Round::Lost => return Ok(None),
-            Round::Leads(chain, seal) => {
-                let sealed = Position { seq: chain.position.seq + 1, hash: seal.hash };
-                let position = if mutation::on(Mutation::NoSeal) { chain.position } else { sealed };
-                let known = Known::restored(&chain, position, seal.size);
+            Round::Leads(chain, position, seal_size) => {
+                let known = Known::restored(&chain, position, seal_size);
                 let shared = Arc::new(Shared::new(vault.clone(), held, counter, known));
                 shared.name_others(&chain.others).await;
                 return Ok(Some((Leader { shared }, chain.sealed(position))));
@@ -58,9 +60,9 @@ pub(crate) async fn lead(vault: &Vault, lease: Lease) -> Result<Option<(Leader, 
 }
 
 /// Does the work and renews the lease meanwhile. The work goes on while a renewal waits: it may hold what that waits for.
-async fn holding<T>(
+async fn holding<P: Protocol, T>(
     vault: &Vault,
-    held: &Held,
+    held: &Held<P>,
     work: impl Future<Output = Result<T, VaultError>>,
 ) -> Result<T, VaultError> {
     let mut work = std::pin::pin!(work);
@@ -79,21 +81,17 @@ async fn holding<T>(
     }
 }
 
-async fn round(vault: &Vault, held: &Held, counter: u64) -> Result<Round, VaultError> {
+async fn round<P: Protocol>(vault: &Vault, held: &Held<P>, counter: u64) -> Result<Round, VaultError> {
     let calls = vault.calls();
-    let chain = chain::read(&calls, None).boxed().await?;
-    // A base that came up while the journal was read: the place after it may be one that was left behind.
-    let before = !mutation::on(Mutation::NoLookBeforeSeal) && !mutation::on(Mutation::LooksOnlyAboveSeal);
-    if before && newest_base(vault).await? != chain.base {
+    let protocol = held.protocol();
+    let chain = chain::read(&calls, protocol, None).boxed().await?;
+    if !protocol.is_newest(vault, chain.base).await? {
         return Ok(Round::Again);
     }
     let header = header(vault, Kind::Seal, chain.position, held.epoch(), counter, chain.schema);
     let seal = build::build(Draft { header, rows: Bytes::new(), database: None, blobs: Vec::new() }).await?;
-    let seq = chain.position.seq + 1;
-    if mutation::on(Mutation::NoSeal) {
-        return Ok(Round::Leads(Box::new(chain), seal));
-    }
-    match calls.create(&calls::journal(seq), &seal).await? {
+    let sealed = Position { seq: chain.position.seq + 1, hash: seal.hash };
+    match protocol.seal(&calls, &calls::journal(sealed.seq), &seal).await? {
         Attempt::Ours => {}
         // Somebody was faster: is it still our turn?
         Attempt::Theirs(_) => return held.confirm().await.map(|()| Round::Again),
@@ -102,18 +100,9 @@ async fn round(vault: &Vault, held: &Held, counter: u64) -> Result<Round, VaultE
             return Ok(Round::Lost);
         }
     }
-    if mutation::on(Mutation::NoLookAfterSeal) {
-        return Ok(Round::Leads(Box::new(chain), seal));
-    }
-    held.confirm().await?;
-    let base = newest_base(vault).await?;
-    let newer = if mutation::on(Mutation::LooksOnlyAboveSeal) { base >= seq } else { base != chain.base };
-    if newer || !chain::numbered(&calls, "journal/", &calls::journal(seq)).await?.is_empty() {
+    if !protocol.is_undisturbed(vault, held, chain.base, sealed.seq).await? {
         return Ok(Round::Again);
     }
-    Ok(Round::Leads(Box::new(chain), seal))
-}
-
-async fn newest_base(vault: &Vault) -> Result<u64, VaultError> {
-    Ok(chain::newest(&chain::bases(&vault.calls()).await?, None))
+    let position = protocol.goes_on_from(chain.position, sealed);
+    Ok(Round::Leads(Box::new(chain), position, seal.size))
 }

@@ -4,7 +4,7 @@ use super::{
     Lease, NAME, Seen, between_writes, held_for, is_of_bucket, is_unavailable, once, patiently, record, write,
 };
 use crate::bucket::{Generation, Written};
-use crate::mutation::{self, Mutation};
+use crate::protocol::{Protocol, Proven};
 use crate::{Vault, VaultError};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -13,8 +13,9 @@ use std::time::Duration;
 const TRIES: usize = 3;
 
 /// A lease that is held, shared by all that look at its deadline.
-pub(crate) struct Held {
+pub struct Held<P: Protocol = Proven> {
     vault: Vault,
+    protocol: P,
     epoch: u64,
     state: tokio::sync::Mutex<State>,
     deadline: Mutex<Duration>,
@@ -30,14 +31,25 @@ struct State {
 
 impl Held {
     pub(crate) fn new(vault: &Vault, lease: &Lease) -> Held {
+        Held::under(Proven, vault, lease)
+    }
+}
+
+impl<P: Protocol> Held<P> {
+    pub(crate) fn under(protocol: P, vault: &Vault, lease: &Lease) -> Held<P> {
         let sent = lease.deadline.saturating_sub(held_for(&vault.timing));
         let state = State { generation: lease.generation, sent, unanswered: None };
         Held {
             vault: vault.clone(),
+            protocol,
             epoch: lease.epoch,
             state: tokio::sync::Mutex::new(state),
             deadline: Mutex::new(lease.deadline),
         }
+    }
+
+    pub(crate) fn protocol(&self) -> &P {
+        &self.protocol
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -63,6 +75,11 @@ impl Held {
         self.vault.clock.now() > self.deadline()
     }
 
+    /// Whether a renewal that just succeeded holds.
+    pub(crate) fn holds(&self) -> bool {
+        self.protocol.holds(self.vault.clock.now(), self.deadline())
+    }
+
     /// Renews. An error means that the lease is another's, or that its deadline passed without an answer in time; a renewal
     /// that fails before is tried again by the next one.
     pub(crate) async fn renew(&self) -> Result<(), VaultError> {
@@ -81,7 +98,7 @@ impl Held {
             }
             match self.once(&mut state).await {
                 // An answer may come when the deadline that it moves has passed, too: it says nothing about now.
-                Ok(true) if !self.is_past() || mutation::on(Mutation::LateRenewalCounts) => return Ok(()),
+                Ok(true) if self.holds() => return Ok(()),
                 Ok(true) => why = "its answers come too late".into(),
                 Ok(false) => {}
                 Err(error @ VaultError::Bucket(_)) => why = error.to_string(),
@@ -106,7 +123,7 @@ impl Held {
         if let Ok(Written::Stored(generation)) = written {
             // Whatever is still on its way names a generation that is gone.
             (state.generation, state.unanswered) = (generation, None);
-            let since = if mutation::on(Mutation::DeadlineFromAnswer) { vault.clock.now() } else { sent };
+            let since = self.protocol.counts_from(sent, vault.clock.now());
             self.set_deadline(since + held_for(&vault.timing));
             return Ok(true);
         }
@@ -145,15 +162,12 @@ impl Held {
     pub(crate) async fn release(&self) -> Result<(), VaultError> {
         let Held { vault, epoch, .. } = self;
         let mut state = self.state.lock().await;
-        if mutation::on(Mutation::LeaseDeleted) {
-            return Ok(vault.bucket.delete(NAME, state.generation).await.map(drop)?);
-        }
         let (mut last, mut doubt) = (None, false);
         for attempt in 0..TRIES {
             if attempt > 0 {
                 vault.clock.sleep(between_writes(&vault.timing)).await;
             }
-            match write(vault, state.generation, &record(vault, *epoch, false)).await {
+            match self.protocol.give_up(vault, state.generation, *epoch).await {
                 Ok(Written::Stored(_)) => return Ok(()),
                 Ok(Written::Refused) => doubt = true,
                 // After a try without an answer, a refusal says nothing of that one.

@@ -40,7 +40,7 @@ pub(crate) struct Draft {
 
 /// An object that is ready to be sent, as often as needed.
 #[derive(Debug, Clone)]
-pub(crate) struct Packed {
+pub struct Packed {
     /// What it is.
     pub(crate) kind: Kind,
     /// Its own hash.

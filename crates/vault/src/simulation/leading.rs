@@ -1,12 +1,13 @@
 //! A server while it leads.
 
+use super::mutation::Broken;
 use super::port::{Mail as Post, Port};
 use super::request::Op;
 use super::server::{blobs, fetch, fold};
 use super::world::{Fact, Note};
 use super::{Flaw, Server};
 use crate::inbox::{self, Mail, MailKind, StoredDelivery};
-use crate::leader::Leader;
+use crate::leader::{self, Leader};
 use crate::{Changes, Hash, Image, Position, VaultError};
 use futures::future::{Either, select, try_join};
 use std::cell::{Cell, RefCell};
@@ -20,7 +21,7 @@ const GROUP: usize = 4;
 /// A server while it leads.
 pub(super) struct Leading<'a> {
     server: &'a Server,
-    pub(super) leader: Leader,
+    pub(super) leader: Leader<Broken>,
     pub(super) state: RefCell<Vec<Fact>>,
     one: Mutex<()>,
     mail: RefCell<Vec<Mail>>,
@@ -37,7 +38,7 @@ impl<'a> Leading<'a> {
         hand: &'a RefCell<Vec<String>>,
         lease: crate::lease::Lease,
     ) -> Result<Option<Leading<'a>>, VaultError> {
-        let Some((leader, chain)) = server.vault.lead(lease).await? else { return Ok(None) };
+        let Some((leader, chain)) = leader::lead(&server.vault, lease, server.protocol).await? else { return Ok(None) };
         let position = leader.position();
         let facts = match fold(&chain).await {
             Ok(facts) => facts,

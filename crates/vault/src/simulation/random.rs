@@ -11,7 +11,6 @@ use super::request::{Op, Reply};
 use super::world::{Note, World};
 use super::{Server, Variant, server};
 use crate::lease::Timing;
-use crate::mutation;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -118,7 +117,6 @@ pub(super) fn run(seed: u64, profile: Profile, variant: impl Into<Variant>) -> O
 
 /// One run, with its schedule or without.
 pub(super) fn once(seed: u64, profile: Profile, variant: Variant, written: bool) -> Outcome {
-    mutation::set(variant.mutation);
     let mut run = Run {
         world: World::new(seed % KEEP_STATES, Some(0)),
         keep_states: seed % KEEP_STATES,
@@ -147,7 +145,6 @@ pub(super) fn once(seed: u64, profile: Profile, variant: Variant, written: bool)
             break;
         }
     }
-    mutation::set(None);
     run.judge()
 }
 
@@ -221,7 +218,7 @@ impl Run {
         let port = Port::new(next(&mut self.random));
         let timing =
             Timing { ttl: Duration::from_micros(TTL), renew: Duration::from_secs(3), poll: Duration::from_secs(1) };
-        let mut server = Server::new(&name, port.clone(), timing, self.keep_states, self.variant.flaw);
+        let mut server = Server::new(&name, port.clone(), timing, self.keep_states, self.variant);
         server.hasty = self.profile.drift > 2.0;
         server.eager = self.profile.slow_network;
         let process = if reader {

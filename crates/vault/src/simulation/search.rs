@@ -11,7 +11,6 @@ use super::script::{self, Script, Step};
 use super::world::{Note, World};
 use super::{Server, Variant};
 use crate::lease::Timing;
-use crate::mutation;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -103,11 +102,8 @@ struct Search {
 /// Tries all schedules of a scenario within bounds.
 pub(super) fn search(name: &str, variant: impl Into<Variant>, bounds: Bounds) -> Found {
     let variant = variant.into();
-    mutation::set(variant.mutation);
     let mut search = Search { scripts: script::scenario(name), variant, known: HashMap::new() };
-    let found = search.all(bounds);
-    mutation::set(None);
-    found
+    search.all(bounds)
 }
 
 fn hash(what: impl Hash) -> u64 {
@@ -122,10 +118,9 @@ impl Search {
         let (name, steps) = &self.scripts[server];
         let port = Port::new(0);
         let timing = Timing { ttl: TTL, renew: TTL / 4, poll: TTL };
-        let flaw = self.variant.flaw;
         let mut process = Process::new(
             port.clone(),
-            script::follow(Server::new(name, port.clone(), timing, KEEP_STATES, flaw), steps.clone()),
+            script::follow(Server::new(name, port.clone(), timing, KEEP_STATES, self.variant), steps.clone()),
         );
         let mut answers = Vec::new();
         let mut next = history;

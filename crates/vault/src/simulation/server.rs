@@ -5,7 +5,7 @@ use super::objects;
 use super::port::{Mail as Post, Port};
 use super::world::{Fact, Note};
 use super::{Flaw, Server};
-use crate::chain::{Chain, Wanted};
+use crate::chain::{self, Chain, Wanted};
 use crate::inbox::{self, StoredDelivery};
 use crate::{Blob, Hash, Source, Vault, VaultError};
 use futures::future::{Either, select};
@@ -149,7 +149,7 @@ pub(super) async fn reader(server: Server) {
     loop {
         vault.clock.sleep(Duration::from_secs(4)).await;
         let read = async {
-            let chain = vault.read(None).await?;
+            let chain = chain::read(&vault.calls(), &server.protocol, None).await?;
             let position = chain.position;
             Ok::<_, VaultError>((position, fold(&chain).await?))
         };

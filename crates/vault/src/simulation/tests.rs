@@ -4,8 +4,7 @@ use super::profile::{PROFILES, Profile, profile};
 use super::random::{self, Outcome};
 use super::script::SCENARIOS;
 use super::search::{Bounds, Found, search};
-use super::{Flaw, Variant};
-use crate::mutation::Mutation;
+use super::{Flaw, Mutation, Variant};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 

@@ -26,7 +26,7 @@ fn one_plan() {
 
     To apply: `atlantis apply -p network` · to plan again: `atlantis plan -p network -- -var x=y` · to drop plan and lock: `atlantis unlock`
 
-    [Log and history](https://tide.example/jobs/ab12) · This project is now locked by this pull request ([lock](https://tide.example/lock?id=acme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)).
+    [Log and history](https://tide.example/jobs/ab12) · This project is now locked by this pull request ([lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)).
     ");
     assert_snapshot!(marker_of(&one(network_plan())), @r#"<!-- tidelock:{"v":1,"run":"0123456789abcdef0123456789abcdef","part":1,"parts":1,"command":"plan","trigger":"comment","head":"3f2c1abd00000000000000000000000000000000","results":[{"cmd":"plan","dir":"infra/network","workspace":"prod","project":"network","outcome":"success","plan":{"add":1,"change":1,"destroy":1,"import":0}}]} -->"#);
 }
@@ -138,7 +138,7 @@ fn several_plans() {
 
     `infra/y` (workspace `default`) has been locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) for 2 h, planned by alice.
 
-    It is free again when #41 is merged or closed, or after `atlantis unlock` there. Then: `atlantis plan -d infra/y` · see [the lock](https://tide.example/lock?id=acme%2Finfra%2Finfra%2Fy%2Fdefault%2F)
+    It is free again when #41 is merged or closed, or after `atlantis unlock` there. Then: `atlantis plan -d infra/y` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fy%2Fdefault%2F)
 
     [Log and history](https://tide.example/jobs/ab12)
 

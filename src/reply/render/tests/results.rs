@@ -9,7 +9,7 @@ fn refusals_name_the_blocker_and_the_next_command() {
 
     `infra/network` (workspace `prod`) has been locked by [#41 Open SSH &#91;through&#93; IAP](https://github.com/acme/infra/pull/41) for 2 h, planned by alice.
 
-    It is free again when #41 is merged or closed, or after `atlantis unlock` there. Then: `atlantis plan -p network` · see [the lock](https://tide.example/lock?id=acme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)
+    It is free again when #41 is merged or closed, or after `atlantis unlock` there. Then: `atlantis plan -p network` · see [the lock](https://tide.example/lock?id=github.com%2Facme%2Finfra%2Finfra%2Fnetwork%2Fprod%2Fnetwork)
 
     [Log and history](https://tide.example/jobs/ab12)
     ");

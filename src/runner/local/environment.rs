@@ -1,17 +1,17 @@
 //! The environment of steps and hooks: the server's without secrets, then Atlantis' variables.
 
-use super::{Context, Work};
-use crate::config::ProjectConfig;
-use crate::domain::command::CommandName;
+use super::{Local, Place};
+use crate::domain::PullRequest;
+use crate::domain::command::{Command, CommandName};
 use crate::process::RunAs;
-use crate::terraform::install::Tool;
+use crate::runner::spec::JobSpec;
 use std::path::Path;
 
 /// Name and value pairs; later ones win.
-pub(super) type Environment = Vec<(String, String)>;
+pub type Environment = Vec<(String, String)>;
 
 /// Sets a variable, replacing an earlier one of that name.
-pub(super) fn set(env: &mut Environment, name: &str, value: impl Into<String>) {
+pub fn set(env: &mut Environment, name: &str, value: impl Into<String>) {
     env.retain(|(known, _)| known != name);
     env.push((name.to_owned(), value.into()));
 }
@@ -22,14 +22,13 @@ pub(super) fn get<'a>(env: &'a Environment, name: &str) -> Option<&'a str> {
 }
 
 /// What hooks and steps have in common.
-fn common(ctx: &Context, work: &Work, dir: &Path) -> Environment {
-    let (pull, command) = (&work.pull, &work.command);
-    let mut env = ctx.settings.child_env.clone();
-    if let Some(user) = ctx.settings.run_as_user
+fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path) -> Environment {
+    let mut env = local.env.clone();
+    if let Some(user) = local.run_as
         && !get(&env, "HOME").is_some_and(|home| belongs_to(home, user))
     {
         // git and Terraform look for their configuration there, and stop at one they may not enter.
-        set(&mut env, "HOME", ctx.settings.data_dir.join("home").to_string_lossy());
+        set(&mut env, "HOME", local.data_dir.join("home").to_string_lossy());
     }
     for (name, value) in [
         ("BASE_BRANCH_NAME", pull.base.branch.as_str()),
@@ -63,54 +62,49 @@ fn comment_args(args: &[String]) -> String {
 }
 
 /// For a workflow hook.
-pub(super) fn for_hook(ctx: &Context, work: &Work, root: &Path) -> Environment {
-    let mut env = common(ctx, work, root);
-    let name = match work.command.name {
+pub fn for_hook(local: &Local, pull: &PullRequest, command: &Command, root: &Path) -> Environment {
+    let mut env = common(local, pull, command, root);
+    let name = match command.name {
         CommandName::StateRm => "state",
         other => other.as_str(),
     };
     set(&mut env, "COMMAND_NAME", name);
-    set(&mut env, "PROJECT_NAME", work.command.target.project.clone().unwrap_or_default());
+    set(&mut env, "PROJECT_NAME", command.target.project.clone().unwrap_or_default());
     set(&mut env, "OUTPUT_STATUS_FILE", root.join("OUTPUT_STATUS_FILE").to_string_lossy());
     env
 }
 
-/// Paths that steps are told.
-pub(super) struct Files<'a> {
-    /// Project directory.
-    pub(super) dir: &'a Path,
-    /// `PLANFILE`.
-    pub(super) plan: &'a Path,
-}
-
-/// For the steps of one project.
-pub(super) fn for_steps(
-    ctx: &Context,
-    work: &Work,
-    config: &ProjectConfig,
-    tool: &Tool,
-    files: &Files<'_>,
-) -> Environment {
-    let mut env = common(ctx, work, files.dir);
-    let stem = files.plan.with_extension("");
+/// For the steps of one job.
+pub(super) fn for_steps(local: &Local, spec: &JobSpec, place: &Place) -> Environment {
+    let (project, tool) = (&spec.project.id, &place.tool);
+    let mut env = common(local, &spec.tree.pull, &spec.command, &place.dir);
+    env.retain(|(name, _)| !spec.secrets.contains(name));
+    let stem = place.plan_file.with_extension("");
     let beside = |ending: &str| format!("{}{ending}", stem.to_string_lossy());
     set(&mut env, "TF_IN_AUTOMATION", "true");
-    set(&mut env, "WORKSPACE", &config.id.workspace);
+    set(&mut env, "WORKSPACE", &project.workspace);
     set(&mut env, "ATLANTIS_TERRAFORM_VERSION", tool.version.to_string());
     set(&mut env, "ATLANTIS_TERRAFORM_DISTRIBUTION", tool.distribution.binary());
-    set(&mut env, "PLANFILE", files.plan.to_string_lossy());
+    set(&mut env, "PLANFILE", place.plan_file.to_string_lossy());
     set(&mut env, "SHOWFILE", beside(".json"));
     set(&mut env, "POLICYCHECKFILE", beside("-policyout.json"));
-    set(&mut env, "PROJECT_NAME", config.id.name.clone().unwrap_or_default());
-    set(&mut env, "REPO_REL_DIR", &config.id.dir);
+    set(&mut env, "PROJECT_NAME", project.name.clone().unwrap_or_default());
+    set(&mut env, "REPO_REL_DIR", &project.dir);
     if let Some(bin) = tool.path.parent().map(|dir| dir.to_string_lossy().into_owned()) {
         let path = get(&env, "PATH").unwrap_or_default().to_owned();
         if !path.split(':').any(|known| known == bin) {
             set(&mut env, "PATH", format!("{path}:{bin}"));
         }
     }
-    if ctx.settings.use_tf_plugin_cache && get(&env, "TF_PLUGIN_CACHE_DIR").is_none() {
-        set(&mut env, "TF_PLUGIN_CACHE_DIR", ctx.settings.data_dir.join("plugin-cache").to_string_lossy());
+    if local.use_plugin_cache && get(&env, "TF_PLUGIN_CACHE_DIR").is_none() {
+        set(&mut env, "TF_PLUGIN_CACHE_DIR", local.data_dir.join("plugin-cache").to_string_lossy());
+    }
+    for (name, answer) in
+        [("ATLANTIS_PR_APPROVED", spec.answers.approved), ("ATLANTIS_PR_MERGEABLE", spec.answers.mergeable)]
+    {
+        if let Some(answer) = answer {
+            set(&mut env, name, answer.to_string());
+        }
     }
     env
 }

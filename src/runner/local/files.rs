@@ -1,6 +1,6 @@
 //! Files that steps and the server hand to each other in a tree where steps may have left anything.
 
-use super::stage::Stage;
+use super::Place;
 use crate::checkout::folder::Folder;
 use anyhow::{Context as _, Result};
 use sha2::{Digest, Sha256};
@@ -26,9 +26,9 @@ fn held<'a>(root: &Path, file: &'a Path) -> io::Result<(Folder, &'a Path)> {
     Ok((Folder::below(root, dir)?, Path::new(name)))
 }
 
-/// Copies the plan file from a tree and hashes it; absent when there is none. What is not a file of the tree's owner is refused: a step
+/// Copies a file of a tree to a file of ours and hashes it; absent when there is none. What is not a file of the tree's owner is refused: a step
 /// may have put anything in its place.
-pub(super) fn keep_plan(root: &Path, from: &Path, to: &Path) -> Result<Option<String>> {
+pub(super) fn keep(root: &Path, from: &Path, to: &Path) -> Result<Option<String>> {
     let (dir, name) = held(root, from).context("the project's directory is not what it was")?;
     let Some(bytes) = dir.read(name, MAX_PLAN_FILE)? else { return Ok(None) };
     write_private(to, &bytes)?;
@@ -36,7 +36,7 @@ pub(super) fn keep_plan(root: &Path, from: &Path, to: &Path) -> Result<Option<St
 }
 
 /// Plans hold secrets in plain text: nobody else may read them. Not waited for is the disk, where what counts is in the bucket.
-pub(super) fn write_private(to: &Path, bytes: &[u8]) -> Result<std::fs::File> {
+pub fn write_private(to: &Path, bytes: &[u8]) -> Result<std::fs::File> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     if let Some(dir) = to.parent() {
@@ -89,13 +89,13 @@ pub(super) fn selected_workspace(dir: &Folder, data: &str) -> Option<String> {
     Some(text.map_or_else(|| "default".to_owned(), |text| text.trim().to_owned()))
 }
 
-impl Stage<'_> {
+impl Place {
     /// Does file work in the project's directory, off the async threads.
     pub(super) async fn in_dir<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Folder) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let (root, dir) = (self.root.to_owned(), self.dir.clone());
+        let (root, dir) = (self.tree.root.clone(), self.dir.clone());
         let working = tokio::task::spawn_blocking(move || work(&Folder::below(&root, &dir)?));
         working.await.map_err(io::Error::other)?
     }
@@ -111,15 +111,15 @@ mod tests {
         let (root, kept, secret) = (dir.path().join("tree"), dir.path().join("kept/plan"), dir.path().join("secret"));
         std::fs::create_dir(&root).unwrap();
         let plan = root.join("plan");
-        assert_eq!(keep_plan(&root, &plan, &kept).unwrap(), None);
+        assert_eq!(keep(&root, &plan, &kept).unwrap(), None);
         std::fs::write(&secret, "ours").unwrap();
         std::os::unix::fs::symlink(&secret, &plan).unwrap();
-        assert!(keep_plan(&root, &plan, &kept).is_err());
-        assert!(keep_plan(&root, &root, &kept).is_err());
+        assert!(keep(&root, &plan, &kept).is_err());
+        assert!(keep(&root, &root, &kept).is_err());
         assert!(!kept.exists());
         write_for_steps(&root, &plan, b"new").unwrap();
         assert_eq!(std::fs::read_to_string(&secret).unwrap(), "ours");
-        assert_eq!(keep_plan(&root, &plan, &kept).unwrap(), Some(hex::encode(Sha256::digest(b"new"))));
+        assert_eq!(keep(&root, &plan, &kept).unwrap(), Some(hex::encode(Sha256::digest(b"new"))));
         assert_eq!(std::fs::read_to_string(&kept).unwrap(), "new");
     }
 

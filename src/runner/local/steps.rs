@@ -6,8 +6,8 @@ use super::filters::filtered;
 use super::pairs::{pairs, value};
 use super::stage::{Broken, Call, Stage};
 use crate::config::workflow::{OutputFilter, ShellCommand};
-use crate::domain::outcome::{Failure, Reason};
 use crate::process::Finished;
+use crate::runner::result::Problem;
 use crate::terraform::summary::{plan_text, strip_ansi};
 use semver::Version;
 use std::path::{Path, PathBuf};
@@ -24,14 +24,14 @@ impl Stage<'_> {
     }
 
     async fn terraform(&self, what: &str, args: Vec<String>) -> Result<Finished, Broken> {
-        let tool = self.tool.path.clone();
-        self.run_call(Call::new(&format!("{} {what}", self.tool.distribution.binary()), &tool, args)).await
+        let tool = self.place.tool.path.clone();
+        self.run_call(Call::new(&format!("{} {what}", self.place.tool.distribution.binary()), &tool, args)).await
     }
 
     /// `init`: its output is shown only when it fails. Defaults give way to extra arguments of the same flag.
     pub(super) async fn init(&mut self, extra: &[String]) -> Result<(), Broken> {
-        let is_tracked = self.is_tracked(&self.dir.join(".terraform.lock.hcl")).await;
-        let had_lock = is_tracked || self.in_dir(files::drop_generated_lock).await.unwrap_or(false);
+        let is_tracked = self.is_tracked(&self.place.dir.join(".terraform.lock.hcl")).await;
+        let had_lock = is_tracked || self.place.in_dir(files::drop_generated_lock).await.unwrap_or(false);
         let extra = self.expanded(extra);
         let mut args = vec!["init".to_owned()];
         let defaults = ["-input=false", "-upgrade"].into_iter().take(if had_lock { 1 } else { 2 });
@@ -43,27 +43,28 @@ impl Stage<'_> {
             }
         }
         args.extend(extra);
-        let which = self.tool.distribution;
-        let guard = self.ctx.directories.plugin_cache(self.root, &self.config.id.dir, &self.env, which).await;
+        let which = self.place.tool.distribution;
+        let (directories, root) = (&self.local.directories, &self.place.tree.root);
+        let guard = directories.plugin_cache(root, &self.spec.project.id.dir, &self.env, which).await;
         let result = self.terraform("init", args).await;
         drop(guard);
-        if let Err(Broken::Fault(mut fault)) = result {
-            if fault.reason == self.reason() {
-                fault.reason = Reason::Init;
+        if let Err(Broken::Problem(mut problem, output)) = result {
+            if let Problem::NotStarted { init, .. } | Problem::Exit { init, .. } = &mut problem {
+                *init = true;
             }
-            return Err(Broken::Fault(fault));
+            return Err(Broken::Problem(problem, output));
         }
         result?;
         if !had_lock {
             // Without a note the lock file counts as somebody's.
-            let _ = self.in_dir(files::note_generated_lock).await;
+            let _ = self.place.in_dir(files::note_generated_lock).await;
         }
         Ok(())
     }
 
     /// Whether git has this file of the tree. Where git cannot say it, it may.
     async fn is_tracked(&self, file: &Path) -> bool {
-        match self.ctx.checkouts.is_tracked(self.git_dir, self.root, file).await {
+        match self.local.checkouts.is_tracked(&self.place.tree.git_dir, &self.place.tree.root, file).await {
             Ok(tracked) => tracked,
             Err(error) => {
                 tracing::warn!(file = %file.display(), %error, "git does not say whether it tracks a file");
@@ -74,7 +75,7 @@ impl Stage<'_> {
 
     /// Switches to the project's workspace. Terraform keeps the present one in a file, so that no process has to be asked.
     async fn switch_workspace(&self) -> Result<(), Broken> {
-        let wanted = &self.config.id.workspace;
+        let wanted = &self.spec.project.id.workspace;
         // Terraform takes an empty one for none.
         match environment::get(&self.env, "TF_WORKSPACE").filter(|set| !set.is_empty()) {
             Some(set) if set == wanted => return Ok(()),
@@ -82,7 +83,7 @@ impl Stage<'_> {
             None => {}
         }
         let data = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform").to_owned();
-        let present = self.in_dir(move |dir| Ok(files::selected_workspace(dir, &data))).await.ok().flatten();
+        let present = self.place.in_dir(move |dir| Ok(files::selected_workspace(dir, &data))).await.ok().flatten();
         if present.as_ref() == Some(wanted) {
             return Ok(());
         }
@@ -90,7 +91,7 @@ impl Stage<'_> {
             let words = ["workspace", "select"].iter().chain(flag).map(|word| (*word).to_owned());
             words.chain([wanted.clone()]).collect::<Vec<_>>()
         };
-        if self.tool.version >= SELECT_OR_CREATE {
+        if self.place.tool.version >= SELECT_OR_CREATE {
             self.terraform("workspace select", select(&["-or-create=true"])).await?;
         } else if self.terraform("workspace select", select(&[])).await.is_err() {
             let new = vec!["workspace".to_owned(), "new".to_owned(), wanted.clone()];
@@ -101,25 +102,18 @@ impl Stage<'_> {
 
     /// Terraform cannot leave the workspace that `TF_WORKSPACE` names: it would plan and apply another one than the project's.
     fn other_workspace(&self, set: &str) -> Broken {
-        let set = self.ctx.redactor.redact(set).replace(['`', '\n', '\r'], "'");
-        Broken::Refused(Failure::Refused {
-            reason: Reason::Config,
-            because: format!(
-                "The variable `TF_WORKSPACE` is `{set}`, and the workspace of this project is `{}`. Take the variable away from the \
-                 server's environment and the workflow's `env` steps, or give the project `workspace: {set}` in `atlantis.yaml`",
-                self.config.id.workspace
-            ),
-        })
+        let set = self.local.redactor.redact(set).replace(['`', '\n', '\r'], "'");
+        self.broken(Problem::OtherWorkspace { set }, "")
     }
 
     /// `plan -out`, with `env/<workspace>.tfvars` if it is there.
     pub(super) async fn plan(&mut self, extra: &[String]) -> Result<(), Broken> {
         self.switch_workspace().await?;
         let mut args: Vec<String> = ["plan", "-input=false", "-refresh", "-out"].map(str::to_owned).into();
-        args.push(self.plan_file.to_string_lossy().into_owned());
+        args.push(self.place.plan_file.to_string_lossy().into_owned());
         args.extend(self.expanded(extra));
-        args.extend(self.work.command.extra_args.iter().cloned());
-        let vars = self.dir.join("env").join(format!("{}.tfvars", self.config.id.workspace));
+        args.extend(self.spec.command.extra_args.iter().cloned());
+        let vars = self.place.dir.join("env").join(format!("{}.tfvars", self.spec.project.id.workspace));
         if tokio::fs::try_exists(&vars).await.unwrap_or(false) {
             args.extend(["-var-file".to_owned(), vars.to_string_lossy().into_owned()]);
         }
@@ -132,23 +126,20 @@ impl Stage<'_> {
     pub(super) async fn apply(&mut self, extra: &[String]) -> Result<(), Broken> {
         let mut args: Vec<String> = ["apply", "-input=false"].map(str::to_owned).into();
         args.extend(self.expanded(extra));
-        args.extend(self.work.command.extra_args.iter().cloned());
+        args.extend(self.spec.command.extra_args.iter().cloned());
         if args.iter().any(|arg| {
             let flag = arg.trim_start_matches('-');
             arg.starts_with('-') && (flag == "target" || flag.starts_with("target="))
         }) {
-            return Err(Broken::Refused(Failure::Refused {
-                reason: Reason::NotPermitted,
-                because: "`-target` is not taken by apply: what is applied is the plan. Target when planning, with `plan -- -target=ADDRESS`".into(),
-            }));
+            return Err(self.broken(Problem::TargetOfApply, ""));
         }
-        let plan_file = PathBuf::from(self.plan_file.file_name().unwrap_or_default());
-        if self.in_dir(move |dir| dir.kind(&plan_file)).await.ok().flatten().is_none() {
-            return Err(self.fault(Reason::NoPlan, "the plan file is gone; plan again", ""));
+        let plan_file = PathBuf::from(self.place.plan_file.file_name().unwrap_or_default());
+        if self.place.in_dir(move |dir| dir.kind(&plan_file)).await.ok().flatten().is_none() {
+            return Err(self.broken(Problem::PlanFileGone, ""));
         }
         self.switch_workspace().await?;
         // A flag that waits for its value takes the dashes, not the plan file.
-        args.extend(["--".to_owned(), self.plan_file.to_string_lossy().into_owned()]);
+        args.extend(["--".to_owned(), self.place.plan_file.to_string_lossy().into_owned()]);
         let finished = self.terraform("apply", args).await?;
         self.shown.push(strip_ansi(&finished.output));
         Ok(())
@@ -157,11 +148,11 @@ impl Stage<'_> {
     /// `show -json` into `SHOWFILE`; nothing of it is shown. The shell writes it, as the user that steps run as: it is one line,
     /// as long as the plan is large, and what we read of output has limits.
     pub(super) async fn show(&mut self, extra: &[String]) -> Result<(), Broken> {
-        let tool = self.tool.path.to_string_lossy().into_owned();
+        let tool = self.place.tool.path.to_string_lossy().into_owned();
         let mut args = vec!["-c".to_owned(), r#"exec "$0" "$@" > "$SHOWFILE""#.to_owned(), tool];
         args.extend(["show", "-json"].map(str::to_owned));
         args.extend(self.expanded(extra));
-        args.push(self.plan_file.to_string_lossy().into_owned());
+        args.push(self.place.plan_file.to_string_lossy().into_owned());
         let call = Call { logged: false, ..Call::new("terraform show", Path::new("/bin/sh"), args) };
         self.run_call(call).await.map(drop)
     }
@@ -171,8 +162,8 @@ impl Stage<'_> {
         self.switch_workspace().await?;
         let mut args: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         args.extend(self.expanded(extra));
-        args.extend(self.work.command.extra_args.iter().cloned());
-        args.extend(self.work.command.positional.iter().cloned());
+        args.extend(self.spec.command.extra_args.iter().cloned());
+        args.extend(self.spec.command.positional.iter().cloned());
         let finished = self.terraform(&words.join(" "), args).await?;
         self.shown.push(strip_ansi(&finished.output));
         Ok(())
@@ -198,7 +189,7 @@ impl Stage<'_> {
         let what = what_runs(command);
         let finished = self.run_call(Call { filters, ..shell_call(&what, command) }).await?;
         let text = filtered(strip_ansi(&finished.output), filters)
-            .map_err(|error| self.fault(Reason::Config, &format!("run.output: {error}"), ""))?;
+            .map_err(|error| self.broken(Problem::OutputFilter { error: error.to_string() }, ""))?;
         self.shown.extend(text);
         Ok(())
     }
@@ -214,7 +205,7 @@ impl Stage<'_> {
         let call = Call { logged: false, hides_stdout: true, read_limit: VALUES_LIMIT, ..shell_call(&what, command) };
         let finished = self.run_call(call).await?;
         let found = finished.read().map_err(|error| format!("{error:#}")).and_then(read);
-        found.map_err(|error| self.fault(self.reason(), &format!("{step}: {error}"), ""))
+        found.map_err(|error| self.broken(Problem::Values { step: step.to_owned(), error }, ""))
     }
 
     pub(super) async fn env_command(&mut self, name: &str, command: &ShellCommand) -> Result<(), Broken> {
@@ -230,7 +221,7 @@ impl Stage<'_> {
             self.shown.push(if names.is_empty() {
                 "No dynamic environment variables added".to_owned()
             } else {
-                let names = self.ctx.redactor.redact(&names.join("\n"));
+                let names = self.local.redactor.redact(&names.join("\n"));
                 format!("Dynamic environment variables added:\n{names}")
             });
         }

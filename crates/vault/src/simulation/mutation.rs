@@ -1,0 +1,147 @@
+//! Known ways to break the protocol, each a wrong decision in place of a right one.
+
+use crate::bucket::{Body, BucketError, Generation, Written};
+use crate::calls::{Attempt, Calls, journal};
+use crate::lease::{self, Held};
+use crate::pack::build::{Packed, with_next_counter};
+use crate::pack::{Head, decode_head};
+use crate::protocol::{Answered, Next, Protocol, Proven, Try};
+use crate::{Position, Vault, VaultError, chain};
+use std::time::Duration;
+
+/// One broken variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mutation {
+    /// Old seals are deleted, too.
+    SealsCollected,
+    /// A new leader leads as soon as its seal is there.
+    NoLookAfterSeal,
+    /// Bases are not listed again between reading the journal and the seal.
+    NoLookBeforeSeal,
+    /// As before, and after the seal only a base at or above it counts.
+    LooksOnlyAboveSeal,
+    /// A new leader does not seal.
+    NoSeal,
+    /// 412 is read as success.
+    RefusedIsSuccess,
+    /// A refusal other than 412 is believed although an earlier try had no answer.
+    RefusalIsUndone,
+    /// 412 is read as failure, and the next number is tried.
+    NextPlaceTaken,
+    /// A retry carries other bytes than the first try.
+    RetryRegrouped,
+    /// As before, and after a 412 an object of the same writer is taken for one's own.
+    RetryRegroupedSameWriter,
+    /// A commit without an answer counts, and the next one is sent.
+    AnswerNotAwaited,
+    /// A base may be of a position that no answered commit made.
+    BaseUnchecked,
+    /// A gap or an object that went away stops a restore at once.
+    GapStops,
+    /// Release deletes the lease.
+    LeaseDeleted,
+    /// The lease's deadline counts from the answer to a renewal.
+    DeadlineFromAnswer,
+    /// A renewal counts although its answer came after the deadline that it gives.
+    LateRenewalCounts,
+}
+
+use Mutation::{
+    AnswerNotAwaited, BaseUnchecked, DeadlineFromAnswer, GapStops, LateRenewalCounts, LeaseDeleted, LooksOnlyAboveSeal,
+    NextPlaceTaken, NoLookAfterSeal, NoLookBeforeSeal, NoSeal, RefusalIsUndone, RefusedIsSuccess, RetryRegrouped,
+    RetryRegroupedSameWriter, SealsCollected,
+};
+
+/// The protocol with at most one wrong decision.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Broken(pub(super) Option<Mutation>);
+
+impl Broken {
+    fn is(&self, mutation: Mutation) -> bool {
+        self.0 == Some(mutation)
+    }
+}
+
+impl Protocol for Broken {
+    fn answered(&self, answer: Result<Written, BucketError>, in_doubt: bool) -> Result<Answered, BucketError> {
+        match answer {
+            Ok(Written::Refused) if self.is(RefusedIsSuccess) => Ok(Answered::Stored),
+            answer => Proven.answered(answer, in_doubt && !self.is(RefusalIsUndone)),
+        }
+    }
+
+    fn is_same(&self, head: &Head, size: u64, packed: &Packed) -> bool {
+        Proven.is_same(head, size, packed)
+            || (self.is(RetryRegroupedSameWriter) && head.header.writer == writer(packed))
+    }
+
+    fn after(&self, attempt: Attempt, Try { seq, packed }: Try) -> Next {
+        match (attempt, self.0) {
+            (Attempt::Theirs(why), Some(NextPlaceTaken)) => Next::Again(Try { seq: seq + 1, packed }, why),
+            (Attempt::Unknown(_), Some(AnswerNotAwaited)) => Next::Done(packed),
+            (Attempt::Unknown(why), Some(RetryRegrouped | RetryRegroupedSameWriter)) => {
+                Next::Again(Try { seq, packed: with_next_counter(&packed) }, why)
+            }
+            (attempt, _) => Proven.after(attempt, Try { seq, packed }),
+        }
+    }
+
+    fn base_allowed(&self, journal_bytes: Option<u64>) -> Option<u64> {
+        journal_bytes.or(self.is(BaseUnchecked).then_some(0))
+    }
+
+    fn is_deletable(&self, label: &str) -> bool {
+        self.is(SealsCollected) || Proven.is_deletable(label)
+    }
+
+    fn is_explained(&self, before: u64, now: u64) -> bool {
+        !self.is(GapStops) && Proven.is_explained(before, now)
+    }
+
+    async fn is_newest(&self, vault: &Vault, base: u64) -> Result<bool, VaultError> {
+        match self.0 {
+            Some(NoLookBeforeSeal | LooksOnlyAboveSeal) => Ok(true),
+            _ => Proven.is_newest(vault, base).await,
+        }
+    }
+
+    async fn seal(&self, calls: &Calls, name: &str, seal: &Packed) -> Result<Attempt, BucketError> {
+        if self.is(NoSeal) { Ok(Attempt::Ours) } else { calls.create(self, name, seal).await }
+    }
+
+    fn goes_on_from(&self, restored: Position, sealed: Position) -> Position {
+        if self.is(NoSeal) { restored } else { Proven.goes_on_from(restored, sealed) }
+    }
+
+    async fn is_undisturbed(&self, vault: &Vault, held: &Held<Self>, base: u64, seal: u64) -> Result<bool, VaultError> {
+        if matches!(self.0, Some(NoLookAfterSeal | NoSeal)) {
+            return Ok(true);
+        }
+        held.confirm().await?;
+        let calls = vault.calls();
+        let newest = chain::newest_base(&calls).await?;
+        let newer = if self.is(LooksOnlyAboveSeal) { newest >= seal } else { newest != base };
+        Ok(!newer && chain::numbered(&calls, "journal/", &journal(seal)).await?.is_empty())
+    }
+
+    fn counts_from(&self, sent: Duration, answered: Duration) -> Duration {
+        if self.is(DeadlineFromAnswer) { answered } else { Proven.counts_from(sent, answered) }
+    }
+
+    fn holds(&self, now: Duration, deadline: Duration) -> bool {
+        self.is(LateRenewalCounts) || Proven.holds(now, deadline)
+    }
+
+    async fn give_up(&self, vault: &Vault, expected: Generation, epoch: u64) -> Result<Written, VaultError> {
+        match self.0 {
+            Some(LeaseDeleted) => Ok(vault.bucket.delete(lease::NAME, expected).await.map(|_| Written::Stored(0))?),
+            _ => Proven.give_up(vault, expected, epoch).await,
+        }
+    }
+}
+
+/// Who packed an object.
+fn writer(packed: &Packed) -> String {
+    let Body::Bytes(bytes) = &packed.body else { panic!("the simulation's objects are small") };
+    decode_head(bytes, packed.size).unwrap().header.writer
+}

@@ -1,0 +1,167 @@
+//! The state that Terraform could not save, and ends of jobs on a deposed server: what is said of them, and how they reach the server
+//! that leads.
+
+use super::Context;
+use crate::domain::outcome::{JobOutcome, Outcome};
+use crate::domain::size;
+use crate::runner::local::state_lock::machine;
+use crate::runner::local::write_private;
+use crate::store::KeptFile;
+use crate::vault::FORMAT;
+use crate::vault::inbox::{End, MAX_MAIL};
+use anyhow::Result;
+use base64::Engine as _;
+use std::path::Path;
+
+/// Of an end in the inbox, what is neither its outcome nor a state: names and hashes, in bytes.
+const WRAPPING: u64 = 64 << 10;
+
+/// A file of the data directory, to be recorded; absent when there is none.
+pub async fn kept_file(ctx: &Context, path: String) -> Result<Option<KeptFile>> {
+    let data_dir = ctx.settings.data_dir.clone();
+    tokio::task::spawn_blocking(move || KeptFile::of(&data_dir, &path)).await?
+}
+
+/// The same where nothing must get lost for want of it: trouble is logged.
+pub async fn kept_file_or_none(ctx: &Context, path: String) -> Option<KeptFile> {
+    let file = kept_file(ctx, path.clone()).await;
+    file.unwrap_or_else(|error| {
+        tracing::error!(
+            path,
+            error = format!("{error:#}"),
+            "a file of the data directory could not be kept: save it by hand"
+        );
+        None
+    })
+}
+
+/// Where the state lies that could not be saved, and what to do with it.
+pub fn errored_words(job: &str) -> String {
+    format!(
+        "Terraform could not save the state and left it as `errored.tfstate`. It is kept as `errored/{job}.tfstate` in the server's data \
+         directory and its vault (`tidelock vault export DIR` writes it there). Push it before anything else is planned or applied, in \
+         the project's directory: `terraform init`, then `terraform state push errored/{job}.tfstate`"
+    )
+}
+
+/// The outcome of a failed command with a word on the state that it could not save.
+pub(super) fn with_errored(mut outcome: Outcome, is_kept: bool, job: &str) -> Outcome {
+    if let Outcome::Errored(fault) = &mut outcome
+        && is_kept
+    {
+        fault.message = format!("{}. {}", fault.message, errored_words(job));
+    }
+    outcome
+}
+
+/// Keeps a state that could not be saved, as another server sent it.
+pub async fn keep_errored(ctx: &Context, job: &str, bytes: Vec<u8>) -> Result<Option<KeptFile>> {
+    let path = format!("errored/{job}.tfstate");
+    let to = ctx.settings.data_dir.join(&path);
+    let write = move || -> Result<()> { Ok(write_private(&to, &bytes)?.sync_data()?) };
+    tokio::task::spawn_blocking(write).await??;
+    kept_file(ctx, path).await
+}
+
+/// The same where it lies on this disk since it was found: too large for the inbox, or found by a process that could not record it.
+pub async fn errored_here(ctx: &Context, job: &str) -> Result<Option<KeptFile>> {
+    kept_file(ctx, format!("errored/{job}.tfstate")).await
+}
+
+/// For whoever leads now: how a job ended that it has told as interrupted.
+pub(super) async fn leave_end(ctx: &Context, job: &str, outcome: &JobOutcome) {
+    let left = async { ctx.store.leave_end(end_of(&ctx.settings.data_dir, job, outcome).await?).await };
+    match left.await {
+        Ok(()) => tracing::info!(job, "its end was left for the server that leads now"),
+        Err(error) => tracing::error!(
+            job,
+            error = format!("{error:#}"),
+            "its end could not be left for the server that leads now"
+        ),
+    }
+}
+
+/// The end of a job with the state that could not be saved; where that is too large, it says where the state lies.
+async fn end_of(data_dir: &Path, job: &str, outcome: &JobOutcome) -> Result<End> {
+    let errored = data_dir.join(format!("errored/{job}.tfstate"));
+    let end = |outcome: &JobOutcome, errored_state: Option<String>| -> Result<End> {
+        Ok(End { format: FORMAT, job: job.to_owned(), outcome: serde_json::to_value(outcome)?, errored_state })
+    };
+    let Ok(meta) = tokio::fs::metadata(&errored).await else { return end(outcome, None) };
+    let room = largest_state(serde_json::to_vec(outcome)?.len());
+    if meta.len() > room {
+        let place = std::path::absolute(&errored)?.display().to_string();
+        tracing::error!(file = place, "it is too large to be left for the server that leads: its end says where it is");
+        return end(&without_state(outcome, job, meta.len(), &place), None);
+    }
+    let state = base64::engine::general_purpose::STANDARD.encode(tokio::fs::read(&errored).await?);
+    end(outcome, Some(state))
+}
+
+/// Bytes of the largest state that fits into an object of the inbox beside an outcome of so many bytes; base64 makes four of three.
+fn largest_state(outcome: usize) -> u64 {
+    MAX_MAIL.saturating_sub(WRAPPING).saturating_sub(outcome as u64) / 4 * 3
+}
+
+/// The outcome, which says where the state lies that is not left with it.
+fn without_state(outcome: &JobOutcome, job: &str, bytes: u64, place: &str) -> JobOutcome {
+    let words = format!(
+        "Terraform could not save the state and left it as `errored.tfstate`. With {} it is too large to be handed to the server that \
+         leads: it lies on {} as `{place}`. Copy it from there, and push it before anything else is planned or applied, in the \
+         project's directory: `terraform init`, then `terraform state push FILE`",
+        size(bytes),
+        machine()
+    );
+    let mut outcome = outcome.clone();
+    if let Outcome::Errored(fault) = &mut outcome.outcome {
+        let kept = errored_words(job);
+        fault.message = match fault.message.contains(&kept) {
+            true => fault.message.replace(&kept, &words),
+            false => format!("{}. {words}", fault.message),
+        };
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ProjectId;
+    use crate::domain::command::CommandName;
+    use crate::domain::outcome::{Fault, Reason};
+
+    fn outcome(output: usize) -> JobOutcome {
+        let fault = Fault { reason: Reason::Apply, message: "It broke".into(), output: "x".repeat(output) };
+        JobOutcome {
+            command: CommandName::Apply,
+            project: ProjectId { dir: ".".into(), workspace: "default".into(), name: None },
+            job: Some("job".into()),
+            millis: 0,
+            tool: None,
+            silenced: false,
+            outcome: with_errored(Outcome::Errored(fault), true, "job"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_fits_into_the_inbox_with_its_state_or_says_where_that_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("errored/job.tfstate");
+        std::fs::create_dir(dir.path().join("errored")).unwrap();
+        for output in [0, 5 << 20] {
+            let outcome = outcome(output);
+            let largest = largest_state(serde_json::to_vec(&outcome).unwrap().len());
+            assert!(largest > 40 << 20, "{largest}");
+            for (bytes, fits) in [(largest, true), (largest + 1, false), (50 << 20, false), (63 << 20, false)] {
+                std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+                let end = end_of(dir.path(), "job", &outcome).await.unwrap();
+                assert_eq!(end.errored_state.is_some(), fits, "{bytes}");
+                let stored = serde_json::to_vec(&end).unwrap().len() as u64;
+                assert!(stored + 4096 <= MAX_MAIL, "{bytes}: {stored}");
+                let said = end.outcome.to_string();
+                assert_eq!(said.contains(path.to_str().unwrap()), !fits, "{bytes}");
+                assert_eq!(said.contains(&errored_words("job")), fits, "{bytes}");
+            }
+        }
+    }
+}

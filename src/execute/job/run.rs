@@ -1,0 +1,175 @@
+//! How a job runs: what its runner is told, and what people read of what came back.
+
+use super::super::requirements::PullFacts;
+use super::super::state_locks::after_kill;
+use super::super::{Context, Why, Work};
+use super::{Job, Ready};
+use crate::config::ProjectConfig;
+use crate::config::workflow::Step;
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
+use crate::reply::wording::duration;
+use crate::runner::local::Io;
+use crate::runner::local::state_lock::LockEvidence;
+use crate::runner::result::{Ending, Problem, Ran};
+use crate::runner::spec::{Answers, JobSpec, Limits, PlanUse, Steps, ToolSpec};
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Bytes of one step's output that are kept for the comment; the log has more.
+const OUTPUT_LIMIT: usize = 2 * 1024 * 1024;
+/// Between SIGINT and SIGKILL for what changes nothing.
+const GRACE: Duration = Duration::from_secs(10);
+/// The same for an apply: Terraform finishes the operations that run and saves the state.
+const APPLY_GRACE: Duration = Duration::from_secs(300);
+
+impl Job<'_> {
+    /// Runs the job's steps. `turn` is given back when the last one has ended.
+    pub(in super::super) async fn run<T: Send>(
+        &mut self,
+        config: &ProjectConfig,
+        ready: &Ready,
+        facts: &PullFacts,
+        (steps, plan): (Steps, PlanUse),
+        turn: T,
+    ) -> Ran {
+        let (ctx, work, name) = (self.ctx, self.work, self.work.command.name);
+        self.uses(&ready.place.tool);
+        let spec = JobSpec {
+            job: self.record.id.clone(),
+            started: self.record.started,
+            tree: ready.tree.clone(),
+            project: config.clone(),
+            command: work.command.clone(),
+            answers: answers(ctx, work, facts, &steps).await,
+            steps,
+            tool: ToolSpec {
+                distribution: ready.place.tool.distribution,
+                version: ready.place.tool.version.to_string(),
+            },
+            limits: Limits {
+                timeout: ctx.settings.job_timeout,
+                grace: if name.changes_state() { APPLY_GRACE } else { GRACE },
+                output: OUTPUT_LIMIT,
+            },
+            secrets: ctx.settings.masked_variables.clone(),
+            plan,
+        };
+        let (log, kill) = (|line: &str| self.log.line(line), CancellationToken::new());
+        let io = Io { log: &log, stop: &work.cancel.token, kill: &kill };
+        let ran = tokio::select! {
+            ran = ctx.runner.run(&spec, &ready.place, &io, turn) => ran,
+            never = kill_at_shutdown(ctx, work, &kill) => match never {},
+        };
+        self.killed |= ran.state_lock.killed;
+        self.record.state_lock.machine = Some(ran.state_lock.machine.clone());
+        self.record.state_lock.met.clone_from(&ran.state_lock.met);
+        ran
+    }
+
+    /// What people read of the job: its output, or how it broke.
+    pub(in super::super) fn judged(&self, config: &ProjectConfig, ran: &Ran) -> Result<String, Outcome> {
+        match &ran.ending {
+            Ending::Done => Ok(ran.output.clone()),
+            Ending::Stopped => Err(Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() })),
+            Ending::Broken(problem) => Err(broken(self.ctx, self.work, config, problem, &ran.output)),
+        }
+    }
+}
+
+/// What steps are told of the pull request, asked only where a step of the user's could read it.
+async fn answers(ctx: &Context, work: &Work, facts: &PullFacts, steps: &Steps) -> Answers {
+    let reads = |step: &Step| matches!(step, Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. });
+    let are_read = matches!(steps, Steps::Stage { first, steps } if first.iter().chain(steps).any(reads));
+    if !are_read || !matches!(work.command.name, CommandName::Plan | CommandName::Apply) {
+        return Answers::default();
+    }
+    let (approved, mergeable) = tokio::join!(facts.approved(ctx, work), facts.mergeable(ctx, work));
+    Answers {
+        approved: Some(approved.is_ok_and(|approval| approval.met)),
+        mergeable: Some(mergeable.is_ok_and(|found| found.mergeable)),
+    }
+}
+
+/// How long a shutdown waits for what it interrupted; the rest of the time is for telling how it ended.
+fn until_killed(ctx: &Context) -> Duration {
+    ctx.settings.interrupt_time() * 3 / 4
+}
+
+async fn kill_at_shutdown(ctx: &Context, work: &Work, kill: &CancellationToken) -> Infallible {
+    work.cancel.token.cancelled().await;
+    if work.cancel.why() == Some(&Why::Shutdown) {
+        tokio::time::sleep(until_killed(ctx)).await;
+        kill.cancel();
+    }
+    std::future::pending().await
+}
+
+fn broken(ctx: &Context, work: &Work, config: &ProjectConfig, problem: &Problem, output: &str) -> Outcome {
+    let of_stage = match work.command.name {
+        CommandName::Apply => Reason::Apply,
+        CommandName::Plan => Reason::Plan,
+        _ => Reason::Internal,
+    };
+    let of_program = |init: bool| if init { Reason::Init } else { of_stage };
+    let (reason, message) = match problem {
+        Problem::NotStarted { program, error, init } => (of_program(*init), format!("{program}: {error}")),
+        Problem::Exit { program, ending, init } => (of_program(*init), format!("{program}: {ending}")),
+        Problem::TimedOut { program, ending, millis } => {
+            let time = duration(*millis);
+            (Reason::Timeout, format!("{program}: interrupted after {time}, the limit set by --job-timeout ({ending})"))
+        }
+        Problem::Interrupted { program, ending, millis, killed } => {
+            let (by, time) = (work.cancel.by(), duration(*millis));
+            let lock = match killed {
+                true => format!(". {}", after_kill(ctx, &config.id, &LockEvidence::Unknown)),
+                false => String::new(),
+            };
+            let message = format!(
+                "{program}: interrupted by {by} after {time} ({ending}). What had been changed until then is changed; see what is left \
+                 with a new plan{lock}"
+            );
+            (Reason::Interrupted, message)
+        }
+        Problem::Killed { program } => {
+            let message = format!(
+                "{program}: the server was told to stop; this was interrupted, did not end within {} s and was killed. {}",
+                until_killed(ctx).as_secs(),
+                after_kill(ctx, &config.id, &LockEvidence::Unknown)
+            );
+            (Reason::Interrupted, message)
+        }
+        Problem::Values { step, error } => (of_stage, format!("{step}: {error}")),
+        Problem::OutputFilter { error } => (Reason::Config, format!("run.output: {error}")),
+        Problem::PlanFileGone => (Reason::NoPlan, "the plan file is gone; plan again".to_owned()),
+        Problem::NoPlanFile => {
+            let message = "The workflow's plan stage has the built-in `plan` step, but left no plan file";
+            (Reason::Plan, message.to_owned())
+        }
+        Problem::PolicyCheck => (Reason::Config, "the `policy_check` step is not built yet".to_owned()),
+        Problem::PlanNotKept { error } => {
+            let message = format!("The plan file could not be kept: {error}");
+            return Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() });
+        }
+        Problem::OtherWorkspace { set } => return refused(Reason::Config, other_workspace(set, config)),
+        Problem::TargetOfApply => {
+            let because = "`-target` is not taken by apply: what is applied is the plan. Target when planning, with \
+                           `plan -- -target=ADDRESS`";
+            return refused(Reason::NotPermitted, because.to_owned());
+        }
+    };
+    Outcome::Errored(Fault { reason, message, output: output.to_owned() })
+}
+
+fn refused(reason: Reason, because: String) -> Outcome {
+    Outcome::Failed(Failure::Refused { reason, because })
+}
+
+fn other_workspace(set: &str, config: &ProjectConfig) -> String {
+    format!(
+        "The variable `TF_WORKSPACE` is `{set}`, and the workspace of this project is `{}`. Take the variable away from the \
+         server's environment and the workflow's `env` steps, or give the project `workspace: {set}` in `atlantis.yaml`",
+        config.id.workspace
+    )
+}

@@ -1,0 +1,203 @@
+//! The runner of this machine: trees below the data directory, binaries of the installer, child processes.
+
+mod artifacts;
+mod directories;
+pub mod environment;
+mod files;
+mod filters;
+mod pairs;
+mod stage;
+pub mod state_lock;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+pub use artifacts::{PlanGone, archive_path, missing_preparation, write_private};
+pub use directories::DirectoryLocks;
+
+use super::result::{Ending, LockTrace, Ran};
+use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
+use crate::checkout::folder::Folder;
+use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside};
+use crate::domain::ProjectId;
+use crate::domain::command::CommandName;
+use crate::process::{LineSink, Redactor, RunAs};
+use crate::terraform::install::{Installer, Tool};
+use crate::terraform::state_lock::met;
+use stage::{Broken, Stage};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio_util::sync::CancellationToken;
+
+/// Runs jobs on this machine.
+pub struct Local {
+    /// Working trees.
+    pub checkouts: Checkouts,
+    /// Terraform binaries.
+    pub installer: Arc<Installer>,
+    /// One job at a time in one directory of one tree.
+    pub directories: DirectoryLocks,
+    /// Masks secrets in all output.
+    pub redactor: Redactor,
+    /// Data directory, absolute or relative to the server's working directory.
+    pub data_dir: PathBuf,
+    /// The environment that steps begin with: the server's without secrets.
+    pub env: Vec<(String, String)>,
+    /// Steps run as this user.
+    pub run_as: Option<RunAs>,
+    /// Providers are kept below the data directory for all jobs.
+    pub use_plugin_cache: bool,
+}
+
+/// Where the steps of a job run, and with what.
+pub struct Place {
+    /// The tree.
+    pub tree: WorkingTree,
+    /// Project directory.
+    pub dir: PathBuf,
+    /// The binary.
+    pub tool: Tool,
+    /// Where the steps expect the plan file.
+    pub plan_file: PathBuf,
+}
+
+/// Why a project's directory cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoDirectory {
+    /// It is not there.
+    Missing,
+    /// It cannot be used, for this reason.
+    Unusable(String),
+}
+
+/// What a running job has to do with the outside.
+pub struct Io<'a> {
+    /// Gets each line of its log.
+    pub log: LineSink<'a>,
+    /// Interrupts it.
+    pub stop: &'a CancellationToken,
+    /// Ends it without waiting for its processes any longer.
+    pub kill: &'a CancellationToken,
+}
+
+impl Local {
+    /// The tree of a job, made or moved to its commits. Call it for one tree at a time.
+    pub async fn tree(&self, spec: &TreeSpec, credentials: Option<&Credentials>) -> Result<WorkingTree, CheckoutError> {
+        let (pull, workspace, commits) = (&spec.pull, &spec.workspace, spec.commits());
+        let one_at_a_time = self.directories.lock(&self.checkouts.tree_path(&pull.id, workspace)).await;
+        let dirs = spec.dirs.as_deref();
+        let tree = match spec.movable {
+            true => self.checkouts.tree(pull, workspace, &commits, dirs, credentials).await?,
+            false => self.checkouts.tree_of_plan(pull, workspace, &commits, dirs, credentials).await?,
+        };
+        drop(one_at_a_time);
+        self.with_history(spec, tree, credentials).await
+    }
+
+    /// The tree with the history that commands may ask git for, if the job has any.
+    pub async fn with_history(
+        &self,
+        spec: &TreeSpec,
+        tree: WorkingTree,
+        credentials: Option<&Credentials>,
+    ) -> Result<WorkingTree, CheckoutError> {
+        if spec.history {
+            self.checkouts.bring_history(&spec.pull, &tree, credentials).await?;
+        }
+        Ok(tree)
+    }
+
+    /// Runs the steps of a job at its place. The caller has the project's directory for itself ([`DirectoryLocks::lock`]). `turn` is
+    /// dropped when the last step has ended, before files are kept.
+    pub async fn run<T: Send>(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, turn: T) -> Ran {
+        let (killed, log_lines) = (AtomicBool::new(false), AtomicU64::new(0));
+        let counting = |line: &str| {
+            log_lines.fetch_add(1, Ordering::Relaxed);
+            (io.log)(line);
+        };
+        let io = Io { log: &counting, ..*io };
+        if matches!(spec.plan, PlanUse::Make { .. }) {
+            self.remove_plan_file(place).await;
+        }
+        let ran = self.steps(spec, place, &io, &killed).await;
+        drop(turn);
+        let mut plan = None;
+        let (ending, output) = match ran {
+            Ok(output) => match self.plan_made(spec, place).await {
+                Ok(made) => {
+                    plan = made;
+                    (Ending::Done, output)
+                }
+                Err(problem) => (Ending::Broken(problem), output),
+            },
+            Err(Broken::Stopped) => (Ending::Stopped, String::new()),
+            Err(Broken::Problem(problem, output)) => (Ending::Broken(problem), output),
+        };
+        let mut errored_state = None;
+        if spec.command.name == CommandName::Apply {
+            self.remove_plan_file(place).await;
+            let dir = &spec.project.id.dir;
+            errored_state = self.errored_state_or_none(&spec.job, dir, spec.started, &place.tree.root).await;
+        }
+        let is_broken = matches!(ending, Ending::Broken(_));
+        let state_lock = LockTrace {
+            machine: state_lock::machine(),
+            killed: killed.load(Ordering::Relaxed),
+            met: if is_broken { met(&output) } else { None },
+        };
+        let log_lines = log_lines.load(Ordering::Relaxed);
+        Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines }
+    }
+
+    /// The texts for people.
+    async fn steps(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, killed: &AtomicBool) -> Result<String, Broken> {
+        let stage = || Stage::new(self, spec, place, io, killed);
+        let mut stage = match &spec.steps {
+            Steps::Stage { first, steps } => {
+                stage().run(first).await?;
+                let mut stage = stage();
+                stage.run(steps).await?;
+                stage
+            }
+            Steps::Version => {
+                let mut stage = stage();
+                stage.version().await?;
+                stage
+            }
+            Steps::ForceUnlock { before, lock } => {
+                let mut stage = stage();
+                stage.run(before).await?;
+                stage.shown.clear();
+                stage.force_unlock(lock).await?;
+                stage
+            }
+        };
+        Ok(std::mem::take(&mut stage.shown).join("\n"))
+    }
+}
+
+impl Place {
+    /// The place of a project in a tree.
+    pub fn new(tree: WorkingTree, dir: PathBuf, project: &ProjectId, tool: Tool) -> Place {
+        let plan_file = dir.join(plan_file_name(project));
+        Place { tree, dir, tool, plan_file }
+    }
+}
+
+/// The project's directory in a tree, or why it cannot be used.
+pub fn project_dir(root: &Path, dir: &str) -> Result<PathBuf, NoDirectory> {
+    if matches!(Folder::open(root).and_then(|root| root.kind(Path::new(dir))), Ok(None)) {
+        return Err(NoDirectory::Missing);
+    }
+    let path = inside(root, dir).map_err(|error| NoDirectory::Unusable(format!("{error:#}")))?;
+    if path.is_dir() { Ok(path) } else { Err(NoDirectory::Missing) }
+}
+
+/// Atlantis' name of a project's plan file: `<workspace>.tfplan`, or with the project's name in front.
+fn plan_file_name(id: &ProjectId) -> String {
+    match &id.name {
+        Some(name) => format!("{}-{}.tfplan", name.replace('/', "::"), id.workspace),
+        None => format!("{}.tfplan", id.workspace),
+    }
+}

@@ -1,0 +1,171 @@
+//! Files that outlive the tree of a job: plan files, what the steps of a plan left, and `errored.tfstate` of a failed apply.
+
+use super::{Local, Place, files};
+use crate::checkout::folder::Folder;
+use crate::checkout::{OtherProjects, PlanArtifacts, inside};
+use crate::config::ProjectConfig;
+use crate::config::workflow::Step;
+use crate::domain::state::LeftFiles;
+use crate::runner::result::{Artifact, PlanMade, Problem};
+use crate::runner::spec::{JobSpec, PlanReference, PlanUse, Steps};
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What Terraform writes when it could not save its state.
+const ERRORED: &str = "errored.tfstate";
+
+pub use files::write_private;
+
+/// Where the archive of what the steps of a plan left lies in the data directory.
+pub fn archive_path(plan: &str) -> String {
+    format!("left/{plan}.tar.zst")
+}
+
+/// Why a plan cannot be brought back into a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlanGone {
+    /// Its steps left this, which is more than is kept.
+    LeftTooMuch(String),
+    /// The archive of what its steps left is gone, or another one.
+    LeftFiles,
+    /// The plan file is gone, or another one.
+    File,
+}
+
+impl Local {
+    /// Keeps what a plan is made of, if the job makes one.
+    pub(super) async fn plan_made(&self, spec: &JobSpec, place: &Place) -> Result<Option<PlanMade>, Problem> {
+        let PlanUse::Make { id, dirs } = &spec.plan else { return Ok(None) };
+        let path = format!("plans/{id}.tfplan");
+        let (root, from) = (place.tree.root.clone(), place.plan_file.clone());
+        let to = self.data_dir.join(&path);
+        let kept = tokio::task::spawn_blocking(move || files::keep(&root, &from, &to)).await;
+        let kept = kept.map_err(anyhow::Error::from).and_then(|kept| kept);
+        let sha256 = kept.map_err(|error| Problem::PlanNotKept { error: format!("{error:#}") })?;
+        let is_plan = |step: &Step| matches!(step, Step::Plan { .. });
+        if sha256.is_none() && matches!(&spec.steps, Steps::Stage { steps, .. } if steps.iter().any(is_plan)) {
+            return Err(Problem::NoPlanFile);
+        }
+        let file = sha256.map(|sha256| Artifact { path, sha256 });
+        Ok(Some(PlanMade { file, left: self.keep_left(place, &spec.project.id.dir, dirs, id).await }))
+    }
+
+    async fn keep_left(&self, place: &Place, own: &str, dirs: &[String], plan: &str) -> LeftFiles {
+        let others = OtherProjects { dirs: Arc::new(dirs.iter().cloned().collect()), own: own.to_owned() };
+        let mut left = LeftFiles { tree: Some(place.tree.made.clone()), ..LeftFiles::default() };
+        let path = self.data_dir.join(archive_path(plan));
+        let kept = async {
+            Ok(match self.checkouts.keep_artifacts(&place.tree, &others, path.clone()).await? {
+                PlanArtifacts::Nothing => None,
+                PlanArtifacts::TooMuch(what) => Some(Err(what)),
+                PlanArtifacts::Files(_) => tokio::task::spawn_blocking(move || sha256_of(&path)).await??.map(Ok),
+            })
+        };
+        match kept.await {
+            Ok(None) => {}
+            Ok(Some(Ok(sha256))) => left.archive = Some(sha256),
+            Ok(Some(Err(what))) => left.too_much = Some(what),
+            Err(error) => {
+                let error: anyhow::Error = error;
+                tracing::warn!(plan, error = format!("{error:#}"), "files that steps left could not be kept");
+                left.too_much = Some("files that could not be read".into());
+            }
+        }
+        left
+    }
+
+    /// Puts what the steps of a plan left into a tree that was made again. The inner error: the plan is useless.
+    pub async fn put_back(&self, plan: &PlanReference, place: &Place) -> Result<Result<(), PlanGone>> {
+        if let Some(what) = &plan.left.too_much {
+            return Ok(Err(PlanGone::LeftTooMuch(what.clone())));
+        }
+        let Some(sha256) = &plan.left.archive else { return Ok(Ok(())) };
+        let path = self.data_dir.join(archive_path(&plan.id));
+        let archive = path.clone();
+        let found = tokio::task::spawn_blocking(move || sha256_of(&archive)).await??;
+        if found.as_ref() != Some(sha256) {
+            return Ok(Err(PlanGone::LeftFiles));
+        }
+        self.checkouts.put_back(&place.tree, path).await?;
+        Ok(Ok(()))
+    }
+
+    /// Puts the plan file where the steps expect it, byte for byte as it was made. The inner error: the plan is useless.
+    pub async fn restore_plan_file(&self, plan: &PlanReference, place: &Place) -> Result<Result<(), PlanGone>> {
+        let (Some(path), Some(sha256)) = (&plan.path, plan.sha256.clone()) else { return Ok(Ok(())) };
+        let (from, root, to) = (self.data_dir.join(path), place.tree.root.clone(), place.plan_file.clone());
+        let restored = tokio::task::spawn_blocking(move || -> Result<bool> {
+            let Ok(bytes) = std::fs::read(&from) else { return Ok(false) };
+            if hex::encode(Sha256::digest(&bytes)) != sha256 {
+                return Ok(false);
+            }
+            files::write_for_steps(&root, &to, &bytes)?;
+            Ok(true)
+        });
+        let restored = restored.await.context("restoring the plan file")??;
+        Ok(if restored { Ok(()) } else { Err(PlanGone::File) })
+    }
+
+    /// Removes the plan file from the tree.
+    pub async fn remove_plan_file(&self, place: &Place) {
+        files::remove(&place.tree.root, &place.plan_file).await;
+    }
+
+    /// Keeps the state that Terraform could not save in this job, if it left any in the project's directory of the tree at `root`.
+    async fn errored_state(&self, job: &str, dir: &str, began: Timestamp, root: &Path) -> Result<Option<Artifact>> {
+        let path = format!("errored/{job}.tfstate");
+        let (root, dir, to) = (root.to_owned(), dir.to_owned(), self.data_dir.join(&path));
+        let since = began.as_second();
+        let copied = tokio::task::spawn_blocking(move || {
+            // Nothing is where no directory is any more.
+            let Ok(dir) = inside(&root, &dir) else { return Ok(None) };
+            let Some(file) = Folder::below(&root, &dir)?.open_file(Path::new(ERRORED))? else { return Ok(None) };
+            // One of an earlier apply was told then. A file's time is coarser than ours.
+            let written = file.metadata()?.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+            if written.is_some_and(|at| at.as_second() < since) {
+                return Ok(None);
+            }
+            files::keep(&root, &dir.join(ERRORED), &to)
+        });
+        let sha256 = copied.await?.context("keeping errored.tfstate")?;
+        Ok(sha256.map(|sha256| Artifact { path, sha256 }))
+    }
+
+    /// The same where nothing must get lost for want of it: trouble is logged.
+    pub async fn errored_state_or_none(&self, job: &str, dir: &str, began: Timestamp, root: &Path) -> Option<Artifact> {
+        self.errored_state(job, dir, began, root).await.unwrap_or_else(|error| {
+            tracing::error!(job, root = %root.display(), dir, error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
+            None
+        })
+    }
+}
+
+/// What has to run in a tree that was made again before the apply stage of a workflow that has no `init` of its own.
+pub fn missing_preparation(config: &ProjectConfig) -> Vec<Step> {
+    let is_init = |step: &Step| matches!(step, Step::Init { .. });
+    let plan = &config.workflow.plan;
+    let Some(last) = plan.iter().rposition(is_init).filter(|_| !config.workflow.apply.iter().any(is_init)) else {
+        return Vec::new();
+    };
+    let needed = |step: &&Step| matches!(step, Step::Init { .. } | Step::Env { .. } | Step::Multienv { .. });
+    plan[..=last].iter().filter(needed).cloned().collect()
+}
+
+/// SHA-256 of a file of ours, hex; absent when there is none. Blocks.
+fn sha256_of(path: &Path) -> std::io::Result<Option<String>> {
+    let mut file = match std::fs::File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let (mut digest, mut buffer) = (Sha256::new(), vec![0; 64 << 10]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(Some(hex::encode(digest.finalize()))),
+            read => digest.update(buffer.get(..read).unwrap_or_default()),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Runs the steps of one stage of a workflow, in order, until one breaks. Each step kind is in [`super::steps`].
+
+use super::environment::{self, Environment};
+use super::filters::filtered_failure;
+use super::{Io, Local, Place};
+use crate::config::workflow::{EnvValue, OutputFilter, Step};
+use crate::process::{Finished, Invocation, LineSink};
+use crate::runner::result::Problem;
+use crate::runner::spec::JobSpec;
+use crate::terraform::summary::strip_ansi;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// One stage on one project.
+pub(super) struct Stage<'a> {
+    pub(super) local: &'a Local,
+    pub(super) spec: &'a JobSpec,
+    pub(super) place: &'a Place,
+    io: &'a Io<'a>,
+    /// Environment of the next step; `env` and `multienv` steps add to it.
+    pub(super) env: Environment,
+    /// Texts for the comment, in order.
+    pub(super) shown: Vec<String>,
+    /// Set when a process of it was killed.
+    killed: &'a AtomicBool,
+}
+
+/// A program that a step runs.
+pub(super) struct Call<'c> {
+    /// For messages: `terraform plan`.
+    pub(super) what: &'c str,
+    pub(super) program: &'c Path,
+    pub(super) args: Vec<String>,
+    /// Its lines go to the job's log.
+    pub(super) logged: bool,
+    /// Bytes of its standard output that are kept as they are, for us to read.
+    pub(super) read_limit: usize,
+    /// Its standard output is not shown when it fails either.
+    pub(super) hides_stdout: bool,
+    /// What of its output a failure shows.
+    pub(super) filters: &'c [OutputFilter],
+}
+
+impl<'c> Call<'c> {
+    /// Logged, and shown as it is when it fails.
+    pub(super) fn new(what: &'c str, program: &'c Path, args: Vec<String>) -> Call<'c> {
+        Call { what, program, args, logged: true, read_limit: 0, hides_stdout: false, filters: &[] }
+    }
+}
+
+/// A step that ends its stage.
+pub(super) enum Broken {
+    /// With a problem; the output up to there.
+    Problem(Problem, String),
+    /// Because the job was stopped.
+    Stopped,
+}
+
+impl<'a> Stage<'a> {
+    /// A stage with the environment that every stage of the job begins with.
+    pub(super) fn new(
+        local: &'a Local,
+        spec: &'a JobSpec,
+        place: &'a Place,
+        io: &'a Io<'a>,
+        killed: &'a AtomicBool,
+    ) -> Stage<'a> {
+        let env = environment::for_steps(local, spec, place);
+        Stage { local, spec, place, io, env, shown: Vec::new(), killed }
+    }
+
+    /// Runs the steps; the texts for the comment are in `shown` afterwards.
+    pub(super) async fn run(&mut self, steps: &[Step]) -> Result<(), Broken> {
+        for step in steps {
+            if self.io.stop.is_cancelled() {
+                return Err(Broken::Stopped);
+            }
+            match step {
+                Step::Init { extra_args } => self.init(extra_args).await?,
+                Step::Plan { extra_args } => self.plan(extra_args).await?,
+                Step::Apply { extra_args } => self.apply(extra_args).await?,
+                Step::Show { extra_args } => self.show(extra_args).await?,
+                Step::Import { extra_args } => self.state_command(&["import"], extra_args).await?,
+                Step::StateRm { extra_args } => self.state_command(&["state", "rm"], extra_args).await?,
+                Step::Run { command, output } => self.run_step(command, output).await?,
+                Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
+                Step::Env { name, value: EnvValue::Command(command) } => self.env_command(name, command).await?,
+                Step::Multienv { command, show } => self.multienv(command, *show).await?,
+                Step::PolicyCheck { .. } => return Err(self.broken(Problem::PolicyCheck, "")),
+            }
+        }
+        Ok(())
+    }
+
+    /// A problem with the output so far.
+    pub(super) fn broken(&self, problem: Problem, output: &str) -> Broken {
+        let mut texts: Vec<&str> = self.shown.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+        texts.push(output);
+        Broken::Problem(problem, texts.join("\n"))
+    }
+
+    /// Runs a program in the project's directory.
+    pub(super) async fn run_call(&self, call: Call<'_>) -> Result<Finished, Broken> {
+        let began = Instant::now();
+        let Call { what, program, args, logged, read_limit, hides_stdout, filters } = call;
+        let invocation = Invocation {
+            timeout: self.spec.limits.timeout,
+            grace: self.spec.limits.grace,
+            output_limit: self.spec.limits.output,
+            read_limit,
+            hides_stdout,
+            run_as: self.local.run_as,
+            ..Invocation::new(program, args, &self.place.dir).env(self.env.clone())
+        };
+        let log: Option<LineSink<'_>> = logged.then_some(self.io.log);
+        let running = crate::process::run(invocation, &self.local.redactor, self.io.stop, log);
+        let finished = tokio::select! {
+            finished = running => finished.map_err(|error| {
+                let problem = Problem::NotStarted { program: what.to_owned(), error: format!("{error:#}"), init: false };
+                self.broken(problem, "")
+            })?,
+            () = self.io.kill.cancelled() => {
+                self.killed.store(true, Ordering::Relaxed);
+                if !self.spec.command.name.changes_state() {
+                    return Err(Broken::Stopped);
+                }
+                return Err(self.broken(Problem::Killed { program: what.to_owned() }, ""));
+            }
+        };
+        if finished.signal == Some(rustix::process::Signal::KILL.as_raw()) {
+            self.killed.store(true, Ordering::Relaxed);
+        }
+        self.judge(what, finished, filters, began)
+    }
+
+    /// Exit 0 is fine; everything else is a problem, with as much of the output as its filters let through.
+    fn judge(
+        &self,
+        what: &str,
+        finished: Finished,
+        filters: &[OutputFilter],
+        began: Instant,
+    ) -> Result<Finished, Broken> {
+        if finished.success() {
+            return Ok(finished);
+        }
+        let ending = match (finished.code, finished.signal) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, Some(signal)) => format!("ended by signal {signal}"),
+            (None, None) => "ended in an unknown way".to_owned(),
+        };
+        let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let output = filtered_failure(strip_ansi(&finished.output), filters);
+        let program = what.to_owned();
+        let problem = if finished.timed_out {
+            Problem::TimedOut { program, ending, millis }
+        } else if !finished.cancelled {
+            Problem::Exit { program, ending, init: false }
+        } else if self.spec.command.name.changes_state() {
+            Problem::Interrupted { program, ending, millis, killed: self.killed.load(Ordering::Relaxed) }
+        } else {
+            return Err(Broken::Stopped);
+        };
+        Err(self.broken(problem, &output))
+    }
+}

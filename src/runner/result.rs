@@ -1,0 +1,97 @@
+//! What a runner gives back of one job. Plain facts: `execute` finds the words for people.
+
+use crate::domain::state::{LeftFiles, StateLock};
+use serde::{Deserialize, Serialize};
+
+/// One job that has run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ran {
+    /// Id of the job.
+    pub job: String,
+    /// How it ended.
+    pub ending: Ending,
+    /// What people may read of its output. Secrets are masked.
+    pub output: String,
+    /// The plan that it made; absent when it made none.
+    pub plan: Option<PlanMade>,
+    /// The state that Terraform could not save.
+    pub errored_state: Option<Artifact>,
+    /// What it had to do with Terraform's lock on the state.
+    pub state_lock: LockTrace,
+    /// Lines that it sent to its log.
+    pub log_lines: u64,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// All steps did what they should.
+    Done,
+    /// It was stopped before it could change anything.
+    Stopped,
+    /// A step ended it.
+    Broken(Problem),
+}
+
+/// Why a step ended its job. `program` is its name for people, such as `terraform plan`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the fields are explained above and by their names")]
+pub enum Problem {
+    /// A program did not start, or could not be waited for. `init`: during the `init` step.
+    NotStarted { program: String, error: String, init: bool },
+    /// A program ended with anything but exit status 0. `init`: during the `init` step.
+    Exit { program: String, ending: String, init: bool },
+    /// A program reached the time limit of a step.
+    TimedOut { program: String, ending: String, millis: u64 },
+    /// A program that changes something was interrupted. `killed`: a process of the job ended by SIGKILL.
+    Interrupted { program: String, ending: String, millis: u64, killed: bool },
+    /// A program that changes something was interrupted, did not end in time, and was killed.
+    Killed { program: String },
+    /// The output of an `env` or `multienv` step cannot be used.
+    Values { step: String, error: String },
+    /// A filter of `run.output` cannot be applied.
+    OutputFilter { error: String },
+    /// `TF_WORKSPACE` names another workspace than the project's.
+    OtherWorkspace { set: String },
+    /// `-target` was given to an apply.
+    TargetOfApply,
+    /// The plan file that is to be applied is not in the project's directory.
+    PlanFileGone,
+    /// The built-in `plan` step left no plan file.
+    NoPlanFile,
+    /// The plan file could not be copied.
+    PlanNotKept { error: String },
+    /// The stage has a `policy_check` step.
+    PolicyCheck,
+}
+
+/// A plan that was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanMade {
+    /// The plan file; absent for workflows without a built-in `plan` step.
+    pub file: Option<Artifact>,
+    /// What its steps left in the tree.
+    pub left: LeftFiles,
+}
+
+/// A file that a job leaves for us.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// Relative to the data directory.
+    pub path: String,
+    /// SHA-256 of its content, hex.
+    pub sha256: String,
+}
+
+/// What a job had to do with Terraform's lock on the state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockTrace {
+    /// Host name of the machine that it ran on, as Terraform writes it into a lock.
+    pub machine: String,
+    /// A process of it ended by SIGKILL, or was left running: its lock may be left.
+    pub killed: bool,
+    /// The lock of somebody else that it met.
+    pub met: Option<StateLock>,
+}

@@ -1,0 +1,54 @@
+//! Seals of stored deliveries. A delivery that was verified is stored with a seal over its headers and body, made with a key that is
+//! derived from the host's secret. So whoever reads it later need not see what the host proved itself with, which may be a password.
+
+use hmac::{Hmac, KeyInit, Mac};
+use secrecy::{ExposeSecret, SecretString};
+
+/// Name of the seal among the stored headers.
+pub(super) const HEADER: &str = "tidelock-seal";
+/// Label of the key, so that the secret proves nothing else with it.
+const KEY_LABEL: &[u8] = b"tidelock inbox seal 1";
+/// Label of a secret's id; requests for the lead name secrets in the same way.
+const ID_LABEL: &[u8] = b"tidelock key id 1";
+/// Bytes of such an id.
+const ID_BYTES: usize = 6;
+
+type HmacSha256 = Hmac<sha2::Sha256>;
+
+/// Names a secret and does not reveal it.
+pub(super) fn key_id(secret: &SecretString) -> String {
+    let id = mac(secret.expose_secret().as_bytes(), ID_LABEL).map(|mac| mac.finalize().into_bytes());
+    id.map(|id| hex::encode(&id[..ID_BYTES])).unwrap_or_default()
+}
+
+/// The seal of a delivery, hex; absent where the secret cannot be a key.
+pub(super) fn seal(secret: &SecretString, headers: &[(String, String)], body: &[u8]) -> Option<String> {
+    Some(hex::encode(over(secret, headers, body)?.finalize().into_bytes()))
+}
+
+/// Whether a seal is that of a delivery; in constant time.
+pub(super) fn is_sealed(secret: &SecretString, headers: &[(String, String)], body: &[u8], seal: &str) -> bool {
+    let Ok(seal) = hex::decode(seal) else { return false };
+    over(secret, headers, body).is_some_and(|mac| mac.verify_slice(&seal).is_ok())
+}
+
+/// Headers in their order without the seal itself, then the body; lengths keep parts from running into each other.
+fn over(secret: &SecretString, headers: &[(String, String)], body: &[u8]) -> Option<HmacSha256> {
+    let key = mac(secret.expose_secret().as_bytes(), KEY_LABEL)?.finalize().into_bytes();
+    let mut mac = <HmacSha256 as KeyInit>::new_from_slice(&key).ok()?;
+    for (name, value) in headers.iter().filter(|(name, _)| name != HEADER) {
+        for part in [name, value] {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part.as_bytes());
+        }
+    }
+    mac.update(&u64::MAX.to_be_bytes());
+    mac.update(body);
+    Some(mac)
+}
+
+fn mac(key: &[u8], label: &[u8]) -> Option<HmacSha256> {
+    let mut mac = <HmacSha256 as KeyInit>::new_from_slice(key).ok()?;
+    mac.update(label);
+    Some(mac)
+}
