@@ -1,18 +1,18 @@
 //! Event → who may do what: allowlist, trigger, one queue and one actor per pull request, cancel, close, drain.
 //!
 //! [`Handle::accept`] records what causes work before it answers. Commands of one pull request run in order in its actor
-//! (`actor`); `cancel`, and `unlock` under a running apply, are answered beside it (`aside`). `recover` takes up at the
-//! start what an earlier process left.
+//! (`actor`); `cancel`, and `unlock` under a running apply, are answered beside it (`immediate_commands`). `resume` goes
+//! on with what another process left.
 
 mod actor;
 mod allowlist;
-mod aside;
-mod doubts;
-mod ends;
+mod immediate_commands;
+mod late_outcomes;
 mod merge_group;
+mod orphaned_state_locks;
 mod queues;
 mod reconcile;
-mod recover;
+mod resume;
 mod tasks;
 
 pub use allowlist::Allowlist;
@@ -91,7 +91,7 @@ pub enum Discard {
     Absent,
     /// An apply of this pull request runs; its job, if one has begun.
     Applying {
-        /// Id of the job; may be empty.
+        /// Id of the job.
         job: String,
     },
 }
@@ -120,7 +120,7 @@ impl Handle {
             tasks: Tasks::new(),
             started: Timestamp::now(),
         });
-        recover::recover(&inner).boxed().await?;
+        resume::recover(&inner).boxed().await?;
         for host in inner.ctx.hosts.iter() {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
         }
@@ -171,7 +171,7 @@ impl Handle {
     /// Deletes a project lock and its plan on behalf of a person on the web page, and tells the pull request.
     /// The audit log gets `by`, with how it ended.
     pub async fn discard_lock(&self, key: &str, by: AuditEntry) -> Result<Discard> {
-        aside::discard_lock(&self.inner, key, by).await
+        immediate_commands::discard_lock(&self.inner, key, by).await
     }
 
     /// How many commands run or wait.
@@ -219,7 +219,7 @@ impl Handle {
 
     /// Takes up how a job ended on a server that had been deposed meanwhile; returns when that is recorded.
     pub async fn take_end(&self, end: End) -> Result<()> {
-        ends::take(&self.inner, end).await
+        late_outcomes::take(&self.inner, end).await
     }
 
     /// Nothing more is posted: another server says it. Recorded effects stay recorded.
@@ -387,10 +387,10 @@ impl Inner {
     async fn take(self: &Arc<Self>, pull: PullId, item: Item) {
         match &item.task {
             Task::Command { command, .. } if command.name == CommandName::Cancel => {
-                aside::cancel(self, &pull, &item).await;
+                immediate_commands::cancel(self, &pull, &item).await;
             }
             Task::Command { command, .. } if command.name == CommandName::Unlock && self.actors.applying(&pull) => {
-                aside::refuse_unlock(self, &pull, &item, command).await;
+                immediate_commands::refuse_unlock(self, &pull, &item, command).await;
             }
             _ => actor::enqueue(self, pull, item),
         }
@@ -415,7 +415,7 @@ impl Inner {
 
     fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
         let reply = Reply { run: random_id(), pull: pull.clone(), command: command.cloned(), head: None, body };
-        comment_effects(&self.ctx.hosts, &self.ctx.rendering, &reply)
+        comment_effects(&self.ctx, &reply)
     }
 
     /// Records a message as the answer to a delivery.

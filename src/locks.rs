@@ -57,6 +57,11 @@ pub enum LockEvent {
         /// The plan is of everything: it starts over. A targeted one leaves other projects alone.
         everything: bool,
     },
+    /// A plan that was broken off goes on with these projects: their locks may have been lost meanwhile.
+    PlanGoesOn {
+        /// The projects.
+        projects: Vec<Wanted>,
+    },
     /// A project ends up without a plan: it failed, was cancelled or was refused.
     NotPlanned {
         /// Of this pull request.

@@ -25,6 +25,7 @@ mod restore;
 pub mod retention;
 mod rows;
 mod runs;
+mod schedules;
 mod schema;
 mod vault_backing;
 mod writer;

@@ -6,8 +6,8 @@ use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::command::CommandName;
-use crate::execute::state_locks::Doubts;
-use crate::execute::{Admission, Context, Room, before_restore};
+use crate::execute::state_locks::OrphanedLocks;
+use crate::execute::{Admission, Capacity, Context, before_restore};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
@@ -112,8 +112,8 @@ impl Parts {
             runner,
             statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
             admission: Admission::new(pool),
-            room: Room::new(&settings.data_dir, &settings.limits),
-            doubts: Doubts::default(),
+            capacity: Capacity::new(&settings.data_dir, &settings.limits),
+            orphaned_locks: OrphanedLocks::default(),
             installer,
             rendering: rendering(&settings),
             settings,

@@ -1,13 +1,13 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
-use super::{Inner, aside, doubts, merge_group, recover};
+use super::{Inner, immediate_commands, merge_group, orphaned_state_locks, resume};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
 use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
-use crate::execute::{self, Ended, Why, Work, random_id};
+use crate::execute::{self, CancelReason, CommandRun, Ended, random_id};
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow, bail};
@@ -60,10 +60,10 @@ async fn caught<T>(pull: &PullId, work: impl Future<Output = T>) -> Option<T> {
 
 /// Does what is next. False: nothing is left.
 async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
-    let item = match inner.actors.next(pull, inner.ctx.doubts.any(pull)) {
+    let item = match inner.actors.next(pull, inner.ctx.orphaned_locks.any(pull)) {
         Next::Item(item) => item,
         Next::Settle => {
-            doubts::settle(inner, pull).await;
+            orphaned_state_locks::settle(inner, pull).await;
             return true;
         }
         Next::End => return false,
@@ -77,7 +77,7 @@ async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
         return false;
     }
     tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
-    if let Err(error) = recover::broken_off(inner, pull, &delivery).await {
+    if let Err(error) = resume::broken_off(inner, pull, &delivery).await {
         tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
     }
     true
@@ -85,7 +85,7 @@ async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
 
 async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
     match &item.task {
-        Task::Closed(event) => aside::close(inner, event, &item).boxed().await,
+        Task::Closed(event) => immediate_commands::close(inner, event, &item).boxed().await,
         Task::Autoplan(event) => autoplan(inner, event, &item).boxed().await,
         Task::MergeGroup(event) => merge_group::answer(inner, event, &item).boxed().await,
         Task::Command { comment, command } => {
@@ -142,17 +142,17 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         return inner.answer_delivery(&pull.id, &item.delivery, None, message).await;
     }
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, &event.sender);
-    match start(inner, pull.clone(), command, &item.delivery).await {
-        Ended::Stopped(Why::Push(head)) => {
+    match start(inner, pull.clone(), command, &item.delivery).await? {
+        Ended::Stopped(CancelReason::Push(head)) => {
             let because = superseded(&head);
             tell_ended(inner, &pull, &because).await?;
             let delivery = item.delivery.clone();
             inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Done, &because)).await
         }
-        Ended::Stopped(Why::Shutdown) => later(inner, &item.delivery).await,
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, &item.delivery).await,
         Ended::Stopped(why) => {
             let because = match why {
-                Why::Person(user) => format!("cancelled by {user}"),
+                CancelReason::Person(user) => format!("cancelled by {user}"),
                 _ => "the pull request was closed".to_owned(),
             };
             tell_ended(inner, &pull, &because).await?;
@@ -233,7 +233,7 @@ async fn comment_command(
     if unlock {
         // From here on nothing stops it, and whoever was told that it was stopped before is right.
         if inner.actors.goes_through(id) {
-            return aside::unlock(inner, &pull, &command, &item).await;
+            return immediate_commands::unlock(inner, &pull, &command, &item).await;
         }
         return inner.answer_delivery(id, &item.delivery, Some(&command), None).await;
     }
@@ -241,21 +241,21 @@ async fn comment_command(
         let message = Message::NotPermitted { because: not_served(inner, &pull, &command) };
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await;
     }
-    let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await;
+    let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await?;
     match &ended {
         _ if command.name != CommandName::Plan => {}
-        Ended::Stopped(Why::Push(head)) => tell_ended(inner, &pull, &superseded(head)).await?,
-        Ended::Stopped(Why::Closed) => tell_ended(inner, &pull, "the pull request was closed").await?,
+        Ended::Stopped(CancelReason::Push(head)) => tell_ended(inner, &pull, &superseded(head)).await?,
+        Ended::Stopped(CancelReason::Closed) => tell_ended(inner, &pull, "the pull request was closed").await?,
         _ => {}
     }
     match ended {
         Ended::Answered => Ok(()),
-        Ended::Stopped(Why::Shutdown) => later(inner, &item.delivery).await,
-        Ended::Stopped(Why::Push(head)) if settings.disable_autoplan => {
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, &item.delivery).await,
+        Ended::Stopped(CancelReason::Push(head)) if settings.disable_autoplan => {
             let message = Message::Superseded { head };
             inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await
         }
-        Ended::Stopped(Why::Push(_)) => {
+        Ended::Stopped(CancelReason::Push(_)) => {
             requeue(inner, &item.delivery).await?;
             let task = Task::Command { comment: comment.clone(), command: Box::new(command) };
             let again = Item { delivery: item.delivery, received: item.received, task };
@@ -282,13 +282,15 @@ async fn requeue(inner: &Inner, delivery: &str) -> Result<()> {
 }
 
 /// Runs a command as this pull request's running one.
-async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &str) -> Ended {
+async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &str) -> Result<Ended> {
     let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
     // Stopped while it was looked at: nothing of it is recorded or told as begun.
-    if let Some(why) = cancel.why().cloned() {
-        return Ended::Stopped(why);
+    if let Some(why) = cancel.reason().cloned() {
+        return Ok(Ended::Stopped(why));
     }
-    let run = Run {
+    let begun = resume::to_go_on(inner, delivery, &pull, &command).await?;
+    let goes_on = begun.is_some();
+    let run = begun.unwrap_or_else(|| Run {
         id: random_id(),
         pull: pull.id.clone(),
         command: command.name,
@@ -301,14 +303,15 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         finished: None,
         answered: false,
         results: Vec::new(),
-    };
-    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "begins");
+    });
+    let what = if goes_on { "goes on" } else { "begins" };
+    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let (begun, unrecorded) = Default::default();
-    let work = Work { run, pull, command, rules, cancel, begun, unrecorded };
+    let work = CommandRun { run, pull, command, rules, cancel, begun, unrecorded };
     let ended = execute::run(&inner.ctx, &work).await;
     tracing::info!(pull = %work.pull.id, run = work.run.id, ended = ?ended, "ended");
-    ended
+    Ok(ended)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::domain::command::{Command, CommandName};
 use crate::domain::{CommentEvent, MergeGroupEvent, PullEvent, PullId, PullVersion};
-use crate::execute::{Cancel, Why};
+use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,9 +109,9 @@ impl Actors {
                 queue.running.as_ref().filter(|running| running.name.is_none_or(|name| !name.changes_state()))
             {
                 match &item.task {
-                    Task::Closed(_) => running.cancel.cancel(Why::Closed),
+                    Task::Closed(_) => running.cancel.cancel(CancelReason::Closed),
                     _ if running.plans_other_than(&event.pull.head.commit) => {
-                        running.cancel.cancel(Why::Push(event.pull.head.commit.clone()));
+                        running.cancel.cancel(CancelReason::Push(event.pull.head.commit.clone()));
                     }
                     _ => {}
                 }
@@ -156,13 +156,13 @@ impl Actors {
             cancel.note_change();
         }
         if self.draining() {
-            cancel.cancel(Why::Shutdown);
+            cancel.cancel(CancelReason::Shutdown);
         }
         // What arrived while the command was being prepared; a push of the very head that is planned now is no reason to stop.
-        match queue.running.as_ref().and_then(|before| before.cancel.why()) {
-            Some(Why::Push(pushed)) if pushed == head => {}
+        match queue.running.as_ref().and_then(|before| before.cancel.reason()) {
+            Some(CancelReason::Push(pushed)) if pushed == head => {}
             // Whoever said `cancel` was told that it does not run.
-            Some(why) if !name.changes_state() || matches!(why, Why::Person(_)) => cancel.cancel(why.clone()),
+            Some(why) if !name.changes_state() || matches!(why, CancelReason::Person(_)) => cancel.cancel(why.clone()),
             _ => {}
         }
         queue.running = Some(running);
@@ -173,7 +173,7 @@ impl Actors {
     pub(super) fn goes_through(&self, pull: &PullId) -> bool {
         let mut queues = self.queues();
         let Some(running) = queues.get_mut(pull).and_then(|queue| queue.running.as_mut()) else { return true };
-        let stopped = matches!(running.cancel.why(), Some(Why::Person(_)));
+        let stopped = matches!(running.cancel.reason(), Some(CancelReason::Person(_)));
         if !stopped {
             *running = Running::default();
         }
@@ -227,7 +227,7 @@ impl Actors {
         let Some(running) = queues.get(pull).and_then(|queue| queue.running.as_ref()) else { return };
         running.cancel.note_change();
         if running.plans_other_than(head) {
-            running.cancel.cancel(Why::Push(head.to_owned()));
+            running.cancel.cancel(CancelReason::Push(head.to_owned()));
         }
     }
 
@@ -242,7 +242,7 @@ impl Actors {
         cancelled.waiting = waiting;
         if let Some((running, name)) = queue.running.as_ref().and_then(|running| Some((running, running.name?))) {
             if running.is_interruptible() || apply_too {
-                running.cancel.cancel(Why::Person(user.to_owned()));
+                running.cancel.cancel(CancelReason::Person(user.to_owned()));
                 cancelled.stopped = Some((name, running.begun));
             } else {
                 cancelled.left = Some(name);
@@ -251,8 +251,9 @@ impl Actors {
         cancelled
     }
 
-    /// What the actor of a pull request does next; at its end the queue is gone. `doubts`: there is something to settle first.
-    pub(super) fn next(&self, pull: &PullId, doubts: bool) -> Next {
+    /// What the actor of a pull request does next; at its end the queue is gone. `unsettled`: there is something to settle
+    /// first.
+    pub(super) fn next(&self, pull: &PullId, unsettled: bool) -> Next {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(pull) else { return Next::End };
         match queue.waiting.pop_front().filter(|_| !self.draining()) {
@@ -261,7 +262,7 @@ impl Actors {
                 queue.running = Some(Running { name: item.task.command(), head, ..Running::default() });
                 Next::Item(item)
             }
-            None if doubts && !self.draining() => {
+            None if unsettled && !self.draining() => {
                 queue.running = Some(Running::default());
                 Next::Settle
             }
@@ -278,7 +279,7 @@ impl Actors {
         let queues = self.queues();
         let running = queues.values().filter_map(|queue| queue.running.as_ref());
         for running in running.filter(|running| running.is_interruptible()) {
-            running.cancel.cancel(Why::Shutdown);
+            running.cancel.cancel(CancelReason::Shutdown);
         }
     }
 
@@ -286,7 +287,7 @@ impl Actors {
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
         for running in self.queues().values().filter_map(|queue| queue.running.as_ref()) {
-            running.cancel.cancel(Why::Shutdown);
+            running.cancel.cancel(CancelReason::Shutdown);
         }
     }
 
@@ -379,7 +380,7 @@ mod tests {
             let actors = taken(CommandName::Apply);
             assert_eq!(actors.cancel(&pull(), "bob", apply_too).stopped, Some((CommandName::Apply, false)));
             let cancel = actors.run(&pull(), CommandName::Apply, "head");
-            assert_eq!(cancel.why(), Some(&Why::Person("bob".into())));
+            assert_eq!(cancel.reason(), Some(&CancelReason::Person("bob".into())));
         }
     }
 

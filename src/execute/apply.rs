@@ -2,14 +2,15 @@
 
 mod bound;
 
-use super::candidates::Candidates;
+use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
 use super::errored_state::{kept_file_or_none, with_errored};
+use super::groups::{Groups, Projects};
 use super::job::{self, Job, Ready};
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
-use super::{Answer, Context, Ended, StatusUpdate, Work, hooks, state_locks};
+use super::{Answer, CommandRun, Context, Ended, StatusUpdate, hooks, recorder, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -18,37 +19,36 @@ use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::LockEvent;
 use crate::runner::local::Place;
-use crate::runner::spec::{PlanReference, PlanUse, Steps};
-use crate::schedule::Schedule;
+use crate::runner::spec::Steps;
 use crate::store::{KeptFile, Tx, is_deposed};
 use crate::terraform::summary::apply_counts;
 use anyhow::Result;
-use futures::StreamExt;
+use bound::ConsumedPlan;
 use jiff::Timestamp;
 use std::sync::{Mutex, PoisonError};
 
 /// Runs it.
-pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
+pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     // Else it begins with its first job: one commit that Terraform waits for.
     if hooks::any(work) {
-        super::begin(ctx, work).await?;
+        recorder::begin(ctx, work).await?;
     }
-    let candidates = Candidates::load(ctx, work).await?;
+    let plans_to_apply = ApplicablePlans::load(ctx, work).await?;
     if let Some(answer) = disabled(ctx, work).await? {
-        return refuse(ctx, work, &candidates, answer).await;
+        return refuse(ctx, work, &plans_to_apply, answer).await;
     }
-    if let Some(answer) = candidates.refusal(work) {
-        return refuse(ctx, work, &candidates, answer).await;
+    if let Some(answer) = plans_to_apply.refusal(work) {
+        return refuse(ctx, work, &plans_to_apply, answer).await;
     }
-    let prepared = match prepare::check_out(ctx, work, Need::Plans(&candidates)).await {
+    let prepared = match prepare::check_out(ctx, work, Need::Plans(&plans_to_apply)).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
     if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
-        answer.record(ctx, work).await?;
+        recorder::answer(ctx, work, answer).await?;
         return Ok(Ended::Answered);
     }
-    let schedule = match prepare::schedule(ctx, work, &prepared, Wanted::Planned(&candidates.projects())).await {
+    let schedule = match prepare::schedule(ctx, work, &prepared, Wanted::Planned(&plans_to_apply.projects())).await {
         Ok(schedule) => schedule,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
@@ -61,17 +61,20 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
         prepared: &prepared,
         facts: &facts,
         current: &current,
-        candidates: &candidates,
+        plans_to_apply: &plans_to_apply,
         remarks: &remarks,
         alone,
     };
-    let outcomes = run.groups(schedule).await?;
+    let at_once = if schedule.parallel_apply { ctx.settings.parallel_pool_size } else { 1 };
+    let groups = Groups { groups: &schedule.groups, abort: schedule.abort_on_execution_order_fail, at_once };
+    let outcomes = groups.run(work, &run).await?;
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
     let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
     let failed = (broken > 0).then_some((broken, outcomes.len()));
-    Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed }).record(ctx, work).await?;
+    let answer = Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed });
+    recorder::answer(ctx, work, answer).await?;
     hooks::after(ctx, work, &prepared.tree, failed.is_some()).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
     Ok(Ended::Answered)
@@ -79,19 +82,19 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
 
 /// Answers an apply that is refused as a whole. Hooks run for it as well, as in Atlantis; a tree that cannot be made does not change
 /// the refusal.
-async fn refuse(ctx: &Context, work: &Work, candidates: &Candidates, answer: Answer) -> Result<Ended> {
+async fn refuse(ctx: &Context, work: &CommandRun, plans_to_apply: &ApplicablePlans, answer: Answer) -> Result<Ended> {
     if hooks::any(work)
-        && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(candidates)).await
+        && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(plans_to_apply)).await
     {
         hooks::before(ctx, work, &prepared.tree).await?;
         return hooks::answer_before(ctx, work, &prepared.tree, answer).await;
     }
-    answer.record(ctx, work).await?;
+    recorder::answer(ctx, work, answer).await?;
     Ok(Ended::Answered)
 }
 
 /// The answer if applies are stopped.
-async fn disabled(ctx: &Context, work: &Work) -> Result<Option<Answer>> {
+async fn disabled(ctx: &Context, work: &CommandRun) -> Result<Option<Answer>> {
     let lock = ctx.store.read(|view| view.apply_lock()).await?;
     let because = if let Some(lock) = lock {
         apply_lock_text(&lock)
@@ -117,11 +120,11 @@ pub(super) fn apply_lock_text(lock: &ApplyLock) -> String {
 /// What the projects of one apply share.
 struct ApplyRun<'a> {
     ctx: &'a Context,
-    work: &'a Work,
+    work: &'a CommandRun,
     prepared: &'a Prepared,
     facts: &'a PullFacts,
     current: &'a Current,
-    candidates: &'a Candidates,
+    plans_to_apply: &'a ApplicablePlans,
     remarks: &'a Mutex<Vec<String>>,
     /// It is one project's. Then its end is committed with the answer: nobody waits for one without the other.
     alone: bool,
@@ -151,37 +154,8 @@ impl From<Failure> for Refused {
     }
 }
 
-impl ApplyRun<'_> {
-    async fn groups(&self, schedule: Schedule) -> Result<Vec<JobOutcome>> {
-        let mut outcomes: Vec<JobOutcome> = Vec::new();
-        let at_once = if schedule.parallel_apply { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
-        for group in &schedule.groups {
-            let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
-            if schedule.abort_on_execution_order_fail && failed {
-                let skip = |config| job::refused(self.work, config, Outcome::Failed(Failure::EarlierGroupFailed));
-                outcomes.extend(group.iter().map(skip));
-                continue;
-            }
-            let applied: Vec<ProjectId> =
-                outcomes.iter().filter(|o| o.outcome.is_success()).map(|o| o.project.clone()).collect();
-            if at_once == 1 {
-                for config in group {
-                    let mut so_far = applied.clone();
-                    so_far.extend(outcomes.iter().filter(|o| o.outcome.is_success()).map(|o| o.project.clone()));
-                    outcomes.push(self.project(config, &so_far).await?);
-                }
-                continue;
-            }
-            let jobs: Vec<_> = group.iter().map(|config| self.project(config, &applied)).collect();
-            let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(at_once).collect().await;
-            for result in results {
-                outcomes.push(result?);
-            }
-        }
-        Ok(outcomes)
-    }
-
-    async fn project(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome> {
+impl Projects for ApplyRun<'_> {
+    async fn run(&self, config: &ProjectConfig, applied: &[ProjectId]) -> Result<JobOutcome> {
         let _permit = self.ctx.admission.enter_when_free().await;
         match self.apply(config, applied).await {
             Ok(outcome) => Ok(outcome),
@@ -195,9 +169,15 @@ impl ApplyRun<'_> {
         }
     }
 
+    async fn skip(&self, outcome: JobOutcome) -> Result<JobOutcome> {
+        Ok(outcome)
+    }
+}
+
+impl ApplyRun<'_> {
     /// A refusal leaves the plan as it is. Only a project with a plan gets a status of its own.
     async fn record_refusal(&self, outcome: JobOutcome) -> Result<JobOutcome> {
-        let plan = self.candidates.plan(&outcome.project);
+        let plan = self.plans_to_apply.plan(&outcome.project);
         let head = self.work.pull.head.commit.clone();
         let status = plan.filter(|plan| plan.head == head).map(|plan| ProjectStatus {
             project: outcome.project.clone(),
@@ -208,7 +188,7 @@ impl ApplyRun<'_> {
             updated: Timestamp::now(),
         });
         let pull = self.work.pull.id.clone();
-        job::record_refusal(self.ctx, self.work, outcome, move |tx| match status {
+        recorder::refusal(self.ctx, self.work, outcome, move |tx| match status {
             Some(status) => tx.put_project_status(&pull, &status),
             None => Ok(()),
         })
@@ -222,9 +202,9 @@ impl ApplyRun<'_> {
             return Err(Failure::Cancelled { by: work.cancel.by() }.into());
         }
         let head = &work.pull.head.commit;
-        let plan = self.candidates.plan(&config.id).ok_or_else(|| self.candidates.no_plan(&config.id, head))?;
+        let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.plans_to_apply.no_plan(&config.id, head))?;
         self.still_bound(plan, config)?;
-        let missing = self.candidates.missing(config, applied);
+        let missing = self.plans_to_apply.missing(config, applied);
         if !missing.is_empty() {
             return Err(Failure::Dependency { missing }.into());
         }
@@ -248,8 +228,8 @@ impl ApplyRun<'_> {
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = self.bring(config, plan, &ready.place).await?;
-        let job = self.consume(config, plan).await?;
-        Ok(self.run(job, config, plan, &ready, first).await?)
+        let (job, plan) = self.consume(config, plan).await?;
+        Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
 
     /// What has to be met before the project is applied, by these facts.
@@ -269,18 +249,18 @@ impl ApplyRun<'_> {
         AuditEntry { plan: plan.sha256.clone(), ..entry }
     }
 
-    async fn run(
+    async fn run_job(
         &self,
         mut job: Job<'_>,
         config: &ProjectConfig,
-        plan: &PlanRecord,
+        consumed: &ConsumedPlan<'_>,
         ready: &Ready,
         first: Vec<Step>,
     ) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
         // Its beginning is committed; whoever leads since then has told it as interrupted.
         let (outcome, errored) = match ctx.store.may_act().await {
-            Ok(()) => self.stage(&mut job, config, plan, ready, first).await,
+            Ok(()) => self.stage(&mut job, config, consumed, ready, first).await,
             Err(error) if is_deposed(&error) => return Err(error),
             Err(error) => {
                 ctx.runner.remove_plan_file(&ready.place).await;
@@ -288,6 +268,7 @@ impl ApplyRun<'_> {
                 (Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() }), None)
             }
         };
+        let plan = consumed.record();
         work.cancel.note_change();
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
         let outcome = job.outcome(with_errored(outcome, errored.is_some(), &job.record.id));
@@ -326,14 +307,14 @@ impl ApplyRun<'_> {
         &self,
         job: &mut Job<'_>,
         config: &ProjectConfig,
-        plan: &PlanRecord,
+        plan: &ConsumedPlan<'_>,
         ready: &Ready,
         first: Vec<Step>,
     ) -> (Outcome, Option<KeptFile>) {
         let steps = Steps::Stage { first, steps: config.workflow.apply.clone() };
-        let ran = job.run(config, ready, self.facts, (steps, PlanUse::Apply(PlanReference::from(plan))), ()).await;
+        let ran = job.run(config, ready, self.facts, (steps, plan.to_apply()), ()).await;
         let outcome = match job.judged(config, &ran) {
-            Ok(output) => applied(output, &config.workflow.apply, plan),
+            Ok(output) => applied(output, &config.workflow.apply, plan.record()),
             Err(outcome) => outcome,
         };
         let errored = match ran.errored_state {

@@ -1,7 +1,7 @@
 //! Whether the pull request is still what its command began with. Projects wait for each other and for room, and people go on
 //! meanwhile: what has not begun by then is refused.
 
-use super::{Context, Work};
+use super::{CommandRun, Context};
 use crate::domain::PullRequest;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Reason};
@@ -27,12 +27,12 @@ struct Seen {
 
 impl Current {
     /// As it was when the command began.
-    pub(super) fn new(work: &Work) -> Current {
+    pub(super) fn new(work: &CommandRun) -> Current {
         Current { seen: Mutex::new(Seen { at: work.run.started, pull: work.pull.clone() }) }
     }
 
     /// Why the next project may not begin; absent if it may. Asks the host, unless it was asked just now.
-    pub(super) async fn refusal(&self, ctx: &Context, work: &Work) -> Option<Failure> {
+    pub(super) async fn refusal(&self, ctx: &Context, work: &CommandRun) -> Option<Failure> {
         let mut seen = self.seen.lock().await;
         let old = Timestamp::now().duration_since(seen.at) > FRESH;
         if work.cancel.take_change() || old {
@@ -48,7 +48,7 @@ impl Current {
     }
 }
 
-async fn ask(ctx: &Context, work: &Work) -> Result<PullRequest, HostError> {
+async fn ask(ctx: &Context, work: &CommandRun) -> Result<PullRequest, HostError> {
     let host = ctx.hosts.of(&work.pull.id.repo)?;
     for wait in RETRIES {
         match host.pull_request(&work.pull.id).await {

@@ -5,7 +5,7 @@ use super::job::{self, Job};
 use super::prepare::{self, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
 use super::state_locks::{LOOKED_AT, foreign, holder, same_state};
-use super::{Answer, Context, StatusUpdate, Work};
+use super::{Answer, CommandRun, Context, StatusUpdate};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -21,7 +21,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 /// Frees the lock of the one project that it is of; [`super::extra::run`] calls it between the hooks.
-pub(super) async fn answer(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Answer, Stop> {
+pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<Answer, Stop> {
     let id = work.command.positional.first().cloned().unwrap_or_default();
     let named = id.clone();
     let naming = ctx.store.read(move |view| view.ended_jobs_naming(&named, LOOKED_AT)).await?;
@@ -54,7 +54,7 @@ fn seen_at(job: &JobRecord, id: &str, repo: &RepoId, project: &ProjectId) -> boo
 
 async fn project(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
     id: &str,

@@ -1,13 +1,13 @@
 //! Pre- and post-workflow hooks: shell commands around a command, each a job with a log and a commit status.
 
 use super::abandoned::{POST_HOOK, PRE_HOOK};
-use super::{Answer, Context, Ended, Work, job};
+use super::{Answer, CommandRun, Context, Ended, job, recorder};
 use crate::checkout::WorkingTree;
 use crate::checkout::folder::Folder;
 use crate::config::global::Hook;
 use crate::domain::command::CommandName;
 use crate::domain::reply::Message;
-use crate::domain::state::{Effect, JobState, NewEffect, StatusState};
+use crate::domain::state::{JobState, StatusState};
 use crate::process::Invocation;
 use crate::runner::local::environment::{self, Environment};
 use crate::store::is_deposed;
@@ -28,7 +28,7 @@ const STATUS_TEXT_LIMIT: usize = 1024;
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Whether this command has hooks at all.
-pub(super) fn any(work: &Work) -> bool {
+pub(super) fn any(work: &CommandRun) -> bool {
     let rules = &work.rules;
     rules.pre_workflow_hooks.iter().chain(&rules.post_workflow_hooks).any(|hook| applies(hook, work.command.name))
 }
@@ -40,7 +40,7 @@ fn applies(hook: &Hook, command: CommandName) -> bool {
 }
 
 /// Runs the pre-workflow hooks. An answer only where one fails and the settings say that this ends the command.
-pub(super) async fn before(ctx: &Context, work: &Work, tree: &WorkingTree) -> Result<Option<Answer>> {
+pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree) -> Result<Option<Answer>> {
     for (number, hook) in work.rules.pre_workflow_hooks.iter().enumerate() {
         if !applies(hook, work.command.name) {
             continue;
@@ -58,16 +58,21 @@ pub(super) async fn before(ctx: &Context, work: &Work, tree: &WorkingTree) -> Re
 }
 
 /// Records the answer and runs the post-workflow hooks.
-pub(super) async fn answer_before(ctx: &Context, work: &Work, tree: &WorkingTree, answer: Answer) -> Result<Ended> {
+pub(super) async fn answer_before(
+    ctx: &Context,
+    work: &CommandRun,
+    tree: &WorkingTree,
+    answer: Answer,
+) -> Result<Ended> {
     let failed = answer.has_errors();
-    answer.record(ctx, work).await?;
+    recorder::answer(ctx, work, answer).await?;
     after(ctx, work, tree, failed).await;
     Ok(Ended::Answered)
 }
 
 /// Runs the post-workflow hooks, which are told whether anything of the command broke or was refused. The command is answered
 /// already: whatever goes wrong here is logged only.
-pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree, failed: bool) {
+pub(super) async fn after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, failed: bool) {
     match run_after(ctx, work, tree, failed).await {
         Err(error) if !is_deposed(&error) => {
             tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "post-workflow hooks broke");
@@ -76,7 +81,7 @@ pub(super) async fn after(ctx: &Context, work: &Work, tree: &WorkingTree, failed
     }
 }
 
-async fn run_after(ctx: &Context, work: &Work, tree: &WorkingTree, failed: bool) -> Result<()> {
+async fn run_after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, failed: bool) -> Result<()> {
     for (number, hook) in work.rules.post_workflow_hooks.iter().enumerate() {
         if applies(hook, work.command.name) {
             let mut env = environment::for_hook(&ctx.runner, &work.pull, &work.command, &tree.root);
@@ -90,7 +95,7 @@ async fn run_after(ctx: &Context, work: &Work, tree: &WorkingTree, failed: bool)
 /// One hook; the inner error is its output.
 async fn run(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     hook: &Hook,
     number: usize,
     pre: bool,
@@ -108,15 +113,7 @@ async fn run(
     // Before the job is there: what has no room for its log does not begin.
     let log = ctx.logs.create(&record.id)?;
     let (begun, pending) = (record.clone(), status(StatusState::Pending, "in progress"));
-    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
-    ctx.store
-        .write(move |tx| {
-            tx.put_job(&begun)?;
-            tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status: pending } })?;
-            Ok(())
-        })
-        .await?;
-    ctx.outbox.wake_marks(&work.pull.id);
+    recorder::hook(ctx, work, begun, pending).await?;
     let mut args = hook.command.shell_args.clone();
     args.push(hook.command.command.clone());
     let invocation = Invocation {
@@ -142,15 +139,7 @@ async fn run(
     record.state = if result.is_ok() { JobState::Succeeded } else { JobState::Failed };
     record.finished = Some(Timestamp::now());
     record.summary.clone_from(&status.description);
-    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
-    ctx.store
-        .write(move |tx| {
-            tx.put_job(&record)?;
-            tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
-            Ok(())
-        })
-        .await?;
-    ctx.outbox.wake_marks(&work.pull.id);
+    recorder::hook(ctx, work, record, status).await?;
     Ok(result)
 }
 

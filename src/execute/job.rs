@@ -3,11 +3,10 @@
 mod run;
 
 use super::prepare::{Prepared, Stop, credentials};
-use super::unrecorded::{JobEnd, pass_on};
-use super::{Context, Work, random_id};
+use super::unrecorded_outcomes::JobEnd;
+use super::{CommandRun, Context, random_id, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
-use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, ProjectId};
@@ -39,7 +38,7 @@ pub(super) struct Ready {
 /// A job that began: its record is committed.
 pub(super) struct Job<'a> {
     pub(super) ctx: &'a Context,
-    pub(super) work: &'a Work,
+    pub(super) work: &'a CommandRun,
     pub(super) record: JobRecord,
     pub(super) log: LogWriter,
     /// A process of it ended by SIGKILL, or was left running.
@@ -54,42 +53,27 @@ impl<'a> Job<'a> {
     /// Absent when `change` says that it may not begin.
     pub(super) async fn begin<T: Send + 'static>(
         ctx: &'a Context,
-        work: &'a Work,
+        work: &'a CommandRun,
         config: &ProjectConfig,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<(), T>> + Send + 'static,
     ) -> Result<std::result::Result<Job<'a>, T>> {
         let record = new_record(work, work.command.name.as_str(), Some(config.id.clone()));
         let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
-        let pending = (few && status_wanted(work.command.name))
+        let pending = (few && recorder::has_status(work.command.name))
             .then(|| ctx.statuses.project_pending(work.command.name, &config.id, &record.id));
-        let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
-        let stored = record.clone();
-        let begun = super::beginning(ctx, work);
         // Before the job is there: what has no room for its log does not begin, and a plan is not used up for it.
         let log = ctx.logs.create(&record.id)?;
-        let allowed = ctx.store.write(move |tx| {
-            begun(tx)?;
-            if let Err(refused) = change(tx, &stored)? {
-                return Ok(Err(refused));
-            }
-            tx.put_job(&stored)?;
-            if let Some(status) = pending {
-                tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
-            }
-            Ok(Ok(()))
-        });
-        let allowed = allowed.await;
-        let refused = match allowed {
+        let begun = recorder::begin_job(ctx, work, (record.clone(), config.id.clone()), pending, change).await;
+        let not_begun = match begun {
             Ok(Ok(())) => None,
             Ok(Err(refused)) => Some(Ok(Err(refused))),
             Err(error) => Some(Err(error)),
         };
-        if let Some(refused) = refused {
+        if let Some(not_begun) = not_begun {
             drop(log);
             ctx.logs.remove(&record.id);
-            return refused;
+            return not_begun;
         }
-        ctx.outbox.wake_marks(&work.pull.id);
         let silenced = config.silence_pr_comments.contains(&work.command.name);
         Ok(Ok(Job { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced }))
     }
@@ -151,23 +135,7 @@ impl<'a> Job<'a> {
         change: impl Fn(&Tx<'_>, &JobRecord) -> Result<()> + Send + Sync + 'static,
     ) -> Result<JobOutcome> {
         let (ctx, work) = (self.ctx, self.work);
-        let end = self.ended(outcome, change);
-        let (outcome, record) = (end.outcome.clone(), end.recording());
-        let recorded = ctx.store.write(move |tx| record(tx)).await;
-        match recorded {
-            Err(error) if is_deposed(&error) => {
-                pass_on(ctx, work, &outcome).await;
-                return Err(error);
-            }
-            // What was changed is changed: that is told, and the record ends with the command's answer.
-            Err(error) if work.command.name.changes_state() => {
-                tracing::error!(pull = %work.pull.id, job = outcome.job, error = format!("{error:#}"), "the end of a job could not be recorded yet");
-                work.unrecorded.put(end);
-            }
-            recorded => recorded?,
-        }
-        ctx.outbox.wake_marks(&work.pull.id);
-        Ok(outcome)
+        recorder::end_job(ctx, work, self.ended(outcome, change)).await
     }
 
     /// The job's end with `change`, for whoever commits it together with more.
@@ -176,14 +144,14 @@ impl<'a> Job<'a> {
         outcome: JobOutcome,
         change: impl Fn(&Tx<'_>, &JobRecord) -> Result<()> + Send + Sync + 'static,
     ) -> JobEnd {
-        let status = status_wanted(self.work.command.name).then(|| self.ctx.statuses.project(&outcome));
+        let status = recorder::has_status(self.work.command.name).then(|| self.ctx.statuses.project(&outcome));
         let mut record = self.record;
         record.state = super::job_state(&outcome);
         record.finished = Some(Timestamp::now());
         record.summary = summary(&outcome, status.as_ref());
         record.outcome = Some(outcome.clone());
         record.state_lock.untold = self.killed && !tells_of_locks(&outcome);
-        self.ctx.doubts.note(&record);
+        self.ctx.orphaned_locks.note(&record);
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let record = Arc::new(move |tx: &Tx<'_>| {
             tx.put_job(&record)?;
@@ -204,7 +172,7 @@ fn tells_of_locks(outcome: &JobOutcome) -> bool {
 }
 
 /// A record of a job that runs from now on.
-pub(super) fn new_record(work: &Work, kind: &str, project: Option<ProjectId>) -> JobRecord {
+pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectId>) -> JobRecord {
     JobRecord {
         id: random_id(),
         run: work.run.id.clone(),
@@ -223,7 +191,7 @@ pub(super) fn new_record(work: &Work, kind: &str, project: Option<ProjectId>) ->
 }
 
 /// An outcome that was decided before a job began; its status is told all the same.
-pub(super) fn refused(work: &Work, config: &ProjectConfig, outcome: Outcome) -> JobOutcome {
+pub(super) fn refused(work: &CommandRun, config: &ProjectConfig, outcome: Outcome) -> JobOutcome {
     JobOutcome {
         command: work.command.name,
         project: config.id.clone(),
@@ -233,37 +201,6 @@ pub(super) fn refused(work: &Work, config: &ProjectConfig, outcome: Outcome) -> 
         silenced: config.silence_pr_comments.contains(&work.command.name),
         outcome,
     }
-}
-
-/// Commits an outcome without a job. Where that fails, the outcome is told all the same, with the command's answer.
-pub(super) async fn record_refusal(
-    ctx: &Context,
-    work: &Work,
-    outcome: JobOutcome,
-    change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
-) -> Result<JobOutcome> {
-    let status = status_wanted(work.command.name).then(|| ctx.statuses.project(&outcome));
-    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
-    let recorded = ctx.store.write(move |tx| {
-        change(tx)?;
-        if let Some(status) = status {
-            tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
-        }
-        Ok(())
-    });
-    match recorded.await {
-        Err(error) if is_deposed(&error) => Err(error),
-        Err(error) => {
-            tracing::error!(pull = %work.pull.id, error = format!("{error:#}"), "an outcome could not be recorded by itself");
-            Ok(outcome)
-        }
-        Ok(()) => Ok(outcome),
-    }
-}
-
-/// Only plan and apply have commit statuses.
-pub(super) fn status_wanted(name: CommandName) -> bool {
-    matches!(name, CommandName::Plan | CommandName::Apply)
 }
 
 fn summary(outcome: &JobOutcome, status: Option<&CommitStatus>) -> String {
@@ -295,7 +232,7 @@ fn one_line(failure: &Failure) -> String {
 /// The tree of a project's workspace. Only a plan moves it, so that a command's projects find the same one.
 pub(super) async fn tree(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
 ) -> std::result::Result<(TreeSpec, WorkingTree), Stop> {
@@ -311,7 +248,7 @@ pub(super) async fn tree(
 /// job of the command may be at work in it.
 pub(super) async fn tree_of_plan(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
     plan: &PlanRecord,
@@ -322,7 +259,13 @@ pub(super) async fn tree_of_plan(
     Ok((spec, tree))
 }
 
-fn tree_spec(work: &Work, prepared: &Prepared, config: &ProjectConfig, commits: &Fetched, movable: bool) -> TreeSpec {
+fn tree_spec(
+    work: &CommandRun,
+    prepared: &Prepared,
+    config: &ProjectConfig,
+    commits: &Fetched,
+    movable: bool,
+) -> TreeSpec {
     TreeSpec {
         pull: work.pull.clone(),
         workspace: config.id.workspace.clone(),
@@ -372,7 +315,7 @@ pub(super) async fn resolve_tool(
 }
 
 /// An outcome for what stopped a job: other projects of its command go on. An error: this server does not lead any more.
-pub(super) fn stop_outcome(ctx: &Context, work: &Work, stop: Stop) -> Result<Outcome> {
+pub(super) fn stop_outcome(ctx: &Context, work: &CommandRun, stop: Stop) -> Result<Outcome> {
     Ok(match stop {
         Stop::Fault(fault) => Outcome::Errored(fault),
         Stop::Cancelled => Outcome::Failed(Failure::Cancelled { by: work.cancel.by() }),

@@ -1,10 +1,12 @@
 //! The `plan` command: which projects, their locks, and the answer; what each project does is in [`projects`].
 
 mod projects;
+mod recorded;
 
+use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
-use super::{Answer, Context, Ended, StatusUpdate, Why, Work, hooks, stopped};
+use super::{Answer, CancelReason, CommandRun, Context, Ended, StatusUpdate, hooks, recorder};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::command::Trigger;
@@ -17,50 +19,56 @@ use crate::schedule::{Refusal, Schedule};
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
+use recorded::{RecordedSchedule, Resumed};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
+use tokio::sync::Semaphore;
 
 /// Runs it.
-pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
-    super::begin(ctx, work).await?;
-    let prepared = match prepare::check_out(ctx, work, Need::Changes).await {
+pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
+    recorder::begin(ctx, work).await?;
+    let resumed = Resumed::load(ctx, work).await?;
+    let need = resumed.as_ref().map_or(Need::Changes, |resumed| Need::Base(&resumed.recorded.base));
+    let prepared = match prepare::check_out(ctx, work, need).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
     if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
-        answer.record(ctx, work).await?;
+        recorder::answer(ctx, work, answer).await?;
         return Ok(Ended::Answered);
     }
-    let answer = match plan(ctx, work, &prepared).await {
+    let answer = match plan(ctx, work, &prepared, resumed).await {
         Ok(Some(answer)) => answer,
-        Ok(None) => return stopped(ctx, work, work.cancel.why().cloned().unwrap_or(Why::Shutdown)).await,
+        Ok(None) => {
+            return recorder::stopped(ctx, work, work.cancel.reason().cloned().unwrap_or(CancelReason::Shutdown)).await;
+        }
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
     hooks::answer_before(ctx, work, &prepared.tree, answer).await
 }
 
 /// The answer to a command that ended before its projects began.
-pub(super) async fn answer_stop(ctx: &Context, work: &Work, stop: Stop) -> Result<Ended> {
+pub(super) async fn answer_stop(ctx: &Context, work: &CommandRun, stop: Stop) -> Result<Ended> {
     match answer_to(work, stop)? {
-        Ok(answer) => answer.record(ctx, work).await?,
-        Err(why) => return stopped(ctx, work, why).await,
+        Ok(answer) => recorder::answer(ctx, work, answer).await?,
+        Err(why) => return recorder::stopped(ctx, work, why).await,
     }
     Ok(Ended::Answered)
 }
 
 /// The same answer, not recorded; the inner error is a reason that takes the command's delivery elsewhere.
-fn answer_to(work: &Work, stop: Stop) -> Result<Result<Answer, Why>> {
+fn answer_to(work: &CommandRun, stop: Stop) -> Result<Result<Answer, CancelReason>> {
     Ok(Ok(match stop {
         Stop::Fault(fault) => Answer::error(fault),
         Stop::Refused(Refusal::Silent) => Answer { body: None, statuses: StatusUpdate::AfterPlan },
         Stop::Refused(refusal) => Answer::error(refusal_fault(refusal)),
-        Stop::Cancelled => match work.cancel.why().cloned() {
-            Some(Why::Person(user)) => Answer::error(Fault {
+        Stop::Cancelled => match work.cancel.reason().cloned() {
+            Some(CancelReason::Person(user)) => Answer::error(Fault {
                 reason: Reason::Cancelled,
                 message: format!("Cancelled by {user} before any project began"),
                 output: String::new(),
             }),
-            why => return Ok(Err(why.unwrap_or(Why::Shutdown))),
+            why => return Ok(Err(why.unwrap_or(CancelReason::Shutdown))),
         },
         Stop::Other(error) => return Err(error),
     }))
@@ -69,13 +77,13 @@ fn answer_to(work: &Work, stop: Stop) -> Result<Result<Answer, Why>> {
 /// Records the answer to a command that ended after its pre-workflow hooks, and runs those after it.
 pub(super) async fn answer_stop_with_hooks(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     prepared: &Prepared,
     stop: Stop,
 ) -> Result<Ended> {
     let answer = match answer_to(work, stop)? {
         Ok(answer) => answer,
-        Err(why) => return stopped(ctx, work, why).await,
+        Err(why) => return recorder::stopped(ctx, work, why).await,
     };
     hooks::answer_before(ctx, work, &prepared.tree, answer).await
 }
@@ -90,9 +98,24 @@ pub(super) fn refusal_fault(refusal: Refusal) -> Fault {
 }
 
 /// The answer; absent when the command was stopped for a reason that takes its delivery elsewhere.
-async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<Answer>, Stop> {
+async fn plan(
+    ctx: &Context,
+    work: &CommandRun,
+    prepared: &Prepared,
+    resumed: Option<Resumed>,
+) -> Result<Option<Answer>, Stop> {
     let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
-    let (held, earlier) = take_locks(ctx, work, &schedule).await?;
+    let (held, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
+        Some(resumed) => {
+            let held = take_locks_again(ctx, work, &schedule, &resumed).await?;
+            (held, resumed.recorded.earlier, resumed.finished)
+        }
+        None => {
+            let recorded = RecordedSchedule::new(work, &prepared.fetched.base_tip, &schedule);
+            let (held, earlier) = take_locks(ctx, work, &schedule, recorded).await?;
+            (held, earlier, Vec::new())
+        }
+    };
     if schedule.groups.iter().all(Vec::is_empty) {
         return Ok(Some(nothing_to_plan(ctx, work)));
     }
@@ -104,10 +127,24 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     let dirs: BTreeSet<String> =
         planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
     let dirs: Vec<String> = dirs.into_iter().collect();
-    let run = PlanRun { ctx, work, prepared, facts: &facts, remarks: &remarks, earlier: &earlier, dirs: &dirs };
-    let outcomes = run.groups(schedule, &held).await?;
+    let slots = if schedule.parallel_plan { ctx.settings.parallel_pool_size.max(1) } else { 1 };
+    let run = PlanRun {
+        ctx,
+        work,
+        prepared,
+        facts: &facts,
+        remarks: &remarks,
+        earlier: &earlier,
+        finished: &finished,
+        held: &held,
+        slots: &Semaphore::new(slots),
+        dirs: &dirs,
+    };
+    let at_once = if slots == 1 { 1 } else { slots * 2 };
+    let groups = Groups { groups: &schedule.groups, abort: schedule.abort_on_execution_order_fail, at_once };
+    let outcomes = groups.run(work, &run).await?;
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
-    if cancelled && !matches!(work.cancel.why(), Some(Why::Person(_))) {
+    if cancelled && !matches!(work.cancel.reason(), Some(CancelReason::Person(_))) {
         return Ok(None);
     }
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +153,7 @@ async fn plan(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Option<
     Ok(Some(Answer::results(work, outcomes, remarks, StatusUpdate::AfterPlan)))
 }
 
-fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
+fn nothing_to_plan(ctx: &Context, work: &CommandRun) -> Answer {
     let settings = &ctx.settings;
     let autoplan = work.command.trigger == Trigger::Autoplan;
     let quiet = settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans);
@@ -131,30 +168,54 @@ fn nothing_to_plan(ctx: &Context, work: &Work) -> Answer {
     answer
 }
 
-/// One commit: earlier plans go, and locks are freed and taken. Projects that others hold, and the plans that went.
+/// Projects that another pull request holds.
+type HeldProjects = Vec<(ProjectId, Box<LockHolder>)>;
+
+/// Takes the locks of the projects that are not finished, for a run that goes on: who had them may have lost them meanwhile.
+async fn take_locks_again(
+    ctx: &Context,
+    work: &CommandRun,
+    schedule: &Schedule,
+    resumed: &Resumed,
+) -> Result<HeldProjects> {
+    let missing = schedule.groups.iter().flatten().filter(|config| !resumed.has(config));
+    let projects = missing.map(|config| wanted_lock(ctx, work, config)).collect();
+    let event = LockEvent::PlanGoesOn { projects };
+    recorder::facts(ctx, move |tx| Ok(tx.record_lock_event(&event)?.held)).await
+}
+
+/// One commit: the schedule is recorded, earlier plans go, and locks are freed and taken. Projects that others hold, and the plans
+/// that went.
 async fn take_locks(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     schedule: &Schedule,
-) -> Result<(Vec<(ProjectId, Box<LockHolder>)>, Vec<PlanRecord>)> {
-    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
+    mut recorded: RecordedSchedule,
+) -> Result<(HeldProjects, Vec<PlanRecord>)> {
+    let (run, pull, head) = (work.run.id.clone(), work.pull.id.clone(), work.pull.head.commit.clone());
     let everything = work.command.target.is_all();
-    let projects = schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
+    let projects: Vec<WantedLock> =
+        schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
+    let is_empty = projects.is_empty();
     let event = LockEvent::PlanBegins { pull: pull.clone(), projects, everything };
-    let follows = ctx.store.write(move |tx| {
+    let (held, dropped) = recorder::facts(ctx, move |tx| {
         let follows = tx.record_lock_event(&event)?;
         if everything || tx.project_statuses(&pull)?.iter().any(|status| status.head != head) {
             tx.clear_project_statuses(&pull)?;
         }
-        Ok(follows)
-    });
-    let follows = follows.await?;
-    let dropped = follows.dropped();
+        let dropped = follows.dropped();
+        if !is_empty {
+            recorded.earlier.clone_from(&dropped);
+            tx.put_schedule(&run, &recorded)?;
+        }
+        Ok((follows.held, dropped))
+    })
+    .await?;
     remove_plan_files(ctx, &dropped).await;
-    Ok((follows.held, dropped))
+    Ok((held, dropped))
 }
 
-fn holder(work: &Work) -> LockHolder {
+fn holder(work: &CommandRun) -> LockHolder {
     LockHolder {
         pull: work.pull.id.clone(),
         title: work.pull.title.clone(),
@@ -165,7 +226,7 @@ fn holder(work: &Work) -> LockHolder {
 }
 
 /// The lock that a command takes for a project of its pull request, and when.
-pub(super) fn wanted_lock(ctx: &Context, work: &Work, config: &ProjectConfig) -> WantedLock {
+pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> WantedLock {
     let (repo, project) = (work.pull.id.repo.clone(), config.id.clone());
     let mode = if ctx.settings.disable_repo_locking { LockMode::Disabled } else { config.repo_locks };
     WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false }, mode }

@@ -1,7 +1,7 @@
 //! Before the projects are known: fetch, the default workspace's tree, modified files, the repo config.
 
-use super::candidates::Candidates;
-use super::{Context, Work};
+use super::applicable_plans::ApplicablePlans;
+use super::{CommandRun, Context};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
 use crate::config::ConfigError;
@@ -60,7 +60,7 @@ pub(super) struct Prepared {
 }
 
 /// What git needs to fetch the repository; absent for public access, and where its host is not configured.
-pub(super) fn credentials(ctx: &Context, work: &Work) -> Option<Credentials> {
+pub(super) fn credentials(ctx: &Context, work: &CommandRun) -> Option<Credentials> {
     let found = ctx.hosts.of(&work.pull.id.repo).ok()?.git_credentials()?;
     Some(Credentials { username: found.username, password: found.password })
 }
@@ -70,14 +70,16 @@ pub(super) fn credentials(ctx: &Context, work: &Work) -> Option<Credentials> {
 pub(super) enum Need<'a> {
     /// The base branch as it is now, and the files that the pull request changes.
     Changes,
+    /// The files that it changes, from this commit of the base branch.
+    Base(&'a str),
     /// The files that it changes, from the base that the tree is on.
     Files,
     /// Nothing: these plans are known, and the newest one's base is what the tree is on.
-    Plans(&'a Candidates),
+    Plans(&'a ApplicablePlans),
 }
 
 /// Fetches and checks out the head.
-pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need<'_>) -> Result<Prepared, Stop> {
+pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) -> Result<Prepared, Stop> {
     let work_on = async {
         let credentials = credentials(ctx, work);
         let refresh = matches!(need, Need::Changes);
@@ -85,21 +87,22 @@ pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need<'_>) -> Res
         // Only a plan moves on to a newer base.
         let base = match need {
             Need::Changes => None,
+            Need::Base(base) => Some(base.to_owned()),
             Need::Files => ctx.checkouts.base_of_tree(&work.pull),
-            Need::Plans(candidates) => candidates.base(&work.pull.head.commit).map(str::to_owned),
+            Need::Plans(plans_to_apply) => plans_to_apply.base(&work.pull.head.commit).map(str::to_owned),
         };
         let fetched = Fetched { base_tip: base.unwrap_or(fetched.base_tip), ..fetched };
         let modified = async {
             match need {
                 Need::Plans(_) => Ok(Vec::new()),
-                Need::Changes | Need::Files => ctx.checkouts.modified_files(&work.pull, &fetched).await,
+                Need::Changes | Need::Base(_) | Need::Files => ctx.checkouts.modified_files(&work.pull, &fetched).await,
             }
         };
         if ctx.checkouts.sparse {
             let modified = modified.await?;
             let mut dirs: Vec<String> = modified.iter().map(|file| parent(file).to_owned()).collect();
-            if let Need::Plans(candidates) = need {
-                dirs.extend(candidates.dirs().map(str::to_owned));
+            if let Need::Plans(plans_to_apply) = need {
+                dirs.extend(plans_to_apply.dirs().map(str::to_owned));
             }
             let (tree, dirs) = sparse_tree(ctx, work, &fetched, dirs).await?;
             bring_history_for_hooks(ctx, work, &tree).await?;
@@ -118,7 +121,7 @@ pub(super) async fn check_out(ctx: &Context, work: &Work, need: Need<'_>) -> Res
 }
 
 /// Hooks may ask git of more than the checkout needed, and have no credentials.
-async fn bring_history_for_hooks(ctx: &Context, work: &Work, tree: &WorkingTree) -> Result<(), CheckoutError> {
+async fn bring_history_for_hooks(ctx: &Context, work: &CommandRun, tree: &WorkingTree) -> Result<(), CheckoutError> {
     match super::hooks::any(work) {
         true => ctx.checkouts.bring_history(&work.pull, tree, credentials(ctx, work).as_ref()).await,
         false => Ok(()),
@@ -128,7 +131,7 @@ async fn bring_history_for_hooks(ctx: &Context, work: &Work, tree: &WorkingTree)
 /// A tree with these directories, those of configured projects, then also with the local modules they use; and all of them.
 async fn sparse_tree(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     fetched: &Fetched,
     mut dirs: Vec<String>,
 ) -> Result<(WorkingTree, Vec<String>), CheckoutError> {
@@ -147,7 +150,7 @@ async fn sparse_tree(
 /// These directories, those of configured projects, and of the local modules that all of them use, as far as the tree has their files.
 async fn with_modules(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     tree: &WorkingTree,
     mut dirs: Vec<String>,
 ) -> anyhow::Result<Vec<String>> {
@@ -187,7 +190,7 @@ pub(super) enum Wanted<'a> {
 /// Reads the repo config and makes the schedule.
 pub(super) async fn schedule(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     prepared: &Prepared,
     wanted: Wanted<'_>,
 ) -> Result<Schedule, Stop> {

@@ -1,7 +1,7 @@
 //! Requirements: approved, mergeable, undiverged. Each is met, or says why not.
 
 use super::prepare::{self, Prepared, Stop};
-use super::{Context, Work};
+use super::{CommandRun, Context};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
 use crate::config::{ProjectConfig, Requirement};
@@ -35,14 +35,14 @@ impl PullFacts {
     }
 
     /// Whether the pull request is approved, and what was seen.
-    pub(super) async fn approved(&self, ctx: &Context, work: &Work) -> Result<Approval, HostError> {
+    pub(super) async fn approved(&self, ctx: &Context, work: &CommandRun) -> Result<Approval, HostError> {
         let reviews =
             self.reviews.get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.reviews(&work.pull).await).await?;
         Ok(approval(reviews, &work.pull.author, &work.pull.head.commit, ctx.settings.approval_of_head))
     }
 
     /// Whether the host would let it be merged.
-    pub(super) async fn mergeable(&self, ctx: &Context, work: &Work) -> Result<&Mergeability, HostError> {
+    pub(super) async fn mergeable(&self, ctx: &Context, work: &CommandRun) -> Result<&Mergeability, HostError> {
         self.mergeability
             .get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.mergeability(&work.pull).await)
             .await
@@ -96,7 +96,7 @@ fn approval(reviews: &[Review], author: &str, head: &str, of_head: bool) -> Appr
 /// All requirements checked, and remarks for the reply. No answer of the host is not a yes: then nothing of the project is done.
 pub(super) async fn check(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     config: &ProjectConfig,
     wanted: &[Requirement],
     facts: &PullFacts,
@@ -135,7 +135,7 @@ pub(super) async fn check(
 /// Whether the base branch has not changed what this project is made of. An apply looks from the base that was planned on.
 async fn undiverged(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     config: &ProjectConfig,
     prepared: &Prepared,
     planned_base: Option<&str>,

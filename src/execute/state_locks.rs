@@ -25,11 +25,11 @@ pub(super) const LOOKED_AT: usize = 200;
 
 /// Jobs whose Terraform was killed and of whom nobody was told yet, by pull request.
 #[derive(Default)]
-pub struct Doubts {
+pub struct OrphanedLocks {
     jobs: Mutex<HashMap<PullId, Vec<Job>>>,
 }
 
-impl Doubts {
+impl OrphanedLocks {
     fn jobs(&self) -> MutexGuard<'_, HashMap<PullId, Vec<Job>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }

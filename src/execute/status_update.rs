@@ -1,6 +1,6 @@
 //! Which statuses of a whole pull request an answer sets, and what pages say of the pull request from then on.
 
-use super::Work;
+use super::CommandRun;
 use crate::domain::PullId;
 use crate::domain::command::CommandName;
 use crate::domain::state::CommitStatus;
@@ -31,7 +31,7 @@ pub(super) enum StatusUpdate {
 impl StatusUpdate {
     /// What pages say of the pull request from now on: why all of it could not be planned, or that nothing is wrong as a whole.
     /// Absent where this command says neither: a plan of one project may fail for a target that does not exist.
-    pub(super) fn fault_of_pull(&self, work: &Work) -> Option<Option<String>> {
+    pub(super) fn fault_of_pull(&self, work: &CommandRun) -> Option<Option<String>> {
         match self {
             StatusUpdate::AsBefore(_) => None,
             _ if work.command.name != CommandName::Plan => None,

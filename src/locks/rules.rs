@@ -13,6 +13,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
     let mut step = Transition { world, follows: Consequences::default() };
     match event {
         LockEvent::PlanBegins { pull, projects, everything } => step.plan_begins(pull, projects, *everything),
+        LockEvent::PlanGoesOn { projects } => step.take_for_plan(projects),
         LockEvent::NotPlanned { pull, project } => {
             step.release(pull, ReleaseReason::NotPlanned, |lock| lock.repo == pull.repo && lock.project == *project);
         }
@@ -133,6 +134,11 @@ impl Transition {
         if everything {
             self.release(pull, ReleaseReason::NotPlanned, |lock| !planned.contains(&lock.project));
         }
+        self.take_for_plan(projects);
+    }
+
+    /// Takes the locks of what is free, and says who holds the others.
+    fn take_for_plan(&mut self, projects: &[Wanted]) {
         for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
             match self.other_holder(wanted) {
                 Some(holder) => self.follows.held.push((wanted.lock.project.clone(), holder)),

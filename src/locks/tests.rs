@@ -25,6 +25,10 @@ enum Action {
         pull: u64,
         project: u8,
     },
+    GoOn {
+        pull: u64,
+        project: u8,
+    },
     /// The nth plan that was made of it, whatever has become of that.
     Apply {
         pull: u64,
@@ -113,6 +117,7 @@ impl History {
             Action::NotPlanned { pull, project: number } => {
                 LockEvent::NotPlanned { pull: pull_id(pull), project: project(number) }
             }
+            Action::GoOn { pull, project } => LockEvent::PlanGoesOn { projects: vec![wanted(pull, project)] },
             Action::Apply { pull, project, nth } => LockEvent::ApplyBegins {
                 plan: plan(pull, project, nth).id,
                 job: "job".into(),
@@ -173,11 +178,11 @@ impl History {
             assert!(told == 1 && holder.pull != *pull_of(event, &before), "once, and of somebody else");
         }
         match event {
-            LockEvent::PlanBegins { pull, projects, .. } => {
+            LockEvent::PlanBegins { projects, .. } | LockEvent::PlanGoesOn { projects } => {
                 for wanted in projects.iter().filter(|wanted| wanted.mode == LockMode::OnPlan) {
                     let holds = after.locks.iter().find(|lock| lock.project == wanted.lock.project).unwrap();
                     let refused = follows.held.iter().any(|(project, _)| *project == wanted.lock.project);
-                    assert_eq!(holds.holder.pull != *pull, refused, "held by us, or refused");
+                    assert_eq!(holds.holder.pull != wanted.lock.holder.pull, refused, "held by us, or refused");
                 }
             }
             LockEvent::ApplyBegins { plan, project, .. } if follows.refusal.is_none() => {
@@ -264,6 +269,7 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
         | LockEvent::Unlocked { pull, .. }
         | LockEvent::Closed { pull, .. } => pull,
         LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project } => &project.lock.holder.pull,
+        LockEvent::PlanGoesOn { projects } => &projects[0].lock.holder.pull,
         LockEvent::LockDeleted { key, .. } => &world.locks.iter().find(|lock| lock.key() == *key).unwrap().holder.pull,
     }
 }
@@ -280,7 +286,10 @@ fn names<'a>(world: &'a World, event: &LockEvent) -> Vec<&'a ProjectLock> {
         }
         LockEvent::Unlocked { pull, .. } | LockEvent::Closed { pull, .. } => lock.holder.pull == *pull,
         LockEvent::LockDeleted { key, applying, .. } => lock.key() == *key && applying.is_none(),
-        LockEvent::ApplyBegins { .. } | LockEvent::StateChangeBegins { .. } | LockEvent::StateChanged { .. } => false,
+        LockEvent::ApplyBegins { .. }
+        | LockEvent::PlanGoesOn { .. }
+        | LockEvent::StateChangeBegins { .. }
+        | LockEvent::StateChanged { .. } => false,
     };
     world.locks.iter().filter(is_named).collect()
 }
@@ -295,6 +304,7 @@ fn alphabet() -> Vec<Action> {
         for project in 0..2 {
             all.push(Action::MakePlan { pull, project });
             all.push(Action::NotPlanned { pull, project });
+            all.push(Action::GoOn { pull, project });
             all.push(Action::Apply { pull, project, nth: 0 });
             all.push(Action::Apply { pull, project, nth: 1 });
             all.push(Action::Import { pull, project });
@@ -355,6 +365,7 @@ fn actions() -> impl Strategy<Value = Action> {
         4 => one.clone().prop_map(|(pull, project)| Action::MakePlan { pull, project }),
         1 => one.clone().prop_map(|(pull, project)| Action::NotPlanned { pull, project }),
         4 => (one.clone(), 0..4u8).prop_map(|((pull, project), nth)| Action::Apply { pull, project, nth }),
+        1 => one.clone().prop_map(|(pull, project)| Action::GoOn { pull, project }),
         1 => one.clone().prop_map(|(pull, project)| Action::Import { pull, project }),
         1 => one.prop_map(|(pull, project)| Action::Changed { pull, project }),
         1 => pull.clone().prop_map(|pull| Action::Unlock { pull }),

@@ -31,14 +31,14 @@ pub enum Ending {
     /// It was stopped before it could change anything.
     Stopped,
     /// A step ended it.
-    Broken(Problem),
+    Broken(StepProblem),
 }
 
 /// Why a step ended its job. `program` is its name for people, such as `terraform plan`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the fields are explained above and by their names")]
-pub enum Problem {
+pub enum StepProblem {
     /// A program did not start, or could not be waited for. `init`: during the `init` step.
     NotStarted { program: String, error: String, init: bool },
     /// A program ended with anything but exit status 0. `init`: during the `init` step.

@@ -30,7 +30,7 @@ pub struct JobSpec {
     /// What steps are told of the pull request, asked before the job.
     pub answers: Answers,
     /// Its limits.
-    pub limits: Limits,
+    pub limits: JobLimits,
     /// Names of variables that no step gets, wherever the job runs.
     pub secrets: Vec<String>,
     /// What it has to do with a plan.
@@ -102,9 +102,9 @@ pub struct Answers {
     pub mergeable: Option<bool>,
 }
 
-/// Limits of one job.
+/// JobLimits of one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct JobLimits {
     /// How long one step may run.
     pub timeout: Duration,
     /// Between SIGINT and SIGKILL.

@@ -1,7 +1,7 @@
 //! Accepted deliveries: what is known already, what is still to be done.
 
 use super::{Tx, View, json, micros, parse, word};
-use crate::domain::state::{Delivery, DeliveryState};
+use crate::domain::state::{Delivery, DeliveryState, Run};
 use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -57,7 +57,7 @@ impl Tx<'_> {
     }
 
     /// Moves a delivery on. Done is final: its outcome may be worded anew, but it is never queued or run again. From then on
-    /// only its identity is kept. An unknown identity is an error.
+    /// only its identity is kept, and none of its runs goes on. An unknown identity is an error.
     pub fn set_delivery_state(&self, identity: &str, state: DeliveryState, outcome: &str) -> Result<()> {
         let changed = match state {
             DeliveryState::Done => self.execute(
@@ -75,6 +75,14 @@ impl Tx<'_> {
             "the delivery {identity} cannot become {}: it is unknown, or done already",
             word(&state)?
         );
+        if state == DeliveryState::Done { self.end_runs_of(identity) } else { Ok(()) }
+    }
+
+    fn end_runs_of(&self, identity: &str) -> Result<()> {
+        let runs = self.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_deref() == Some(identity));
+        for run in runs {
+            self.put_run(&Run { finished: Some(Timestamp::now()), ..run })?;
+        }
         Ok(())
     }
 }

@@ -65,6 +65,11 @@ impl View<'_> {
                     }
                 }
             }
+            LockEvent::PlanGoesOn { projects } => {
+                for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
+                    world.locks.extend(self.project_lock(&wanted.lock.repo, &wanted.lock.project)?);
+                }
+            }
             LockEvent::NotPlanned { pull, project } => world.locks.extend(self.project_lock(&pull.repo, project)?),
             LockEvent::ApplyBegins { plan, project, .. } => {
                 world.apply_lock = self.apply_lock()?;

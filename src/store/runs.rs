@@ -84,14 +84,14 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records a run, or how it stands now.
+    /// Records a run, or how it stands now. The schedule of one that has ended goes.
     pub fn put_run(&self, run: &Run) -> Result<()> {
         self.execute(
             "INSERT INTO runs (id, pull, started, finished, record) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (id) DO UPDATE SET finished = excluded.finished, record = excluded.record",
             params![run.id, run.pull.to_string(), micros(run.started), run.finished.map(micros), json(run)?],
         )?;
-        Ok(())
+        if run.finished.is_some() { self.drop_schedule(&run.id) } else { Ok(()) }
     }
 
     /// Records a job, or how it stands now. The log of one that has ended is kept with it: nothing may be written to that any more.

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One migration from each format to the next; `user_version` counts the applied ones. Append only.
-const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3];
+const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
 
 /// How long a connection waits for a lock of another one (a checkpoint, a snapshot).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -169,6 +169,22 @@ CREATE TABLE repos (
   repo TEXT NOT NULL UNIQUE,      -- host/owner/name
   served INTEGER NOT NULL,        -- since when it is served with this state
   record TEXT NOT NULL
+);
+";
+
+/// What any leader needs to go on with a run that another one began.
+const FORMAT_4: &str = "
+CREATE TABLE schedules (
+  seq INTEGER PRIMARY KEY,
+  run TEXT NOT NULL UNIQUE,
+  record TEXT NOT NULL
+);
+CREATE TABLE claims (
+  seq INTEGER PRIMARY KEY,
+  run TEXT NOT NULL,
+  project TEXT NOT NULL,
+  job TEXT NOT NULL,              -- the last one that has claimed the project
+  UNIQUE (run, project)
 );
 ";
 
@@ -409,7 +425,7 @@ mod tests {
         drop(open_writer(&path, Durability::Disk).unwrap());
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
         let before = std::fs::read(&path).unwrap();
-        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 3. Run that newer version again, or give this one another --data-dir");
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 4. Run that newer version again, or give this one another --data-dir");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 

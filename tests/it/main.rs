@@ -20,6 +20,7 @@ mod moving;
 mod pages;
 mod refused;
 mod restart;
+mod resumed;
 mod roles;
 mod rollout;
 mod room;

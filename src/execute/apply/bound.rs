@@ -10,7 +10,7 @@ use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::Cancel;
 use crate::locks::{LockEvent, Wanted};
 use crate::runner::local::{Place, PlanGone, missing_preparation};
-use crate::runner::spec::PlanReference;
+use crate::runner::spec::{PlanReference, PlanUse};
 use crate::store::Tx;
 use anyhow::Result;
 
@@ -54,7 +54,11 @@ impl ApplyRun<'_> {
     }
 
     /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
-    pub(super) async fn consume<'b>(&'b self, config: &ProjectConfig, plan: &PlanRecord) -> Result<Job<'b>, Refused> {
+    pub(super) async fn consume<'b>(
+        &'b self,
+        config: &ProjectConfig,
+        plan: &'b PlanRecord,
+    ) -> Result<(Job<'b>, ConsumedPlan<'b>), Refused> {
         let beginning = Beginning {
             plan: plan.id.clone(),
             project: plan::wanted_lock(self.ctx, self.work, config),
@@ -63,7 +67,23 @@ impl ApplyRun<'_> {
             entry: self.audit_entry(config, plan, "begun"),
         };
         let begun = Job::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
-        begun.await?.map_err(Refused::from)
+        let job = begun.await?.map_err(Refused::from)?;
+        Ok((job, ConsumedPlan(plan)))
+    }
+}
+
+/// A plan that the job of its apply has used up, as is committed. Nothing else can be applied, and only [`ApplyRun::consume`] makes one.
+pub(super) struct ConsumedPlan<'a>(&'a PlanRecord);
+
+impl ConsumedPlan<'_> {
+    /// What was made.
+    pub(super) fn record(&self) -> &PlanRecord {
+        self.0
+    }
+
+    /// For the runner.
+    pub(super) fn to_apply(&self) -> PlanUse {
+        PlanUse::Apply(PlanReference::from(self.0))
     }
 }
 
@@ -110,7 +130,7 @@ mod tests {
     use crate::domain::outcome::PlanSummary;
     use crate::domain::state::{ApplyLock, LockHolder, ProjectLock};
     use crate::domain::{ProjectId, PullId, RepoId};
-    use crate::execute::Why;
+    use crate::execute::CancelReason;
     use crate::store::Store;
     use jiff::Timestamp;
 
@@ -200,7 +220,7 @@ mod tests {
         assert_eq!((plans, locks), (1, vec![lock(2)]));
 
         let (said, plans, locks) = begin(|_, cancel| {
-            cancel.cancel(Why::Person("bob".into()));
+            cancel.cancel(CancelReason::Person("bob".into()));
             Ok(())
         })
         .await;

@@ -2,7 +2,7 @@
 
 use super::super::requirements::PullFacts;
 use super::super::state_locks::after_kill;
-use super::super::{Context, Why, Work};
+use super::super::{CancelReason, CommandRun, Context};
 use super::{Job, Ready};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -11,8 +11,8 @@ use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::reply::wording::duration;
 use crate::runner::local::Io;
 use crate::runner::local::state_lock::LockEvidence;
-use crate::runner::result::{Ending, Problem, Ran};
-use crate::runner::spec::{Answers, JobSpec, Limits, PlanUse, Steps, ToolSpec};
+use crate::runner::result::{Ending, Ran, StepProblem};
+use crate::runner::spec::{Answers, JobLimits, JobSpec, PlanUse, Steps, ToolSpec};
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +48,7 @@ impl Job<'_> {
                 distribution: ready.place.tool.distribution,
                 version: ready.place.tool.version.to_string(),
             },
-            limits: Limits {
+            limits: JobLimits {
                 timeout: ctx.settings.job_timeout,
                 grace: if name.changes_state() { APPLY_GRACE } else { GRACE },
                 output: OUTPUT_LIMIT,
@@ -79,7 +79,7 @@ impl Job<'_> {
 }
 
 /// What steps are told of the pull request, asked only where a step of the user's could read it.
-async fn answers(ctx: &Context, work: &Work, facts: &PullFacts, steps: &Steps) -> Answers {
+async fn answers(ctx: &Context, work: &CommandRun, facts: &PullFacts, steps: &Steps) -> Answers {
     let reads = |step: &Step| matches!(step, Step::Run { .. } | Step::Env { .. } | Step::Multienv { .. });
     let are_read = matches!(steps, Steps::Stage { first, steps } if first.iter().chain(steps).any(reads));
     if !are_read || !matches!(work.command.name, CommandName::Plan | CommandName::Apply) {
@@ -97,16 +97,16 @@ fn until_killed(ctx: &Context) -> Duration {
     ctx.settings.interrupt_time() * 3 / 4
 }
 
-async fn kill_at_shutdown(ctx: &Context, work: &Work, kill: &CancellationToken) -> Infallible {
+async fn kill_at_shutdown(ctx: &Context, work: &CommandRun, kill: &CancellationToken) -> Infallible {
     work.cancel.token.cancelled().await;
-    if work.cancel.why() == Some(&Why::Shutdown) {
+    if work.cancel.reason() == Some(&CancelReason::Shutdown) {
         tokio::time::sleep(until_killed(ctx)).await;
         kill.cancel();
     }
     std::future::pending().await
 }
 
-fn broken(ctx: &Context, work: &Work, config: &ProjectConfig, problem: &Problem, output: &str) -> Outcome {
+fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &StepProblem, output: &str) -> Outcome {
     let of_stage = match work.command.name {
         CommandName::Apply => Reason::Apply,
         CommandName::Plan => Reason::Plan,
@@ -114,13 +114,13 @@ fn broken(ctx: &Context, work: &Work, config: &ProjectConfig, problem: &Problem,
     };
     let of_program = |init: bool| if init { Reason::Init } else { of_stage };
     let (reason, message) = match problem {
-        Problem::NotStarted { program, error, init } => (of_program(*init), format!("{program}: {error}")),
-        Problem::Exit { program, ending, init } => (of_program(*init), format!("{program}: {ending}")),
-        Problem::TimedOut { program, ending, millis } => {
+        StepProblem::NotStarted { program, error, init } => (of_program(*init), format!("{program}: {error}")),
+        StepProblem::Exit { program, ending, init } => (of_program(*init), format!("{program}: {ending}")),
+        StepProblem::TimedOut { program, ending, millis } => {
             let time = duration(*millis);
             (Reason::Timeout, format!("{program}: interrupted after {time}, the limit set by --job-timeout ({ending})"))
         }
-        Problem::Interrupted { program, ending, millis, killed } => {
+        StepProblem::Interrupted { program, ending, millis, killed } => {
             let (by, time) = (work.cancel.by(), duration(*millis));
             let lock = match killed {
                 true => format!(". {}", after_kill(ctx, &config.id, &LockEvidence::Unknown)),
@@ -132,7 +132,7 @@ fn broken(ctx: &Context, work: &Work, config: &ProjectConfig, problem: &Problem,
             );
             (Reason::Interrupted, message)
         }
-        Problem::Killed { program } => {
+        StepProblem::Killed { program } => {
             let message = format!(
                 "{program}: the server was told to stop; this was interrupted, did not end within {} s and was killed. {}",
                 until_killed(ctx).as_secs(),
@@ -140,20 +140,20 @@ fn broken(ctx: &Context, work: &Work, config: &ProjectConfig, problem: &Problem,
             );
             (Reason::Interrupted, message)
         }
-        Problem::Values { step, error } => (of_stage, format!("{step}: {error}")),
-        Problem::OutputFilter { error } => (Reason::Config, format!("run.output: {error}")),
-        Problem::PlanFileGone => (Reason::NoPlan, "the plan file is gone; plan again".to_owned()),
-        Problem::NoPlanFile => {
+        StepProblem::Values { step, error } => (of_stage, format!("{step}: {error}")),
+        StepProblem::OutputFilter { error } => (Reason::Config, format!("run.output: {error}")),
+        StepProblem::PlanFileGone => (Reason::NoPlan, "the plan file is gone; plan again".to_owned()),
+        StepProblem::NoPlanFile => {
             let message = "The workflow's plan stage has the built-in `plan` step, but left no plan file";
             (Reason::Plan, message.to_owned())
         }
-        Problem::PolicyCheck => (Reason::Config, "the `policy_check` step is not built yet".to_owned()),
-        Problem::PlanNotKept { error } => {
+        StepProblem::PolicyCheck => (Reason::Config, "the `policy_check` step is not built yet".to_owned()),
+        StepProblem::PlanNotKept { error } => {
             let message = format!("The plan file could not be kept: {error}");
             return Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() });
         }
-        Problem::OtherWorkspace { set } => return refused(Reason::Config, other_workspace(set, config)),
-        Problem::TargetOfApply => {
+        StepProblem::OtherWorkspace { set } => return refused(Reason::Config, other_workspace(set, config)),
+        StepProblem::TargetOfApply => {
             let because = "`-target` is not taken by apply: what is applied is the plan. Target when planning, with \
                            `plan -- -target=ADDRESS`";
             return refused(Reason::NotPermitted, because.to_owned());

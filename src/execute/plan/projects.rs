@@ -2,10 +2,11 @@
 
 use super::super::admission::Permit;
 use super::super::errored_state::kept_file;
+use super::super::groups::Projects;
 use super::super::job::{self, Job, Ready};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{Context, Work, random_id, room, state_locks};
+use super::super::{CommandRun, Context, capacity, random_id, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
@@ -17,11 +18,9 @@ use crate::locks::LockEvent;
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
 use crate::runner::spec::{PlanUse, Steps};
-use crate::schedule::Schedule;
 use crate::store::KeptFile;
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
-use futures::StreamExt;
 use jiff::Timestamp;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -29,12 +28,18 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// What the projects of one plan share.
 pub(super) struct PlanRun<'a> {
     pub(super) ctx: &'a Context,
-    pub(super) work: &'a Work,
+    pub(super) work: &'a CommandRun,
     pub(super) prepared: &'a Prepared,
     pub(super) facts: &'a PullFacts,
     pub(super) remarks: &'a Mutex<Vec<String>>,
     /// Plans that this one replaces.
     pub(super) earlier: &'a [PlanRecord],
+    /// Projects that the run has planned before it went on here.
+    pub(super) finished: &'a [(JobOutcome, PlanRecord)],
+    /// Projects that another pull request holds.
+    pub(super) held: &'a [(ProjectId, Box<LockHolder>)],
+    /// A project gets ready before it has a slot, and gives it back before its plan is kept: a slot is for Terraform.
+    pub(super) slots: &'a Semaphore,
     /// Directories of its projects and of those that were planned before.
     pub(super) dirs: &'a [String],
 }
@@ -47,50 +52,14 @@ struct Made {
     left: Option<KeptFile>,
 }
 
-impl PlanRun<'_> {
-    /// Group after group; within one, at the same time where the configuration says so.
-    pub(super) async fn groups(
-        &self,
-        schedule: Schedule,
-        held: &[(ProjectId, Box<LockHolder>)],
-    ) -> Result<Vec<JobOutcome>> {
-        let mut outcomes: Vec<JobOutcome> = Vec::new();
-        let at_once = if schedule.parallel_plan { self.ctx.settings.parallel_pool_size.max(1) } else { 1 };
-        let slots = Semaphore::new(at_once);
-        // A job gets ready before it has a slot, and gives it back before its plan is kept: a slot is for Terraform.
-        let under_way = if at_once == 1 { 1 } else { at_once * 2 };
-        for group in &schedule.groups {
-            let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
-            if schedule.abort_on_execution_order_fail && failed {
-                let skip = |config| job::refused(self.work, config, Outcome::Failed(Failure::EarlierGroupFailed));
-                for outcome in group.iter().map(skip) {
-                    outcomes.push(self.record_failure(outcome).await?);
-                }
-                continue;
-            }
-            let jobs: Vec<_> = group
-                .iter()
-                .map(|config| {
-                    let other = held.iter().find(|(id, _)| *id == config.id).map(|(_, holder)| holder.clone());
-                    self.project(config, other, &slots)
-                })
-                .collect();
-            let results: Vec<Result<JobOutcome>> = futures::stream::iter(jobs).buffered(under_way).collect().await;
-            for result in results {
-                outcomes.push(result?);
-            }
+impl Projects for PlanRun<'_> {
+    /// Whatever breaks is this project's outcome.
+    async fn run(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<JobOutcome> {
+        if let Some((outcome, plan)) = self.finished.iter().find(|(outcome, _)| outcome.project == config.id) {
+            self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(self.ctx, plan));
+            return Ok(outcome.clone());
         }
-        Ok(outcomes)
-    }
-
-    /// Whatever breaks is this project's outcome; an error: this server does not lead any more.
-    async fn project(
-        &self,
-        config: &ProjectConfig,
-        other: Option<Box<LockHolder>>,
-        slots: &Semaphore,
-    ) -> Result<JobOutcome> {
-        match self.attempt(config, other, slots).await {
+        match self.attempt(config).await {
             Ok(outcome) => Ok(outcome),
             Err(error) => {
                 let outcome = job::stop_outcome(self.ctx, self.work, Stop::Other(error))?;
@@ -99,29 +68,29 @@ impl PlanRun<'_> {
         }
     }
 
-    /// `other`: who holds the project, where that is another pull request.
-    async fn attempt(
-        &self,
-        config: &ProjectConfig,
-        other: Option<Box<LockHolder>>,
-        slots: &Semaphore,
-    ) -> Result<JobOutcome> {
+    async fn skip(&self, outcome: JobOutcome) -> Result<JobOutcome> {
+        self.record_failure(outcome).await
+    }
+}
+
+impl PlanRun<'_> {
+    async fn attempt(&self, config: &ProjectConfig) -> Result<JobOutcome> {
         if let Some(outcome) = self.cancelled(config) {
             return self.record_failure(outcome).await;
         }
-        if let Some(holder) = other {
-            let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder)));
+        if let Some((_, holder)) = self.held.iter().find(|(id, _)| *id == config.id) {
+            let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder.clone())));
             return self.record_failure(outcome).await;
         }
         let ready = match self.ready(config).await {
             Ok(ready) => ready,
             Err(stop) => Err(job::stop_outcome(self.ctx, self.work, stop)?),
         };
-        let slot = slots.acquire().await?;
+        let slot = self.slots.acquire().await?;
         if let Some(outcome) = self.cancelled(config) {
             return self.record_failure(outcome).await;
         }
-        let permit = match room::enter_for_plan(self.ctx, self.work, &config.id).await {
+        let permit = match capacity::enter_for_plan(self.ctx, self.work, &config.id).await {
             Ok(permit) => permit,
             Err(fault) => {
                 return self.record_failure(job::refused(self.work, config, Outcome::Errored(fault))).await;
@@ -148,7 +117,7 @@ impl PlanRun<'_> {
         job.end(outcome, move |tx, record| {
             match &plan {
                 Some((plan, left)) => {
-                    tx.put_plan(&PlanRecord { job: record.id.clone(), ..plan.clone() })?;
+                    tx.put_plan(plan)?;
                     left.iter().try_for_each(|file| tx.keep_file(file))?;
                 }
                 None => {
@@ -171,7 +140,7 @@ impl PlanRun<'_> {
     async fn record_failure(&self, outcome: JobOutcome) -> Result<JobOutcome> {
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let project = outcome.project.clone();
-        job::record_refusal(self.ctx, self.work, outcome, move |tx| {
+        recorder::refusal(self.ctx, self.work, outcome, move |tx| {
             tx.record_lock_event(&LockEvent::NotPlanned { pull: pull.clone(), project: project.clone() })?;
             let state = ProjectState::PlanErrored;
             let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
@@ -232,7 +201,7 @@ impl PlanRun<'_> {
             let message = "The plan was made, and its runner did not give it back".to_owned();
             return Err(Outcome::Errored(Fault { reason: Reason::Internal, message, output }));
         };
-        let mut record = self.record(config, id, &ready.place, made, &output);
+        let mut record = self.record(config, (id, job.record.id.clone()), &ready.place, made, &output);
         let left = archive(ctx, &mut record).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(ctx, &record));
         Ok(Made { planned: self.planned(&record, output), record, left })
@@ -258,7 +227,14 @@ impl PlanRun<'_> {
     }
 
     /// Binds the plan to all that it was made of.
-    fn record(&self, config: &ProjectConfig, id: String, place: &Place, made: PlanMade, output: &str) -> PlanRecord {
+    fn record(
+        &self,
+        config: &ProjectConfig,
+        (id, job): (String, String),
+        place: &Place,
+        made: PlanMade,
+        output: &str,
+    ) -> PlanRecord {
         let (path, sha256) = made.file.map(|file| (file.path, file.sha256)).unzip();
         PlanRecord {
             id,
@@ -273,7 +249,7 @@ impl PlanRun<'_> {
             sha256,
             summary: plan_summary(output).unwrap_or_default(),
             made: Timestamp::now(),
-            job: String::new(),
+            job,
             consumed_by: None,
             left: made.left,
         }

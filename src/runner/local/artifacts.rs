@@ -6,7 +6,7 @@ use crate::checkout::{OtherProjects, PlanArtifacts, inside};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::state::LeftFiles;
-use crate::runner::result::{Artifact, PlanMade, Problem};
+use crate::runner::result::{Artifact, PlanMade, StepProblem};
 use crate::runner::spec::{JobSpec, PlanReference, PlanUse, Steps};
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
@@ -38,17 +38,17 @@ pub enum PlanGone {
 
 impl Local {
     /// Keeps what a plan is made of, if the job makes one.
-    pub(super) async fn plan_made(&self, spec: &JobSpec, place: &Place) -> Result<Option<PlanMade>, Problem> {
+    pub(super) async fn plan_made(&self, spec: &JobSpec, place: &Place) -> Result<Option<PlanMade>, StepProblem> {
         let PlanUse::Make { id, dirs } = &spec.plan else { return Ok(None) };
         let path = format!("plans/{id}.tfplan");
         let (root, from) = (place.tree.root.clone(), place.plan_file.clone());
         let to = self.data_dir.join(&path);
         let kept = tokio::task::spawn_blocking(move || files::keep(&root, &from, &to)).await;
         let kept = kept.map_err(anyhow::Error::from).and_then(|kept| kept);
-        let sha256 = kept.map_err(|error| Problem::PlanNotKept { error: format!("{error:#}") })?;
+        let sha256 = kept.map_err(|error| StepProblem::PlanNotKept { error: format!("{error:#}") })?;
         let is_plan = |step: &Step| matches!(step, Step::Plan { .. });
         if sha256.is_none() && matches!(&spec.steps, Steps::Stage { steps, .. } if steps.iter().any(is_plan)) {
-            return Err(Problem::NoPlanFile);
+            return Err(StepProblem::NoPlanFile);
         }
         let file = sha256.map(|sha256| Artifact { path, sha256 });
         Ok(Some(PlanMade { file, left: self.keep_left(place, &spec.project.id.dir, dirs, id).await }))

@@ -5,7 +5,7 @@ use super::filters::filtered_failure;
 use super::{Io, Local, Place};
 use crate::config::workflow::{EnvValue, OutputFilter, Step};
 use crate::process::{Finished, Invocation, LineSink};
-use crate::runner::result::Problem;
+use crate::runner::result::StepProblem;
 use crate::runner::spec::JobSpec;
 use crate::terraform::summary::strip_ansi;
 use std::path::Path;
@@ -52,7 +52,7 @@ impl<'c> Call<'c> {
 /// A step that ends its stage.
 pub(super) enum Broken {
     /// With a problem; the output up to there.
-    Problem(Problem, String),
+    Problem(StepProblem, String),
     /// Because the job was stopped.
     Stopped,
 }
@@ -87,14 +87,14 @@ impl<'a> Stage<'a> {
                 Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
                 Step::Env { name, value: EnvValue::Command(command) } => self.env_command(name, command).await?,
                 Step::Multienv { command, show } => self.multienv(command, *show).await?,
-                Step::PolicyCheck { .. } => return Err(self.broken(Problem::PolicyCheck, "")),
+                Step::PolicyCheck { .. } => return Err(self.broken(StepProblem::PolicyCheck, "")),
             }
         }
         Ok(())
     }
 
     /// A problem with the output so far.
-    pub(super) fn broken(&self, problem: Problem, output: &str) -> Broken {
+    pub(super) fn broken(&self, problem: StepProblem, output: &str) -> Broken {
         let mut texts: Vec<&str> = self.shown.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
         texts.push(output);
         Broken::Problem(problem, texts.join("\n"))
@@ -117,7 +117,7 @@ impl<'a> Stage<'a> {
         let running = crate::process::run(invocation, &self.local.redactor, self.io.stop, log);
         let finished = tokio::select! {
             finished = running => finished.map_err(|error| {
-                let problem = Problem::NotStarted { program: what.to_owned(), error: format!("{error:#}"), init: false };
+                let problem = StepProblem::NotStarted { program: what.to_owned(), error: format!("{error:#}"), init: false };
                 self.broken(problem, "")
             })?,
             () = self.io.kill.cancelled() => {
@@ -125,7 +125,7 @@ impl<'a> Stage<'a> {
                 if !self.spec.command.name.changes_state() {
                     return Err(Broken::Stopped);
                 }
-                return Err(self.broken(Problem::Killed { program: what.to_owned() }, ""));
+                return Err(self.broken(StepProblem::Killed { program: what.to_owned() }, ""));
             }
         };
         if finished.signal == Some(rustix::process::Signal::KILL.as_raw()) {
@@ -154,11 +154,11 @@ impl<'a> Stage<'a> {
         let output = filtered_failure(strip_ansi(&finished.output), filters);
         let program = what.to_owned();
         let problem = if finished.timed_out {
-            Problem::TimedOut { program, ending, millis }
+            StepProblem::TimedOut { program, ending, millis }
         } else if !finished.cancelled {
-            Problem::Exit { program, ending, init: false }
+            StepProblem::Exit { program, ending, init: false }
         } else if self.spec.command.name.changes_state() {
-            Problem::Interrupted { program, ending, millis, killed: self.killed.load(Ordering::Relaxed) }
+            StepProblem::Interrupted { program, ending, millis, killed: self.killed.load(Ordering::Relaxed) }
         } else {
             return Err(Broken::Stopped);
         };

@@ -7,7 +7,7 @@ use super::pairs::{pairs, value};
 use super::stage::{Broken, Call, Stage};
 use crate::config::workflow::{OutputFilter, ShellCommand};
 use crate::process::Finished;
-use crate::runner::result::Problem;
+use crate::runner::result::StepProblem;
 use crate::terraform::summary::{plan_text, strip_ansi};
 use semver::Version;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ impl Stage<'_> {
         let result = self.terraform("init", args).await;
         drop(guard);
         if let Err(Broken::Problem(mut problem, output)) = result {
-            if let Problem::NotStarted { init, .. } | Problem::Exit { init, .. } = &mut problem {
+            if let StepProblem::NotStarted { init, .. } | StepProblem::Exit { init, .. } = &mut problem {
                 *init = true;
             }
             return Err(Broken::Problem(problem, output));
@@ -103,7 +103,7 @@ impl Stage<'_> {
     /// Terraform cannot leave the workspace that `TF_WORKSPACE` names: it would plan and apply another one than the project's.
     fn other_workspace(&self, set: &str) -> Broken {
         let set = self.local.redactor.redact(set).replace(['`', '\n', '\r'], "'");
-        self.broken(Problem::OtherWorkspace { set }, "")
+        self.broken(StepProblem::OtherWorkspace { set }, "")
     }
 
     /// `plan -out`, with `env/<workspace>.tfvars` if it is there.
@@ -131,11 +131,11 @@ impl Stage<'_> {
             let flag = arg.trim_start_matches('-');
             arg.starts_with('-') && (flag == "target" || flag.starts_with("target="))
         }) {
-            return Err(self.broken(Problem::TargetOfApply, ""));
+            return Err(self.broken(StepProblem::TargetOfApply, ""));
         }
         let plan_file = PathBuf::from(self.place.plan_file.file_name().unwrap_or_default());
         if self.place.in_dir(move |dir| dir.kind(&plan_file)).await.ok().flatten().is_none() {
-            return Err(self.broken(Problem::PlanFileGone, ""));
+            return Err(self.broken(StepProblem::PlanFileGone, ""));
         }
         self.switch_workspace().await?;
         // A flag that waits for its value takes the dashes, not the plan file.
@@ -189,7 +189,7 @@ impl Stage<'_> {
         let what = what_runs(command);
         let finished = self.run_call(Call { filters, ..shell_call(&what, command) }).await?;
         let text = filtered(strip_ansi(&finished.output), filters)
-            .map_err(|error| self.broken(Problem::OutputFilter { error: error.to_string() }, ""))?;
+            .map_err(|error| self.broken(StepProblem::OutputFilter { error: error.to_string() }, ""))?;
         self.shown.extend(text);
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Stage<'_> {
         let call = Call { logged: false, hides_stdout: true, read_limit: VALUES_LIMIT, ..shell_call(&what, command) };
         let finished = self.run_call(call).await?;
         let found = finished.read().map_err(|error| format!("{error:#}")).and_then(read);
-        found.map_err(|error| self.broken(Problem::Values { step: step.to_owned(), error }, ""))
+        found.map_err(|error| self.broken(StepProblem::Values { step: step.to_owned(), error }, ""))
     }
 
     pub(super) async fn env_command(&mut self, name: &str, command: &ShellCommand) -> Result<(), Broken> {

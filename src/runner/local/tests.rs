@@ -8,8 +8,8 @@ use crate::config::workflow::{ShellCommand, Step};
 use crate::domain::command::{Command, Trigger};
 use crate::domain::{Base, Distribution, Head, PullId, PullRequest, RepoId};
 use crate::process::{Invocation, run};
-use crate::runner::result::{Artifact, Problem};
-use crate::runner::spec::{Answers, Limits, PlanReference, ToolSpec};
+use crate::runner::result::{Artifact, StepProblem};
+use crate::runner::spec::{Answers, JobLimits, PlanReference, ToolSpec};
 use crate::terraform::install::InstallSettings;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -164,7 +164,7 @@ async fn plan_of(source: &Path) -> JobSpec {
         },
         tool: ToolSpec { distribution: Distribution::Terraform, version: "1.11.4".into() },
         answers: Answers { approved: Some(true), mergeable: None },
-        limits: Limits { timeout: Duration::from_secs(60), grace: Duration::from_secs(1), output: 1 << 20 },
+        limits: JobLimits { timeout: Duration::from_secs(60), grace: Duration::from_secs(1), output: 1 << 20 },
         secrets: vec!["HIDDEN".into()],
         plan: PlanUse::Make { id: "b".repeat(32), dirs: vec!["net".into()] },
     }
@@ -202,7 +202,7 @@ async fn a_plan_and_its_apply_run_on_two_machines_from_json_and_come_back_as_jso
     apply.plan = PlanUse::Apply(plan);
     let (json, _) = run_job(&two, &serde_json::to_string(&carried(&apply)).unwrap(), &terraform).await;
     let applied: Ran = carried(&serde_json::from_str(&json).unwrap());
-    let exit = Problem::Exit { program: "terraform apply".into(), ending: "exit status 1".into(), init: false };
+    let exit = StepProblem::Exit { program: "terraform apply".into(), ending: "exit status 1".into(), init: false };
     assert_eq!(applied.ending, Ending::Broken(exit));
     assert!(applied.output.starts_with("mine\nthe plan\n"), "{}", applied.output);
     assert_eq!(applied.state_lock.met.unwrap().id, "somebody");

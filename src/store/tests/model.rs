@@ -43,6 +43,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                     let projects = more.into_iter().filter(own).take(1).chain([one.clone()]).collect();
                     LockEvent::PlanBegins { pull, projects, everything: flag }
                 }
+                3 if flag => LockEvent::PlanGoesOn { projects: vec![one] },
                 3 => LockEvent::NotPlanned { pull, project },
                 4 => LockEvent::ApplyBegins { plan: plan.to_string(), job: "job".into(), project: one },
                 5 => LockEvent::StateChangeBegins { project: one },

@@ -445,3 +445,51 @@ async fn comments_and_marks_do_not_hide_each_other() {
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn a_schedule_and_its_claims_last_as_long_as_their_run() {
+    let (_dir, store) = open();
+    let done = run("r", Some(at(9)));
+    store
+        .write(move |tx| {
+            tx.put_run(&run("r", None))?;
+            tx.put_schedule("r", &["one"])?;
+            tx.put_schedule("r", &["two"])?;
+            assert_eq!(tx.schedule::<Vec<String>>("r")?, Some(vec!["two".to_owned()]));
+            assert_eq!(tx.schedule::<Vec<String>>("other")?, None);
+
+            assert!(tx.claim("r", &project("net"), "first", true)?);
+            tx.put_job(&job("first", JobState::Running))?;
+            assert!(!tx.claim("r", &project("net"), "second", true)?, "the first one runs");
+            assert!(tx.claim("r", &project("app"), "other", false)?, "another project");
+            tx.put_job(&job("first", JobState::Interrupted))?;
+            assert!(!tx.claim("r", &project("net"), "second", false)?, "it must not be repeated");
+            assert!(tx.claim("r", &project("net"), "second", true)?);
+
+            tx.put_run(&done)?;
+            assert_eq!(tx.schedule::<Vec<String>>("r")?, None);
+            assert!(tx.claim("r", &project("app"), "again", false)?, "the claims are gone");
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_done_has_no_run_that_goes_on() {
+    let (_dir, store) = open();
+    store
+        .write(|tx| {
+            tx.accept_delivery(&delivery("a"))?;
+            tx.put_run(&Run { delivery: Some("a".into()), ..run("mine", None) })?;
+            tx.put_run(&Run { delivery: Some("b".into()), ..run("other", None) })?;
+            tx.set_delivery_state("a", DeliveryState::Running, "")?;
+            assert_eq!(tx.unfinished_runs()?.len(), 2);
+            tx.set_delivery_state("a", DeliveryState::Done, "superseded")?;
+            let left: Vec<String> = tx.unfinished_runs()?.into_iter().map(|run| run.id).collect();
+            assert_eq!(left, ["other"]);
+            Ok(())
+        })
+        .await
+        .unwrap();
+}

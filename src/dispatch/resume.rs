@@ -1,4 +1,4 @@
-//! At the start: what an earlier process left unfinished. A plan is run again; an apply that had begun is told as interrupted.
+//! At the start: what an earlier process left unfinished. A plan goes on; an apply that had begun is told as interrupted.
 
 use super::actor::{enqueue, wake};
 use super::queues::{Item, Task};
@@ -10,13 +10,13 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{
     Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
 };
-use crate::domain::{Event, ProjectId, PullAction, PullId};
+use crate::domain::{Event, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::errored_state;
 use crate::execute::state_locks::after_kill;
-use crate::execute::{abandoned, comment_effects};
+use crate::execute::{self, abandoned, comment_effects};
 use crate::locks::LockEvent;
 use crate::runner::local::state_lock::LockEvidence;
-use crate::store::KeptFile;
+use crate::store::{KeptFile, Tx};
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -33,7 +33,8 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     if !deliveries.is_empty() {
         tracing::info!(deliveries = deliveries.len(), "taking up what an earlier process left");
     }
-    for run in runs.iter().filter(|run| run.delivery.is_none()) {
+    let is_unfinished = |identity: &String| deliveries.iter().any(|(delivery, _)| delivery.identity == *identity);
+    for run in runs.iter().filter(|run| !run.delivery.as_ref().is_some_and(is_unfinished)) {
         end_run(inner, run, None).await?;
     }
     let mut items = Vec::new();
@@ -41,7 +42,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
         let Some(pull) = delivery.event.pull_id().cloned() else { continue };
         let mut interrupted = false;
         for run in runs.iter().filter(|run| run.delivery.as_deref() == Some(&delivery.identity)) {
-            interrupted |= interrupt(inner, run, &delivery, How::Killed).await?;
+            interrupted |= go_on(inner, run, &delivery, How::Killed).await?;
         }
         if interrupted {
             continue;
@@ -53,7 +54,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     }
     sweep(inner, INTERRUPTED).await?;
     for job in inner.ctx.store.read(|view| view.untold_jobs()).await? {
-        inner.ctx.doubts.note(&job);
+        inner.ctx.orphaned_locks.note(&job);
     }
     for (pull, item) in items {
         match &item.task {
@@ -61,7 +62,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
             _ => enqueue(inner, pull, item),
         }
     }
-    for pull in inner.ctx.doubts.pulls() {
+    for pull in inner.ctx.orphaned_locks.pulls() {
         wake(inner, pull);
     }
     Ok(())
@@ -96,7 +97,7 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &str
     let mut told = delivery.is_none();
     for run in &runs {
         match &delivery {
-            Some(delivery) => told |= interrupt(inner, run, delivery, How::Broke).await?,
+            Some(delivery) => told |= go_on(inner, run, delivery, How::Broke).await?,
             None => end_run(inner, run, Some(BROKE)).await?,
         }
     }
@@ -120,7 +121,7 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
         .write(move |tx| abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id)));
     for job in ended.await? {
         tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that nobody had is ended: {because}");
-        inner.ctx.doubts.note(&job);
+        inner.ctx.orphaned_locks.note(&job);
         inner.ctx.outbox.wake(&job.pull);
     }
     Ok(())
@@ -144,14 +145,19 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
     }
 }
 
-/// Ends a run that an earlier process left. True when it is answered by that: Terraform may have changed something, so the
-/// command is not repeated.
-async fn interrupt(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> Result<bool> {
+/// Goes on with a run that another process began, or that broke off here; any leader can. True: it is answered by that, as Terraform
+/// may have changed something, so that the command is not repeated. False: its delivery has to be handled again. A plan then goes on
+/// where it was ([`to_go_on`]): what is planned stays planned, and jobs that were cut run again.
+async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> Result<bool> {
     let id = run.id.clone();
     let jobs = inner.ctx.store.read(move |view| view.jobs_of(&id)).await?;
     let begun: Vec<Job> = jobs.into_iter().filter(|job| job.project.is_some()).collect();
     if !run.command.changes_state() || begun.is_empty() {
-        end_run(inner, run, (how == How::Broke).then_some(BROKE)).await?;
+        match how {
+            How::Killed if execute::may_go_on(run.command) => end_jobs(inner, run, INTERRUPTED, |_| Ok(())).await?,
+            How::Killed => end_run(inner, run, None).await?,
+            How::Broke => end_run(inner, run, Some(BROKE)).await?,
+        }
         return Ok(false);
     }
     let mut begun = begun;
@@ -289,12 +295,51 @@ async fn interrupted_reply(
         head: Some(run.head.clone()),
         body,
     };
-    Ok(comment_effects(&inner.ctx.hosts, &inner.ctx.rendering, &reply))
+    Ok(comment_effects(&inner.ctx, &reply))
+}
+
+/// The unfinished run of this delivery that the command goes on with; absent where it begins anew. Others of the delivery end.
+pub(super) async fn to_go_on(
+    inner: &Inner,
+    delivery: &str,
+    pull: &PullRequest,
+    command: &Command,
+) -> Result<Option<Run>> {
+    let runs = inner.ctx.store.read(|view| view.unfinished_runs()).await?;
+    let mut found = None;
+    for run in runs.into_iter().filter(|run| run.delivery.as_deref() == Some(delivery)) {
+        let is_same = run.command == command.name && run.head == pull.head.commit;
+        if is_same && found.is_none() && execute::may_go_on(run.command) {
+            found = Some(run);
+        } else {
+            end_run(inner, &run, None).await?;
+        }
+    }
+    Ok(found)
 }
 
 /// Marks a run, and its jobs that still seem to run, as ended; with `failed`, its combined status says so too.
 async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Result<()> {
-    let (run, id, pull) = (run.clone(), run.id.clone(), run.pull.clone());
+    let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
+    end_jobs(inner, run, failed.unwrap_or(INTERRUPTED), move |tx| {
+        if let (Some(because), CommandName::Plan | CommandName::Apply) = (failed, ended.command) {
+            let status = statuses.failed(ended.command, because);
+            let effect = Effect::Status { commit: ended.head.clone(), status };
+            tx.enqueue(&NewEffect { pull: ended.pull.clone(), effect })?;
+        }
+        tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended })
+    })
+    .await
+}
+
+/// Marks jobs of a run that still seem to run as ended, with `change` in the same commit.
+async fn end_jobs(
+    inner: &Inner,
+    run: &Run,
+    because: &'static str,
+    change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+) -> Result<()> {
+    let (id, pull) = (run.id.clone(), run.pull.clone());
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
         if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
@@ -307,8 +352,7 @@ async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Resu
         .ctx
         .store
         .write(move |tx| {
-            let mut ended =
-                abandoned::end(tx, &statuses, failed.unwrap_or(INTERRUPTED), true, |job| job.run == of_run)?;
+            let mut ended = abandoned::end(tx, &statuses, because, true, |job| job.run == of_run)?;
             for job in &mut ended {
                 let found = left.remove(&job.id);
                 job.state_lock.untold = found.as_ref().is_some_and(|found| *found != LockEvidence::Nothing);
@@ -317,15 +361,11 @@ async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Resu
                 }
                 tx.put_job(job)?;
             }
-            if let (Some(because), CommandName::Plan | CommandName::Apply) = (failed, run.command) {
-                let effect = Effect::Status { commit: run.head.clone(), status: statuses.failed(run.command, because) };
-                tx.enqueue(&NewEffect { pull: run.pull.clone(), effect })?;
-            }
-            tx.put_run(&Run { finished: Some(Timestamp::now()), ..run })?;
+            change(tx)?;
             Ok(ended)
         })
         .await?;
-    ended.iter().for_each(|job| inner.ctx.doubts.note(job));
+    ended.iter().for_each(|job| inner.ctx.orphaned_locks.note(job));
     inner.ctx.outbox.wake(&pull);
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
 use crate::domain::{PullEvent, PullId, PullRequest, RepoId};
-use crate::execute::{comment_effects, random_id, remove_plan_files};
+use crate::execute::{comment_effects_on, random_id, remove_plan_files};
 use crate::locks::{LockEvent, Refusal};
 use crate::store::logs::Logs;
 use crate::store::{Tx, View};
@@ -48,7 +48,7 @@ fn answer_later(
     let (command, hosts, rendering) = (command.cloned(), inner.ctx.hosts.clone(), inner.ctx.rendering.clone());
     move |pull, message| {
         let (pull, body) = (pull.clone(), ReplyBody::Message(message));
-        comment_effects(&hosts, &rendering, &Reply { run: random_id(), pull, command, head: None, body })
+        comment_effects_on(&hosts, &rendering, &Reply { run: random_id(), pull, command, head: None, body })
     }
 }
 

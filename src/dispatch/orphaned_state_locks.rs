@@ -11,7 +11,7 @@ use anyhow::Result;
 
 /// When nothing is left to do for a pull request: what a later run has not settled is told, once.
 pub(super) async fn settle(inner: &Inner, pull: &PullId) {
-    let jobs = inner.ctx.doubts.take(pull);
+    let jobs = inner.ctx.orphaned_locks.take(pull);
     if let Err(error) = tell(inner, pull, jobs).await {
         tracing::error!(%pull, error = format!("{error:#}"), "that a state lock may be left could not be told; the next start does");
     }

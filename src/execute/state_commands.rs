@@ -5,7 +5,7 @@ use super::job::{self, Job};
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
-use super::{Answer, Context, Ended, StatusUpdate, Work, force_unlock, hooks, state_locks};
+use super::{Answer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, recorder, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::CommandName;
@@ -18,14 +18,14 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 /// Runs it.
-pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
-    super::begin(ctx, work).await?;
+pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
+    recorder::begin(ctx, work).await?;
     let prepared = match prepare::check_out(ctx, work, Need::Files).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
     if let Some(answer) = hooks::before(ctx, work, &prepared.tree).await? {
-        answer.record(ctx, work).await?;
+        recorder::answer(ctx, work, answer).await?;
         return Ok(Ended::Answered);
     }
     let answered = match work.command.name {
@@ -39,7 +39,7 @@ pub(super) async fn run(ctx: &Context, work: &Work) -> Result<Ended> {
     hooks::answer_before(ctx, work, &prepared.tree, answer).await
 }
 
-async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Answer, Stop> {
+async fn projects(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<Answer, Stop> {
     let pull = work.pull.id.clone();
     let planned: Vec<_> = ctx
         .store
@@ -79,7 +79,7 @@ async fn projects(ctx: &Context, work: &Work, prepared: &Prepared) -> Result<Ans
 
 async fn project(
     ctx: &Context,
-    work: &Work,
+    work: &CommandRun,
     prepared: &Prepared,
     config: &ProjectConfig,
     (facts, current): (&PullFacts, &Current),

@@ -1,6 +1,6 @@
 //! Ends of jobs that are not recorded yet: what has been changed is told, and recorded as soon as that can be.
 
-use super::{Context, Work, errored_state};
+use super::{CommandRun, Context, errored_state};
 use crate::domain::outcome::JobOutcome;
 use crate::store::Tx;
 use crate::store::logs::LogWriter;
@@ -35,9 +35,9 @@ impl JobEnd {
 /// Ends of jobs that the command's answer records: that of an only job, for which nobody waits without the answer, and those whose own
 /// commit failed.
 #[derive(Default)]
-pub struct Unrecorded(Mutex<Vec<JobEnd>>);
+pub struct UnrecordedOutcomes(Mutex<Vec<JobEnd>>);
 
-impl Unrecorded {
+impl UnrecordedOutcomes {
     /// One more.
     pub(super) fn put(&self, end: JobEnd) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(end);
@@ -50,7 +50,7 @@ impl Unrecorded {
 }
 
 /// Leaves the end of a job that changed something to the server that leads now.
-pub(super) async fn pass_on(ctx: &Context, work: &Work, outcome: &JobOutcome) {
+pub(super) async fn pass_on(ctx: &Context, work: &CommandRun, outcome: &JobOutcome) {
     if let Some(job) = &outcome.job
         && work.command.name.changes_state()
     {

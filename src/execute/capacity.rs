@@ -4,7 +4,7 @@
 
 use super::admission::Permit;
 use super::memory::Memory;
-use super::{Context, Work};
+use super::{CommandRun, Context};
 use crate::checkout::space::{Space, taken_by};
 use crate::checkout::{Checkouts, Idle};
 use crate::comment::command_for;
@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How much may be used.
 #[derive(Default)]
-pub struct Room {
+pub struct Capacity {
     data_dir: PathBuf,
     /// Most bytes in the data directory; absent: what the file system has.
     quota: Option<u64>,
@@ -54,10 +54,10 @@ struct Measured {
     again: Instant,
 }
 
-impl Room {
+impl Capacity {
     /// For this data directory; nothing is looked at yet.
-    pub fn new(data_dir: &Path, limits: &MachineLimits) -> Room {
-        Room {
+    pub fn new(data_dir: &Path, limits: &MachineLimits) -> Capacity {
+        Capacity {
             data_dir: data_dir.to_owned(),
             quota: (limits.scratch_quota_mib > 0).then_some(limits.scratch_quota_mib << 20),
             memory_percent: limits.max_memory_percent,
@@ -104,7 +104,7 @@ fn is_full(space: Space) -> bool {
 }
 
 /// Makes room on the disk, if there is little. The fault: there is none, so that this command must not begin.
-pub(super) async fn on_disk(ctx: &Context, work: &Work) -> Option<Fault> {
+pub(super) async fn on_disk(ctx: &Context, work: &CommandRun) -> Option<Fault> {
     let space = match not_little(ctx).await {
         Ok(space) => space,
         Err(error) => {
@@ -128,13 +128,13 @@ pub(super) async fn on_disk(ctx: &Context, work: &Work) -> Option<Fault> {
 
 /// What is free after room was made where there was little. A disk that stays near the mark is not searched for each command.
 async fn not_little(ctx: &Context) -> Result<Space> {
-    let mut measured = ctx.room.measured.lock().await;
-    let (space, began) = (ctx.room.space(&mut measured).await?, Instant::now());
-    if !is_little(space) || (!is_full(space) && !ctx.room.may_look(began)) {
+    let mut measured = ctx.capacity.measured.lock().await;
+    let (space, began) = (ctx.capacity.space(&mut measured).await?, Instant::now());
+    if !is_little(space) || (!is_full(space) && !ctx.capacity.may_look(began)) {
         return Ok(space);
     }
     let space = Idlers::of(ctx).make_room(&mut measured, |space| !is_little(space)).await?;
-    ctx.room.looked(began.elapsed());
+    ctx.capacity.looked(began.elapsed());
     if !is_full(space) {
         return Ok(space);
     }
@@ -147,7 +147,7 @@ async fn not_little(ctx: &Context) -> Result<Space> {
 /// is a directory. Checkouts with files that are kept nowhere else stay, as nobody has looked yet for what an interrupted apply left
 /// there. Call it where nothing is at work in the data directory.
 pub async fn before_restore(data_dir: &Path, checkouts: &Checkouts, installer: &Installer) -> Result<()> {
-    let room = Room { data_dir: data_dir.to_owned(), ..Room::default() };
+    let room = Capacity { data_dir: data_dir.to_owned(), ..Capacity::default() };
     let idlers = Idlers { room: &room, checkouts, installer, unkept_too: false };
     let space = idlers.make_room(&mut None, |space| !is_little(space)).await?;
     if is_full(space) {
@@ -159,7 +159,7 @@ pub async fn before_restore(data_dir: &Path, checkouts: &Checkouts, installer: &
 
 /// What goes to make room.
 struct Idlers<'a> {
-    room: &'a Room,
+    room: &'a Capacity,
     checkouts: &'a Checkouts,
     installer: &'a Installer,
     /// Also checkouts with files that are kept nowhere else.
@@ -168,7 +168,7 @@ struct Idlers<'a> {
 
 impl Idlers<'_> {
     fn of(ctx: &Context) -> Idlers<'_> {
-        Idlers { room: &ctx.room, checkouts: &ctx.checkouts, installer: &ctx.installer, unkept_too: true }
+        Idlers { room: &ctx.capacity, checkouts: &ctx.checkouts, installer: &ctx.installer, unkept_too: true }
     }
 
     /// Removes what is idle until there is `enough`: checkouts first, then binaries, mirrors, and checkouts with files that are kept
@@ -227,14 +227,14 @@ fn removed(measured: &mut Option<Measured>, what: &str, bytes: u64) {
 /// Leave to run for a plan: as for any job, and not while memory is short and jobs run that give some back when they end.
 pub(super) async fn enter_for_plan<'a>(
     ctx: &'a Context,
-    work: &Work,
+    work: &CommandRun,
     project: &ProjectId,
 ) -> Result<Permit<'a>, Fault> {
-    let _next = ctx.room.next.lock().await;
+    let _next = ctx.capacity.next.lock().await;
     let mut told = false;
-    while let Some(memory) = ctx.room.short_memory().await {
+    while let Some(memory) = ctx.capacity.short_memory().await {
         if ctx.admission.is_idle() {
-            return match ctx.room.memory_after_making_room(ctx).await {
+            return match ctx.capacity.memory_after_making_room(ctx).await {
                 None => Ok(ctx.admission.enter_when_free().await),
                 Some(memory) => Err(no_memory(ctx, project, memory)),
             };
@@ -251,7 +251,7 @@ pub(super) async fn enter_for_plan<'a>(
     Ok(ctx.admission.enter_when_free().await)
 }
 
-impl Room {
+impl Capacity {
     /// The memory, where more of it is in use than may be for a plan to begin.
     async fn short_memory(&self) -> Option<Memory> {
         if self.memory_percent == 0 {
@@ -280,7 +280,7 @@ fn no_memory(ctx: &Context, project: &ProjectId, memory: Memory) -> Fault {
          now {}); then comment `{}`",
         size(memory.used),
         size(memory.limit),
-        ctx.room.memory_percent,
+        ctx.capacity.memory_percent,
         command_for(&ctx.rendering.executable, CommandName::Plan, project, &[]),
     );
     Fault { reason: Reason::Internal, message, output: String::new() }
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn looking_for_what_is_idle_takes_a_twentieth_of_the_time() {
-        let (room, now) = (Room::default(), Instant::now());
+        let (room, now) = (Capacity::default(), Instant::now());
         assert!(room.may_look(now));
         room.looked(Duration::from_secs(1));
         assert!(!room.may_look(now + Duration::from_secs(18)));

@@ -1,6 +1,6 @@
 //! What of a pull request could be applied, and why there is nothing.
 
-use super::{Answer, Context, StatusUpdate, Work};
+use super::{Answer, CommandRun, Context, StatusUpdate};
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, Fault, Reason};
@@ -9,17 +9,17 @@ use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
 use anyhow::Result;
 
 /// What could be applied.
-pub(super) struct Candidates {
+pub(super) struct ApplicablePlans {
     plans: Vec<PlanRecord>,
     statuses: Vec<ProjectStatus>,
 }
 
-impl Candidates {
-    pub(super) async fn load(ctx: &Context, work: &Work) -> Result<Candidates> {
+impl ApplicablePlans {
+    pub(super) async fn load(ctx: &Context, work: &CommandRun) -> Result<ApplicablePlans> {
         let pull = work.pull.id.clone();
-        let loaded = ctx
-            .store
-            .read(move |view| Ok(Candidates { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? }));
+        let loaded = ctx.store.read(move |view| {
+            Ok(ApplicablePlans { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? })
+        });
         loaded.await
     }
 
@@ -43,7 +43,7 @@ impl Candidates {
     }
 
     /// An apply of everything is refused as a whole where there is nothing to apply, or where a project is in no state for it.
-    pub(super) fn refusal(&self, work: &Work) -> Option<Answer> {
+    pub(super) fn refusal(&self, work: &CommandRun) -> Option<Answer> {
         if !work.command.target.is_all() {
             return None;
         }

@@ -1,0 +1,237 @@
+//! Every commit of a run: facts, statuses, comments and audit entries that belong together, in one transaction each. Nothing else in
+//! `execute` writes to the state, or knows that the outbox posts what is recorded.
+
+use super::unrecorded_outcomes::{self, JobEnd};
+use super::{Answer, CancelReason, CommandRun, Context, Ended, abandoned, comment_effects};
+use crate::domain::ProjectId;
+use crate::domain::command::{CommandName, Trigger};
+use crate::domain::outcome::JobOutcome;
+use crate::domain::reply::{Reply, ReplyBody};
+use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord, NewEffect};
+use crate::reply::marker;
+use crate::store::{Tx, is_deposed};
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
+
+/// Of a job whose end could not be recorded, although its command went on.
+const END_LOST: &str = "its end could not be recorded";
+
+/// Whether a pending status of this command is told: only where its end will tell one too, and not with
+/// `--silence-vcs-status-no-projects`.
+fn tells_pending(ctx: &Context, work: &CommandRun) -> bool {
+    let settings = &ctx.settings;
+    let autoplan = work.command.trigger == Trigger::Autoplan;
+    let ends_with_one = has_status(work.command.name);
+    ends_with_one && !(settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans))
+}
+
+/// Records the run's beginning by itself, so that people see it while Terraform does not run yet.
+pub(super) async fn begin(ctx: &Context, work: &CommandRun) -> Result<()> {
+    ctx.store.write(beginning(ctx, work)).await?;
+    ctx.outbox.wake(&work.pull.id);
+    Ok(())
+}
+
+/// The run's beginning and its pending status, unless they are recorded already.
+fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+    let (run, pull) = (work.run.clone(), work.pull.clone());
+    let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
+    move |tx| {
+        if tx.run(&run.id)?.is_some() {
+            return Ok(());
+        }
+        tx.put_run(&run)?;
+        tx.put_pull(&pull)?;
+        if let Some(delivery) = &run.delivery {
+            tx.set_delivery_state(delivery, DeliveryState::Running, &run.id)?;
+        }
+        if let Some(status) = pending {
+            let effect = Effect::Status { commit: pull.head.commit.clone(), status };
+            tx.enqueue(&NewEffect { pull: pull.id.clone(), effect })?;
+        }
+        Ok(())
+    }
+}
+
+/// Commits the beginning of a job, with `change` in the same transaction; the inner error is a refusal of `change`, which has changed
+/// nothing then. The job has claimed its project from then on.
+pub(super) async fn begin_job<T: Send + 'static>(
+    ctx: &Context,
+    work: &CommandRun,
+    (record, project): (JobRecord, ProjectId),
+    pending: Option<CommitStatus>,
+    change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<(), T>> + Send + 'static,
+) -> Result<std::result::Result<(), T>> {
+    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
+    let (begun, may_repeat) = (beginning(ctx, work), !work.command.name.changes_state());
+    let written = ctx.store.write(move |tx| {
+        begun(tx)?;
+        if let Err(refused) = change(tx, &record)? {
+            return Ok(Err(refused));
+        }
+        ensure!(tx.claim(&record.run, &project, &record.id, may_repeat)?, "another job has this project already");
+        tx.put_job(&record)?;
+        if let Some(status) = pending {
+            tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
+        }
+        Ok(Ok(()))
+    });
+    let begun = written.await?;
+    ctx.outbox.wake_marks(&work.pull.id);
+    Ok(begun)
+}
+
+/// Commits the end of a job. Where that fails, what was changed is changed: that is told, and the record ends with the command's answer.
+pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Result<JobOutcome> {
+    let (outcome, record) = (end.outcome.clone(), end.recording());
+    match ctx.store.write(move |tx| record(tx)).await {
+        Err(error) if is_deposed(&error) => {
+            unrecorded_outcomes::pass_on(ctx, work, &outcome).await;
+            return Err(error);
+        }
+        Err(error) if work.command.name.changes_state() => {
+            tracing::error!(pull = %work.pull.id, job = outcome.job, error = format!("{error:#}"), "the end of a job could not be recorded yet");
+            work.unrecorded.put(end);
+        }
+        recorded => recorded?,
+    }
+    ctx.outbox.wake_marks(&work.pull.id);
+    Ok(outcome)
+}
+
+/// Commits how a workflow hook stands, with its status.
+pub(super) async fn hook(ctx: &Context, work: &CommandRun, record: JobRecord, status: CommitStatus) -> Result<()> {
+    let (pull, commit) = (work.pull.id.clone(), work.pull.head.commit.clone());
+    let written = ctx.store.write(move |tx| {
+        tx.put_job(&record)?;
+        tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit, status } })
+    });
+    written.await?;
+    ctx.outbox.wake_marks(&work.pull.id);
+    Ok(())
+}
+
+/// Commits facts of a run that nothing on the pull request tells yet.
+pub(super) async fn facts<T: Send + 'static>(
+    ctx: &Context,
+    change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    ctx.store.write(change).await
+}
+
+/// Commits an outcome without a job. Where that fails, the outcome is told all the same, with the command's answer.
+pub(super) async fn refusal(
+    ctx: &Context,
+    work: &CommandRun,
+    outcome: JobOutcome,
+    change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+) -> Result<JobOutcome> {
+    let status = has_status(work.command.name).then(|| ctx.statuses.project(&outcome));
+    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
+    let recorded = ctx.store.write(move |tx| {
+        change(tx)?;
+        if let Some(status) = status {
+            tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
+        }
+        Ok(())
+    });
+    match recorded.await {
+        Err(error) if is_deposed(&error) => Err(error),
+        Err(error) => {
+            tracing::error!(pull = %work.pull.id, error = format!("{error:#}"), "an outcome could not be recorded by itself");
+            Ok(outcome)
+        }
+        Ok(()) => Ok(outcome),
+    }
+}
+
+/// One commit: the run ends, its delivery is done, comments and statuses are in the outbox, and ends of jobs that are not recorded
+/// yet are.
+pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: Answer) -> Result<()> {
+    let ends = work.unrecorded.take();
+    if ends.is_empty() {
+        return answer_with(ctx, work, answer, ends).await;
+    }
+    match answer_with(ctx, work, answer.clone(), ends).await {
+        Err(error) if !is_deposed(&error) => {
+            // What was changed is told, whatever of its record finds no room.
+            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "the end of a job was not recorded");
+            answer_with(ctx, work, answer, Vec::new()).await
+        }
+        recorded => recorded,
+    }
+}
+
+async fn answer_with(ctx: &Context, work: &CommandRun, answer: Answer, ends: Vec<JobEnd>) -> Result<()> {
+    let mut run = work.run.clone();
+    run.results = answer.body.as_ref().map(marker::results).unwrap_or_default();
+    let comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
+    run.finished = Some(Timestamp::now());
+    run.answered = true;
+    let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
+    let (statuses, update) = (ctx.statuses.clone(), answer.statuses);
+    let fault = update.fault_of_pull(work);
+    let jobs: Vec<_> = ends.iter().map(JobEnd::recording).collect();
+    let begun = beginning(ctx, work);
+    let recorded = ctx
+        .store
+        .write(move |tx| {
+            begun(tx)?;
+            jobs.iter().try_for_each(|record| record(tx))?;
+            if let Some(fault) = fault {
+                tx.set_fault(&pull, fault.as_deref())?;
+            }
+            // All that is said of this run is said here: a job of it that still seems to run has nobody.
+            abandoned::end(tx, &statuses, END_LOST, false, |job| job.run == run.id)?;
+            for status in update.resolve(tx, &statuses, &pull, &head, name)? {
+                let effect = Effect::Status { commit: head.clone(), status };
+                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+            }
+            for effect in comments {
+                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+            }
+            if let Some(delivery) = &run.delivery {
+                tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
+            }
+            tx.put_run(&run)
+        })
+        .await;
+    if let Err(error) = &recorded
+        && is_deposed(error)
+    {
+        for end in &ends {
+            unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;
+        }
+    }
+    recorded?;
+    ctx.outbox.wake(&work.pull.id);
+    Ok(())
+}
+
+fn reply_comments(ctx: &Context, work: &CommandRun, body: ReplyBody) -> Vec<Effect> {
+    let reply = Reply {
+        run: work.run.id.clone(),
+        pull: work.pull.id.clone(),
+        command: Some(work.command.clone()),
+        head: Some(work.pull.head.commit.clone()),
+        body,
+    };
+    comment_effects(ctx, &reply)
+}
+
+/// The answer of a command that was stopped before it had one: none, where dispatch goes on with its delivery. A plan that a
+/// shutdown stops has not ended: the next leader goes on with it.
+pub(super) async fn stopped(ctx: &Context, work: &CommandRun, why: CancelReason) -> Result<Ended> {
+    if why == CancelReason::Shutdown && super::may_go_on(work.command.name) {
+        return Ok(Ended::Stopped(why));
+    }
+    let mut run = work.run.clone();
+    run.finished = Some(Timestamp::now());
+    ctx.store.write(move |tx| tx.put_run(&run)).await?;
+    Ok(Ended::Stopped(why))
+}
+
+/// Only plan and apply have commit statuses.
+pub(super) fn has_status(name: CommandName) -> bool {
+    matches!(name, CommandName::Plan | CommandName::Apply)
+}
