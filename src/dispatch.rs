@@ -21,7 +21,7 @@ pub use allowlist::Allowlist;
 use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
+use crate::domain::state::{AuditEntry, Delivery, DeliveryState, Effect, NewEffect};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
 use crate::execute::{Context, comment_effects, random_id};
 use crate::reply::outbox::RefusedPosts;
@@ -85,10 +85,9 @@ impl Answer {
 
 /// How deleting a lock by hand ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "one per click")]
 pub enum Discard {
     /// It is gone, its plan too.
-    Deleted(ProjectLock),
+    Deleted,
     /// There is no such lock.
     Absent,
     /// An apply of this pull request runs; its job, if one has begun.
@@ -171,8 +170,9 @@ impl Handle {
     }
 
     /// Deletes a project lock and its plan on behalf of a person on the web page, and tells the pull request.
-    pub async fn discard_lock(&self, key: &str, who: &str) -> Result<Discard> {
-        immediate_commands::discard_lock(&self.inner, key, who).await
+    /// The audit log gets `by`, with how it ended.
+    pub async fn discard_lock(&self, key: &str, by: AuditEntry) -> Result<Discard> {
+        immediate_commands::discard_lock(&self.inner, key, by).await
     }
 
     /// How many commands run or wait.

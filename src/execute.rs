@@ -273,9 +273,14 @@ impl Answer {
 
 /// The comments of a reply, as effects for the outbox.
 pub fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
-    let options = match ctx.hosts.of(&reply.pull.repo) {
-        Ok(host) => ctx.rendering.on(host.profile()),
-        Err(_) => RenderOptions { now: Timestamp::now(), ..ctx.rendering.clone() },
+    comment_effects_on(&ctx.hosts, &ctx.rendering, reply)
+}
+
+/// The same where there is no context, as in a transaction.
+pub fn comment_effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
+    let options = match hosts.of(&reply.pull.repo) {
+        Ok(host) => rendering.on(host.profile()),
+        Err(_) => RenderOptions { now: Timestamp::now(), ..rendering.clone() },
     };
     let bodies = render(reply, &options);
     let numbered = bodies.into_iter().zip(1..);

@@ -14,6 +14,8 @@ pub mod comment;
 pub mod webhook;
 
 pub mod config;
+pub mod inputs;
+pub mod locks;
 pub mod schedule;
 
 mod platform;

@@ -1,46 +1,21 @@
-//! Which projects a command runs on, in which order. Pure: it sees the repository through [`Tree`].
+//! Which projects a command runs on, in which order. Pure: it sees the repository through [`Tree`], and what projects
+//! are made of through [`InputGraph`].
 
 pub mod discover;
-mod hcl;
-pub mod modules;
-pub mod patterns;
-pub mod providers;
 mod target;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-pub(crate) mod tree;
 
-pub use discover::{Directories, INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform};
-pub use hcl::required_versions;
-pub use modules::module_dirs;
+pub use discover::Directories;
 
 use crate::config::global::{AutodiscoverMode, RepoRules};
-use crate::config::paths::parent;
 use crate::config::repo::RepoConfig;
 use crate::config::{ConfigError, ProjectConfig};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Distribution, ProjectId};
+use crate::inputs::{InputGraph, InputRules, Tree};
 use discover::config_error;
-use modules::ModuleIndex;
-use patterns::Patterns;
 use std::collections::BTreeMap;
-
-/// A checked-out repository as discovery sees it. Paths are relative to the root, with `/`, `.` for the root.
-pub trait Tree {
-    /// Whether the directory exists, inside the tree.
-    fn is_dir(&self, dir: &str) -> bool;
-    /// Names of the files directly in a directory.
-    fn files(&self, dir: &str) -> Vec<String>;
-    /// All directories, without `.git`, `.terraform` and `.terragrunt-cache`.
-    fn dirs(&self) -> Vec<String>;
-    /// The same, and what links to directories inside the tree lead to, by the paths that lead there; no path goes in circles.
-    fn dirs_and_links(&self) -> Vec<String> {
-        self.dirs()
-    }
-    /// A file's text, if it is there, is inside the tree, and has at most 1 MiB of UTF-8.
-    fn read(&self, path: &str) -> Option<String>;
-}
 
 /// All that a schedule is made of.
 pub struct Facts<'a> {
@@ -79,6 +54,17 @@ pub struct Options {
     pub parallel_plan: bool,
     /// `--parallel-apply`.
     pub parallel_apply: bool,
+}
+
+impl Options {
+    /// Those that say what a project is made of.
+    pub fn input_rules(&self) -> InputRules<'_> {
+        InputRules {
+            file_list: &self.autoplan_file_list,
+            modules_from: &self.autoplan_modules_from,
+            default_distribution: self.default_distribution,
+        }
+    }
 }
 
 /// Projects in execution order.
@@ -132,27 +118,6 @@ pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) 
     Ok(schedule(projects, facts))
 }
 
-/// Whether these changed files would make this project plan: through its `when_modified`, or the file list for one that nobody
-/// listed, or one of its local modules. For the `undiverged` requirement.
-pub fn touched_by(project: &ProjectConfig, changed: &[String], facts: &Facts<'_>) -> bool {
-    let dir = project.id.dir.as_str();
-    let modules = module_dirs(facts.tree, dir, distribution(project, facts));
-    let Ok(file_list) = discover::file_list(facts) else { return true };
-    let of_modules = |file: &String| file_list.matches(file) && modules.iter().any(|module| module == parent(file));
-    if changed.iter().any(of_modules) {
-        return true;
-    }
-    if project.when_modified.is_empty() {
-        let own = |file: &&String| file_list.matches(file) && !discover::is_excluded(file);
-        return changed
-            .iter()
-            .filter(own)
-            .any(|file| discover::dirs_of(file, facts.tree, None).iter().any(|of| of == dir));
-    }
-    // A pattern that does not compile cannot say that nothing changed.
-    Patterns::relative_to(dir, &project.when_modified).map_or(true, |patterns| patterns.match_any(changed))
-}
-
 /// The effective config of one planned project, whatever the file says by now.
 fn configured(id: &ProjectId, facts: &Facts<'_>) -> ProjectConfig {
     let listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
@@ -160,49 +125,23 @@ fn configured(id: &ProjectId, facts: &Facts<'_>) -> ProjectConfig {
     same.next().cloned().unwrap_or_else(|| ProjectConfig::from_rules(id.clone(), facts.rules))
 }
 
-/// What reads a project's files.
-fn distribution(project: &ProjectConfig, facts: &Facts<'_>) -> Distribution {
-    project.distribution.unwrap_or(facts.options.default_distribution)
-}
-
 /// Projects that the pull request's files change: listed ones in the file's order, then discovered ones.
 fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
-    let listed = facts.repo_config.map(|config| config.projects.as_slice()).unwrap_or_default();
-    let default = facts.options.default_distribution;
-    let is_of_other = |project: &ProjectConfig| distribution(project, facts) != default;
-    let index = module_index(facts, default)?;
-    let index_of_other = match listed.iter().any(is_of_other) {
-        true => module_index(facts, default.other())?,
-        false => None,
-    };
+    let graph = InputGraph::new(facts.tree, facts.options.input_rules());
+    graph.check_modules_from().map_err(config_error)?;
     let mut projects = Vec::new();
-    for project in listed {
-        let index = if is_of_other(project) { &index_of_other } else { &index };
-        let dir = project.id.dir.as_str();
-        let patterns = Patterns::relative_to(dir, &project.when_modified).map_err(|error| {
+    for project in facts.repo_config.into_iter().flat_map(|config| &config.projects) {
+        let inputs = graph.of(project).map_err(|error| {
             config_error(format!("project `{}`: autoplan.when_modified: {error}", project.id.label()))
         })?;
-        let touched = patterns.match_any(facts.modified)
-            || index.as_ref().is_some_and(|index| index.is_touched(dir, facts.modified));
-        if touched && facts.tree.is_dir(dir) {
+        if inputs.are_planned_for(facts.modified).map_err(config_error)? && facts.tree.is_dir(&project.id.dir) {
             projects.push(project.clone());
         }
     }
     if discover::is_on(facts) {
-        projects.extend(discover::projects(facts, index.as_ref())?);
+        projects.extend(discover::projects(facts, &graph)?);
     }
     Ok(projects)
-}
-
-fn module_index(facts: &Facts<'_>, which: Distribution) -> Result<Option<ModuleIndex>, Refusal> {
-    let from = &facts.options.autoplan_modules_from;
-    if from.is_empty() {
-        return Ok(None);
-    }
-    let patterns = Patterns::new(from).map_err(|error| {
-        config_error(format!("--autoplan-modules-from-projects: {error}; an operator has to fix it"))
-    })?;
-    Ok(Some(ModuleIndex::build(facts.tree, &patterns, which)))
 }
 
 /// Puts projects in groups; their order within a group stays.

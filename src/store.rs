@@ -39,7 +39,6 @@ pub use files::KeptFile;
 use files::KeptFiles;
 use jiff::Timestamp;
 pub use listing::{Found, ListedPull, Search, Window};
-pub use locks::LockAttempt;
 pub use pulls::KnownPull;
 use readers::Readers;
 pub use restore::digest;

@@ -2,7 +2,7 @@
 
 use super::folder::Folder;
 use super::{gone, inside, inside_real};
-use crate::schedule::Tree;
+use crate::inputs::Tree;
 use rustix::fs::FileType;
 use std::io;
 use std::path::{Path, PathBuf};

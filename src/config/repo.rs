@@ -55,7 +55,7 @@ pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<S
     Ok(DEFAULT_FILES.into_iter().find(|file| exists(file)).map(str::to_owned))
 }
 
-/// Parses YAML. `directories` expands a glob `dir` to the directories with Terraform files (see `schedule::Tree`).
+/// Parses YAML. `directories` expands a glob `dir` to the directories with Terraform files (see `inputs::Tree`).
 pub fn parse(
     text: &str,
     file: &str,

@@ -4,18 +4,16 @@ use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
 use super::{Discard, Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
-use crate::domain::reply::Message;
-use crate::domain::state::{
-    AuditEntry, DeliveryState, Job, JobState, NewEffect, PlanRecord, ProjectLock, ProjectState, ProjectStatus,
-};
-use crate::domain::{ProjectId, PullEvent, PullId, PullRequest, RepoId};
-use crate::execute::remove_plan_files;
+use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
+use crate::domain::{PullEvent, PullId, PullRequest, RepoId};
+use crate::execute::{comment_effects_on, random_id, remove_plan_files};
+use crate::locks::{LockEvent, Refusal};
 use crate::store::logs::Logs;
 use crate::store::{Tx, View};
 use crate::vcs::HostError;
 use anyhow::Result;
 use jiff::Timestamp;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// `unlock`: all locks and plans of the pull request go.
@@ -26,52 +24,39 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         let message = Message::UnlockRefused { because, link: None };
         return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
     }
-    let id = pull.id.clone();
-    let locks = inner.ctx.store.read(move |view| view.locks_of(&id)).await?;
-    let mut projects: Vec<ProjectId> = locks.into_iter().map(|lock| lock.project).collect();
-    let id = pull.id.clone();
-    let planned = inner.ctx.store.read(move |view| view.plans(&id)).await?;
-    for plan in planned {
-        if !projects.contains(&plan.project) {
-            projects.push(plan.project);
-        }
-    }
-    let silent = projects.is_empty() && inner.ctx.settings.silence_no_projects;
-    let effects =
-        if silent { Vec::new() } else { inner.answer(&pull.id, Some(command), Message::Unlocked { projects }) };
-    let (id, delivery, user) = (pull.id.clone(), item.delivery.clone(), command.user.clone());
-    let dropped = inner.ctx.store.write(move |tx| {
-        let dropped = drop_plans_and_locks(tx, &id)?;
-        for effect in effects {
-            tx.enqueue(&NewEffect { pull: id.clone(), effect })?;
-        }
-        tx.audit(&entry(&user, "unlock", &id, &delivery, "unlocked"))?;
+    let by = entry(&command.user, "unlock", &pull.id, &item.delivery, "unlocked");
+    let event = LockEvent::Unlocked { pull: pull.id.clone(), by };
+    let answer = answer_later(inner, Some(command));
+    let (id, delivery, silent) = (pull.id.clone(), item.delivery.clone(), inner.ctx.settings.silence_no_projects);
+    let follows = inner.ctx.store.write(move |tx| {
+        let follows = tx.record_lock_event(&event)?;
+        let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
+        enqueue_all(tx, &id, message.map(|message| answer(&id, message)))?;
         tx.set_delivery_state(&delivery, DeliveryState::Done, "unlocked")?;
-        Ok(dropped)
+        Ok(follows)
     });
-    remove_plan_files(&inner.ctx, &dropped.await?.1).await;
+    remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
     inner.ctx.outbox.wake(&pull.id);
     Ok(())
 }
 
-/// Locks and plans of a pull request go; their projects are told to have discarded plans.
-fn drop_plans_and_locks(tx: &Tx<'_>, pull: &PullId) -> Result<(Vec<ProjectLock>, Vec<PlanRecord>)> {
-    let plans = tx.discard_plans(pull)?;
-    for plan in &plans {
-        tx.put_project_status(pull, &discarded(&plan.project, &plan.head))?;
+/// Turns a message that is known only inside a transaction into the comments that answer a command.
+fn answer_later(
+    inner: &Inner,
+    command: Option<&Command>,
+) -> impl FnOnce(&PullId, Message) -> Vec<Effect> + Send + 'static {
+    let (command, hosts, rendering) = (command.cloned(), inner.ctx.hosts.clone(), inner.ctx.rendering.clone());
+    move |pull, message| {
+        let (pull, body) = (pull.clone(), ReplyBody::Message(message));
+        comment_effects_on(&hosts, &rendering, &Reply { run: random_id(), pull, command, head: None, body })
     }
-    Ok((tx.unlock_pull(pull)?, plans))
 }
 
-fn discarded(project: &ProjectId, head: &str) -> ProjectStatus {
-    ProjectStatus {
-        project: project.clone(),
-        state: ProjectState::PlanDiscarded,
-        head: head.to_owned(),
-        summary: None,
-        job: None,
-        updated: Timestamp::now(),
+fn enqueue_all(tx: &Tx<'_>, pull: &PullId, effects: Option<Vec<Effect>>) -> Result<()> {
+    for effect in effects.into_iter().flatten() {
+        tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
     }
+    Ok(())
 }
 
 fn entry(who: &str, act: &str, pull: &PullId, delivery: &str, result: &str) -> AuditEntry {
@@ -211,74 +196,47 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
             tracing::warn!(pull = %id, "the closing could not be confirmed, its signed event is believed: {error}")
         }
     }
-    let known = id.clone();
-    let (locks, remarks) =
-        inner.ctx.store.read(move |view| Ok((view.locks_of(&known)?, in_doubt(view, &known)?))).await?;
-    let mut by_dir: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for lock in &locks {
-        let workspaces = by_dir.entry(lock.project.dir.clone()).or_default();
-        if !workspaces.contains(&lock.project.workspace) {
-            workspaces.push(lock.project.workspace.clone());
-        }
-    }
-    let effects = if locks.is_empty() && remarks.is_empty() {
-        Vec::new()
-    } else {
-        inner.answer(&id, None, Message::Cleanup { locks: by_dir.into_iter().collect(), remarks })
-    };
+    let answer = answer_later(inner, None);
     let (pull, delivery) = (id.clone(), item.delivery.clone());
-    let dropped = inner.ctx.store.write(move |tx| {
-        let plans = tx.discard_plans(&pull)?;
-        tx.unlock_pull(&pull)?;
+    let follows = inner.ctx.store.write(move |tx| {
+        let remarks = in_doubt(tx, &pull)?;
+        let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks })?;
         tx.forget_pull(&pull)?;
-        for effect in effects {
-            tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-        }
+        enqueue_all(tx, &pull, follows.message.clone().map(|message| answer(&pull, message)))?;
         tx.set_delivery_state(&delivery, DeliveryState::Done, "closed")?;
-        Ok(plans)
+        Ok(follows)
     });
-    remove_plan_files(&inner.ctx, &dropped.await?).await;
+    remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
     inner.ctx.checkouts.remove_pull(&id).await?;
     inner.ctx.outbox.wake(&id);
     Ok(())
 }
 
 /// Deletes one lock and its plan for a person on the web page.
-pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, who: &str) -> Result<Discard> {
-    let wanted = key.to_owned();
-    let Some(lock) = inner.ctx.store.read(move |view| view.lock_by_key(&wanted)).await? else {
-        return Ok(Discard::Absent);
-    };
-    let pull = lock.holder.pull.clone();
-    let message = Message::Discarded { project: lock.project.clone(), user: who.to_owned() };
-    let effects = inner.said(&pull, message);
-    let (gone, logs) = (lock.clone(), inner.ctx.logs.clone());
-    let dropped = inner.ctx.store.write(move |tx| {
-        let pull = &gone.holder.pull;
+pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) -> Result<Discard> {
+    let key = key.to_owned();
+    let (logs, answer) = (inner.ctx.logs.clone(), answer_later(inner, None));
+    let follows = inner.ctx.store.write(move |tx| {
         // Here, where no apply can begin meanwhile: each begins with a transaction of its own.
-        if let Some(job) = begun(tx, &logs, pull)? {
-            return Ok(Err(Discard::Applying { job }));
+        let applying = match tx.lock_by_key(&key)? {
+            Some(lock) => begun(tx, &logs, &lock.holder.pull)?,
+            None => None,
+        };
+        let follows = tx.record_lock_event(&LockEvent::LockDeleted { key, applying, by })?;
+        if let (Some(lock), Some(message)) = (follows.freed().next(), follows.message.clone()) {
+            let pull = &lock.holder.pull;
+            enqueue_all(tx, pull, Some(answer(pull, message)))?;
         }
-        if !tx.unlock_project(&gone.repo, &gone.project, pull)? {
-            return Ok(Err(Discard::Absent));
-        }
-        let plans: Vec<PlanRecord> = tx.plans(pull)?.into_iter().filter(|plan| plan.project == gone.project).collect();
-        tx.discard_plan(pull, &gone.project)?;
-        if let Some(status) = tx.project_statuses(pull)?.into_iter().find(|status| status.project == gone.project) {
-            tx.put_project_status(pull, &discarded(&gone.project, &status.head))?;
-        }
-        for effect in effects {
-            tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-        }
-        Ok(Ok(plans))
+        Ok(follows)
     });
-    let plans = match dropped.await? {
-        Ok(plans) => plans,
-        Err(refused) => return Ok(refused),
-    };
-    remove_plan_files(&inner.ctx, &plans).await;
-    inner.ctx.outbox.wake(&pull);
-    Ok(Discard::Deleted(lock))
+    let follows = follows.await?;
+    remove_plan_files(&inner.ctx, &follows.dropped()).await;
+    follows.freed().for_each(|lock| inner.ctx.outbox.wake(&lock.holder.pull));
+    Ok(match follows.refusal {
+        None => Discard::Deleted,
+        Some(Refusal::ApplyRuns { job }) => Discard::Applying { job },
+        Some(_) => Discard::Absent,
+    })
 }
 
 #[cfg(test)]

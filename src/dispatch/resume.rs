@@ -14,6 +14,7 @@ use crate::domain::{Event, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::errored_state;
 use crate::execute::state_locks::after_kill;
 use crate::execute::{self, abandoned, comment_effects};
+use crate::locks::LockEvent;
 use crate::runner::local::state_lock::LockEvidence;
 use crate::store::{KeptFile, Tx};
 use anyhow::{Context as _, Result};
@@ -180,7 +181,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
                 let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
                 if ended.command == CommandName::Apply {
                     tx.put_project_status(pull, &status)?;
-                    tx.discard_plan(pull, &project)?;
+                    tx.record_lock_event(&LockEvent::StateChanged { pull: pull.clone(), project })?;
                     let status = statuses.project(&outcome);
                     let effect = Effect::Status { commit: ended.head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;

@@ -17,6 +17,7 @@ use crate::domain::ProjectId;
 use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
+use crate::locks::LockEvent;
 use crate::runner::local::Place;
 use crate::runner::spec::Steps;
 use crate::store::{KeptFile, Tx, is_deposed};
@@ -105,7 +106,7 @@ async fn disabled(ctx: &Context, work: &CommandRun) -> Result<Option<Answer>> {
     Ok(Some(Answer::message(Message::ApplyDisabled { because })))
 }
 
-fn apply_lock_text(lock: &ApplyLock) -> String {
+pub(super) fn apply_lock_text(lock: &ApplyLock) -> String {
     let who = match lock.user.as_str() {
         "" => "somebody",
         "loopback" => "somebody on the server's own machine",
@@ -287,7 +288,8 @@ impl ApplyRun<'_> {
         let pull = work.pull.id.clone();
         let change = move |tx: &Tx<'_>, _: &_| {
             tx.put_project_status(&pull, &status)?;
-            tx.discard_plan(&pull, &status.project)?;
+            let (pull, project) = (pull.clone(), status.project.clone());
+            tx.record_lock_event(&LockEvent::StateChanged { pull, project })?;
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
         };

@@ -7,15 +7,15 @@ use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
 use super::{Answer, CancelReason, CommandRun, Context, Ended, StatusUpdate, hooks, recorder};
-use crate::config::LockMode;
+use crate::config::{LockMode, ProjectConfig};
 use crate::domain::ProjectId;
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
+use crate::locks::{self, LockEvent, Wanted as WantedLock};
 use crate::runner::local::archive_path;
 use crate::schedule::{Refusal, Schedule};
-use crate::store::{LockAttempt, Tx};
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
@@ -105,15 +105,15 @@ async fn plan(
     resumed: Option<Resumed>,
 ) -> Result<Option<Answer>, Stop> {
     let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
-    let (attempts, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
+    let (held, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
         Some(resumed) => {
-            let attempts = take_locks_again(ctx, work, &schedule, &resumed).await?;
-            (attempts, resumed.recorded.earlier, resumed.finished)
+            let held = take_locks_again(ctx, work, &schedule, &resumed).await?;
+            (held, resumed.recorded.earlier, resumed.finished)
         }
         None => {
             let recorded = RecordedSchedule::new(work, &prepared.fetched.base_tip, &schedule);
-            let (attempts, earlier) = take_locks(ctx, work, &schedule, recorded).await?;
-            (attempts, earlier, Vec::new())
+            let (held, earlier) = take_locks(ctx, work, &schedule, recorded).await?;
+            (held, earlier, Vec::new())
         }
     };
     if schedule.groups.iter().all(Vec::is_empty) {
@@ -136,7 +136,7 @@ async fn plan(
         remarks: &remarks,
         earlier: &earlier,
         finished: &finished,
-        attempts: &attempts,
+        held: &held,
         slots: &Semaphore::new(slots),
         dirs: &dirs,
     };
@@ -168,7 +168,8 @@ fn nothing_to_plan(ctx: &Context, work: &CommandRun) -> Answer {
     answer
 }
 
-type Attempts = Vec<(ProjectId, LockAttempt)>;
+/// Projects that another pull request holds.
+type HeldProjects = Vec<(ProjectId, Box<LockHolder>)>;
 
 /// Takes the locks of the projects that are not finished, for a run that goes on: who had them may have lost them meanwhile.
 async fn take_locks_again(
@@ -176,71 +177,42 @@ async fn take_locks_again(
     work: &CommandRun,
     schedule: &Schedule,
     resumed: &Resumed,
-) -> Result<Attempts> {
-    let locking = !ctx.settings.disable_repo_locking;
+) -> Result<HeldProjects> {
     let missing = schedule.groups.iter().flatten().filter(|config| !resumed.has(config));
-    let projects: Vec<(ProjectLock, LockMode)> =
-        missing.map(|config| (project_lock(work, &config.id), config.repo_locks)).collect();
-    let attempts = recorder::facts(ctx, move |tx| {
-        let attempts = projects.iter().map(|(lock, mode)| attempt(tx, lock, *mode, locking));
-        attempts.collect()
-    });
-    attempts.await
+    let projects = missing.map(|config| wanted_lock(ctx, work, config)).collect();
+    let event = LockEvent::PlanGoesOn { projects };
+    recorder::facts(ctx, move |tx| Ok(tx.record_lock_event(&event)?.held)).await
 }
 
-fn attempt(tx: &Tx<'_>, lock: &ProjectLock, mode: LockMode, locking: bool) -> Result<(ProjectId, LockAttempt)> {
-    let attempt = match locking && mode == LockMode::OnPlan {
-        true => tx.lock_project(lock)?,
-        false => LockAttempt::Acquired { new: false },
-    };
-    Ok((lock.project.clone(), attempt))
-}
-
-/// One commit: the schedule is recorded, earlier plans go, locks of projects that are no longer planned are freed (unless something
-/// was applied under them), the others are taken.
-/// A plan of everything starts over; a targeted one leaves other projects alone, unless the head has moved.
+/// One commit: the schedule is recorded, earlier plans go, and locks are freed and taken. Projects that others hold, and the plans
+/// that went.
 async fn take_locks(
     ctx: &Context,
     work: &CommandRun,
     schedule: &Schedule,
     mut recorded: RecordedSchedule,
-) -> Result<(Attempts, Vec<PlanRecord>)> {
-    let run = work.run.id.clone();
-    let pull = work.pull.id.clone();
-    let head = work.pull.head.commit.clone();
+) -> Result<(HeldProjects, Vec<PlanRecord>)> {
+    let (run, pull, head) = (work.run.id.clone(), work.pull.id.clone(), work.pull.head.commit.clone());
     let everything = work.command.target.is_all();
-    let locking = !ctx.settings.disable_repo_locking;
-    let projects: Vec<(ProjectLock, LockMode)> =
-        (schedule.groups.iter().flatten()).map(|config| (project_lock(work, &config.id), config.repo_locks)).collect();
-    let (attempts, dropped) = recorder::facts(ctx, move |tx| {
-        let mut dropped = Vec::new();
-        if everything {
-            dropped = tx.discard_plans(&pull)?;
-            for lock in tx.locks_of(&pull)? {
-                if !projects.iter().any(|(wanted, _)| wanted.project == lock.project) {
-                    tx.unlock_unplanned(&pull.repo, &lock.project, &pull)?;
-                }
-            }
-        }
+    let projects: Vec<WantedLock> =
+        schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
+    let is_empty = projects.is_empty();
+    let event = LockEvent::PlanBegins { pull: pull.clone(), projects, everything };
+    let (held, dropped) = recorder::facts(ctx, move |tx| {
+        let follows = tx.record_lock_event(&event)?;
         if everything || tx.project_statuses(&pull)?.iter().any(|status| status.head != head) {
             tx.clear_project_statuses(&pull)?;
         }
-        let mut attempts = Vec::new();
-        for (lock, mode) in projects {
-            let project = &lock.project;
-            dropped.extend(tx.plans(&pull)?.into_iter().filter(|plan| plan.project == *project));
-            tx.discard_plan(&pull, project)?;
-            attempts.push(attempt(tx, &lock, mode, locking)?);
-        }
-        if !attempts.is_empty() {
+        let dropped = follows.dropped();
+        if !is_empty {
             recorded.earlier.clone_from(&dropped);
             tx.put_schedule(&run, &recorded)?;
         }
-        Ok((attempts, dropped))
+        Ok((follows.held, dropped))
     })
     .await?;
     remove_plan_files(ctx, &dropped).await;
-    Ok((attempts, dropped))
+    Ok((held, dropped))
 }
 
 fn holder(work: &CommandRun) -> LockHolder {
@@ -253,9 +225,23 @@ fn holder(work: &CommandRun) -> LockHolder {
     }
 }
 
-/// The lock that a command takes for a project of its pull request.
-pub(super) fn project_lock(work: &CommandRun, project: &ProjectId) -> ProjectLock {
-    ProjectLock { repo: work.pull.id.repo.clone(), project: project.clone(), holder: holder(work), applied: false }
+/// The lock that a command takes for a project of its pull request, and when.
+pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> WantedLock {
+    let (repo, project) = (work.pull.id.repo.clone(), config.id.clone());
+    let mode = if ctx.settings.disable_repo_locking { LockMode::Disabled } else { config.repo_locks };
+    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false }, mode }
+}
+
+/// Why a project may not begin, in the words of its outcome.
+pub(super) fn lock_failure(refusal: locks::Refusal) -> Failure {
+    let not_permitted = |because: String| Failure::Refused { reason: Reason::NotPermitted, because };
+    match refusal {
+        locks::Refusal::HeldBy(holder) => Failure::Locked(holder),
+        locks::Refusal::AppliesStopped(lock) => not_permitted(super::apply::apply_lock_text(&lock)),
+        locks::Refusal::NoPlan => Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() },
+        locks::Refusal::NoLock => not_permitted("its lock is not there any more".into()),
+        locks::Refusal::ApplyRuns { job } => not_permitted(format!("the job {job} changes it")),
+    }
 }
 
 /// Stored files of plans that no record names any more.

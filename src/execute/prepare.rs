@@ -6,10 +6,12 @@ use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
 use crate::config::ConfigError;
 use crate::config::global::RepoRules;
+use crate::config::paths::parent;
 use crate::config::repo::{self, RepoConfig};
 use crate::domain::Distribution;
 use crate::domain::outcome::{Fault, Reason};
-use crate::schedule::{self, Facts, Options, Refusal, Schedule, Tree};
+use crate::inputs::{self, InputGraph, Tree};
+use crate::schedule::{self, Facts, Options, Refusal, Schedule};
 use anyhow::{Context as _, anyhow};
 use std::path::Path;
 
@@ -154,24 +156,13 @@ async fn with_modules(
 ) -> anyhow::Result<Vec<String>> {
     let (disk, rules, branch) =
         (DiskTree { root: tree.root.clone() }, work.rules.clone(), work.pull.base.branch.clone());
-    let default = ctx.settings.default_tf_distribution;
+    let options = options(ctx);
     let work = tokio::task::spawn_blocking(move || {
         let configured = read_config(&rules, &branch, &disk).ok().flatten();
         dirs.extend(configured.into_iter().flat_map(|config| config.projects).map(|project| project.id.dir));
-        for which in [default, default.other()] {
-            let modules: Vec<String> =
-                dirs.iter().flat_map(|dir| schedule::modules::module_dirs(&disk, dir, which)).collect();
-            dirs.extend(modules);
-        }
-        dirs.sort();
-        dirs.dedup();
-        dirs
+        InputGraph::new(&disk, options.input_rules()).with_modules(dirs)
     });
     work.await.context("looking for modules")
-}
-
-fn parent(file: &str) -> &str {
-    file.rsplit_once('/').map_or(".", |(dir, _)| dir)
 }
 
 /// The repository's own config, read and effective for this base branch; absent where there is none. Blocks.
@@ -255,7 +246,7 @@ pub(super) fn options(ctx: &Context) -> Options {
 /// Constraints of `required_version` in the files of one project directory that this distribution reads.
 pub(super) async fn required_versions(root: &Path, dir: &str, which: Distribution) -> Result<Vec<String>, Stop> {
     let (root, dir) = (root.to_owned(), dir.to_owned());
-    tokio::task::spawn_blocking(move || schedule::required_versions(&DiskTree { root }, &dir, which))
+    tokio::task::spawn_blocking(move || inputs::required_versions(&DiskTree { root }, &dir, which))
         .await
         .map_err(|error| Stop::Other(anyhow!(error).context("reading required_version")))
 }

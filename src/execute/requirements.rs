@@ -6,7 +6,7 @@ use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
-use crate::schedule::{self, Facts};
+use crate::inputs::InputGraph;
 use crate::vcs::{HostError, Mergeability, Review, Verdict};
 use anyhow::{Result, anyhow};
 use std::time::{Duration, Instant};
@@ -153,13 +153,12 @@ async fn undiverged(
     if changed.is_empty() {
         return Ok((true, format!("`{branch}` has not moved")));
     }
-    let (rules, options, project) = (work.rules.clone(), prepare::options(ctx), config.clone());
+    let (options, project) = (prepare::options(ctx), config.clone());
     let root = prepared.tree.root.clone();
     let files = changed.clone();
     let touched = tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };
-        let facts = Facts { rules: &rules, repo_config: None, modified: &files, tree: &tree, options: &options };
-        schedule::touched_by(&project, &files, &facts)
+        InputGraph::new(&tree, options.input_rules()).is_touched(&project, &files)
     })
     .await
     .map_err(|error| anyhow!(error).context("comparing the base branch"))?;

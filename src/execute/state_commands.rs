@@ -2,18 +2,18 @@
 
 use super::current::Current;
 use super::job::{self, Job};
-use super::plan::{answer_stop, answer_stop_with_hooks, project_lock};
+use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
 use super::{Answer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, recorder, state_locks};
+use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
-use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ProjectState, ProjectStatus};
+use crate::locks::LockEvent;
 use crate::runner::spec::{PlanUse, Steps};
-use crate::store::LockAttempt;
 use anyhow::Result;
 use jiff::Timestamp;
 
@@ -85,7 +85,6 @@ async fn project(
     (facts, current): (&PullFacts, &Current),
 ) -> Result<JobOutcome, Stop> {
     let changes_state = work.command.name.changes_state();
-    let locking = changes_state && !ctx.settings.disable_repo_locking && config.repo_locks != LockMode::Disabled;
     if changes_state {
         let wanted = &config.import_requirements;
         let (checks, _) = requirements::check(ctx, work, config, wanted, facts, prepared, None).await?;
@@ -93,19 +92,14 @@ async fn project(
             return Ok(job::refused(work, config, Outcome::Failed(Failure::Requirements(checks))));
         }
     }
-    let lock = project_lock(work, &config.id);
+    let beginning = LockEvent::StateChangeBegins { project: wanted_lock(ctx, work, config) };
     let _permit = ctx.admission.enter_when_free().await;
     if changes_state && let Some(failure) = current.refusal(ctx, work).await {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
     }
     let begun = Job::begin(ctx, work, config, move |tx, _| {
-        if locking {
-            if let LockAttempt::HeldBy(holder) = tx.lock_project(&lock)? {
-                return Ok(Err(Failure::Locked(holder)));
-            }
-            tx.keep_lock(&lock.repo, &lock.project, &lock.holder.pull)?;
-        }
-        Ok(Ok(()))
+        let refusal = if changes_state { tx.record_lock_event(&beginning)?.refusal } else { None };
+        Ok(refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
     });
     let mut job = match begun.await? {
         Ok(job) => job,
@@ -126,7 +120,11 @@ async fn project(
             return Ok(());
         }
         tx.audit(&entry)?;
-        if success && tx.discard_plan(&pull, &project)? {
+        if !success {
+            return Ok(());
+        }
+        let changed = LockEvent::StateChanged { pull: pull.clone(), project: project.clone() };
+        if !tx.record_lock_event(&changed)?.dropped().is_empty() {
             let status = ProjectStatus {
                 project: project.clone(),
                 state: ProjectState::PlanDiscarded,

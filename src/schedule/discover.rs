@@ -1,29 +1,13 @@
 //! Projects that no repo config lists: the directories of changed Terraform files.
 
-use super::hcl::cloud_workspace;
-use super::modules::ModuleIndex;
-use super::patterns::Patterns;
-use super::{Facts, Refusal, Tree};
+use super::{Facts, Refusal};
 use crate::config::global::{Autodiscover, AutodiscoverMode};
-use crate::config::paths::{Glob, clean, parent};
+use crate::config::paths::{Glob, clean};
 use crate::config::{ConfigError, DEFAULT_WORKSPACE, ProjectConfig, workspace_problem};
 use crate::domain::ProjectId;
+use crate::inputs::{InputGraph, Tree, cloud_workspace, has_terraform};
 use std::cell::OnceCell;
 use std::collections::HashSet;
-
-/// Files that make a directory a project, by name.
-pub const INDICATOR_NAMES: [&str; 1] = ["terragrunt.hcl"];
-/// Files that make a directory a project, by the end of their name.
-pub const INDICATOR_SUFFIXES: [&str; 4] = [".tf", ".tf.json", ".tofu", ".tofu.json"];
-/// Files with this in their name never cause a plan.
-const EXCLUDED: [&str; 3] = ["terraform.tfstate", "terraform.tfstate.backup", "tflint.hcl"];
-
-/// Whether a directory directly contains files for Terraform, OpenTofu or Terragrunt.
-pub fn has_terraform(tree: &dyn Tree, dir: &str) -> bool {
-    tree.files(dir).iter().any(|name| {
-        INDICATOR_NAMES.contains(&name.as_str()) || INDICATOR_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-    })
-}
 
 /// Directories of a tree, which is walked once, for the first glob.
 pub struct Directories<'a> {
@@ -80,8 +64,7 @@ pub(super) fn is_ignored(facts: &Facts<'_>, dir: &str) -> Result<bool, Refusal> 
 }
 
 /// Projects of the changed files, without directories that the repo config lists.
-pub(super) fn projects(facts: &Facts<'_>, index: Option<&ModuleIndex>) -> Result<Vec<ProjectConfig>, Refusal> {
-    let file_list = file_list(facts)?;
+pub(super) fn projects(facts: &Facts<'_>, graph: &InputGraph<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     let listed: HashSet<&str> = facts
         .repo_config
         .into_iter()
@@ -92,8 +75,8 @@ pub(super) fn projects(facts: &Facts<'_>, index: Option<&ModuleIndex>) -> Result
         .collect();
     let mut seen = HashSet::new();
     let mut projects = Vec::new();
-    for file in facts.modified.iter().filter(|file| file_list.matches(file) && !is_excluded(file)) {
-        for dir in dirs_of(file, facts.tree, index) {
+    for file in facts.modified {
+        for dir in graph.discovered(file).map_err(config_error)? {
             if !seen.insert(dir.clone()) || listed.contains(dir.as_str()) || !facts.tree.is_dir(&dir) {
                 continue;
             }
@@ -104,39 +87,6 @@ pub(super) fn projects(facts: &Facts<'_>, index: Option<&ModuleIndex>) -> Result
     }
     Ok(projects)
 }
-
-/// `--autoplan-file-list`, compiled.
-pub(super) fn file_list(facts: &Facts<'_>) -> Result<Patterns, Refusal> {
-    Patterns::new(&facts.options.autoplan_file_list)
-        .map_err(|error| config_error(format!("--autoplan-file-list: {error}; an operator has to fix it")))
-}
-
-pub(super) fn is_excluded(file: &str) -> bool {
-    let name = file.rsplit('/').next().unwrap_or(file);
-    EXCLUDED.iter().any(|excluded| name.contains(excluded))
-}
-
-/// The project directories that a changed file belongs to.
-pub(super) fn dirs_of(file: &str, tree: &dyn Tree, index: Option<&ModuleIndex>) -> Vec<String> {
-    let dir = parent(file);
-    if dir.rsplit('/').next() == Some("env") {
-        return vec![parent(dir).to_owned()];
-    }
-    let mut parts = dir.split('/');
-    if !parts.clone().any(|part| part == MODULES) {
-        return vec![dir.to_owned()];
-    }
-    let above = clean(&parts.by_ref().take_while(|part| *part != MODULES).collect::<Vec<_>>().join("/"));
-    if has_terraform(tree, &above) {
-        return vec![above];
-    }
-    // A module is planned through those who use it; modules between are no projects.
-    let users = index.into_iter().flat_map(|index| index.dependents(dir));
-    users.filter(|user| user.split('/').all(|part| part != MODULES)).map(str::to_owned).collect()
-}
-
-/// Name of the directories that hold modules, not projects.
-const MODULES: &str = "modules";
 
 /// A project that the repo config does not list: what the rules say, in the workspace that its files or the command name.
 pub(super) fn unlisted(facts: &Facts<'_>, dir: &str, workspace: Option<&str>) -> Result<ProjectConfig, Refusal> {

@@ -1,10 +1,11 @@
+mod inputs;
 mod targets;
 
-use super::tree::MemoryTree;
 use super::*;
 use crate::config::global::GlobalConfig;
 use crate::config::repo;
 use crate::domain::RepoId;
+use crate::inputs::tree::MemoryTree;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
@@ -84,6 +85,10 @@ impl Scene {
         let ids: Vec<ProjectId> = planned.iter().map(|text| id(text)).collect();
         labels(for_planned(&command(text), &ids, &self.facts()))
     }
+}
+
+fn touched_by(project: &ProjectConfig, changed: &[String], facts: &Facts<'_>) -> bool {
+    InputGraph::new(facts.tree, facts.options.input_rules()).is_touched(project, changed)
 }
 
 fn id(text: &str) -> ProjectId {
@@ -389,24 +394,27 @@ proptest! {
     }
 }
 
+/// How often a tree was walked.
+struct Counted(MemoryTree, std::cell::Cell<usize>);
+
+impl Tree for Counted {
+    fn is_dir(&self, dir: &str) -> bool {
+        self.0.is_dir(dir)
+    }
+    fn files(&self, dir: &str) -> Vec<String> {
+        self.0.files(dir)
+    }
+    fn dirs(&self) -> Vec<String> {
+        self.1.set(self.1.get() + 1);
+        self.0.dirs()
+    }
+    fn read(&self, path: &str) -> Option<String> {
+        self.0.read(path)
+    }
+}
+
 #[test]
 fn the_tree_is_walked_once_for_all_globs_of_a_config() {
-    struct Counted(MemoryTree, std::cell::Cell<usize>);
-    impl Tree for Counted {
-        fn is_dir(&self, dir: &str) -> bool {
-            self.0.is_dir(dir)
-        }
-        fn files(&self, dir: &str) -> Vec<String> {
-            self.0.files(dir)
-        }
-        fn dirs(&self) -> Vec<String> {
-            self.1.set(self.1.get() + 1);
-            self.0.dirs()
-        }
-        fn read(&self, path: &str) -> Option<String> {
-            self.0.read(path)
-        }
-    }
     let tree = Counted(MemoryTree::of_dirs(["a/one", "a/two", "b/one"]), Default::default());
     let directories = Directories::new(&tree);
     assert_eq!(tree.1.get(), 0);

@@ -3,6 +3,7 @@
 use super::{View, parse, rows, word};
 use crate::domain::state::{Job, ProjectLock, ProjectState, ProjectStatus};
 use crate::domain::{ProjectId, PullId, PullRequest};
+use crate::locks::waits_for;
 use anyhow::Result;
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params_from_iter};
@@ -184,7 +185,7 @@ impl View<'_> {
         let mut blocked_by = Vec::new();
         for status in statuses.iter().filter(|status| status.was_not_planned()) {
             let lock = self.project_lock(&id.repo, &status.project)?;
-            blocked_by.extend(lock.filter(|lock| lock.holder.pull != id));
+            blocked_by.extend(lock.filter(|lock| waits_for(&id, status, lock)));
         }
         Ok(ListedPull { fault: self.fault(&id)?, pull, statuses, blocked_by })
     }
@@ -194,7 +195,7 @@ impl View<'_> {
         Ok((job, pull))
     }
 
-    fn project_status(&self, pull: &PullId, project: &ProjectId) -> Result<Option<ProjectStatus>> {
+    pub(super) fn project_status(&self, pull: &PullId, project: &ProjectId) -> Result<Option<ProjectStatus>> {
         let name = project.name.as_deref().unwrap_or("");
         self.record(
             "SELECT record FROM project_statuses WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4",

@@ -1,44 +1,13 @@
-//! Project locks and the apply lock. The rules are pure functions; the tables only keep what they say.
-//!
-//! A project lock is known by host, repository, directory, workspace and project name (Atlantis leaves out the host, so that
-//! repositories of the same name on two hosts block each other there).
+//! Rows of project locks and of the apply lock. What an event makes of them is decided in `locks`: here the few rows that it is
+//! about are loaded, and what follows is written in the same transaction.
 
 use super::{Tx, View, json, micros};
-use crate::domain::state::{ApplyLock, LockHolder, ProjectLock};
+use crate::domain::state::{ApplyLock, ProjectLock};
 use crate::domain::{ProjectId, PullId, RepoId};
+use crate::locks::{self, Consequences, LockChange, LockEvent, World};
 use anyhow::{Result, ensure};
 use rusqlite::params;
-
-/// A try to take a project lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LockAttempt {
-    /// Ours; `new` unless this pull request had it before.
-    Acquired {
-        /// It was free.
-        new: bool,
-    },
-    /// Another pull request has it.
-    HeldBy(Box<LockHolder>),
-}
-
-/// What comes of `pull` trying to take a lock that `current` holds: free and one's own are given, anybody else's is not.
-fn attempt(current: Option<LockHolder>, pull: &PullId) -> LockAttempt {
-    match current {
-        None => LockAttempt::Acquired { new: true },
-        Some(holder) if may_release(&holder, pull) => LockAttempt::Acquired { new: false },
-        Some(holder) => LockAttempt::HeldBy(Box::new(holder)),
-    }
-}
-
-/// Whether a plan that failed, or that is not made any more, frees the lock: not one under which something was applied.
-fn is_freed_by_planning(lock: &ProjectLock, pull: &PullId) -> bool {
-    may_release(&lock.holder, pull) && !lock.applied
-}
-
-/// Only the pull request that holds a lock gives it back.
-fn may_release(holder: &LockHolder, pull: &PullId) -> bool {
-    holder.pull == *pull
-}
+use std::collections::HashSet;
 
 impl View<'_> {
     /// All project locks, oldest first.
@@ -70,85 +39,120 @@ impl View<'_> {
 
     /// The lock of a project, whoever holds it.
     pub fn project_lock(&self, repo: &RepoId, project: &ProjectId) -> Result<Option<ProjectLock>> {
-        let name = project.name.as_deref().unwrap_or("");
         self.record(
             "SELECT record FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
-            params![repo.host, repo.full_name(), project.dir, project.workspace, name],
+            params![repo.host, repo.full_name(), project.dir, project.workspace, name_of(project)],
         )
+    }
+
+    /// The rows that an event is about, each found by an index.
+    fn world_of(&self, event: &LockEvent) -> Result<World> {
+        let mut world = World::default();
+        match event {
+            LockEvent::PlanBegins { pull, projects, everything } => {
+                if *everything {
+                    world.locks = self.locks_of(pull)?;
+                    world.plans = self.plans(pull)?;
+                }
+                let own: HashSet<ProjectId> = world.locks.iter().map(|lock| lock.project.clone()).collect();
+                for wanted in projects {
+                    let project = &wanted.lock.project;
+                    if wanted.is_locked_by_plan() && !own.contains(project) {
+                        world.locks.extend(self.project_lock(&wanted.lock.repo, project)?);
+                    }
+                    if !*everything {
+                        world.plans.extend(self.plan_of(pull, project)?);
+                    }
+                }
+            }
+            LockEvent::PlanGoesOn { projects } => {
+                for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
+                    world.locks.extend(self.project_lock(&wanted.lock.repo, &wanted.lock.project)?);
+                }
+            }
+            LockEvent::NotPlanned { pull, project } => world.locks.extend(self.project_lock(&pull.repo, project)?),
+            LockEvent::ApplyBegins { plan, project, .. } => {
+                world.apply_lock = self.apply_lock()?;
+                world.locks.extend(self.project_lock(&project.lock.repo, &project.lock.project)?);
+                world.plans.extend(self.usable_plan(plan)?);
+            }
+            LockEvent::StateChangeBegins { project } => {
+                world.locks.extend(self.project_lock(&project.lock.repo, &project.lock.project)?);
+            }
+            LockEvent::StateChanged { pull, project } => world.plans.extend(self.plan_of(pull, project)?),
+            LockEvent::Unlocked { pull, .. } | LockEvent::Closed { pull, .. } => {
+                world.locks = self.locks_of(pull)?;
+                world.plans = self.plans(pull)?;
+            }
+            LockEvent::LockDeleted { key, .. } => {
+                if let Some(lock) = self.lock_by_key(key)? {
+                    let pull = &lock.holder.pull;
+                    world.plans.extend(self.plan_of(pull, &lock.project)?);
+                    let status = self.project_status(pull, &lock.project)?;
+                    world.statuses.extend(status.map(|status| (pull.clone(), status)));
+                    world.locks.push(lock);
+                }
+            }
+        }
+        Ok(world)
     }
 }
 
 impl Tx<'_> {
-    /// Takes a project lock for its holder's pull request. One that it has already stays as it is, `since` included.
-    pub fn lock_project(&self, lock: &ProjectLock) -> Result<LockAttempt> {
-        let current = self.project_lock(&lock.repo, &lock.project)?.map(|lock| lock.holder);
-        let attempt = attempt(current, &lock.holder.pull);
-        if attempt == (LockAttempt::Acquired { new: true }) {
-            self.execute(
-                "INSERT INTO locks (host, repo, dir, workspace, name, key, pull, since, record)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                params![
-                    lock.repo.host,
-                    lock.repo.full_name(),
-                    lock.project.dir,
-                    lock.project.workspace,
-                    lock.project.name.as_deref().unwrap_or(""),
-                    lock.key(),
-                    lock.holder.pull.to_string(),
-                    micros(lock.holder.since),
-                    json(lock)?
-                ],
-            )?;
-        }
-        Ok(attempt)
+    /// Decides about an event and writes what follows: rows, and the audit entry. Its message is the caller's to enqueue.
+    pub fn record_lock_event(&self, event: &LockEvent) -> Result<Consequences> {
+        let (_, follows) = locks::step(self.world_of(event)?, event);
+        follows.changes.iter().try_for_each(|change| self.write_change(change))?;
+        follows.audit.iter().try_for_each(|entry| self.audit(entry))?;
+        Ok(follows)
     }
 
-    /// Notes that something is applied under a lock of this pull request: it stays until [`Tx::unlock_project`] or
-    /// [`Tx::unlock_pull`]. Nothing where it does not hold the lock.
-    pub fn keep_lock(&self, repo: &RepoId, project: &ProjectId, pull: &PullId) -> Result<()> {
-        if let Some(lock) = self.project_lock(repo, project)?
-            && is_freed_by_planning(&lock, pull)
-        {
-            let name = project.name.as_deref().unwrap_or("");
-            let kept = json(&ProjectLock { applied: true, ..lock })?;
-            self.execute(
-                "UPDATE locks SET record = ?6
-                 WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
-                params![repo.host, repo.full_name(), project.dir, project.workspace, name, kept],
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Gives back the lock of a project that has no plan, unless something was applied under it; whether it did.
-    pub fn unlock_unplanned(&self, repo: &RepoId, project: &ProjectId, pull: &PullId) -> Result<bool> {
-        match self.project_lock(repo, project)? {
-            Some(lock) if is_freed_by_planning(&lock, pull) => self.unlock_project(repo, project, pull),
-            _ => Ok(false),
-        }
-    }
-
-    /// Gives a project lock back, if that pull request has it; whether it had.
-    pub fn unlock_project(&self, repo: &RepoId, project: &ProjectId, pull: &PullId) -> Result<bool> {
-        match self.project_lock(repo, project)? {
-            Some(lock) if may_release(&lock.holder, pull) => {
-                let name = project.name.as_deref().unwrap_or("");
+    fn write_change(&self, change: &LockChange) -> Result<()> {
+        match change {
+            LockChange::Take(lock) => self.insert_lock(lock),
+            LockChange::NoteApplied(lock) => {
+                let (repo, project) = (&lock.repo, &lock.project);
+                let changed = self.execute(
+                    "UPDATE locks SET record = ?6
+                     WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
+                    params![repo.host, repo.full_name(), project.dir, project.workspace, name_of(project), json(lock)?],
+                )?;
+                ensure!(changed == 1, "the lock {} is there twice or not at all", lock.key());
+                Ok(())
+            }
+            LockChange::Free(lock) => {
+                let (repo, project) = (&lock.repo, &lock.project);
                 let gone = self.execute(
                     "DELETE FROM locks WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5",
-                    params![repo.host, repo.full_name(), project.dir, project.workspace, name],
+                    params![repo.host, repo.full_name(), project.dir, project.workspace, name_of(project)],
                 )?;
                 ensure!(gone == 1, "the lock {} is there twice or not at all", lock.key());
-                Ok(true)
+                Ok(())
             }
-            _ => Ok(false),
+            LockChange::DropPlan(plan) => self.drop_plan(&plan.id),
+            LockChange::UsePlan(plan) => self.use_plan(plan),
+            LockChange::SetStatus(pull, status) => self.put_project_status(pull, status),
         }
     }
 
-    /// Gives back all project locks of a pull request and returns them, oldest first.
-    pub fn unlock_pull(&self, pull: &PullId) -> Result<Vec<ProjectLock>> {
-        let locks = self.locks_of(pull)?;
-        self.execute("DELETE FROM locks WHERE pull = ?1", [pull.to_string()])?;
-        Ok(locks)
+    /// A project has one lock at most: a second one is an error.
+    fn insert_lock(&self, lock: &ProjectLock) -> Result<()> {
+        self.execute(
+            "INSERT INTO locks (host, repo, dir, workspace, name, key, pull, since, record)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            params![
+                lock.repo.host,
+                lock.repo.full_name(),
+                lock.project.dir,
+                lock.project.workspace,
+                name_of(&lock.project),
+                lock.key(),
+                lock.holder.pull.to_string(),
+                micros(lock.holder.since),
+                json(lock)?
+            ],
+        )?;
+        Ok(())
     }
 
     /// Stops all applies, or lets them go on.
@@ -163,4 +167,9 @@ impl Tx<'_> {
         };
         Ok(())
     }
+}
+
+/// A project's name as its column holds it: empty for none.
+fn name_of(project: &ProjectId) -> &str {
+    project.name.as_deref().unwrap_or("")
 }

@@ -3,7 +3,7 @@
 use super::{Tx, View, json, micros};
 use crate::domain::state::PlanRecord;
 use crate::domain::{ProjectId, PullId};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use rusqlite::{Params, params};
 
 impl View<'_> {
@@ -13,6 +13,20 @@ impl View<'_> {
             "SELECT record FROM plans WHERE pull = ?1 AND consumed_by IS NULL ORDER BY seq",
             [pull.to_string()],
         )
+    }
+
+    /// The plan of one project that can still be applied.
+    pub(super) fn plan_of(&self, pull: &PullId, project: &ProjectId) -> Result<Option<PlanRecord>> {
+        self.record(
+            "SELECT record FROM plans
+             WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND consumed_by IS NULL",
+            params![pull.to_string(), project.dir, project.workspace, project.name.as_deref().unwrap_or("")],
+        )
+    }
+
+    /// A plan that was neither used nor replaced nor discarded.
+    pub(super) fn usable_plan(&self, id: &str) -> Result<Option<PlanRecord>> {
+        self.record("SELECT record FROM plans WHERE id = ?1 AND consumed_by IS NULL", [id])
     }
 }
 
@@ -46,44 +60,22 @@ impl Tx<'_> {
         }
     }
 
-    /// Marks a plan as consumed by a job. `false` if it was consumed, replaced or discarded before: then it must not be
-    /// applied.
-    pub fn consume_plan(&self, id: &str, job: &str) -> Result<bool> {
-        let Some(mut plan) =
-            self.record::<PlanRecord>("SELECT record FROM plans WHERE id = ?1 AND consumed_by IS NULL", [id])?
-        else {
-            return Ok(false);
-        };
-        plan.consumed_by = Some(job.to_owned());
+    /// Records that a plan is used up by a job: what its apply was made of stays on record. One that cannot be applied is an error.
+    pub(super) fn use_plan(&self, used: &PlanRecord) -> Result<()> {
         let changed = self.execute(
             "UPDATE plans SET consumed_by = ?2, record = ?3 WHERE id = ?1 AND consumed_by IS NULL",
-            params![id, job, json(&plan)?],
+            params![used.id, used.consumed_by, json(used)?],
         )?;
-        self.drop_plan_files(&plan)?;
-        Ok(changed == 1)
+        ensure!(changed == 1, "the plan {} is used or gone", used.id);
+        self.drop_plan_files(used)
     }
 
-    /// Drops the plan of one project and returns whether there was one to apply. A consumed plan stays: it belongs to
-    /// its apply.
-    pub fn discard_plan(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
-        let dropped = self.drop_plans(
-            "DELETE FROM plans
-             WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND consumed_by IS NULL
-             RETURNING record",
-            params![pull.to_string(), project.dir, project.workspace, project.name.as_deref().unwrap_or("")],
-        )?;
-        Ok(dropped > 0)
-    }
-
-    /// Drops all plans of a pull request that could still be applied, and returns them so that their files can be
-    /// removed.
-    pub fn discard_plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
-        let plans = self.plans(pull)?;
-        self.drop_plans(
-            "DELETE FROM plans WHERE pull = ?1 AND consumed_by IS NULL RETURNING record",
-            [pull.to_string()],
-        )?;
-        Ok(plans)
+    /// Drops a plan that could still be applied. One that cannot is an error.
+    pub(super) fn drop_plan(&self, id: &str) -> Result<()> {
+        let dropped =
+            self.drop_plans("DELETE FROM plans WHERE id = ?1 AND consumed_by IS NULL RETURNING record", [id])?;
+        ensure!(dropped == 1, "the plan {id} is used or gone");
+        Ok(())
     }
 
     /// Runs a `DELETE … RETURNING record`, stops keeping the files of the deleted plans, and returns their number.

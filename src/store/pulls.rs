@@ -191,7 +191,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Drops statuses and plans of a pull request and marks it as not open. `unlock_pull` releases its locks.
+    /// Drops statuses and plans of a pull request and marks it as not open. `LockEvent::Closed` releases its locks.
     pub fn forget_pull(&self, pull: &PullId) -> Result<()> {
         let key = pull.to_string();
         self.clear_project_statuses(pull)?;

@@ -7,10 +7,12 @@ mod records;
 mod vault;
 
 use super::*;
+use crate::config::LockMode;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
 use crate::domain::*;
+use crate::locks::{LockEvent, Wanted};
 use anyhow::bail;
 use std::sync::mpsc;
 
@@ -68,6 +70,55 @@ fn project_lock(repo: RepoId, project: ProjectId, number: u64, since: i64) -> Pr
         since: at(since),
     };
     ProjectLock { repo, project, holder, applied: false }
+}
+
+/// A project of a command on the pull request that is the lock's holder.
+fn wanted(lock: &ProjectLock, mode: LockMode) -> Wanted {
+    Wanted { lock: lock.clone(), mode }
+}
+
+/// A plan of this one project.
+fn plan_begins(lock: &ProjectLock) -> LockEvent {
+    let projects = vec![wanted(lock, LockMode::OnPlan)];
+    LockEvent::PlanBegins { pull: lock.holder.pull.clone(), projects, everything: false }
+}
+
+/// Single changes of locks and plans, by the events that make them.
+impl Tx<'_> {
+    /// Takes a lock for a plan; the other one who has it.
+    pub(crate) fn lock_project(&self, lock: &ProjectLock) -> Result<Option<LockHolder>> {
+        Ok(self.record_lock_event(&plan_begins(lock))?.held.into_iter().next().map(|(_, holder)| *holder))
+    }
+
+    fn unlock_project(&self, project: &ProjectId, pull: &PullId) -> Result<bool> {
+        let event = LockEvent::NotPlanned { pull: pull.clone(), project: project.clone() };
+        Ok(self.record_lock_event(&event)?.freed().next().is_some())
+    }
+
+    fn close_pull(&self, pull: &PullId) -> Result<crate::locks::Consequences> {
+        self.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks: Vec::new() })
+    }
+
+    fn unlock_pull(&self, pull: &PullId) -> Result<Vec<ProjectLock>> {
+        Ok(self.close_pull(pull)?.freed().cloned().collect())
+    }
+
+    fn discard_plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
+        Ok(self.close_pull(pull)?.dropped())
+    }
+
+    pub(crate) fn discard_plan(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
+        let event = LockEvent::StateChanged { pull: pull.clone(), project: project.clone() };
+        Ok(!self.record_lock_event(&event)?.dropped().is_empty())
+    }
+
+    /// Uses a plan up for a project that is not locked.
+    pub(crate) fn consume_plan(&self, id: &str, job: &str) -> Result<bool> {
+        let lock = project_lock(repo("github.com", "infra"), project("any"), 1, 0);
+        let project = wanted(&lock, LockMode::Disabled);
+        let event = LockEvent::ApplyBegins { plan: id.to_owned(), job: job.to_owned(), project };
+        Ok(self.record_lock_event(&event)?.refusal.is_none())
+    }
 }
 
 fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {

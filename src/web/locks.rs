@@ -5,7 +5,6 @@ use super::answer::{HttpProblem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::dispatch::Discard;
 use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus};
-use crate::server_status::Services;
 use crate::store::Store;
 use axum::Extension;
 use axum::body::to_bytes;
@@ -155,16 +154,10 @@ pub(super) async fn delete(
     let services = site.services()?;
     let keys = FormFields::of(request).await?.lock_keys()?;
     for key in keys {
-        match services.dispatch.discard_lock(&key, &visit.name).await? {
+        match services.dispatch.discard_lock(&key, visit.entry("unlock", &key, "")).await? {
             Discard::Absent => {}
-            Discard::Deleted(lock) => {
-                let result = format!("deleted; {} had it", lock.holder.pull);
-                let (pull, project) = (Some(lock.holder.pull.clone()), Some(lock.project.label()));
-                audit(&services, AuditEntry { pull, project, ..visit.entry("unlock", &key, &result) }).await?;
-                return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}")));
-            }
+            Discard::Deleted => return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}"))),
             Discard::Applying { job } => {
-                audit(&services, visit.entry("unlock", &key, &format!("refused: job {job} applies"))).await?;
                 let url = &site.state.url;
                 let text = format!(
                     "An apply of this project runs, so its lock stays until that has ended: {url}/jobs/{job}. \
@@ -220,8 +213,4 @@ pub(super) async fn set_apply_lock(store: &Store, entry: AuditEntry, lock: Optio
             tx.audit(&entry)
         })
         .await
-}
-
-async fn audit(services: &Services, entry: AuditEntry) -> anyhow::Result<()> {
-    services.store.write(move |tx| tx.audit(&entry)).await
 }

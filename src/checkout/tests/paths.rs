@@ -2,7 +2,7 @@
 
 use super::super::disk::DiskTree;
 use super::*;
-use crate::schedule::Tree as _;
+use crate::inputs::Tree as _;
 use proptest::{prop_assert, prop_assert_eq, proptest};
 
 #[test]
@@ -74,7 +74,7 @@ fn links_to_directories_of_the_tree_match_globs_and_never_go_in_circles() {
         fs::create_dir_all(tree.root.join(format!("chain/d{number}"))).unwrap();
         symlink(format!("../d{}", number + 1), tree.root.join(format!("chain/d{number}/l"))).unwrap();
     }
-    let longest = crate::schedule::Tree::dirs_and_links(&tree).iter().map(|dir| dir.matches("/l").count()).max();
+    let longest = crate::inputs::Tree::dirs_and_links(&tree).iter().map(|dir| dir.matches("/l").count()).max();
     assert_eq!(longest, Some(40), "as many links as Linux follows");
     assert!(tree.dirs().iter().all(|dir| !dir.contains("linked") && !dir.contains("to-")), "{:?}", tree.dirs());
 }

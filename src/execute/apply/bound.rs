@@ -2,15 +2,16 @@
 
 use super::super::job::Job;
 use super::super::plan;
-use super::{ApplyRun, Refused, apply_lock_text};
+use super::{ApplyRun, Refused};
+use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
-use crate::config::{LockMode, ProjectConfig};
-use crate::domain::outcome::{Failure, Reason};
-use crate::domain::state::{AuditEntry, PlanRecord, ProjectLock};
+use crate::domain::outcome::Failure;
+use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::Cancel;
+use crate::locks::{LockEvent, Wanted};
 use crate::runner::local::{Place, PlanGone, missing_preparation};
 use crate::runner::spec::{PlanReference, PlanUse};
-use crate::store::{LockAttempt, Tx};
+use crate::store::Tx;
 use anyhow::Result;
 
 impl ApplyRun<'_> {
@@ -58,10 +59,9 @@ impl ApplyRun<'_> {
         config: &ProjectConfig,
         plan: &'b PlanRecord,
     ) -> Result<(Job<'b>, ConsumedPlan<'b>), Refused> {
-        let locking = !self.ctx.settings.disable_repo_locking && config.repo_locks != LockMode::Disabled;
         let beginning = Beginning {
             plan: plan.id.clone(),
-            lock: locking.then(|| plan::project_lock(self.work, &config.id)),
+            project: plan::wanted_lock(self.ctx, self.work, config),
             cancel: self.work.cancel.clone(),
             // Whatever becomes of this server, that it began is known.
             entry: self.audit_entry(config, plan, "begun"),
@@ -101,8 +101,8 @@ fn gone_because(gone: PlanGone) -> String {
 struct Beginning {
     /// The plan, which must be there still.
     plan: String,
-    /// The lock that is needed; absent where projects are not locked.
-    lock: Option<ProjectLock>,
+    /// Its project, with the lock that is needed.
+    project: Wanted,
     cancel: Cancel,
     entry: AuditEntry,
 }
@@ -113,26 +113,10 @@ impl Beginning {
         if self.cancel.token.is_cancelled() {
             return Ok(Err(Failure::Cancelled { by: self.cancel.by() }));
         }
-        if let Some(lock) = tx.apply_lock()? {
-            let because = apply_lock_text(&lock);
-            return Ok(Err(Failure::Refused { reason: Reason::NotPermitted, because }));
-        }
-        let attempt = self.lock.as_ref().map(|lock| tx.lock_project(lock)).transpose()?;
-        if let Some(LockAttempt::HeldBy(holder)) = attempt {
-            return Ok(Err(Failure::Locked(holder)));
-        }
-        let used = tx.consume_plan(&self.plan, job)?;
-        if let Some(lock) = &self.lock {
-            match used {
-                true => tx.keep_lock(&lock.repo, &lock.project, &lock.holder.pull)?,
-                false if attempt == Some(LockAttempt::Acquired { new: true }) => {
-                    tx.unlock_project(&lock.repo, &lock.project, &lock.holder.pull)?;
-                }
-                false => {}
-            }
-        }
-        if !used {
-            return Ok(Err(Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() }));
+        let (plan, project) = (self.plan.clone(), self.project.clone());
+        let event = LockEvent::ApplyBegins { plan, job: job.to_owned(), project };
+        if let Some(refusal) = tx.record_lock_event(&event)?.refusal {
+            return Ok(Err(plan::lock_failure(refusal)));
         }
         tx.audit(&self.entry)?;
         Ok(Ok(()))
@@ -142,8 +126,9 @@ impl Beginning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LockMode;
     use crate::domain::outcome::PlanSummary;
-    use crate::domain::state::{ApplyLock, LockHolder};
+    use crate::domain::state::{ApplyLock, LockHolder, ProjectLock};
     use crate::domain::{ProjectId, PullId, RepoId};
     use crate::execute::CancelReason;
     use crate::store::Store;
@@ -192,8 +177,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let cancel = Cancel::default();
-        let beginning =
-            Beginning { plan: "p".into(), lock: Some(lock(1)), cancel: cancel.clone(), entry: AuditEntry::default() };
+        let project = Wanted { lock: lock(1), mode: LockMode::OnPlan };
+        let beginning = Beginning { plan: "p".into(), project, cancel: cancel.clone(), entry: AuditEntry::default() };
         let said = store.write(move |tx| {
             tx.put_plan(&plan())?;
             change(tx, &cancel)?;

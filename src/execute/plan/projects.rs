@@ -13,11 +13,12 @@ use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
-use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::locks::LockEvent;
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
 use crate::runner::spec::{PlanUse, Steps};
-use crate::store::{KeptFile, LockAttempt};
+use crate::store::KeptFile;
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
 use jiff::Timestamp;
@@ -35,8 +36,8 @@ pub(super) struct PlanRun<'a> {
     pub(super) earlier: &'a [PlanRecord],
     /// Projects that the run has planned before it went on here.
     pub(super) finished: &'a [(JobOutcome, PlanRecord)],
-    /// Who has the lock of each project.
-    pub(super) attempts: &'a [(ProjectId, LockAttempt)],
+    /// Projects that another pull request holds.
+    pub(super) held: &'a [(ProjectId, Box<LockHolder>)],
     /// A project gets ready before it has a slot, and gives it back before its plan is kept: a slot is for Terraform.
     pub(super) slots: &'a Semaphore,
     /// Directories of its projects and of those that were planned before.
@@ -77,8 +78,7 @@ impl PlanRun<'_> {
         if let Some(outcome) = self.cancelled(config) {
             return self.record_failure(outcome).await;
         }
-        let attempt = self.attempts.iter().find(|(id, _)| *id == config.id);
-        if let Some((_, LockAttempt::HeldBy(holder))) = attempt {
+        if let Some((_, holder)) = self.held.iter().find(|(id, _)| *id == config.id) {
             let outcome = job::refused(self.work, config, Outcome::Failed(Failure::Locked(holder.clone())));
             return self.record_failure(outcome).await;
         }
@@ -121,7 +121,8 @@ impl PlanRun<'_> {
                     left.iter().try_for_each(|file| tx.keep_file(file))?;
                 }
                 None => {
-                    tx.unlock_unplanned(&pull.repo, &status.project, &pull)?;
+                    let (pull, project) = (pull.clone(), status.project.clone());
+                    tx.record_lock_event(&LockEvent::NotPlanned { pull, project })?;
                 }
             }
             tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status.clone() })
@@ -140,7 +141,7 @@ impl PlanRun<'_> {
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let project = outcome.project.clone();
         recorder::refusal(self.ctx, self.work, outcome, move |tx| {
-            tx.unlock_unplanned(&pull.repo, &project, &pull)?;
+            tx.record_lock_event(&LockEvent::NotPlanned { pull: pull.clone(), project: project.clone() })?;
             let state = ProjectState::PlanErrored;
             let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
             tx.put_project_status(&pull, &status)

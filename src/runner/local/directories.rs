@@ -3,7 +3,7 @@
 use super::environment::{self, Environment};
 use crate::checkout::disk::DiskTree;
 use crate::domain::Distribution;
-use crate::schedule::providers::init_may_install;
+use crate::inputs::providers::init_may_install;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

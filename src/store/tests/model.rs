@@ -1,19 +1,15 @@
 //! Any sequence of changes leaves what a simple model says, also when changes fail and the store is opened again in between.
 
 use super::*;
+use crate::locks::{self, World};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 enum Step {
     Accept(u8),
     Move(u8, DeliveryState),
-    Lock { host: u8, dir: u8, named: bool, pull: u64 },
-    Unlock { host: u8, dir: u8, named: bool, pull: u64 },
-    UnlockPull(u64),
+    Event(LockEvent),
     PutPlan { pull: u64, dir: u8 },
-    Consume(usize),
-    Discard { pull: u64, dir: u8 },
-    DiscardAll(u64),
     Forget(u64),
     Reopen,
 }
@@ -24,36 +20,58 @@ struct Model {
     deliveries: Vec<(String, DeliveryState)>,
     locks: Vec<ProjectLock>,
     plans: Vec<PlanRecord>,
+    statuses: Vec<(PullId, ProjectStatus)>,
     plans_made: usize,
+}
+
+fn lock_events() -> impl Strategy<Value = LockEvent> {
+    let modes = prop_oneof![Just(LockMode::OnPlan), Just(LockMode::OnApply), Just(LockMode::Disabled)];
+    let some = (0..2u8, 0..2u8, any::<bool>(), 1..4u64, modes).prop_map(|(host, dir, named, pull, mode)| {
+        let project = ProjectId { name: named.then(|| "x".into()), ..project(&dir.to_string()) };
+        wanted(
+            &project_lock(repo(["github.com", "ghe.example.com"][usize::from(host)], "infra"), project, pull, 0),
+            mode,
+        )
+    });
+    let by = AuditEntry { at: at(9), who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
+    (some.clone(), prop::collection::vec(some, 0..3), 0..9u8, 0..8usize, any::<bool>()).prop_map(
+        move |(one, more, which, plan, flag)| {
+            let (pull, project, by) = (one.lock.holder.pull.clone(), one.lock.project.clone(), by.clone());
+            match which {
+                0..3 => {
+                    let own = |other: &Wanted| other.lock.holder.pull == pull && other.lock.project != project;
+                    let projects = more.into_iter().filter(own).take(1).chain([one.clone()]).collect();
+                    LockEvent::PlanBegins { pull, projects, everything: flag }
+                }
+                3 if flag => LockEvent::PlanGoesOn { projects: vec![one] },
+                3 => LockEvent::NotPlanned { pull, project },
+                4 => LockEvent::ApplyBegins { plan: plan.to_string(), job: "job".into(), project: one },
+                5 => LockEvent::StateChangeBegins { project: one },
+                6 => LockEvent::StateChanged { pull, project },
+                7 if flag => LockEvent::Unlocked { pull, by },
+                7 => LockEvent::Closed { pull, remarks: Vec::new() },
+                _ => LockEvent::LockDeleted { key: one.lock.key(), applying: (plan == 0).then(|| "job".into()), by },
+            }
+        },
+    )
 }
 
 fn steps() -> impl Strategy<Value = (Step, bool)> {
     let states = prop_oneof![Just(DeliveryState::Queued), Just(DeliveryState::Running), Just(DeliveryState::Done)];
-    let lock = (0..2u8, 0..2u8, any::<bool>(), 1..4u64);
     let step = prop_oneof![
         3 => (0..6u8).prop_map(Step::Accept),
         3 => (0..6u8, states).prop_map(|(delivery, state)| Step::Move(delivery, state)),
-        4 => lock.clone().prop_map(|(host, dir, named, pull)| Step::Lock { host, dir, named, pull }),
-        2 => lock.prop_map(|(host, dir, named, pull)| Step::Unlock { host, dir, named, pull }),
-        1 => (1..4u64).prop_map(Step::UnlockPull),
+        12 => lock_events().prop_map(Step::Event),
         4 => (1..4u64, 0..3u8).prop_map(|(pull, dir)| Step::PutPlan { pull, dir }),
-        3 => (0..8usize).prop_map(Step::Consume),
-        1 => (1..4u64, 0..3u8).prop_map(|(pull, dir)| Step::Discard { pull, dir }),
-        1 => (1..4u64).prop_map(Step::DiscardAll),
         1 => (1..4u64).prop_map(Step::Forget),
         1 => Just(Step::Reopen),
     ];
     (step, prop::bool::weighted(0.15))
 }
 
-fn locked(host: u8, dir: u8, named: bool, pull: u64, since: usize) -> ProjectLock {
-    let project = ProjectId { name: named.then(|| "x".into()), ..project(&dir.to_string()) };
-    project_lock(repo(["github.com", "ghe.example.com"][usize::from(host)], "infra"), project, pull, since as i64)
-}
-
 impl Model {
     /// Does the step here; what the store should answer, in words.
-    fn step(&mut self, step: &Step, since: usize) -> String {
+    fn step(&mut self, step: &Step) -> String {
         match step {
             Step::Accept(delivery) => {
                 let identity = delivery.to_string();
@@ -73,32 +91,7 @@ impl Model {
                     None => "refused".into(),
                 }
             }
-            Step::Lock { host, dir, named, pull } => {
-                let lock = locked(*host, *dir, *named, *pull, since);
-                let held = self.locks.iter().find(|held| held.repo == lock.repo && held.project == lock.project);
-                match held {
-                    None => {
-                        self.locks.push(lock);
-                        "new".into()
-                    }
-                    Some(held) if held.holder.pull == lock.holder.pull => "again".into(),
-                    Some(held) => format!("{} since {}", held.holder.pull, held.holder.since),
-                }
-            }
-            Step::Unlock { host, dir, named, pull } => {
-                let lock = locked(*host, *dir, *named, *pull, 0);
-                let before = self.locks.len();
-                self.locks.retain(|held| {
-                    held.repo != lock.repo || held.project != lock.project || held.holder.pull != lock.holder.pull
-                });
-                format!("{}", self.locks.len() < before)
-            }
-            Step::UnlockPull(pull) => {
-                let gone = |lock: &ProjectLock| lock.holder.pull == pull_id(*pull);
-                let keys: Vec<_> = self.locks.iter().filter(|lock| gone(lock)).map(ProjectLock::key).collect();
-                self.locks.retain(|lock| !gone(lock));
-                keys.join(" ")
-            }
+            Step::Event(event) => self.lock_event(event),
             plans => self.step_plans(plans),
         }
     }
@@ -112,61 +105,47 @@ impl Model {
                 self.plans_made += 1;
                 "put".into()
             }
-            Step::Consume(id) => {
-                let free = |plan: &&mut PlanRecord| plan.id == id.to_string() && plan.consumed_by.is_none();
-                let found = self.plans.iter_mut().find(free).map(|plan| plan.consumed_by = Some("job".into()));
-                format!("{}", found.is_some())
-            }
-            Step::Discard { pull, dir } => {
-                let before = self.plans.len();
-                self.plans.retain(|plan| {
-                    plan.pull.number != *pull || plan.project.dir != dir.to_string() || plan.consumed_by.is_some()
-                });
-                format!("{}", self.plans.len() < before)
-            }
-            Step::DiscardAll(pull) => {
-                let usable = |plan: &PlanRecord| plan.pull.number == *pull && plan.consumed_by.is_none();
-                let ids: Vec<_> = self.plans.iter().filter(|plan| usable(plan)).map(|plan| plan.id.clone()).collect();
-                self.plans.retain(|plan| !usable(plan));
-                ids.join(" ")
-            }
             Step::Forget(pull) => {
                 self.plans.retain(|plan| plan.pull.number != *pull);
+                self.statuses.retain(|(of, _)| *of != pull_id(*pull));
                 "forgotten".into()
             }
             _ => String::new(),
         }
     }
+
+    /// What the rules make of all that is there: the store loads a few rows only.
+    fn lock_event(&mut self, event: &LockEvent) -> String {
+        let usable = self.plans.iter().filter(|plan| plan.consumed_by.is_none());
+        let (plans, statuses) = (usable.cloned().collect(), self.statuses.clone());
+        let world = World { locks: self.locks.clone(), plans, statuses, apply_lock: None };
+        let (world, follows) = locks::step(world, event);
+        (self.locks, self.statuses) = (world.locks, world.statuses);
+        for change in &follows.changes {
+            match change {
+                locks::LockChange::DropPlan(dropped) => self.plans.retain(|plan| plan.id != dropped.id),
+                locks::LockChange::UsePlan(used) => {
+                    self.plans.iter_mut().filter(|plan| plan.id == used.id).for_each(|plan| plan.clone_from(used));
+                }
+                _ => {}
+            }
+        }
+        format!("{follows:?}")
+    }
 }
 
 /// Does the step in the store; its answer in the model's words.
-fn apply(tx: &Tx<'_>, step: &Step, since: usize, plans_made: usize) -> Result<String> {
+fn apply(tx: &Tx<'_>, step: &Step, plans_made: usize) -> Result<String> {
     Ok(match step {
         Step::Accept(identity) => tx.accept_delivery(&delivery(&identity.to_string()))?.to_string(),
         Step::Move(identity, state) => match tx.set_delivery_state(&identity.to_string(), *state, "") {
             Ok(()) => "moved".into(),
             Err(_) => "refused".into(),
         },
-        Step::Lock { host, dir, named, pull } => match tx.lock_project(&locked(*host, *dir, *named, *pull, since))? {
-            LockAttempt::Acquired { new: true } => "new".into(),
-            LockAttempt::Acquired { new: false } => "again".into(),
-            LockAttempt::HeldBy(holder) => format!("{} since {}", holder.pull, holder.since),
-        },
-        Step::Unlock { host, dir, named, pull } => {
-            let lock = locked(*host, *dir, *named, *pull, 0);
-            tx.unlock_project(&lock.repo, &lock.project, &lock.holder.pull)?.to_string()
-        }
-        Step::UnlockPull(pull) => {
-            tx.unlock_pull(&pull_id(*pull))?.iter().map(ProjectLock::key).collect::<Vec<_>>().join(" ")
-        }
+        Step::Event(event) => format!("{:?}", tx.record_lock_event(event)?),
         Step::PutPlan { pull, dir } => {
             tx.put_plan(&plan(&plans_made.to_string(), *pull, &dir.to_string()))?;
             "put".into()
-        }
-        Step::Consume(id) => tx.consume_plan(&id.to_string(), "job")?.to_string(),
-        Step::Discard { pull, dir } => tx.discard_plan(&pull_id(*pull), &project(&dir.to_string()))?.to_string(),
-        Step::DiscardAll(pull) => {
-            tx.discard_plans(&pull_id(*pull))?.into_iter().map(|plan| plan.id).collect::<Vec<_>>().join(" ")
         }
         Step::Forget(pull) => {
             tx.forget_pull(&pull_id(*pull))?;
@@ -201,7 +180,12 @@ fn held(view: &View<'_>, model: &Model) -> Result<Model> {
         assert_eq!(view.lock_by_key(&lock.key())?.as_ref(), alone.then_some(lock));
         assert_eq!(view.lock_by_key(&lock.id())?.as_ref(), Some(lock));
     }
-    Ok(Model { deliveries: model.deliveries.clone(), locks: view.locks()?, plans, plans_made: model.plans_made })
+    let mut statuses = Vec::new();
+    for (pull, status) in &model.statuses {
+        let found = view.project_status(pull, &status.project)?;
+        statuses.extend(found.map(|found| (pull.clone(), found)));
+    }
+    Ok(Model { locks: view.locks()?, plans, statuses, ..model.clone() })
 }
 
 proptest! {
@@ -213,7 +197,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Store::open(dir.path()).unwrap();
         let mut model = Model::default();
-        for (number, (step, failing)) in steps.into_iter().enumerate() {
+        for (step, failing) in steps {
             if matches!(step, Step::Reopen) {
                 // Closed, or just gone.
                 if failing { runtime.block_on(store.close()).unwrap() }
@@ -222,9 +206,9 @@ proptest! {
             }
             let made = model.plans_made;
             let mut after = model.clone();
-            let expected = after.step(&step, number);
+            let expected = after.step(&step);
             let answer = runtime.block_on(store.write(move |tx| {
-                let answer = apply(tx, &step, number, made)?;
+                let answer = apply(tx, &step, made)?;
                 if failing { bail!("failed after: {answer}") }
                 Ok(answer)
             }));

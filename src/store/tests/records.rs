@@ -50,17 +50,17 @@ async fn a_lock_of_the_same_pull_request_is_taken_again_without_changing_since()
     let first = project_lock(repo.clone(), project("net"), 1, 10);
     store
         .write(move |tx| {
-            assert_eq!(tx.lock_project(&first)?, LockAttempt::Acquired { new: true });
+            assert_eq!(tx.lock_project(&first)?, None);
             let again = project_lock(repo.clone(), project("net"), 1, 99);
-            assert_eq!(tx.lock_project(&again)?, LockAttempt::Acquired { new: false });
+            assert_eq!(tx.lock_project(&again)?, None);
             assert_eq!(tx.locks()?, std::slice::from_ref(&first));
 
             let other = project_lock(repo.clone(), project("net"), 2, 50);
-            assert_eq!(tx.lock_project(&other)?, LockAttempt::HeldBy(Box::new(first.holder.clone())));
-            assert!(!tx.unlock_project(&repo, &project("net"), &other.holder.pull)?, "only its holder gives it back");
-            assert!(tx.unlock_project(&repo, &project("net"), &first.holder.pull)?);
-            assert!(!tx.unlock_project(&repo, &project("net"), &first.holder.pull)?);
-            assert_eq!(tx.lock_project(&other)?, LockAttempt::Acquired { new: true });
+            assert_eq!(tx.lock_project(&other)?, Some(first.holder.clone()));
+            assert!(!tx.unlock_project(&project("net"), &other.holder.pull)?, "only its holder gives it back");
+            assert!(tx.unlock_project(&project("net"), &first.holder.pull)?);
+            assert!(!tx.unlock_project(&project("net"), &first.holder.pull)?);
+            assert_eq!(tx.lock_project(&other)?, None);
             Ok(())
         })
         .await
@@ -84,7 +84,7 @@ async fn locks_differ_by_host_repository_directory_workspace_and_name() {
     store
         .write(move |tx| {
             for lock in &locks {
-                assert_eq!(tx.lock_project(lock)?, LockAttempt::Acquired { new: true }, "{}", lock.key());
+                assert_eq!(tx.lock_project(lock)?, None, "{}", lock.key());
             }
             assert_eq!(tx.locks()?, locks);
             assert_eq!(tx.lock_by_key("acme/infra/net/default/x")?.as_ref(), Some(&locks[5]));

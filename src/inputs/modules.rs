@@ -1,4 +1,4 @@
-//! Who uses which local module: for `--autoplan-modules`, sparse trees and the `undiverged` requirement.
+//! Who uses which local module: for `--autoplan-modules`, sparse trees and `undiverged`.
 
 use super::Tree;
 use super::hcl::module_sources;
@@ -12,18 +12,17 @@ const MAX_VISITED: usize = 10_000;
 
 /// Which directories depend on a module's directory, directly or not.
 #[derive(Debug, Clone, Default)]
-pub struct ModuleIndex {
+pub(super) struct ModuleIndex {
     dependents: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl ModuleIndex {
-    /// Indexes the directories that hold a file which `from` selects, as this distribution reads them.
-    pub fn build(tree: &dyn Tree, from: &Patterns, which: Distribution) -> ModuleIndex {
-        let mut direct = Direct::new(which);
+    /// Indexes those of the directories that hold a file which `from` selects.
+    pub(super) fn build(tree: &dyn Tree, dirs: &[String], from: &Patterns, calls: &mut ModuleCalls) -> ModuleIndex {
         let mut index = ModuleIndex::default();
-        for dir in tree.dirs() {
-            if tree.files(&dir).iter().any(|file| from.matches(&join(&dir, file))) {
-                for module in direct.closure(tree, &dir) {
+        for dir in dirs {
+            if tree.files(dir).iter().any(|file| from.matches(&join(dir, file))) {
+                for module in calls.closure(tree, dir) {
                     index.dependents.entry(module).or_default().insert(dir.clone());
                 }
             }
@@ -32,12 +31,12 @@ impl ModuleIndex {
     }
 
     /// Directories that use the module in `dir`, in alphabetical order.
-    pub fn dependents(&self, dir: &str) -> impl Iterator<Item = &str> {
+    pub(super) fn dependents(&self, dir: &str) -> impl Iterator<Item = &str> {
         self.dependents.get(dir).into_iter().flatten().map(String::as_str)
     }
 
     /// Whether `project_dir` uses a module that one of the files is in.
-    pub fn is_touched(&self, project_dir: &str, modified: &[String]) -> bool {
+    pub(super) fn is_touched(&self, project_dir: &str, modified: &[String]) -> bool {
         modified.iter().any(|file| {
             let users = self.dependents.get(crate::config::paths::parent(file));
             users.is_some_and(|users| users.contains(project_dir))
@@ -46,22 +45,24 @@ impl ModuleIndex {
 }
 
 /// Directories of the local modules that `dir` uses, directly or not, without itself; in alphabetical order.
-pub fn module_dirs(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
-    Direct::new(which).closure(tree, dir).into_iter().collect()
+pub(super) fn module_dirs(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec<String> {
+    ModuleCalls::new(which).closure(tree, dir).into_iter().collect()
 }
 
-/// The modules that each directory names itself; every directory is read once.
-struct Direct {
+/// The modules that each directory calls itself, as one distribution reads it; every directory is read once.
+pub(super) struct ModuleCalls {
     which: Distribution,
     known: BTreeMap<String, Vec<String>>,
 }
 
-impl Direct {
-    fn new(which: Distribution) -> Direct {
-        Direct { which, known: BTreeMap::new() }
+impl ModuleCalls {
+    /// Nothing is read yet.
+    pub(super) fn new(which: Distribution) -> ModuleCalls {
+        ModuleCalls { which, known: BTreeMap::new() }
     }
 
-    fn closure(&mut self, tree: &dyn Tree, dir: &str) -> BTreeSet<String> {
+    /// Directories of the modules that `dir` calls, directly or not, without itself.
+    pub(super) fn closure(&mut self, tree: &dyn Tree, dir: &str) -> BTreeSet<String> {
         let start = clean(dir);
         let mut found = BTreeSet::new();
         let mut waiting = vec![start.clone()];
@@ -92,8 +93,8 @@ impl Direct {
 mod tests {
     use super::*;
     use crate::domain::Distribution::{OpenTofu, Terraform};
-    use crate::schedule::required_versions;
-    use crate::schedule::tree::MemoryTree;
+    use crate::inputs::required_versions;
+    use crate::inputs::tree::MemoryTree;
 
     fn tree() -> MemoryTree {
         MemoryTree::new([
@@ -115,6 +116,10 @@ mod tests {
         ])
     }
 
+    fn index(tree: &MemoryTree, from: &[&str], which: Distribution) -> ModuleIndex {
+        ModuleIndex::build(tree, &tree.dirs(), &Patterns::new(from).unwrap(), &mut ModuleCalls::new(which))
+    }
+
     #[test]
     fn local_modules_are_followed_through_cycles() {
         let tree = tree();
@@ -129,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_index_tells_who_depends_on_a_module() {
-        let index = ModuleIndex::build(&tree(), &Patterns::new(&["**/*.tf", "**/*.tf.json"]).unwrap(), Terraform);
+        let index = index(&tree(), &["**/*.tf", "**/*.tf.json"], Terraform);
         let users: Vec<&str> = index.dependents("modules/b").collect();
         assert_eq!(users, ["listed", "modules/a", "prod", "staging"]);
         assert_eq!(index.dependents("prod").count(), 0);
@@ -169,10 +174,10 @@ mod tests {
         assert_eq!(required_versions(&tree, "a", OpenTofu), ["tofu json", "tofu"]);
         assert_eq!(module_dirs(&tree, "a", Terraform), ["modules/both", "modules/terraform"]);
         assert_eq!(module_dirs(&tree, "a", OpenTofu), ["modules/both", "modules/tofu"]);
-        let index = ModuleIndex::build(&tree, &Patterns::new(&["a/*.tf"]).unwrap(), OpenTofu);
+        let index = index(&tree, &["a/*.tf"], OpenTofu);
         assert_eq!(index.dependents("modules/tofu").collect::<Vec<_>>(), ["a"]);
         let installs =
-            |which| crate::schedule::providers::init_may_install(&tree, "modules/tofu", "/nowhere".as_ref(), which);
+            |which| crate::inputs::providers::init_may_install(&tree, "modules/tofu", "/nowhere".as_ref(), which);
         assert!(installs(OpenTofu) && !installs(Terraform));
     }
 }

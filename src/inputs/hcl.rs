@@ -1,4 +1,4 @@
-//! The few facts of Terraform's files that a schedule needs. A file that does not parse is skipped: Terraform will say so.
+//! The few facts of Terraform's files that are needed before Terraform runs. A file that does not parse is skipped: Terraform will say so.
 
 use super::Tree;
 use crate::config::paths::join;
@@ -84,7 +84,7 @@ pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec
 }
 
 /// `name` in `terraform { cloud { workspaces { name = "…" } } }` of the first file that has it.
-pub(super) fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<String> {
+pub(crate) fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<String> {
     sources(tree, dir, which, "cloud").iter().find_map(|source| match source {
         Source::Hcl(body) => {
             let clouds = blocks(body, "terraform").flat_map(|terraform| blocks(terraform.body(), "cloud"));

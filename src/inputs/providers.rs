@@ -8,10 +8,13 @@ use crate::config::paths::join;
 use crate::domain::Distribution;
 use std::path::Path;
 
+/// Name of a dependency lock file.
+pub(super) const LOCK_FILE: &str = ".terraform.lock.hcl";
+
 /// False where it surely installs nothing: every provider of the lock file is in the cache, or neither the directory nor the
 /// local modules it uses need a provider or a module from elsewhere.
 pub fn init_may_install(tree: &dyn Tree, dir: &str, cache: &Path, which: Distribution) -> bool {
-    if let Some(lock_file) = tree.read(&join(dir, ".terraform.lock.hcl")) {
+    if let Some(lock_file) = tree.read(&join(dir, LOCK_FILE)) {
         let locked = hcl::locked_providers(&lock_file);
         let cached = |(source, version): &(String, String)| cache.join(source).join(version).is_dir();
         return !locked.is_some_and(|locked| locked.iter().all(cached));
@@ -24,7 +27,7 @@ pub fn init_may_install(tree: &dyn Tree, dir: &str, cache: &Path, which: Distrib
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::tree::MemoryTree;
+    use crate::inputs::tree::MemoryTree;
 
     #[test]
     fn only_what_is_built_into_terraform_needs_no_cache() {

@@ -9,6 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct MemoryTree(BTreeMap<String, String>);
 
 impl MemoryTree {
+    pub(crate) fn of(files: impl Iterator<Item = (String, String)>) -> MemoryTree {
+        MemoryTree(files.collect())
+    }
+
     pub(crate) fn new<const N: usize>(files: [(&str, &str); N]) -> MemoryTree {
         MemoryTree(files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect())
     }

@@ -1,0 +1,205 @@
+//! What the plan of a project is made of. Pure: it sees the repository through [`Tree`].
+//!
+//! Six kinds: files of the project's directory with its lock file, local modules that it calls, files that its `when_modified` names,
+//! which providers its `init` needs ([`providers`]), its effective configuration, and the projects it depends on. The last two are the
+//! [`ProjectConfig`] itself (its digest and its `depends_on`); the files are asked of an [`InputGraph`]: for autoplan by `schedule`,
+//! for sparse trees and `undiverged` by `execute`.
+
+mod files;
+mod hcl;
+mod modules;
+pub mod patterns;
+pub mod providers;
+#[cfg(test)]
+pub(crate) mod tree;
+
+pub use files::{INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform};
+pub(crate) use hcl::cloud_workspace;
+pub use hcl::required_versions;
+
+use crate::config::ProjectConfig;
+use crate::config::paths::parent;
+use crate::domain::Distribution;
+use modules::{ModuleCalls, ModuleIndex};
+use patterns::Patterns;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
+
+/// A checked-out repository as discovery sees it. Paths are relative to the root, with `/`, `.` for the root.
+pub trait Tree {
+    /// Whether the directory exists, inside the tree.
+    fn is_dir(&self, dir: &str) -> bool;
+    /// Names of the files directly in a directory.
+    fn files(&self, dir: &str) -> Vec<String>;
+    /// All directories, without `.git`, `.terraform` and `.terragrunt-cache`.
+    fn dirs(&self) -> Vec<String>;
+    /// The same, and what links to directories inside the tree lead to, by the paths that lead there; no path goes in circles.
+    fn dirs_and_links(&self) -> Vec<String> {
+        self.dirs()
+    }
+    /// A file's text, if it is there, is inside the tree, and has at most 1 MiB of UTF-8.
+    fn read(&self, path: &str) -> Option<String>;
+}
+
+/// Flags that say what counts as an input.
+#[derive(Debug, Clone, Copy)]
+pub struct InputRules<'a> {
+    /// `--autoplan-file-list`.
+    pub file_list: &'a [String],
+    /// `--autoplan-modules-from-projects`, already resolved with `--autoplan-modules`; empty: off.
+    pub modules_from: &'a [String],
+    /// What reads the files of a project that names no distribution.
+    pub default_distribution: Distribution,
+}
+
+/// The inputs of all projects of a tree. It is walked at most once, and each directory is read once, when somebody asks for what is there.
+pub struct InputGraph<'a> {
+    tree: &'a dyn Tree,
+    default_distribution: Distribution,
+    file_list: Result<Patterns, String>,
+    /// Absent: a change of a module plans nobody who uses it.
+    modules_from: Result<Option<Patterns>, String>,
+    dirs: OnceCell<Vec<String>>,
+    terraform: Modules,
+    opentofu: Modules,
+}
+
+/// Local modules as one distribution reads them.
+struct Modules {
+    calls: RefCell<ModuleCalls>,
+    users: OnceCell<ModuleIndex>,
+}
+
+impl Modules {
+    fn new(which: Distribution) -> Modules {
+        Modules { calls: RefCell::new(ModuleCalls::new(which)), users: OnceCell::new() }
+    }
+}
+
+impl<'a> InputGraph<'a> {
+    /// Nothing is looked at yet. A wrong pattern is an error of what needs it.
+    pub fn new(tree: &'a dyn Tree, rules: InputRules<'_>) -> InputGraph<'a> {
+        let wrong = |flag: &str, error: String| format!("{flag}: {error}; an operator has to fix it");
+        let file_list = Patterns::new(rules.file_list).map_err(|error| wrong("--autoplan-file-list", error));
+        let modules_from = match rules.modules_from {
+            [] => Ok(None),
+            from => Patterns::new(from).map(Some).map_err(|error| wrong("--autoplan-modules-from-projects", error)),
+        };
+        InputGraph {
+            tree,
+            default_distribution: rules.default_distribution,
+            file_list,
+            modules_from,
+            dirs: OnceCell::new(),
+            terraform: Modules::new(Distribution::Terraform),
+            opentofu: Modules::new(Distribution::OpenTofu),
+        }
+    }
+
+    /// The inputs of one project. The error is a pattern of its `when_modified`, for people.
+    pub fn of<'g>(&'g self, project: &'g ProjectConfig) -> Result<Inputs<'g>, String> {
+        let globs = Patterns::relative_to(&project.id.dir, &project.when_modified)?;
+        Ok(Inputs { graph: self, project, globs })
+    }
+
+    /// Whether any of these changed files is an input of a project. A pattern that does not compile cannot say that nothing changed.
+    pub fn is_touched(&self, project: &ProjectConfig, changed: &[String]) -> bool {
+        self.of(project).and_then(|inputs| inputs.contain_any(changed)).unwrap_or(true)
+    }
+
+    /// Directories of the projects that nobody listed and that a changed file belongs to, by the file list. The error is for people.
+    pub fn discovered(&self, file: &str) -> Result<Vec<String>, String> {
+        if !self.file_list()?.matches(file) || files::is_excluded(file) {
+            return Ok(Vec::new());
+        }
+        Ok(files::dirs_of(file, self.tree, self.users_of_modules(self.default_distribution)?))
+    }
+
+    /// These directories, and those of all local modules that are called from them, as either distribution reads them; in
+    /// alphabetical order.
+    pub fn with_modules(&self, mut dirs: Vec<String>) -> Vec<String> {
+        for which in [self.default_distribution, self.default_distribution.other()] {
+            let modules: Vec<String> = dirs.iter().flat_map(|dir| self.modules_of(dir, which)).collect();
+            dirs.extend(modules);
+        }
+        dirs.sort();
+        dirs.dedup();
+        dirs
+    }
+
+    /// What reads a project's files.
+    pub fn distribution(&self, project: &ProjectConfig) -> Distribution {
+        project.distribution.unwrap_or(self.default_distribution)
+    }
+
+    /// Whether the flags are right that say whose users are planned. The error is for people.
+    pub fn check_modules_from(&self) -> Result<(), String> {
+        self.modules_from.as_ref().map(drop).map_err(Clone::clone)
+    }
+
+    fn file_list(&self) -> Result<&Patterns, String> {
+        self.file_list.as_ref().map_err(Clone::clone)
+    }
+
+    fn modules(&self, which: Distribution) -> &Modules {
+        match which {
+            Distribution::Terraform => &self.terraform,
+            Distribution::OpenTofu => &self.opentofu,
+        }
+    }
+
+    /// Directories of the local modules that are called from a directory, directly or not.
+    fn modules_of(&self, dir: &str, which: Distribution) -> BTreeSet<String> {
+        self.modules(which).calls.borrow_mut().closure(self.tree, dir)
+    }
+
+    /// Who is planned when a module changes; absent where nobody is.
+    fn users_of_modules(&self, which: Distribution) -> Result<Option<&ModuleIndex>, String> {
+        let Some(from) = self.modules_from.as_ref().map_err(Clone::clone)? else { return Ok(None) };
+        let modules = self.modules(which);
+        Ok(Some(modules.users.get_or_init(|| {
+            let dirs = self.dirs.get_or_init(|| self.tree.dirs());
+            ModuleIndex::build(self.tree, dirs, from, &mut modules.calls.borrow_mut())
+        })))
+    }
+}
+
+/// The inputs of one project.
+pub struct Inputs<'g> {
+    graph: &'g InputGraph<'g>,
+    project: &'g ProjectConfig,
+    /// Its `when_modified`; nothing for a project that nobody listed.
+    globs: Patterns,
+}
+
+impl Inputs<'_> {
+    /// Directories of the local modules that it calls, directly or not.
+    pub fn modules(&self) -> BTreeSet<String> {
+        self.graph.modules_of(&self.project.id.dir, self.graph.distribution(self.project))
+    }
+
+    /// Whether these changed files make autoplan choose it, where the repo config lists it: its globs say so, or it uses one of their
+    /// modules and users of modules are planned. The error is for people.
+    pub fn are_planned_for(&self, changed: &[String]) -> Result<bool, String> {
+        if self.globs.match_any(changed) {
+            return Ok(true);
+        }
+        let users = self.graph.users_of_modules(self.graph.distribution(self.project))?;
+        Ok(users.is_some_and(|users| users.is_touched(&self.project.id.dir, changed)))
+    }
+
+    /// Whether any of these changed files is among them: its globs name it (for a project that nobody listed: the file list and where
+    /// it lies), or it is in one of the project's modules and the file list names it. The error is for people.
+    pub fn contain_any(&self, changed: &[String]) -> Result<bool, String> {
+        let (file_list, modules) = (self.graph.file_list()?, self.modules());
+        if changed.iter().any(|file| file_list.matches(file) && modules.contains(parent(file))) {
+            return Ok(true);
+        }
+        if !self.project.when_modified.is_empty() {
+            return Ok(self.globs.match_any(changed));
+        }
+        let dirs_of = |file: &String| files::dirs_of(file, self.graph.tree, None);
+        let own = |file: &&String| file_list.matches(file) && !files::is_excluded(file);
+        Ok(changed.iter().filter(own).any(|file| dirs_of(file).contains(&self.project.id.dir)))
+    }
+}

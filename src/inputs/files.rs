@@ -1,0 +1,47 @@
+//! Which project directory a file belongs to, where nobody listed projects.
+
+use super::Tree;
+use super::modules::ModuleIndex;
+use crate::config::paths::{clean, parent};
+
+/// Files that make a directory a project, by name.
+pub const INDICATOR_NAMES: [&str; 1] = ["terragrunt.hcl"];
+/// Files that make a directory a project, by the end of their name.
+pub const INDICATOR_SUFFIXES: [&str; 4] = [".tf", ".tf.json", ".tofu", ".tofu.json"];
+/// Files with this in their name never cause a plan.
+const EXCLUDED: [&str; 3] = ["terraform.tfstate", "terraform.tfstate.backup", "tflint.hcl"];
+
+/// Whether a directory directly contains files for Terraform, OpenTofu or Terragrunt.
+pub fn has_terraform(tree: &dyn Tree, dir: &str) -> bool {
+    tree.files(dir).iter().any(|name| {
+        INDICATOR_NAMES.contains(&name.as_str()) || INDICATOR_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+    })
+}
+
+/// Whether a file never causes a plan, by its name.
+pub(super) fn is_excluded(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    EXCLUDED.iter().any(|excluded| name.contains(excluded))
+}
+
+/// The project directories that a changed file belongs to.
+pub(super) fn dirs_of(file: &str, tree: &dyn Tree, index: Option<&ModuleIndex>) -> Vec<String> {
+    let dir = parent(file);
+    if dir.rsplit('/').next() == Some("env") {
+        return vec![parent(dir).to_owned()];
+    }
+    let mut parts = dir.split('/');
+    if !parts.clone().any(|part| part == MODULES) {
+        return vec![dir.to_owned()];
+    }
+    let above = clean(&parts.by_ref().take_while(|part| *part != MODULES).collect::<Vec<_>>().join("/"));
+    if has_terraform(tree, &above) {
+        return vec![above];
+    }
+    // A module is planned through those who use it; modules between are no projects.
+    let users = index.into_iter().flat_map(|index| index.dependents(dir));
+    users.filter(|user| user.split('/').all(|part| part != MODULES)).map(str::to_owned).collect()
+}
+
+/// Name of the directories that hold modules, not projects.
+const MODULES: &str = "modules";

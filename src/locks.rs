@@ -1,0 +1,190 @@
+//! Who holds a project: the rules of project locks, and of the plans that go with them. Pure.
+//!
+//! [`step`] takes the rows that a [`LockEvent`] is about and says what follows: which rows change, who is refused, which message
+//! and which audit entry it makes. `store` loads those rows and writes what follows, in the transaction of the event.
+//!
+//! A project lock is known by host, repository, directory, workspace and project name (Atlantis leaves out the host, so that
+//! repositories of the same name on two hosts block each other there).
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use crate::config::LockMode;
+use crate::domain::reply::Message;
+use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
+use crate::domain::{ProjectId, PullId};
+pub use rules::step;
+
+/// The rows that an event is about. Others may be among them: they stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct World {
+    /// Project locks, oldest first.
+    pub locks: Vec<ProjectLock>,
+    /// Plans that can still be applied, in the order in which they were recorded.
+    pub plans: Vec<PlanRecord>,
+    /// Where projects of a pull request stand.
+    pub statuses: Vec<(PullId, ProjectStatus)>,
+    /// The stop on all applies.
+    pub apply_lock: Option<ApplyLock>,
+}
+
+/// A project that a command works on, with the lock that it would take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The lock, with the pull request of the command as its holder.
+    pub lock: ProjectLock,
+    /// When it is taken; `Disabled` where the server locks nothing.
+    pub mode: LockMode,
+}
+
+impl Wanted {
+    /// Whether a plan of the project takes its lock.
+    pub fn is_locked_by_plan(&self) -> bool {
+        self.mode == LockMode::OnPlan
+    }
+}
+
+/// What takes locks, frees them, or uses plans up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LockEvent {
+    /// Projects are about to be planned.
+    PlanBegins {
+        /// By this pull request.
+        pull: PullId,
+        /// These.
+        projects: Vec<Wanted>,
+        /// The plan is of everything: it starts over. A targeted one leaves other projects alone.
+        everything: bool,
+    },
+    /// A plan that was broken off goes on with these projects: their locks may have been lost meanwhile.
+    PlanGoesOn {
+        /// The projects.
+        projects: Vec<Wanted>,
+    },
+    /// A project ends up without a plan: it failed, was cancelled or was refused.
+    NotPlanned {
+        /// Of this pull request.
+        pull: PullId,
+        /// The project.
+        project: ProjectId,
+    },
+    /// The apply of a plan is about to begin.
+    ApplyBegins {
+        /// Id of the plan.
+        plan: String,
+        /// Id of the job that uses it up.
+        job: String,
+        /// Its project.
+        project: Wanted,
+    },
+    /// `import` or `state rm` is about to begin.
+    StateChangeBegins {
+        /// Its project.
+        project: Wanted,
+    },
+    /// A job has changed the state of a project, or may have: a plan of it is worth nothing.
+    StateChanged {
+        /// Of this pull request.
+        pull: PullId,
+        /// The project.
+        project: ProjectId,
+    },
+    /// Somebody said `unlock` on a pull request.
+    Unlocked {
+        /// The pull request.
+        pull: PullId,
+        /// Who, when, and on what request.
+        by: AuditEntry,
+    },
+    /// Somebody deletes one lock, on the page or through the API.
+    LockDeleted {
+        /// The lock's key, as in Atlantis ([`crate::domain::state::lock_key`]).
+        key: String,
+        /// Job of an apply, or of what else must not be interrupted, that the holder has begun and that still runs.
+        applying: Option<String>,
+        /// Who, when, and on what request; its result is filled in.
+        by: AuditEntry,
+    },
+    /// A pull request was merged or closed.
+    Closed {
+        /// The pull request.
+        pull: PullId,
+        /// What people have to know of projects that are freed by it.
+        remarks: Vec<String>,
+    },
+}
+
+/// What follows from an event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Consequences {
+    /// Rows to change, in this order.
+    pub changes: Vec<LockChange>,
+    /// Projects of a plan that another pull request holds: they are not planned.
+    pub held: Vec<(ProjectId, Box<LockHolder>)>,
+    /// The event is refused as a whole: it changes nothing.
+    pub refusal: Option<Refusal>,
+    /// What its pull request is told.
+    pub message: Option<Message>,
+    /// What the audit log gets.
+    pub audit: Option<AuditEntry>,
+}
+
+/// One changed row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LockChange {
+    /// A lock that was free is held.
+    Take(ProjectLock),
+    /// Something is applied under a lock from now on; the lock as it becomes.
+    NoteApplied(ProjectLock),
+    /// A lock is free.
+    Free(ProjectLock),
+    /// A plan can be applied no more.
+    DropPlan(PlanRecord),
+    /// A plan is used up; the plan as it becomes, with the job that uses it.
+    UsePlan(PlanRecord),
+    /// A project of a pull request stands differently.
+    SetStatus(PullId, ProjectStatus),
+}
+
+/// Why an event is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// Another pull request has the lock.
+    HeldBy(Box<LockHolder>),
+    /// All applies are stopped.
+    AppliesStopped(ApplyLock),
+    /// The plan is not there any more: used, dropped or replaced.
+    NoPlan,
+    /// There is no such lock.
+    NoLock,
+    /// An apply of the holder runs.
+    ApplyRuns {
+        /// Its job.
+        job: String,
+    },
+}
+
+impl Consequences {
+    /// Locks that are free now, oldest first.
+    pub fn freed(&self) -> impl Iterator<Item = &ProjectLock> {
+        self.changes.iter().filter_map(|change| match change {
+            LockChange::Free(lock) => Some(lock),
+            _ => None,
+        })
+    }
+
+    /// Plans that can be applied no more, so that their files can go.
+    pub fn dropped(&self) -> Vec<PlanRecord> {
+        let dropped = self.changes.iter().filter_map(|change| match change {
+            LockChange::DropPlan(plan) => Some(plan.clone()),
+            _ => None,
+        });
+        dropped.collect()
+    }
+}
+
+/// Whether a project of a pull request that stands like this waits for whoever holds this lock.
+pub fn waits_for(pull: &PullId, status: &ProjectStatus, lock: &ProjectLock) -> bool {
+    status.was_not_planned() && lock.project == status.project && lock.repo == pull.repo && lock.holder.pull != *pull
+}

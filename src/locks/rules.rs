@@ -1,0 +1,226 @@
+//! The rules: what each event does to locks and plans.
+
+use super::{Consequences, LockChange, LockEvent, Refusal, Wanted, World};
+use crate::config::LockMode;
+use crate::domain::reply::Message;
+use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
+use crate::domain::{ProjectId, PullId};
+use jiff::Timestamp;
+use std::collections::{BTreeMap, HashSet};
+
+/// What an event makes of the rows, and what follows from it.
+pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
+    let mut step = Transition { world, follows: Consequences::default() };
+    match event {
+        LockEvent::PlanBegins { pull, projects, everything } => step.plan_begins(pull, projects, *everything),
+        LockEvent::PlanGoesOn { projects } => step.take_for_plan(projects),
+        LockEvent::NotPlanned { pull, project } => {
+            step.release(pull, ReleaseReason::NotPlanned, |lock| lock.repo == pull.repo && lock.project == *project);
+        }
+        LockEvent::ApplyBegins { plan, job, project } => step.apply_begins(plan, job, project),
+        LockEvent::StateChangeBegins { project } => match step.other_holder(project) {
+            Some(holder) => step.refuse(Refusal::HeldBy(holder)),
+            None => step.hold_for_change(project),
+        },
+        LockEvent::StateChanged { pull, project } => {
+            step.drop_plans(|plan| plan.pull == *pull && plan.project == *project);
+        }
+        LockEvent::Unlocked { pull, by } => step.unlocked(pull, by),
+        LockEvent::LockDeleted { key, applying, by } => step.lock_deleted(key, applying.as_deref(), by),
+        LockEvent::Closed { pull, remarks } => step.closed(pull, remarks),
+    }
+    (step.world, step.follows)
+}
+
+/// Why locks are given back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReleaseReason {
+    /// The project has no plan, or is not planned any more.
+    NotPlanned,
+    /// Somebody said `unlock`, or deleted the lock.
+    Person,
+    /// The pull request was merged or closed.
+    Closed,
+}
+
+impl ReleaseReason {
+    /// Once something was applied under a lock, what is real is not what the base branch says: no plan frees it.
+    fn frees(self, lock: &ProjectLock) -> bool {
+        match self {
+            ReleaseReason::NotPlanned => !lock.applied,
+            ReleaseReason::Person | ReleaseReason::Closed => true,
+        }
+    }
+}
+
+struct Transition {
+    world: World,
+    follows: Consequences,
+}
+
+impl Transition {
+    /// Gives back locks that the pull request holds and that are named; the only way in which a lock becomes free. They are
+    /// returned, oldest first.
+    fn release(
+        &mut self,
+        pull: &PullId,
+        reason: ReleaseReason,
+        is_named: impl Fn(&ProjectLock) -> bool,
+    ) -> Vec<ProjectLock> {
+        let goes = |lock: &ProjectLock| lock.holder.pull == *pull && is_named(lock) && reason.frees(lock);
+        let (freed, kept) = std::mem::take(&mut self.world.locks).into_iter().partition(goes);
+        self.world.locks = kept;
+        let freed: Vec<ProjectLock> = freed;
+        self.follows.changes.extend(freed.iter().cloned().map(LockChange::Free));
+        freed
+    }
+
+    /// Drops the plans that are named and returns them.
+    fn drop_plans(&mut self, is_named: impl Fn(&PlanRecord) -> bool) -> Vec<PlanRecord> {
+        let (dropped, kept) = std::mem::take(&mut self.world.plans).into_iter().partition(is_named);
+        self.world.plans = kept;
+        let dropped: Vec<PlanRecord> = dropped;
+        self.follows.changes.extend(dropped.iter().cloned().map(LockChange::DropPlan));
+        dropped
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.follows.refusal = Some(refusal);
+    }
+
+    /// The lock of a project, whoever holds it.
+    fn lock_of(&mut self, wanted: &ProjectLock) -> Option<&mut ProjectLock> {
+        self.world.locks.iter_mut().find(|lock| lock.project == wanted.project && lock.repo == wanted.repo)
+    }
+
+    /// The pull request that keeps another one from working on a project; none where the project is not locked.
+    fn other_holder(&mut self, wanted: &Wanted) -> Option<Box<LockHolder>> {
+        if wanted.mode == LockMode::Disabled {
+            return None;
+        }
+        let lock = self.lock_of(&wanted.lock)?;
+        (lock.holder.pull != wanted.lock.holder.pull).then(|| Box::new(lock.holder.clone()))
+    }
+
+    /// Takes a lock that is free. One that the pull request has already stays as it is, `since` included.
+    fn hold(&mut self, lock: &ProjectLock) {
+        if self.lock_of(lock).is_none() {
+            self.world.locks.push(lock.clone());
+            self.follows.changes.push(LockChange::Take(lock.clone()));
+        }
+    }
+
+    /// Holds the lock of a project whose state is about to change: until the merge, or until somebody frees it.
+    fn hold_for_change(&mut self, wanted: &Wanted) {
+        if wanted.mode == LockMode::Disabled {
+            return;
+        }
+        let applied = ProjectLock { applied: true, ..wanted.lock.clone() };
+        match self.lock_of(&wanted.lock) {
+            None => self.hold(&applied),
+            Some(lock) if lock.applied => {}
+            Some(lock) => {
+                lock.applied = true;
+                let lock = lock.clone();
+                self.follows.changes.push(LockChange::NoteApplied(lock));
+            }
+        }
+    }
+
+    /// Earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
+    fn plan_begins(&mut self, pull: &PullId, projects: &[Wanted], everything: bool) {
+        let planned: HashSet<&ProjectId> = projects.iter().map(|wanted| &wanted.lock.project).collect();
+        self.drop_plans(|plan| plan.pull == *pull && (everything || planned.contains(&plan.project)));
+        if everything {
+            self.release(pull, ReleaseReason::NotPlanned, |lock| !planned.contains(&lock.project));
+        }
+        self.take_for_plan(projects);
+    }
+
+    /// Takes the locks of what is free, and says who holds the others.
+    fn take_for_plan(&mut self, projects: &[Wanted]) {
+        for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
+            match self.other_holder(wanted) {
+                Some(holder) => self.follows.held.push((wanted.lock.project.clone(), holder)),
+                None => self.hold(&wanted.lock),
+            }
+        }
+    }
+
+    fn apply_begins(&mut self, plan: &str, job: &str, project: &Wanted) {
+        if let Some(stop) = self.world.apply_lock.clone() {
+            return self.refuse(Refusal::AppliesStopped(stop));
+        }
+        if let Some(holder) = self.other_holder(project) {
+            return self.refuse(Refusal::HeldBy(holder));
+        }
+        let Some(at) = self.world.plans.iter().position(|known| known.id == plan) else {
+            return self.refuse(Refusal::NoPlan);
+        };
+        let used = PlanRecord { consumed_by: Some(job.to_owned()), ..self.world.plans.remove(at) };
+        self.follows.changes.push(LockChange::UsePlan(used));
+        self.hold_for_change(project);
+    }
+
+    /// All locks and plans of the pull request go, and it is told of which projects.
+    fn unlocked(&mut self, pull: &PullId, by: &AuditEntry) {
+        let plans = self.drop_plans(|plan| plan.pull == *pull);
+        for plan in &plans {
+            self.set_discarded(pull, &plan.project, &plan.head, by.at);
+        }
+        let locks = self.release(pull, ReleaseReason::Person, |_| true);
+        let mut projects: Vec<ProjectId> = locks.into_iter().map(|lock| lock.project).collect();
+        let locked: HashSet<ProjectId> = projects.iter().cloned().collect();
+        projects.extend(plans.into_iter().map(|plan| plan.project).filter(|project| !locked.contains(project)));
+        self.follows.message = Some(Message::Unlocked { projects });
+        self.follows.audit = Some(by.clone());
+    }
+
+    /// One lock goes, and the plan of its project; the pull request that had it is told.
+    fn lock_deleted(&mut self, key: &str, applying: Option<&str>, by: &AuditEntry) {
+        let Some(lock) = self.world.locks.iter().find(|lock| lock.key() == key).cloned() else {
+            return self.refuse(Refusal::NoLock);
+        };
+        if let Some(job) = applying {
+            self.follows.audit = Some(AuditEntry { result: format!("refused: job {job} applies"), ..by.clone() });
+            return self.refuse(Refusal::ApplyRuns { job: job.to_owned() });
+        }
+        let pull = &lock.holder.pull;
+        self.release(pull, ReleaseReason::Person, |other| other.project == lock.project && other.repo == lock.repo);
+        self.drop_plans(|plan| plan.pull == *pull && plan.project == lock.project);
+        let status = self.world.statuses.iter().find(|(of, status)| of == pull && status.project == lock.project);
+        if let Some(head) = status.map(|(_, status)| status.head.clone()) {
+            self.set_discarded(pull, &lock.project, &head, by.at);
+        }
+        let result = format!("deleted; {pull} had it");
+        let project = Some(lock.project.label());
+        self.follows.audit = Some(AuditEntry { result, pull: Some(pull.clone()), project, ..by.clone() });
+        self.follows.message = Some(Message::Discarded { project: lock.project, user: by.who.clone() });
+    }
+
+    /// All locks and plans of the pull request go; it is told if there was a lock, or something to remark.
+    fn closed(&mut self, pull: &PullId, remarks: &[String]) {
+        self.drop_plans(|plan| plan.pull == *pull);
+        let mut by_dir: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for lock in self.release(pull, ReleaseReason::Closed, |_| true) {
+            let workspaces = by_dir.entry(lock.project.dir).or_default();
+            if !workspaces.contains(&lock.project.workspace) {
+                workspaces.push(lock.project.workspace);
+            }
+        }
+        if !by_dir.is_empty() || !remarks.is_empty() {
+            let locks = by_dir.into_iter().collect();
+            self.follows.message = Some(Message::Cleanup { locks, remarks: remarks.to_vec() });
+        }
+    }
+
+    /// The project's plan was discarded.
+    fn set_discarded(&mut self, pull: &PullId, project: &ProjectId, head: &str, updated: Timestamp) {
+        let state = ProjectState::PlanDiscarded;
+        let (project, head) = (project.clone(), head.to_owned());
+        let status = ProjectStatus { project, state, head, summary: None, job: None, updated };
+        self.world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
+        self.world.statuses.push((pull.clone(), status.clone()));
+        self.follows.changes.push(LockChange::SetStatus(pull.clone(), status));
+    }
+}

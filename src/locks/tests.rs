@@ -1,0 +1,431 @@
+//! The rules held against what must always hold: over random histories, and over all short ones.
+
+use super::*;
+use crate::domain::outcome::PlanSummary;
+use crate::domain::state::{LeftFiles, ProjectState};
+use crate::domain::{PullId, RepoId};
+use jiff::Timestamp;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// What can happen; pull requests and projects by number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Action {
+    Plan {
+        pull: u64,
+        projects: Vec<u8>,
+        everything: bool,
+    },
+    /// A plan was made: recorded in place of the project's earlier one.
+    MakePlan {
+        pull: u64,
+        project: u8,
+    },
+    NotPlanned {
+        pull: u64,
+        project: u8,
+    },
+    GoOn {
+        pull: u64,
+        project: u8,
+    },
+    /// The nth plan that was made of it, whatever has become of that.
+    Apply {
+        pull: u64,
+        project: u8,
+        nth: u8,
+    },
+    Import {
+        pull: u64,
+        project: u8,
+    },
+    Changed {
+        pull: u64,
+        project: u8,
+    },
+    Unlock {
+        pull: u64,
+    },
+    Delete {
+        project: u8,
+        applying: bool,
+    },
+    Close {
+        pull: u64,
+    },
+    StopApplies(bool),
+}
+
+fn repo() -> RepoId {
+    RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() }
+}
+
+fn pull_id(number: u64) -> PullId {
+    PullId { repo: repo(), number }
+}
+
+fn project(number: u8) -> ProjectId {
+    ProjectId { dir: number.to_string(), workspace: "default".into(), name: None }
+}
+
+fn lock(pull: u64, number: u8) -> ProjectLock {
+    let (title, url, user) = (String::new(), String::new(), String::new());
+    let holder = LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH };
+    ProjectLock { repo: repo(), project: project(number), holder, applied: false }
+}
+
+fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
+    PlanRecord {
+        id: format!("{pull}-{number}-{nth}"),
+        pull: pull_id(pull),
+        project: project(number),
+        head: "head".into(),
+        base: String::new(),
+        base_branch: String::new(),
+        config_digest: String::new(),
+        tool: String::new(),
+        path: None,
+        sha256: None,
+        summary: PlanSummary::default(),
+        made: Timestamp::UNIX_EPOCH,
+        job: String::new(),
+        consumed_by: None,
+        left: LeftFiles::default(),
+    }
+}
+
+/// A history so far: the rows, and what has become of plans.
+#[derive(Debug, Clone, Default)]
+struct History {
+    world: World,
+    /// How many plans were made, of which pull request and project.
+    made: Vec<(u64, u8)>,
+    /// Plans that were used, dropped or replaced.
+    over: BTreeSet<String>,
+}
+
+impl History {
+    fn event(&self, action: &Action, modes: &[LockMode]) -> Option<LockEvent> {
+        let wanted = |pull: u64, number: u8| Wanted { lock: lock(pull, number), mode: modes[usize::from(number)] };
+        let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
+        Some(match action.clone() {
+            Action::Plan { pull, projects, everything } => LockEvent::PlanBegins {
+                pull: pull_id(pull),
+                projects: projects.into_iter().map(|number| wanted(pull, number)).collect(),
+                everything,
+            },
+            Action::NotPlanned { pull, project: number } => {
+                LockEvent::NotPlanned { pull: pull_id(pull), project: project(number) }
+            }
+            Action::GoOn { pull, project } => LockEvent::PlanGoesOn { projects: vec![wanted(pull, project)] },
+            Action::Apply { pull, project, nth } => LockEvent::ApplyBegins {
+                plan: plan(pull, project, nth).id,
+                job: "job".into(),
+                project: wanted(pull, project),
+            },
+            Action::Import { pull, project } => LockEvent::StateChangeBegins { project: wanted(pull, project) },
+            Action::Changed { pull, project: number } => {
+                LockEvent::StateChanged { pull: pull_id(pull), project: project(number) }
+            }
+            Action::Unlock { pull } => LockEvent::Unlocked { pull: pull_id(pull), by },
+            Action::Delete { project, applying } => {
+                LockEvent::LockDeleted { key: lock(0, project).key(), applying: applying.then(|| "job".into()), by }
+            }
+            Action::Close { pull } => LockEvent::Closed { pull: pull_id(pull), remarks: Vec::new() },
+            Action::MakePlan { .. } | Action::StopApplies(_) => return None,
+        })
+    }
+
+    /// Does it, and looks whether all that must hold does.
+    fn act(&mut self, action: &Action, modes: &[LockMode]) {
+        match self.event(action, modes) {
+            Some(event) => self.observe(&event, modes),
+            None => match action {
+                Action::MakePlan { pull, project: number } => {
+                    let nth = self.made.iter().filter(|made| **made == (*pull, *number)).count();
+                    self.made.push((*pull, *number));
+                    let new = plan(*pull, *number, nth as u8);
+                    let replaced = |old: &PlanRecord| old.pull == new.pull && old.project == new.project;
+                    self.over.extend(self.world.plans.iter().filter(|old| replaced(old)).map(|old| old.id.clone()));
+                    self.world.plans.retain(|old| !replaced(old));
+                    self.world.plans.push(new);
+                }
+                Action::StopApplies(stop) => {
+                    let lock = ApplyLock { user: "bob".into(), reason: "freeze".into(), since: Timestamp::UNIX_EPOCH };
+                    self.world.apply_lock = stop.then_some(lock);
+                }
+                _ => unreachable!(),
+            },
+        }
+    }
+
+    fn observe(&mut self, event: &LockEvent, modes: &[LockMode]) {
+        let before = self.world.clone();
+        let (after, follows) = step(before.clone(), event);
+
+        let keys: BTreeSet<String> = after.locks.iter().map(ProjectLock::key).collect();
+        assert_eq!(keys.len(), after.locks.len(), "one holder of a project");
+        assert_eq!(written(&before, &follows), after, "the changes are all that changes");
+        if follows.refusal.is_some() {
+            assert_eq!((&before, &[][..]), (&after, &follows.changes[..]), "a refusal changes nothing");
+        }
+        let freed: Vec<&ProjectLock> = follows.freed().collect();
+        assert_eq!(freed, names(&before, event), "a release frees what it names, and nothing else");
+        for (project, holder) in &follows.held {
+            let holds = before.locks.iter().find(|lock| lock.project == *project);
+            assert_eq!(holds.map(|lock| &lock.holder), Some(&**holder), "who is refused is told of who holds it");
+            let told = follows.held.iter().filter(|(other, _)| other == project).count();
+            assert!(told == 1 && holder.pull != *pull_of(event, &before), "once, and of somebody else");
+        }
+        match event {
+            LockEvent::PlanBegins { projects, .. } | LockEvent::PlanGoesOn { projects } => {
+                for wanted in projects.iter().filter(|wanted| wanted.mode == LockMode::OnPlan) {
+                    let holds = after.locks.iter().find(|lock| lock.project == wanted.lock.project).unwrap();
+                    let refused = follows.held.iter().any(|(project, _)| *project == wanted.lock.project);
+                    assert_eq!(holds.holder.pull != wanted.lock.holder.pull, refused, "held by us, or refused");
+                }
+            }
+            LockEvent::ApplyBegins { plan, project, .. } if follows.refusal.is_none() => {
+                assert!(self.over.insert(plan.clone()), "a plan is used once, and not when it was dropped");
+                assert_eq!(before.apply_lock, None);
+                assert!(before.plans.iter().any(|known| known.id == *plan));
+                is_held_for_change(&after, project);
+            }
+            LockEvent::StateChangeBegins { project } if follows.refusal.is_none() => {
+                is_held_for_change(&after, project);
+            }
+            LockEvent::Closed { pull, .. } | LockEvent::Unlocked { pull, .. } => {
+                assert!(after.locks.iter().all(|lock| lock.holder.pull != *pull), "nothing of it stays");
+                assert!(after.plans.iter().all(|plan| plan.pull != *pull));
+            }
+            _ => {}
+        }
+        for dropped in follows.dropped() {
+            assert!(self.over.insert(dropped.id), "a plan is dropped once");
+        }
+        if !matches!(event, LockEvent::ApplyBegins { .. }) {
+            let (again, second) = step(after.clone(), event);
+            let changed: Vec<&LockChange> =
+                second.changes.iter().filter(|change| !matches!(change, LockChange::SetStatus(..))).collect();
+            assert!(changed.is_empty(), "the same again changes nothing: {changed:?}");
+            assert_eq!((again.locks, again.plans), (after.locks.clone(), after.plans.clone()));
+        }
+        for lock in &before.locks {
+            let mode = modes[usize::from(lock.project.dir.parse::<u8>().unwrap())];
+            assert!(mode == LockMode::OnPlan || lock.applied, "only a plan takes a lock for nothing but a plan");
+        }
+        self.world = after;
+    }
+}
+
+fn is_held_for_change(world: &World, project: &Wanted) {
+    let lock = world.locks.iter().find(|lock| lock.project == project.lock.project);
+    match lock {
+        Some(lock) if project.mode != LockMode::Disabled => {
+            assert!(lock.applied && lock.holder == project.lock.holder, "it holds the project whose state it changes");
+        }
+        _ => assert_eq!(project.mode, LockMode::Disabled),
+    }
+}
+
+/// The rows after the changes, written one by one.
+fn written(before: &World, follows: &Consequences) -> World {
+    let mut world = before.clone();
+    for change in &follows.changes {
+        match change {
+            LockChange::Take(lock) => world.locks.push(lock.clone()),
+            LockChange::NoteApplied(lock) => {
+                let row = world.locks.iter_mut().find(|row| row.key() == lock.key()).unwrap();
+                row.clone_from(lock);
+            }
+            LockChange::Free(lock) => {
+                let at = world.locks.iter().position(|row| row == lock).unwrap();
+                world.locks.remove(at);
+            }
+            LockChange::DropPlan(plan) => {
+                let at = world.plans.iter().position(|row| row == plan).unwrap();
+                world.plans.remove(at);
+            }
+            LockChange::UsePlan(plan) => {
+                assert!(plan.consumed_by.is_some());
+                let at = world.plans.iter().position(|row| row.id == plan.id).unwrap();
+                world.plans.remove(at);
+            }
+            LockChange::SetStatus(pull, status) => {
+                assert_eq!(status.state, ProjectState::PlanDiscarded);
+                world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
+                world.statuses.push((pull.clone(), status.clone()));
+            }
+        }
+    }
+    world
+}
+
+fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
+    match event {
+        LockEvent::PlanBegins { pull, .. }
+        | LockEvent::NotPlanned { pull, .. }
+        | LockEvent::StateChanged { pull, .. }
+        | LockEvent::Unlocked { pull, .. }
+        | LockEvent::Closed { pull, .. } => pull,
+        LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project } => &project.lock.holder.pull,
+        LockEvent::PlanGoesOn { projects } => &projects[0].lock.holder.pull,
+        LockEvent::LockDeleted { key, .. } => &world.locks.iter().find(|lock| lock.key() == *key).unwrap().holder.pull,
+    }
+}
+
+/// The locks that an event has to free.
+fn names<'a>(world: &'a World, event: &LockEvent) -> Vec<&'a ProjectLock> {
+    let is_named = |lock: &&ProjectLock| match event {
+        LockEvent::PlanBegins { pull, projects, everything } => {
+            let planned = projects.iter().any(|wanted| wanted.lock.project == lock.project);
+            *everything && lock.holder.pull == *pull && !planned && !lock.applied
+        }
+        LockEvent::NotPlanned { pull, project } => {
+            lock.holder.pull == *pull && lock.project == *project && !lock.applied
+        }
+        LockEvent::Unlocked { pull, .. } | LockEvent::Closed { pull, .. } => lock.holder.pull == *pull,
+        LockEvent::LockDeleted { key, applying, .. } => lock.key() == *key && applying.is_none(),
+        LockEvent::ApplyBegins { .. }
+        | LockEvent::PlanGoesOn { .. }
+        | LockEvent::StateChangeBegins { .. }
+        | LockEvent::StateChanged { .. } => false,
+    };
+    world.locks.iter().filter(is_named).collect()
+}
+
+/// All that two pull requests can do with two projects.
+fn alphabet() -> Vec<Action> {
+    let mut all = Vec::new();
+    for pull in 1..=2 {
+        for (projects, everything) in [(vec![0], false), (vec![0], true), (vec![0, 1], true), (vec![], true)] {
+            all.push(Action::Plan { pull, projects, everything });
+        }
+        for project in 0..2 {
+            all.push(Action::MakePlan { pull, project });
+            all.push(Action::NotPlanned { pull, project });
+            all.push(Action::GoOn { pull, project });
+            all.push(Action::Apply { pull, project, nth: 0 });
+            all.push(Action::Apply { pull, project, nth: 1 });
+            all.push(Action::Import { pull, project });
+        }
+        all.extend([Action::Changed { pull, project: 0 }, Action::Unlock { pull }, Action::Close { pull }]);
+    }
+    let deletions = [(0, false), (0, true), (1, false)];
+    all.extend(deletions.map(|(project, applying)| Action::Delete { project, applying }));
+    all.extend([true, false].map(Action::StopApplies));
+    all
+}
+
+/// All that later steps depend on, in short. When locks were taken and in which order plans were recorded changes nothing.
+fn key(history: &History) -> String {
+    let mut rows: Vec<String> = history.world.plans.iter().map(|plan| plan.id.clone()).collect();
+    rows.extend(
+        history
+            .world
+            .locks
+            .iter()
+            .map(|lock| format!("{} {} {}", lock.project.dir, lock.holder.pull.number, lock.applied)),
+    );
+    rows.sort();
+    let mut made = history.made.clone();
+    made.sort_unstable();
+    format!("{rows:?} {made:?} {:?} {}", history.over, history.world.apply_lock.is_some())
+}
+
+#[test]
+fn no_short_history_of_two_pull_requests_and_two_projects_breaks_a_rule() {
+    const LENGTH: usize = 5;
+    let alphabet = alphabet();
+    for mode in [LockMode::OnPlan, LockMode::OnApply, LockMode::Disabled] {
+        let (mut seen, mut now) = (BTreeSet::new(), vec![History::default()]);
+        for _ in 0..LENGTH {
+            let mut next = Vec::new();
+            for (history, action) in now.iter().flat_map(|history| alphabet.iter().map(move |action| (history, action)))
+            {
+                let mut history = history.clone();
+                history.act(action, &[mode; 2]);
+                if seen.insert(key(&history)) {
+                    next.push(history);
+                }
+            }
+            now = next;
+        }
+        assert!(seen.len() > 400, "{mode:?}: {}", seen.len());
+    }
+}
+
+fn actions() -> impl Strategy<Value = Action> {
+    let (pull, project) = (1..=4u64, 0..3u8);
+    let one = (pull.clone(), project.clone());
+    prop_oneof![
+        4 => (pull.clone(), prop::collection::btree_set(project.clone(), 0..=3), any::<bool>()).prop_map(
+            |(pull, projects, everything)| Action::Plan { pull, projects: projects.into_iter().collect(), everything }
+        ),
+        4 => one.clone().prop_map(|(pull, project)| Action::MakePlan { pull, project }),
+        1 => one.clone().prop_map(|(pull, project)| Action::NotPlanned { pull, project }),
+        4 => (one.clone(), 0..4u8).prop_map(|((pull, project), nth)| Action::Apply { pull, project, nth }),
+        1 => one.clone().prop_map(|(pull, project)| Action::GoOn { pull, project }),
+        1 => one.clone().prop_map(|(pull, project)| Action::Import { pull, project }),
+        1 => one.prop_map(|(pull, project)| Action::Changed { pull, project }),
+        1 => pull.clone().prop_map(|pull| Action::Unlock { pull }),
+        1 => (project, any::<bool>()).prop_map(|(project, applying)| Action::Delete { project, applying }),
+        1 => pull.prop_map(|pull| Action::Close { pull }),
+        1 => any::<bool>().prop_map(Action::StopApplies),
+    ]
+}
+
+fn modes() -> impl Strategy<Value = LockMode> {
+    prop_oneof![3 => Just(LockMode::OnPlan), 1 => Just(LockMode::OnApply), 1 => Just(LockMode::Disabled)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_random_history_breaks_a_rule(
+        modes in prop::collection::vec(modes(), 3),
+        actions in prop::collection::vec(actions(), 1..60),
+    ) {
+        let mut history = History::default();
+        for action in &actions {
+            history.act(action, &modes);
+        }
+    }
+}
+
+#[test]
+fn an_unlock_tells_of_locked_projects_first_and_then_of_planned_ones() {
+    let world = World {
+        locks: vec![lock(1, 2), lock(2, 0), lock(1, 1)],
+        plans: vec![plan(1, 0, 0), plan(1, 1, 0), plan(2, 0, 0)],
+        ..World::default()
+    };
+    let by = AuditEntry { who: "bob".into(), ..AuditEntry::default() };
+    let (after, follows) = step(world, &LockEvent::Unlocked { pull: pull_id(1), by: by.clone() });
+    assert_eq!(follows.message, Some(Message::Unlocked { projects: vec![project(2), project(1), project(0)] }));
+    assert_eq!(follows.audit, Some(by));
+    assert_eq!((after.locks, after.plans), (vec![lock(2, 0)], vec![plan(2, 0, 0)]));
+}
+
+#[test]
+fn who_deletes_a_lock_is_named_to_its_holder_and_in_the_audit_log() {
+    let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
+    let delete = |applying: Option<&str>| {
+        let world = World { locks: vec![lock(1, 0), lock(1, 1)], plans: vec![plan(1, 0, 0)], ..World::default() };
+        let applying = applying.map(str::to_owned);
+        step(world, &LockEvent::LockDeleted { key: lock(1, 0).key(), applying, by: by.clone() })
+    };
+    let (after, follows) = delete(None);
+    assert_eq!((after.locks, after.plans), (vec![lock(1, 1)], vec![]));
+    assert_eq!(follows.message, Some(Message::Discarded { project: project(0), user: "bob".into() }));
+    let entry = follows.audit.unwrap();
+    assert_eq!(
+        (entry.result.as_str(), entry.project.as_deref()),
+        ("deleted; h/acme/infra#1 had it", Some("0/default"))
+    );
+
+    let (after, follows) = delete(Some("j"));
+    assert_eq!((after.locks.len(), after.plans.len(), follows.message), (2, 1, None));
+    assert_eq!(follows.audit.unwrap().result, "refused: job j applies");
+}
