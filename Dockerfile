@@ -7,8 +7,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bin tidelock \
-    && install -m 0755 target/release/tidelock /tidelock
+RUN cargo build --profile dist --locked --bin tidelock \
+    && install -m 0755 target/dist/tidelock /tidelock
 
 # The server alone, for releases: docker build --target binary --output type=local,dest=.
 FROM scratch AS binary

@@ -21,20 +21,20 @@ deny:
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-# Pull requests played against the release binary, judged from outside.
+# Pull requests played against the binary that is released, judged from outside.
 conformance group="basic":
-    cargo build --release
-    "$(../shared/conformance/setup.sh)/bin/python" ../shared/conformance/run.py --kind tidelock --bin target/release/tidelock -j 2 --group {{group}} --strict-contract
+    cargo build --profile dist
+    "$(../shared/conformance/setup.sh)/bin/python" ../shared/conformance/run.py --kind tidelock --bin target/dist/tidelock -j 2 --group {{group}} --strict-contract
 
 # What a kill loses. how: sigkill, sigterm10, none; disk: kept, lost
 chaos how="sigkill" disk="kept" trials="20":
-    cargo build --release
-    "$(../shared/conformance/setup.sh)/bin/python" ../shared/chaos/run.py --kind tidelock --bin target/release/tidelock --how {{how}} --disk {{disk}} --trials {{trials}} -j 2
+    cargo build --profile dist
+    "$(../shared/conformance/setup.sh)/bin/python" ../shared/chaos/run.py --kind tidelock --bin target/dist/tidelock --how {{how}} --disk {{disk}} --trials {{trials}} -j 2
 
 # Costs, measured from outside.
 perf measures="all":
-    cargo build --release
-    "$(../shared/conformance/setup.sh)/bin/python" ../shared/perf/run.py {{measures}} --kind tidelock --bin target/release/tidelock --work "${TMPDIR:-/tmp}/tidelock-perf"
+    cargo build --profile dist
+    "$(../shared/conformance/setup.sh)/bin/python" ../shared/perf/run.py {{measures}} --kind tidelock --bin target/dist/tidelock --work "${TMPDIR:-/tmp}/tidelock-perf"
 
 # What the vault costs, against its bounds and its rivals. what: sync, ack, restore, writes, exit
 bench-vault what="all":

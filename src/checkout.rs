@@ -1,4 +1,5 @@
-//! Working trees: one bare mirror per repository, fetched by exact commit; a cheap tree per pull request and workspace from it.
+//! Working trees: one bare mirror per repository, fetched by exact commit, and a cheap working tree per pull request
+//! and workspace from it.
 
 mod artifacts;
 mod beside;
@@ -31,9 +32,9 @@ use secrecy::SecretString;
 use std::path::{Component, Path, PathBuf};
 use tree::TreeLocation;
 
-/// Longest name of an owner, repository or workspace in a path of ours.
+/// Longest name of an owner, repository or workspace in a path.
 const LONGEST_NAME: usize = 120;
-/// Changed files are listed up to this many bytes of names.
+/// Most bytes of a list of changed files.
 const LONGEST_LIST: usize = 24 << 20;
 
 /// `--checkout-strategy`.
@@ -65,21 +66,22 @@ pub struct Checkouts {
     pub sparse: bool,
     /// Masks secrets in git's messages.
     pub redactor: Redactor,
-    /// git's environment: `PATH`, `HOME`, proxies, certificates. Of its `GIT_*` only those about TLS, HTTP and tracing count.
+    /// git's environment: `PATH`, `HOME`, proxies, certificates. Of `GIT_*` only variables about TLS, HTTP and tracing
+    /// are passed on.
     pub env: Vec<(String, String)>,
-    /// Whom trees belong to, if steps run as another user.
+    /// The owner of trees, if steps run as another user.
     pub owner: Option<RunAs>,
     locks: MirrorLocks,
-    /// Whose trees and mirrors must stay.
+    /// Trees and mirrors in use, which must not be removed.
     uses: Uses,
 }
 
-/// What a fetch found.
+/// The result of a fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
-    /// The head commit, now in the mirror.
+    /// The head commit; it is in the mirror.
     pub head: String,
-    /// Tip of the base branch now.
+    /// The current tip of the base branch.
     pub base_tip: String,
 }
 
@@ -92,19 +94,19 @@ pub struct WorkingTree {
     pub head: String,
     /// Tip of the base branch that it was merged with, or that was known when it was made.
     pub base: String,
-    /// Our own git directory for it, out of the reach of what runs in the tree.
+    /// The server's git directory of the tree, which nothing that runs in the tree can reach.
     pub git_dir: PathBuf,
-    /// Random; another one when the tree is made from nothing again or moved, so that what steps had left in it is missing or may be.
+    /// A random value that changes when the tree is made again or moved, so that files which steps left may be missing.
     pub made: String,
 }
 
-/// Why there is no tree; for people, secrets masked.
+/// Why there is no tree; for users, without secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckoutError {
-    /// The merge strategy met a conflict; git's own words.
+    /// The merge has a conflict; git's message.
     #[error("the head branch does not merge into the base branch:\n{0}")]
     Conflict(String),
-    /// The commit is not there (any more).
+    /// The repository does not have the commit (any more).
     #[error("commit {0} is not in the repository")]
     MissingCommit(String),
     /// git failed.
@@ -116,7 +118,8 @@ pub enum CheckoutError {
 }
 
 impl Checkouts {
-    /// Below `data_dir`; nothing is made yet. An error where the working directory is needed to make it absolute, and is gone.
+    /// Checkouts below `data_dir`; nothing is created yet. An error if the path is relative and the working directory
+    /// is gone.
     pub fn new(
         data_dir: &Path,
         strategy: Strategy,
@@ -178,7 +181,7 @@ impl Checkouts {
             Git::new(self, &mirror, &args).output()
         };
         let names = match diff(format!("{from}...{to}")).await {
-            // Histories that have nothing in common differ in all that differs.
+            // Unrelated histories have no merge base: compare both commits.
             Err(CheckoutError::Git(words)) if words.contains("no merge base") => diff(format!("{from}..{to}")).await?,
             other => other?,
         };
@@ -234,7 +237,7 @@ impl Checkouts {
         Ok(names.lines().map(unquoted).collect())
     }
 
-    /// Before a git looks at what steps left.
+    /// Removes pipes and devices that git would wait for.
     async fn without_waits(&self, tree: &WorkingTree, others: &OtherProjects) -> anyhow::Result<()> {
         let (root, others) = (tree.root.clone(), others.clone());
         tree::blocking(move || Ok(waits::remove(&folder::Folder::open(&root)?, &others)?))
@@ -259,7 +262,7 @@ impl Checkouts {
         let number = pull.number;
         self.uses.forget(&trees);
         tree::blocking(move || {
-            // Our own records first: without them a tree that is left over is not trusted.
+            // The server's records first: without them a remaining tree is not trusted.
             let ours = format!("{number}-");
             for entry in std::fs::read_dir(mirror.join("worktrees")).into_iter().flatten().flatten() {
                 if entry.file_name().to_string_lossy().starts_with(&ours) {
@@ -272,7 +275,7 @@ impl Checkouts {
         .await
     }
 
-    /// Where the mirror of a repository lies: `<data-dir>/mirrors/<host>/<owner>/<name>.git`.
+    /// Path of the mirror of a repository: `<data-dir>/mirrors/<host>/<owner>/<name>.git`.
     pub fn mirror_path(&self, repo: &RepoId) -> PathBuf {
         let mut path = self.data_dir.join("mirrors").join(named(&repo.host, LONGEST_NAME));
         path.extend(repo.owner.split('/').map(|part| named(part, LONGEST_NAME)));
@@ -295,8 +298,9 @@ fn inside_real(root: &Path, dir: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// A name from outside as one part of a path or ref of ours: letters, digits, `_`, `-` and inner dots as they are, the rest as
-/// `%2F`. No two names become the same, none is empty, hidden, `..` or longer than `longest` and a digest.
+/// Encodes an untrusted name as one part of a path or ref: letters, digits, `_`, `-` and inner dots are kept, the rest
+/// becomes `%2F`. Different names stay different, and none is empty, hidden, `..`, or longer than `longest` and a
+/// digest.
 fn named(name: &str, longest: usize) -> String {
     let last = name.len().saturating_sub(1);
     let mut safe = String::new();
@@ -321,7 +325,7 @@ fn named(name: &str, longest: usize) -> String {
     safe
 }
 
-/// Written beside and renamed: whole or not there.
+/// Writes a file completely or not at all: next to its path, then renamed.
 fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
@@ -331,7 +335,7 @@ fn write_whole(file: &Path, text: &str) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// A file name as git prints it: odd ones in quotes, with escapes.
+/// Decodes a file name that git printed with quotes and escapes.
 fn unquoted(name: &str) -> String {
     let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return name.to_owned() };
     let (mut bytes, mut rest) = (Vec::new(), inner.bytes());

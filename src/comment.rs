@@ -1,11 +1,12 @@
-//! Comment text → [`Command`], help, or what is wrong with it. One table holds commands and flags; help derives from it.
-//! The grammar is Atlantis', with the additions of docs/differences.md.
+//! Parses comments: text → [`Command`], help, or an error message. One table has all commands and flags; help derives
+//! from it.
 //!
 //! ```text
 //! EXECUTABLE COMMAND [flags] [-- Terraform arguments]
 //! ```
 //!
-//! EXECUTABLE is one of our names, `run`, or `@` and our login. Only a comment of one line is a command.
+//! EXECUTABLE is one of the configured names, `run`, or `@` and the server's login. Only a comment of one line is a
+//! command.
 
 mod flags;
 mod grammar;
@@ -21,30 +22,30 @@ use flags::{FlagError, Typed};
 use grammar::{COMMANDS, CommandSpec, Flag, Positional};
 use words::{clip, join, quote};
 
-/// What the parser has to know about us.
+/// Settings of the parser.
 #[derive(Debug, Clone)]
 pub struct ParserSettings {
-    /// First words that we answer to, lower case; the first is used in suggestions.
+    /// Accepted first words, in lower case; suggestions use the first.
     pub executables: Vec<String>,
-    /// Whether `executables` is the default, so that near-misses are answered.
+    /// Whether `executables` is the default, so that misspelt names are answered.
     pub is_default: bool,
-    /// Our login, for `@login plan`.
+    /// The server's login, for `@login plan`.
     pub bot_login: String,
-    /// Commands that may be used.
+    /// Allowed commands.
     pub allowed: Vec<CommandName>,
     /// `--blocked-extra-args`.
     pub blocked_extra_args: Vec<String>,
-    /// Whether apply is possible at all, for the help text.
+    /// Whether no apply is possible, for the help text.
     pub apply_disabled: bool,
 }
 
 impl ParserSettings {
-    /// The name that suggestions use.
+    /// The executable name for suggestions.
     fn executable(&self) -> &str {
         self.executables.first().map_or("atlantis", String::as_str)
     }
 
-    /// Whether an argument for Terraform is refused, with one dash or two, alone or with `=value`.
+    /// Whether an argument for Terraform is blocked, with one dash or two, alone or with `=value`.
     fn blocks(&self, arg: &str) -> bool {
         let name = |arg: &str| arg.strip_prefix('-').map(|rest| rest.strip_prefix('-').unwrap_or(rest).to_owned());
         let flag = name(arg.split('=').next().unwrap_or(arg));
@@ -52,31 +53,31 @@ impl ParserSettings {
     }
 }
 
-/// What a comment is. Texts are plain (no Markdown) and meant for a code fence; they quote what was typed, clipped.
+/// A parsed comment. Texts are plain (no Markdown) for a code fence; they quote the comment, shortened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
-    /// Nothing for us.
+    /// Not a command.
     NotForUs,
     /// A command.
     Command(Box<Command>),
-    /// Help is asked for; the text.
+    /// A request for help, with its text.
     Help(String),
-    /// Wrong flags or arguments; the text says what, with the usage.
+    /// Wrong flags or arguments: what is wrong, and the usage.
     Usage(String),
-    /// No such command, or not allowed; the word.
+    /// An unknown or forbidden command: its word.
     Unknown(String),
-    /// A near-miss of our name; what to type instead.
+    /// A misspelt executable name: the command to type instead.
     DidYouMean(String),
 }
 
-/// Longest first word that can be one of our names, in bytes.
+/// Longest first word that is compared with the names, in bytes.
 const MAX_NAME: usize = 255;
-/// Longest piece of a comment that an answer quotes, in characters.
+/// Longest quotation of a comment, in characters.
 const QUOTED: usize = 120;
-/// Most changes (insert, delete, substitute) that make a word a near-miss of our name.
+/// Most edits (insert, delete, substitute) of a misspelt name.
 const NEAR: usize = 2;
 
-/// Parses one comment by `user`. Prose costs no more than a look at its first word.
+/// Parses a comment of `user`. Prose costs no more than a check of its first word.
 pub fn parse(text: &str, user: &str, names: &ParserSettings) -> Parsed {
     let text = text.trim().trim_matches('`');
     let Some(first) = text.split_whitespace().next().filter(|first| first.len() <= MAX_NAME) else {
@@ -111,7 +112,7 @@ fn is_ours(word: &str, names: &ParserSettings) -> bool {
     word == "run" || names.executables.iter().any(|name| name == word) || word.strip_prefix('@').is_some_and(is_mention)
 }
 
-/// Our name that was meant by a word that is not ours.
+/// The executable name that a misspelt word means.
 fn near_miss<'a>(word: &str, names: &'a ParserSettings) -> Option<&'a str> {
     if is_ours(word, names) {
         return None;
@@ -124,7 +125,7 @@ fn near_miss<'a>(word: &str, names: &'a ParserSettings) -> Option<&'a str> {
     names.executables.iter().filter(|_| names.is_default).find(is_near).map(String::as_str)
 }
 
-/// Whether any line but the first has text; empty ones come from copying.
+/// Whether a line after the first has text; empty ones come from copying.
 fn has_second_line(text: &str) -> bool {
     text.as_bytes().windows(2).any(|pair| pair[0] == b'\n' && !matches!(pair[1], b'\r' | b'\n'))
 }
@@ -133,7 +134,7 @@ fn find(word: &str, names: &ParserSettings) -> Option<&'static CommandSpec> {
     COMMANDS.iter().find(|spec| spec.word == word && names.allowed.contains(&spec.name))
 }
 
-/// A mistake: what is wrong, and what to type (without the executable's name).
+/// An error message: what is wrong, and what to type (without the executable name).
 struct Mistake {
     what: String,
     type_this: String,
@@ -153,7 +154,7 @@ fn read_command(spec: &CommandSpec, args: &[String], user: &str, names: &ParserS
     }
 }
 
-/// An unknown flag is most often one for Terraform, in front of a missing `--`.
+/// An unknown flag, which usually is one for Terraform without a `--` before it.
 fn unknown_flag(spec: &CommandSpec, names: &ParserSettings, what: &str, args: &[String], at: usize) -> Mistake {
     let what = clip(what, QUOTED);
     let (ours, theirs) = args.split_at(at);
@@ -209,7 +210,7 @@ fn build(spec: &CommandSpec, typed: Typed, user: &str, names: &ParserSettings) -
     })
 }
 
-/// Arguments that are no flags, without the sub-command.
+/// Positional arguments, without the sub-command.
 fn read_positional(spec: &CommandSpec, typed: &[String]) -> Result<Vec<String>, Mistake> {
     let listed = || clip(&typed.join(" "), QUOTED);
     let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
@@ -236,7 +237,7 @@ fn read_positional(spec: &CommandSpec, typed: &[String]) -> Result<Vec<String>, 
     }
 }
 
-/// What backends use: UUIDs, numbers, names of objects. Never a flag.
+/// A lock ID as backends create them: UUIDs, numbers, names of objects. Never a flag.
 fn is_lock_id(id: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_./:+=".contains(c);
     id.len() <= QUOTED && id.chars().all(fits) && id.starts_with(|c: char| c.is_ascii_alphanumeric())

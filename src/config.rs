@@ -1,4 +1,4 @@
-//! Configuration of repositories: `repos.yaml` ([`global`]) and `atlantis.yaml` ([`repo`]) to effective project configs.
+//! Merges `repos.yaml` ([`global`]) and `atlantis.yaml` ([`repo`]) into effective project configurations.
 
 mod checks;
 pub mod global;
@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use workflow::Workflow;
 
-/// Workspace of a project that names none.
+/// Default workspace of a project.
 pub const DEFAULT_WORKSPACE: &str = "default";
 
-/// `when_modified` of a configured project that has none.
+/// Default `when_modified` of a configured project.
 pub const DEFAULT_WHEN_MODIFIED: [&str; 5] =
     ["**/*.tf*", "**/*.tofu", "**/*.tofu.json", "**/terragrunt.hcl", "**/.terraform.lock.hcl"];
 
-/// A configuration file is wrong; names the file, the place (line and column where known) and the key, and what to do.
+/// An error in a configuration file: the file, the position if known, the key, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
@@ -50,7 +50,8 @@ pub enum Requirement {
     Undiverged,
 }
 
-/// Effective configuration of one project: server side and repository side merged. Serialised, it is what a plan is bound to.
+/// The effective configuration of a project: server side and repository side merged. A plan is bound to its serialised
+/// form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProjectConfig {
     /// The project.
@@ -65,19 +66,19 @@ pub struct ProjectConfig {
     pub apply_requirements: Vec<Requirement>,
     /// Before `import` and `state rm`.
     pub import_requirements: Vec<Requirement>,
-    /// When its lock is taken.
+    /// When the project is locked.
     pub repo_locks: LockMode,
     /// `terraform_version`.
     pub terraform_version: Option<String>,
     /// `terraform_distribution`.
     pub distribution: Option<Distribution>,
-    /// Ascending groups.
+    /// Order group; groups run in ascending order.
     pub execution_order_group: i64,
     /// Labels of projects that have to be applied first.
     pub depends_on: Vec<String>,
-    /// Commands whose results no comment tells.
+    /// Commands without comments on their results.
     pub silence_pr_comments: Vec<CommandName>,
-    /// Autoplan is on for it.
+    /// Whether autoplan is on.
     pub autoplan_enabled: bool,
     /// `when_modified` patterns, relative to its directory; empty for discovered projects.
     pub when_modified: Vec<String>,
@@ -86,7 +87,7 @@ pub struct ProjectConfig {
 }
 
 impl ProjectConfig {
-    /// What the rules alone say about a project: all there is for one that no repo config lists.
+    /// The configuration of a project that no repo config lists: the rules alone.
     pub fn from_rules(id: ProjectId, rules: &RepoRules) -> ProjectConfig {
         ProjectConfig {
             id,
@@ -107,9 +108,9 @@ impl ProjectConfig {
         }
     }
 
-    /// SHA-256, hex, of everything that changes what a plan or an apply does.
+    /// SHA-256 in hex of everything that affects a plan or an apply.
     pub fn digest(&self) -> String {
-        // Named one by one, so that a new field has to be put on one side or the other.
+        // Every field is listed, so that a new one has to be included or excluded.
         let ProjectConfig {
             id,
             workflow_name,

@@ -1,4 +1,4 @@
-//! What differs between the kernels that the server runs on: Linux, and macOS. Nothing else asks which one it is.
+//! The differences between Linux and macOS. No other module depends on the kernel.
 
 #[cfg_attr(target_os = "linux", path = "platform/linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "platform/macos.rs")]

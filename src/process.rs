@@ -1,4 +1,5 @@
-//! Child processes: the only place that spawns any. Own process group, streamed lines, limits, timeout, SIGINT before SIGKILL.
+//! Child processes. This is the only module that starts any: in their own process group, with streamed lines, limits, a
+//! timeout, and SIGINT before SIGKILL.
 
 mod output;
 mod redact;
@@ -28,19 +29,19 @@ const OUTPUT_LIMIT: usize = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// Between SIGINT and SIGKILL unless an [`Invocation`] says otherwise.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the pipes may stay open after the leader's end: grandchildren may hold them.
+/// How long the pipes may stay open after the child's end: its children may hold them.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How often, and after which pause, a program is tried again that is still open for writing somewhere.
+/// Attempts to start a program that is still open for writing, and the pause between them.
 const BUSY_TRIES: u32 = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
-/// How much is read at a time.
+/// Bytes that are read at once.
 const CHUNK: usize = 32 << 10;
 /// Descriptor of the child's [`Invocation::secret_file`].
 const SECRET_FD: i32 = 3;
-/// Open files that [`harden_self`] asks for: three pipes a child, sockets, databases.
+/// Limit of open files that [`harden_self`] requests: three pipes a child, sockets, databases.
 const OPEN_FILES: u64 = 65_536;
 
-/// One program to run. The environment is exactly `env`: nothing of ours is inherited.
+/// A program to run. Its environment is exactly `env`; nothing is inherited.
 pub struct Invocation {
     /// Program, looked up on `PATH` of `env` when it has no slash.
     pub program: PathBuf,
@@ -50,26 +51,27 @@ pub struct Invocation {
     pub dir: PathBuf,
     /// Complete environment.
     pub env: Vec<(String, String)>,
-    /// After this long it gets SIGINT, and SIGKILL [`Invocation::grace`] later.
+    /// Time until SIGINT; SIGKILL follows [`Invocation::grace`] later.
     pub timeout: Duration,
     /// Between SIGINT and SIGKILL, at a timeout or cancellation.
     pub grace: Duration,
-    /// Bytes of output that are kept (head and tail); the rest is counted and named in the text.
+    /// Most bytes of output that are kept (head and tail); the text states the number of the others.
     pub output_limit: usize,
-    /// Bytes of standard output that are kept as they are, to be read by us.
+    /// Most bytes of standard output that are kept unchanged for the caller to read.
     pub read_limit: usize,
-    /// Standard output is only for us to read: neither logged nor kept in [`Finished::output`].
+    /// Standard output is for the caller only: neither logged nor kept in [`Finished::output`].
     pub hides_stdout: bool,
-    /// Other user to run as, where we may.
+    /// User to run as, if the server may change to it.
     pub run_as: Option<RunAs>,
-    /// Handed to the child as an anonymous file on descriptor 3, for git's credential helper.
+    /// Passed to the child as an anonymous file on descriptor 3, for git's credential helper.
     pub secret_file: Option<SecretString>,
-    /// What it reads on standard input; nothing by default.
+    /// Standard input; empty by default.
     pub stdin: Option<Vec<u8>>,
 }
 
 impl Invocation {
-    /// With an empty environment, an hour's time, ten seconds of grace, 4 MiB of output of which we read nothing, as ourselves.
+    /// A program with an empty environment, one hour of time, ten seconds of grace and 4 MiB of output, run as the
+    /// server's user.
     pub fn new<A: Into<String>>(
         program: impl Into<PathBuf>,
         args: impl IntoIterator<Item = A>,
@@ -91,55 +93,55 @@ impl Invocation {
         }
     }
 
-    /// With this as its complete environment.
+    /// Sets the complete environment.
     pub fn env(mut self, env: Vec<(String, String)>) -> Invocation {
         self.env = env;
         self
     }
 
-    /// Runs at most so long.
+    /// Sets the timeout.
     pub fn timeout(mut self, timeout: Duration) -> Invocation {
         self.timeout = timeout;
         self
     }
 
-    /// Gets so long between SIGINT and SIGKILL.
+    /// Sets the time between SIGINT and SIGKILL.
     pub fn grace(mut self, grace: Duration) -> Invocation {
         self.grace = grace;
         self
     }
 
-    /// Keeps so many bytes of output.
+    /// Sets the most bytes of output to keep.
     pub fn output_limit(mut self, bytes: usize) -> Invocation {
         self.output_limit = bytes;
         self
     }
 
-    /// Keeps so many bytes of standard output as they are, for [`Finished::read`].
+    /// Sets the most bytes of standard output to keep for [`Finished::read`].
     pub fn reading(mut self, bytes: usize) -> Invocation {
         self.read_limit = bytes;
         self
     }
 
-    /// Runs as this user, if any.
+    /// Sets the user.
     pub fn run_as(mut self, user: Option<RunAs>) -> Invocation {
         self.run_as = user;
         self
     }
 
-    /// Finds this on descriptor 3.
+    /// Sets the secret on descriptor 3.
     pub fn secret_file(mut self, secret: Option<SecretString>) -> Invocation {
         self.secret_file = secret;
         self
     }
 
-    /// Reads this on standard input.
+    /// Sets standard input.
     pub fn stdin(mut self, bytes: Vec<u8>) -> Invocation {
         self.stdin = Some(bytes);
         self
     }
 
-    /// The program's path: as given when it has a slash, else the first executable of that name on `PATH` of `env`.
+    /// The program's path: unchanged with a slash, otherwise the first executable of that name on `PATH` of `env`.
     fn resolve(&self) -> anyhow::Result<PathBuf> {
         if self.program.components().count() > 1 || self.program.is_absolute() {
             return Ok(self.program.clone());
@@ -156,7 +158,7 @@ impl Invocation {
         command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         if let Some(user) = self.run_as {
-            // The standard library drops supplementary groups with the user id when it may.
+            // The standard library drops supplementary groups with the user ID if it may.
             command.gid(user.gid).uid(user.uid);
         }
         if let Some(secret) = &self.secret_file {
@@ -167,7 +169,7 @@ impl Invocation {
     }
 }
 
-/// An executable file of this name on a `PATH`; the first one.
+/// The first executable file of this name on a `PATH`.
 pub fn find_on_path(path: &str, program: &Path) -> Option<PathBuf> {
     std::env::split_paths(path)
         .filter(|dir| dir.is_absolute())
@@ -191,31 +193,31 @@ pub struct Finished {
     pub code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
-    /// Standard output and error in order of arrival by lines, redacted, bounded: what may be shown.
+    /// Standard output and error, line by line in order of arrival, redacted and bounded: what may be shown.
     pub output: String,
     stdout: Vec<u8>,
-    /// Standard output had more bytes than were to be read.
+    /// Standard output was longer than `read_limit`.
     stdout_cut: bool,
-    /// It was interrupted because of the token.
+    /// It was interrupted by the cancellation token.
     pub cancelled: bool,
-    /// It ran into its timeout.
+    /// It reached its timeout.
     pub timed_out: bool,
 }
 
 impl Finished {
-    /// It ended by itself, with exit status 0.
+    /// It ended normally with exit status 0.
     pub fn success(&self) -> bool {
         self.code == Some(0) && !self.cancelled && !self.timed_out
     }
 
-    /// Standard output byte for byte, to be read and never shown: secrets in it are not masked. Empty without
-    /// [`Invocation::reading`]; an error where it was longer than that.
+    /// Standard output, unchanged and not redacted: never show it. Empty without [`Invocation::reading`]; an error if
+    /// it was longer.
     pub fn read(&self) -> anyhow::Result<&[u8]> {
         anyhow::ensure!(!self.stdout_cut, "it printed more than {} bytes", self.stdout.len());
         Ok(&self.stdout)
     }
 
-    /// The same as text; bytes that are no UTF-8 are replaced.
+    /// The same as text; invalid UTF-8 is replaced.
     pub fn read_text(&self) -> anyhow::Result<String> {
         Ok(String::from_utf8_lossy(self.read()?).into_owned())
     }
@@ -235,8 +237,8 @@ impl Finished {
 /// Gets each line as it arrives, redacted, without its newline.
 pub type LineSink<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
-/// Runs it to its end. An error means that it could not be started or waited for; a bad exit is a [`Finished`].
-/// A future that is dropped before its end kills the group.
+/// Runs it to its end. An error means that it could not be started or waited for; a bad exit status is a [`Finished`].
+/// Dropping the future kills the process group.
 pub async fn run(
     mut invocation: Invocation,
     redactor: &Redactor,
@@ -251,7 +253,7 @@ pub async fn run(
     drop(command); // and with it our copy of the secret's descriptor
     let mut group = Group::new(child.id());
     if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), invocation.stdin.take()) {
-        // Ends with the child at the latest; a child that does not read all of it is its own affair.
+        // Ends with the child at the latest; the child need not read all of it.
         tokio::spawn(async move { pipe.write_all(&bytes).await });
     }
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
@@ -299,19 +301,20 @@ pub async fn run(
     Ok(Finished { code, signal, output, stdout: stdout.bytes, stdout_cut: stdout.cut, cancelled, timed_out })
 }
 
-/// A server that a script started in the background ignores SIGINT, and its children inherit that: they could not be
-/// interrupted. A signal that is handled, even by nothing, is reset for them.
+/// Restores SIGINT for children. A server that a script started in the background ignores SIGINT, and its children
+/// inherit that: they could not be interrupted. A handled signal is reset for them.
 fn let_children_be_interrupted() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         if platform::ignores(Signal::INT) {
-            // The handler stays for the life of the process.
+            // The handler stays for the lifetime of the process.
             drop(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()));
         }
     });
 }
 
-/// A file that was written a moment ago is "busy" as long as a child that was forked meanwhile has not become its own program.
+/// Starts a command. A program file that was just written is busy while a child that was forked meanwhile has not
+/// called `exec`.
 async fn spawn(command: &mut tokio::process::Command) -> std::io::Result<tokio::process::Child> {
     let mut tries = 0;
     loop {
@@ -325,7 +328,7 @@ async fn spawn(command: &mut tokio::process::Command) -> std::io::Result<tokio::
     }
 }
 
-/// Bytes read; 0 at the end, and at an error, which ends a pipe just the same.
+/// Number of bytes read; 0 at the end, and at an error, which ends a pipe too.
 async fn read(pipe: &mut Option<impl tokio::io::AsyncRead + Unpin>, buffer: &mut [u8]) -> usize {
     match pipe {
         Some(pipe) => pipe.read(buffer).await.unwrap_or(0),
@@ -333,7 +336,7 @@ async fn read(pipe: &mut Option<impl tokio::io::AsyncRead + Unpin>, buffer: &mut
     }
 }
 
-/// The child's process group, killed when dropped: nothing that a job started outlives it.
+/// The child's process group, killed when dropped: no process of a job outlives it.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -343,7 +346,7 @@ impl Group {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.0 {
-            // The only errors are "gone" and "not ours to signal" (another user's); both leave nothing to do.
+            // The only errors are a missing process and one of another user; there is nothing to do in either case.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
     }
@@ -360,7 +363,7 @@ impl Drop for Group {
     }
 }
 
-/// Both streams on their way to the sink and into what is kept.
+/// Both streams of a child, with the sink and the kept output.
 struct Streams<'a> {
     lines: (Lines, Lines),
     both: Bounded,
@@ -401,7 +404,7 @@ impl<'a> Streams<'a> {
     }
 
     fn finish(mut self) -> (String, Unread) {
-        // A last line without newline gets one where it is shown.
+        // A last line without a newline gets one where it is shown.
         if self.lines.0.unfinished() {
             self.show_stdout(b"\n");
         }
@@ -412,15 +415,15 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// Makes this process unreadable for other processes of its user, as far as the kernel can, and raises its limit of open files. To be
-/// called once, at the start; a limit that cannot be raised stays.
+/// Makes this process unreadable for other processes of its user, as far as the kernel can, and raises its limit of
+/// open files. Call it once, at the start; a limit that cannot be raised stays.
 pub fn harden_self() -> anyhow::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     platform::close_to_others().context("cannot make this process undumpable")?;
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES));
     if limit.current.is_some_and(|current| current < wanted) {
-        // Without it we have what we had.
+        // The old limit stays.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
     }
     Ok(())

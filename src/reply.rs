@@ -1,4 +1,5 @@
-//! What we say on the host: comments ([`render`]), commit statuses ([`statuses`]), and the outbox that posts them ([`outbox`]).
+//! Replies on the host: comments ([`render`]), commit statuses ([`statuses`]), and the outbox that posts them
+//! ([`outbox`]).
 
 pub mod duplicates;
 pub mod marker;

@@ -1,11 +1,12 @@
-//! What the server remembers, in SQLite. Nothing outside knows how it is kept.
+//! The state, in SQLite. No other module knows how it is stored.
 //!
-//! All changes go through [`Store::write`]: closures run one after the other on one thread, those that wait together are
-//! committed together (`writer`), and each caller is answered only when its change is durable. Reads see committed state
-//! only (`readers`). Tables and their migrations are in `schema`; each kind of record has its file.
+//! All changes go through [`Store::write`]: closures run one after another on one thread, those that wait together are
+//! committed together (`writer`), and each caller gets its answer when its change is durable. Reads see committed state
+//! only (`readers`). Tables and migrations are in `schema`; each kind of record has its own file.
 //!
-//! With a vault (`vault_backing`) a group's changed rows (`rows`) and new files (`files`) are a commit in the bucket before SQLite's own, so
-//! that the database here is a cache: `restore` makes it, `base` writes all of it now and then.
+//! With a vault (`vault_backing`), the changed rows (`rows`) and new files (`files`) of a group are committed to the
+//! bucket before SQLite commits. The database is then a cache: `restore` makes it, and `base` writes a copy of all of
+//! it from time to time.
 
 pub mod audit;
 mod base;
@@ -63,14 +64,15 @@ pub struct Store {
 }
 
 struct StoreInner {
-    // Dropped in this order: readers first, so that the writer's connection is the last one and cleans up after itself.
+    // Fields are dropped in this order: readers first, so that the writer's connection is the last one and removes the
+    // side files.
     readers: Readers,
     queue: WriteQueue,
     data_dir: PathBuf,
     vault: Option<VaultBacking>,
 }
 
-/// Read access to committed state (or, inside a write, to the state so far).
+/// Read access to committed state or, inside a write, to the state so far.
 pub struct View<'a> {
     connection: &'a rusqlite::Connection,
 }
@@ -90,7 +92,8 @@ impl<'a> std::ops::Deref for Tx<'a> {
 }
 
 impl Store {
-    /// Opens or makes `<data_dir>/tidelock.db`, which then is all there is: no vault. Refuses a newer format by name, and a directory that another process uses.
+    /// Opens or creates `<data_dir>/tidelock.db` without a vault. Refuses a database of a newer format and a data
+    /// directory that another process uses.
     pub fn open(data_dir: &Path) -> Result<Store> {
         let guard = schema::lock_directory(data_dir)?;
         let path = data_dir.join(DATABASE);
@@ -106,14 +109,14 @@ impl Store {
         Ok(Store { shared: Arc::new(StoreInner { readers, queue, data_dir: data_dir.to_owned(), vault: None }) })
     }
 
-    /// Keeps other processes out of a data directory, for what is done before its state is opened; absent while another one uses it,
-    /// and where there is none. Blocks.
+    /// Locks a data directory against other processes before its state is opened. `None` if another process uses it or
+    /// it does not exist. Blocks.
     pub fn alone_in(data_dir: &Path) -> Result<Option<DirectoryGuard>> {
         schema::try_lock_directory(data_dir)
     }
 
-    /// Runs `change` in the writer's next transaction; returns when it is durable. An `Err` or a panic of `change` undoes it
-    /// alone. A caller that stops waiting does not take the change back.
+    /// Runs `change` in the writer's next transaction and returns when it is durable. An `Err` or a panic of `change`
+    /// undoes this change alone. Dropping the future does not cancel the change.
     pub async fn write<T: Send + 'static>(
         &self,
         change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
@@ -121,7 +124,7 @@ impl Store {
         self.shared.queue.write(change).await
     }
 
-    /// Runs `query` on committed state, off the async threads; all that it reads is of one moment.
+    /// Runs `query` on one snapshot of the committed state, off the async threads.
     pub async fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&View<'_>) -> Result<T> + Send + 'static,
@@ -130,17 +133,17 @@ impl Store {
     }
 }
 
-/// Why nothing can be read or written any more.
+/// The error of reads and writes after the store was closed.
 const CLOSED: &str =
     "the server is stopping: its state is closed, nothing more is read or recorded; try again when it is back";
 
-/// Whether an error of the store means that it was closed in order.
+/// Whether an error means that the store was closed normally.
 pub fn is_closed(error: &anyhow::Error) -> bool {
     error.to_string() == CLOSED
 }
 
 impl View<'_> {
-    /// Rows of a query whose first column is a record in JSON.
+    /// The records of a query whose first column is JSON.
     fn records<T: DeserializeOwned>(&self, sql: &str, params: impl Params) -> Result<Vec<T>> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params)?;
@@ -160,13 +163,13 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Runs a statement; how many rows it changed.
+    /// Runs a statement and returns the number of changed rows.
     fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
         Ok(self.connection.prepare_cached(sql)?.execute(params)?)
     }
 }
 
-/// A record as it is kept in a JSON column.
+/// A record as JSON for its column.
 fn json(record: &impl Serialize) -> Result<String> {
     serde_json::to_string(record).context("cannot write a record")
 }
@@ -176,7 +179,7 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).with_context(|| format!("cannot read a stored {}", std::any::type_name::<T>()))
 }
 
-/// A value without fields as the word that its column holds.
+/// The word that a column holds for an enum value without fields.
 fn word(value: &impl Serialize) -> Result<String> {
     match serde_json::to_value(value)? {
         serde_json::Value::String(word) => Ok(word),
@@ -184,12 +187,12 @@ fn word(value: &impl Serialize) -> Result<String> {
     }
 }
 
-/// A time as its column holds it: microseconds since 1970.
+/// A time as its column holds it, in microseconds since 1970.
 fn micros(time: Timestamp) -> i64 {
     time.as_microsecond()
 }
 
-/// A number of rows as SQLite takes it.
+/// A number of rows as an SQL parameter.
 fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,5 @@
-//! Terraform and OpenTofu: which binary ([`install`]), and what their output says ([`summary`], [`state_lock`]).
+//! Terraform and OpenTofu: which binary to run ([`install`]), and what their output means ([`summary`],
+//! [`state_lock`]).
 
 pub mod install;
 pub mod state_lock;

@@ -1,5 +1,5 @@
-//! HTTP: `/events` for hosts, pages and API for people. Every route stands in one table (`table`) with who may call it;
-//! the rules themselves are in [`access`].
+//! The HTTP server: `/events` for hosts, pages and API for people. One table (`table`) has every route and who may call
+//! it; the rules are in [`access`].
 
 pub mod access;
 pub mod api;
@@ -52,17 +52,17 @@ const MAX_ASKED: usize = 200;
 pub struct WebState {
     /// Verifies deliveries.
     pub intake: Intake,
-    /// What this server is just now (listen first): pages are shown while it has services, deliveries go where it says.
+    /// The current role: pages are shown while there are services, and deliveries are recorded or stored accordingly.
     pub server_status: tokio::sync::watch::Receiver<Arc<ServerStatus>>,
     /// Counters.
     pub meters: Arc<Meters>,
-    /// For the inbox.
+    /// Stores deliveries in the inbox.
     pub vault: Vault,
     /// `--events-only`.
     pub events_only: bool,
     /// Who may reach what.
     pub access: access::AccessRules,
-    /// Base path and address for links; no trailing slash.
+    /// Address of this server for links, with its base path; no trailing slash.
     pub url: String,
     /// `--api-secret`.
     pub api_secret: Option<SecretString>,
@@ -70,13 +70,13 @@ pub struct WebState {
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
     pub apply_allowed: bool,
-    /// Page of a commit on each host, with `{repo}` and `{commit}` in it, by the host's name.
+    /// Address of a commit's page, with `{repo}` and `{commit}`, by the host's name.
     pub commit_addresses: BTreeMap<String, String>,
-    /// First word of comments to us, for commands that pages show.
+    /// First word of commands that pages show.
     pub executable_name: String,
 }
 
-/// Everything that handlers share.
+/// State that all handlers share.
 struct Site {
     state: Arc<WebState>,
     pages: pages::PageTemplates,
@@ -89,9 +89,9 @@ struct Site {
     logins: Throttle,
     /// Deliveries with wrong signatures, by address.
     signatures: Throttle,
-    /// Requests so far: the second half of a request id.
+    /// Number of requests: the second half of a request ID.
     requests: AtomicU64,
-    /// The first half: another one for each start.
+    /// Time of the start: the first half of a request ID.
     started: u32,
 }
 
@@ -114,7 +114,7 @@ impl Site {
         self.state.server_status.borrow().clone()
     }
 
-    /// What is there while state is ours, or the page that says who leads.
+    /// The services while this server owns the state, or a problem that names the leader.
     fn services(&self) -> Result<Arc<Services>, Problem> {
         let server_status = self.server_status();
         server_status.services.clone().ok_or_else(|| Problem::not_leading(&server_status))
@@ -125,7 +125,7 @@ impl Site {
     }
 }
 
-/// One route and the decision who may call it. There is no way to make one without that decision.
+/// A route and who may call it. A route cannot be made without that decision.
 struct Route {
     method: Method,
     path: &'static str,
@@ -142,7 +142,7 @@ where
     Route { method, path, who, handler: on(filter, handler) }
 }
 
-/// Routes for machines that cannot sign in: all that there is with `--events-only`.
+/// Routes for machines that cannot sign in: the only ones with `--events-only`.
 fn unattended() -> Vec<Route> {
     vec![
         route(Method::POST, "/events", Who::Host, events::receive),
@@ -171,7 +171,7 @@ fn attended() -> Vec<Route> {
     ]
 }
 
-/// Routes that `--disable-global-apply-lock` takes away.
+/// Routes that `--disable-global-apply-lock` removes.
 fn apply_lock() -> Vec<Route> {
     vec![
         route(Method::POST, "/apply/lock", Who::People, locks::stop_applies),
@@ -192,36 +192,36 @@ fn table(state: &WebState) -> Vec<Route> {
     routes
 }
 
-/// Every route that there is, and for whom it is.
+/// All routes and who may call them.
 pub fn routes() -> Vec<(Method, &'static str, Who)> {
     let all = unattended().into_iter().chain(attended()).chain(apply_lock());
     all.map(|route| (route.method, route.path, route.who)).collect()
 }
 
-/// All routes.
+/// The router with all routes of this server.
 pub fn router(state: Arc<WebState>) -> Router {
     let site = Arc::new(Site::new(state));
     let mut router = Router::new();
     for Route { path, who, handler, .. } in table(&site.state) {
         let handler = match who {
-            // `/events` looks at what comes itself, and probes know no login.
+            // `/events` verifies deliveries itself, and probes cannot sign in.
             Who::Host | Who::Probes => handler,
             Who::Everyone | Who::People | Who::Api => handler.layer(from_fn_with_state((site.clone(), who), gate)),
         };
         router = router.route(path, handler);
     }
-    // What is not there is behind the gate too: whoever is not let in does not learn what there is.
+    // Unknown paths are behind the gate too, so that nobody learns which paths exist without being admitted.
     router
         .fallback(unknown.layer(from_fn_with_state((site.clone(), Who::Everyone), gate)))
         .layer(from_fn_with_state(site.clone(), numbered))
         .with_state(site)
 }
 
-/// The id of one request, in its answer and in every line of the log about it.
+/// The ID of a request, in its response and in its log lines.
 #[derive(Debug, Clone)]
 struct RequestId(String);
 
-/// Gives the request an id, and its lines in the log the trace that it belongs to.
+/// Gives a request its ID, and its log lines the trace that it belongs to.
 async fn numbered(State(site): State<Arc<Site>>, mut request: Request, next: Next) -> Response {
     let id = site.request_id();
     request.extensions_mut().insert(RequestId(id.clone()));
@@ -234,7 +234,7 @@ async fn numbered(State(site): State<Arc<Site>>, mut request: Request, next: Nex
     response
 }
 
-/// Lets in who may come in, and puts headers and a page's clothes on whatever the handler answers.
+/// Admits or refuses a request, and adds headers to the response or renders its problem.
 async fn gate(
     State((site, who)): State<(Arc<Site>, Who)>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -267,7 +267,7 @@ async fn gate(
     answer::dress(&site, &visit, response)
 }
 
-/// Who asks, or why they may not; wrong logins are counted.
+/// Who sent a request, or why it is refused. Wrong logins are counted.
 async fn admit(site: &Site, who: Who, mut caller: access::Caller<'_>) -> Result<Admitted, AccessDenied> {
     let access = &site.state.access;
     let guessing = access.may_guess(caller.headers).then(|| access.address(caller.peer, caller.headers));
@@ -291,7 +291,7 @@ async fn unknown(State(site): State<Arc<Site>>) -> Problem {
     })
 }
 
-/// A header value made of text that may be untrusted; empty where it has characters that headers cannot have.
+/// A header value of untrusted text; empty if it has characters that headers cannot have.
 fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }

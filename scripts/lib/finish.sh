@@ -124,7 +124,7 @@ run_doctor() {
     [ "$dry_run" = no ] || return 0
     step "Doctor"
     local doctor=${TIDELOCK_BIN:-} well=yes flags
-    if [ -n "$doctor" ]; then :; elif [ -x "$here/target/release/tidelock" ]; then doctor=$here/target/release/tidelock; elif command -v tidelock >/dev/null; then doctor=tidelock; fi
+    if [ -n "$doctor" ]; then :; elif [ -x "$here/target/dist/tidelock" ]; then doctor=$here/target/dist/tidelock; elif command -v tidelock >/dev/null; then doctor=tidelock; fi
     flags=(doctor --from-outside --expect-iap --bucket="$(tf output -raw bucket)" --atlantis-url="$(tf output -raw url)" --events-url="$(tf output -raw events_url)"
         --gh-user="$gh_user" --gh-hostname="$gh_hostname" --repo-allowlist="$repo_allowlist")
     if [ -n "$doctor" ] && "$doctor" doctor --help >/dev/null 2>&1; then

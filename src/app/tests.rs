@@ -7,7 +7,7 @@ use crate::server_status::Services;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::vault::inbox::{Mail, MailKind, StoredDelivery};
-use crate::vault::memory::{Fault, Manual, Memory, vault};
+use crate::vault::memory::{Manual, Memory, RequestFault, vault};
 use crate::vault::{FORMAT, Hash, lease};
 use base64::Engine as _;
 use hmac::{Hmac, KeyInit, Mac};
@@ -131,7 +131,7 @@ impl Led {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delivery_that_could_not_be_recorded_stays_in_the_inbox() {
     let (led, pull) = Led::start().await;
-    led.bucket.fail("put", "journal/", Fault::Refused);
+    led.bucket.fail("put", "journal/", RequestFault::Refused);
     assert_eq!(led.take_latest().await, [], "it would be deleted");
     assert_eq!(led.take_latest().await.len(), 1);
     pull.wait_for_comment(0, LIMIT).await.unwrap();

@@ -1,7 +1,8 @@
-//! Files that steps left in a tree: what git does not track, or tracks with another content. They are part of a plan, so they are
-//! kept with it, and put back where the tree had to be made again.
+//! Plan artifacts: files that steps left in a tree, which git does not track or tracks with other content. They belong
+//! to a plan, are kept with it, and are put back if the tree was made again.
 //!
-//! Steps may have put anything in the place of a file, and go on while we look: a tree's files are touched through [`Folder`] only.
+//! Steps may put anything in the place of a file, also while it is read: files of a tree are accessed through
+//! [`Folder`] only.
 
 use super::folder::Folder;
 use super::git::Git;
@@ -14,29 +15,29 @@ use std::io::{BufWriter, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Most files that are kept of one plan.
+/// Most files of one plan.
 const MAX_FILES: usize = 5_000;
-/// Most bytes of them, before compression.
+/// Most bytes of one plan's files, before compression.
 const MAX_BYTES: u64 = 100 << 20;
-/// With more directories than this, git looks at the whole tree.
+/// With more changed directories than this, git looks at the whole tree.
 const MAX_DIRS: usize = 200;
-/// Longest list of files that is read of git, in bytes.
+/// Longest list of files from git, in bytes.
 const MAX_LIST: usize = 24 << 20;
-/// Folders that the next `init` makes again, or that are git's.
+/// Folders that the next `init` creates, and git's own.
 const SKIPPED_FOLDERS: [&str; 3] = [".terraform", ".terragrunt-cache", ".git"];
-/// Files that are kept elsewhere, or are nobody's any more.
+/// Files that are kept elsewhere or have no use any more.
 const SKIPPED_ENDINGS: [&str; 2] = [".tfplan", ".lock.info"];
-/// What a hook tells us, each time anew.
+/// The file in which a hook reports its status, each time anew.
 const STATUS_FILE: &str = "OUTPUT_STATUS_FILE";
-/// Fast, and good enough for text.
+/// Compression level: fast, and good enough for text.
 const LEVEL: i32 = 1;
 
-/// Directories of the other projects of a pull request: what lies there is kept with their plans.
+/// Directories of the other projects of a pull request: their files are kept with their own plans.
 #[derive(Debug, Clone, Default)]
 pub struct OtherProjects {
     /// Directories of all projects, relative to the root.
     pub dirs: Arc<HashSet<String>>,
-    /// The directory of the project whose files are kept; what is around it is its own as well.
+    /// The directory of the project whose files are kept; directories above it count as its own.
     pub own: String,
 }
 
@@ -52,19 +53,20 @@ impl OtherProjects {
     }
 }
 
-/// What came of keeping.
+/// The result of keeping plan artifacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanArtifacts {
     /// Steps left nothing.
     Nothing,
-    /// So many files are in the archive.
+    /// Number of files in the archive.
     Files(usize),
-    /// More than may be kept; the text says what, for people.
+    /// More than the limit; the text says what, for users.
     TooMuch(String),
 }
 
 impl Checkouts {
-    /// Writes what steps left in the tree, but for directories of `others`, to a new archive (tar, zstd). No file where there is nothing.
+    /// Writes the plan artifacts of a tree, without directories of `others`, to a new archive (tar, zstd). Creates no
+    /// file if there are none.
     pub async fn keep_artifacts(
         &self,
         tree: &WorkingTree,
@@ -90,7 +92,8 @@ impl Checkouts {
             return Ok(PlanArtifacts::Nothing);
         }
         let where_to_look: Vec<String> = match touched {
-            // None of them is another project's. With an exclusion beside a pattern git 2.39 lists no modified file at all.
+            // None of these directories is another project's. With an exclusion next to a pattern git 2.39 lists no
+            // modified file at all.
             Some(dirs) if dirs.len() <= MAX_DIRS => dirs.iter().map(|dir| files_of(dir)).collect(),
             _ => {
                 let excluded = others.dirs.iter().filter(|dir| others.has(dir));
@@ -129,7 +132,7 @@ impl Checkouts {
         .await?)
     }
 
-    /// Puts the files of an archive into the tree.
+    /// Unpacks an archive into the tree.
     pub async fn put_back(&self, tree: &WorkingTree, archive: PathBuf) -> anyhow::Result<()> {
         let root = tree.root.clone();
         tree::blocking(move || {
@@ -139,7 +142,7 @@ impl Checkouts {
     }
 }
 
-/// What git calls the files of a directory, without those of directories in it.
+/// The pathspec of the files directly in a directory.
 fn files_of(dir: &str) -> String {
     let slash = if dir.is_empty() { "" } else { "/" };
     format!(":(top,glob){}{slash}*", tree::escaped(dir))
@@ -167,7 +170,7 @@ fn pack(root: &Path, names: &[String], to: &Path) -> anyhow::Result<PlanArtifact
     for name in names {
         let path = Path::new(name);
         let mut header = tar::Header::new_gnu();
-        // What is gone meanwhile, deleted where git has it, or behind a link, is passed over.
+        // Files that are gone, deleted, or behind a link are skipped.
         match top.kind(path) {
             Ok(Some(FileType::RegularFile)) => {
                 let Ok(Some(file)) = top.open_file(path) else { continue };
@@ -183,7 +186,7 @@ fn pack(root: &Path, names: &[String], to: &Path) -> anyhow::Result<PlanArtifact
                 header.set_size(length);
                 header.set_mode(meta.mode() & 0o777);
                 header.set_entry_type(tar::EntryType::Regular);
-                // A file that grows under us is kept as long as it was; one that shrinks ends the archive, as an error.
+                // A file that grows is cut at its first size; a file that shrinks makes the archive fail.
                 archive.append_data(&mut header, path, file.take(length)).with_context(|| name.clone())?;
             }
             Ok(Some(FileType::Symlink)) => {

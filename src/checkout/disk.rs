@@ -1,4 +1,4 @@
-//! A checked-out tree as discovery sees it.
+//! A checked-out tree for project discovery.
 
 use super::folder::Folder;
 use super::{gone, inside, inside_real};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 /// Largest file that is read.
 const LARGEST_FILE: u64 = 1 << 20;
-/// Directories that a walk lists; a tree with more is listed as far as that.
+/// Most directories that a walk lists; the rest is ignored.
 const MOST_DIRS: usize = 100_000;
-/// Most links on the way to one: what Linux follows in a path (path_resolution(7)).
+/// Most links on the way to a file, as in Linux (path_resolution(7)).
 const MOST_LINKS: usize = 40;
-/// Directories that are no part of anyone's configuration.
+/// Directories without configuration, which are skipped.
 const NOT_WALKED: [&str; 3] = [".git", ".terraform", ".terragrunt-cache"];
 
 /// The tree below a directory. Links are followed only where they stay inside. Blocking: not for async threads.
@@ -50,7 +50,7 @@ impl Tree for DiskTree {
         let mut found = vec![String::from(".")];
         let walked = Folder::open(&self.root).and_then(|top| {
             top.walk(&mut |entry| {
-                // The kind of the entry itself: a link to a directory is not entered, so there is no cycle.
+                // The entry's own kind: links to directories are not entered, so there is no cycle.
                 let enter = entry.kind == FileType::Directory
                     && !NOT_WALKED.iter().any(|skipped| entry.name == *skipped)
                     && found.len() < MOST_DIRS;
@@ -91,18 +91,18 @@ impl Tree for DiskTree {
 
 /// A directory on the way of a walk that follows links.
 struct WalkStep {
-    /// As it is called from the root.
+    /// Path from the root, with links.
     name: String,
-    /// Where it is, relative to the root, without a link on the way.
+    /// Path from the root, with links resolved.
     place: PathBuf,
-    /// The step in which the last link on the way here lies.
+    /// Index of the step with the last link on the way here.
     linked_from: Option<usize>,
-    /// How many links are on the way here.
+    /// Number of links on the way here.
     links: usize,
 }
 
 impl DiskTree {
-    /// Looks at a path as it is; where that does not work, at what its links lead to, if that is inside.
+    /// Looks at a path without links; if that fails, at the target of its links, if it is inside the tree.
     fn find<T>(&self, path: &str, look: impl Fn(&Folder, &Path) -> io::Result<Option<T>>) -> Option<T> {
         let top = Folder::open(&self.root).ok()?;
         if let Ok(found) = look(&top, Path::new(path)) {
@@ -120,7 +120,7 @@ impl DiskTree {
     }
 }
 
-/// The directories in that of a step, and those that links in it lead to.
+/// The directories in a step's directory, and those that its links lead to.
 fn below(top: &Folder, root: &Path, found: &[WalkStep], from: usize) -> Vec<WalkStep> {
     let mut inner = Vec::new();
     let Some(step) = found.get(from) else { return inner };
@@ -147,8 +147,8 @@ fn below(top: &Folder, root: &Path, found: &[WalkStep], from: usize) -> Vec<Walk
     inner
 }
 
-/// The directory of the tree that a link in the directory of step `from` leads to, relative to the root. None where it leads out, to
-/// what is not walked, in a circle, or is one link too many on the way.
+/// The directory that a link in the directory of step `from` leads to, relative to the root. `None` if it leads
+/// outside, to a skipped directory, in a circle, or through too many links.
 fn linked(top: &Folder, root: &Path, found: &[WalkStep], from: usize, link: &Path) -> Option<PathBuf> {
     if found.get(from)?.links >= MOST_LINKS {
         return None;

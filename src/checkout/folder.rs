@@ -1,9 +1,9 @@
-//! Files in a tree that steps can write to. A step may put a link, a pipe, a device or a file without end in the place of anything,
-//! and swap a directory for a link while the server works. So every path here starts at an open directory and goes down part by part:
-//! no link is followed, no pipe is waited for, nothing is read without a limit, no file is read that is not the tree owner's, and
-//! what the server writes is a new file that belongs to them.
+//! Access to files in a tree that steps can write to. A step may put a link, a pipe, a device or an endless file in the
+//! place of anything, and exchange a directory for a link while the server works. So every path starts at an open
+//! directory and is resolved part by part: no link is followed, no pipe is waited for, nothing is read without a limit,
+//! only files of the tree's owner are read, and what the server writes is a new file of that owner.
 //!
-//! All of it blocks: not for async threads.
+//! All functions block: do not call them on async threads.
 
 mod remove;
 #[cfg(test)]
@@ -28,7 +28,7 @@ use std::path::{Component, Path};
 
 /// How directories are opened: never through a link.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// How files are opened for reading: without waiting for a pipe's other end, and without a terminal's control.
+/// How files are opened for reading: without waiting for a pipe's writer, and never as a controlling terminal.
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 /// How new files are made.
@@ -36,19 +36,19 @@ const NEW: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Mode of directories that are made.
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o755);
-/// Begins the name of a file that is not complete yet.
+/// Prefix of the names of unfinished files.
 const UNFINISHED: &str = ".tidelock-";
 
-/// A directory that is held open. Paths are relative to it and have plain parts only.
+/// An open directory. Paths are relative to it and have plain parts only.
 pub struct Folder {
     fd: OwnedFd,
-    /// Whose the tree is, where that is not the server's own user.
+    /// The owner of the tree, unless it is the server's own user.
     owner: Option<RunAs>,
 }
 
 impl Folder {
-    /// Opens a directory that is no link. What leads to it is the server's own and may have links. Its owner is the owner of all
-    /// that is read and written below.
+    /// Opens a directory that is no link. Its parents are the server's own and may be links. Its owner becomes the
+    /// owner of all that is read and written below.
     pub fn open(path: &Path) -> io::Result<Folder> {
         let fd = open(path, FOLDER, Mode::empty())?;
         let stat = fstat(&fd)?;
@@ -57,21 +57,21 @@ impl Folder {
         Ok(Folder { fd, owner })
     }
 
-    /// The directory `dir` of the tree at `root`; `dir` is absolute and has no link in it below the tree's root, as
-    /// [`super::inside`] gives it.
+    /// The directory `dir` of the tree at `root`; `dir` is absolute and without links below the root, as
+    /// [`super::inside`] returns it.
     pub fn below(root: &Path, dir: &Path) -> io::Result<Folder> {
         let canonical = root.canonicalize()?;
         let relative = dir.strip_prefix(&canonical).or_else(|_| dir.strip_prefix(root)).map_err(|_| leads_out())?;
         Folder::open(root)?.folder(relative)
     }
 
-    /// Whether it belongs to this user, or to the server's own for none.
+    /// Whether it belongs to this user; `None` stands for the server's own.
     pub fn belongs_to(&self, user: Option<RunAs>) -> bool {
         let uid = rustix::process::geteuid().as_raw();
         self.owner.map_or(uid, |owner| owner.uid) == user.map_or(uid, |user| user.uid)
     }
 
-    /// The same directory with another one's owner: for a directory outside of the tree that steps name.
+    /// The same directory with another one's owner, for a directory outside of the tree that steps name.
     pub fn owned_like(mut self, other: &Folder) -> Folder {
         self.owner = other.owner;
         self
@@ -86,12 +86,12 @@ impl Folder {
         Ok(Folder { fd, owner: self.owner })
     }
 
-    /// The same, made where it is missing; what is in the way and no directory is removed.
+    /// Like `folder`, but creates missing directories; other files in the way are removed.
     pub fn make_folder(&self, path: &Path) -> io::Result<Folder> {
         self.made_folder(path, true)
     }
 
-    /// The same, made where it is missing; something else in its place, or on the way to it, is an error.
+    /// Like `folder`, but creates missing directories; other files in the way are an error.
     pub fn missing_folder(&self, path: &Path) -> io::Result<Folder> {
         self.made_folder(path, false)
     }
@@ -127,7 +127,7 @@ impl Folder {
         Ok(())
     }
 
-    /// What is there under this name, a link as itself; absent when there is nothing.
+    /// The kind of an entry, a link as itself; `None` if there is none.
     pub fn kind(&self, path: &Path) -> io::Result<Option<FileType>> {
         if plain(path).next().is_none() {
             return Ok(Some(FileType::Directory));
@@ -136,7 +136,7 @@ impl Folder {
         Ok(present(found)?.map(|stat| FileType::from_raw_mode(stat.st_mode)))
     }
 
-    /// Opens a regular file of the tree's owner for reading; absent when there is nothing. Anything else is an error.
+    /// Opens a regular file of the tree's owner for reading; `None` if there is none. Anything else is an error.
     pub fn open_file(&self, path: &Path) -> io::Result<Option<File>> {
         let opened = self.in_parent(path, |parent, name| match openat(parent, name, FILE, Mode::empty()) {
             Err(Errno::LOOP) => Err(not_read("it is a link")),
@@ -153,7 +153,7 @@ impl Folder {
         Ok(Some(File::from(fd)))
     }
 
-    /// Reads such a file whole. One of more than `limit` bytes is an error.
+    /// Reads such a file completely. More than `limit` bytes are an error.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(file) = self.open_file(path)? else { return Ok(None) };
         let too_long = || not_read(&format!("it is larger than {limit} bytes"));
@@ -166,13 +166,13 @@ impl Folder {
         if bytes.len() as u64 > limit { Err(too_long()) } else { Ok(Some(bytes)) }
     }
 
-    /// The same as text; what is not UTF-8 is an error.
+    /// Reads such a file as text; invalid UTF-8 is an error.
     pub fn read_text(&self, path: &Path, limit: u64) -> io::Result<Option<String>> {
         let Some(bytes) = self.read(path, limit)? else { return Ok(None) };
         String::from_utf8(bytes).map(Some).map_err(|_| not_read("it is not UTF-8"))
     }
 
-    /// Puts a new file with this content in the place of whatever is there. It is whole or not there.
+    /// Replaces an entry by a new file with this content, completely or not at all.
     pub fn write(&self, path: &Path, mode: u32, mut content: impl Read) -> io::Result<()> {
         self.in_parent(path, |parent, name| {
             let mut random = [0; 8];
@@ -194,14 +194,14 @@ impl Folder {
                 }
             })();
             if written.is_err() {
-                // The error that counts is the first one.
+                // The first error is the cause.
                 let _ = unlinkat(parent, unfinished.as_str(), AtFlags::empty());
             }
             written
         })
     }
 
-    /// Puts a link in the place of whatever is there.
+    /// Replaces an entry by a link.
     pub fn write_link(&self, path: &Path, target: &Path) -> io::Result<()> {
         self.remove(path)?;
         self.in_parent(path, |parent, name| {
@@ -212,18 +212,18 @@ impl Folder {
         })
     }
 
-    /// Where a link leads to; an error where there is none.
+    /// The target of a link; an error if it is none.
     pub fn read_link(&self, path: &Path) -> io::Result<OsString> {
         let target = self.in_parent(path, |parent, name| Ok(rustix::fs::readlinkat(parent, name, Vec::new())?))?;
         Ok(OsStr::from_bytes(target.as_bytes()).to_owned())
     }
 
-    /// Removes what is there, a directory with all that is in it; absent is fine.
+    /// Removes an entry, a directory with its contents; it may be absent.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
         present(self.in_parent(path, remove::at)).map(drop)
     }
 
-    /// Removes a directory in which nothing is; says whether it did.
+    /// Removes an empty directory; returns whether it did.
     pub fn remove_empty(&self, path: &Path) -> io::Result<bool> {
         let removed = self.in_parent(path, |parent, name| match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) => Ok(true),
@@ -233,7 +233,7 @@ impl Folder {
         Ok(present(removed)?.unwrap_or(false))
     }
 
-    /// Names and kinds of what is directly in it, in no order.
+    /// Names and kinds of the entries of the directory, in no order.
     pub fn entries(&self) -> io::Result<Vec<(OsString, FileType)>> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -249,7 +249,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// Calls `work` with the directory that a path's last part is in, and that part.
+    /// Calls `work` with the directory of a path's last part, and that part.
     fn in_parent<T>(&self, path: &Path, work: impl FnOnce(&OwnedFd, &OsStr) -> io::Result<T>) -> io::Result<T> {
         let name = path.file_name().ok_or_else(leads_out)?;
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -257,7 +257,7 @@ impl Folder {
     }
 }
 
-/// Removes a file or directory by its path, a directory with all that is in it; absent is fine. What leads to its parent is the
+/// Removes a file or directory by its path, a directory with its contents; it may be absent. Its parents are the
 /// server's own.
 pub fn remove_path(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(leads_out()) };

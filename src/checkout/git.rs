@@ -1,4 +1,5 @@
-//! How we start git: an environment of our own, no hooks, no maintenance, credentials only over descriptor 3.
+//! How git is started: with its own environment, without hooks or maintenance, and with credentials on descriptor 3
+//! only.
 
 use super::{CheckoutError, Checkouts, Credentials};
 use crate::platform::CREDENTIAL_HELPER;
@@ -10,17 +11,17 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-/// How long one git may take; the first fetch of a large repository is the slowest.
+/// Timeout of git; the first fetch of a large repository is the slowest.
 const TIMEOUT: Duration = Duration::from_secs(20 * 60);
-/// The same for one that only looks at files on the disk. Steps may have left what it waits for.
+/// Timeout of git that only reads the disk. Steps may have left something that it waits for.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2 * 60);
-/// What we read of git's output; a list of changed files is the longest.
+/// Most bytes of git's output; a list of changed files is the longest.
 const READ_LIMIT: usize = 64 << 20;
-/// What we keep of it for errors.
+/// Most bytes of git's output for errors.
 const OUTPUT_LIMIT: usize = 1 << 20;
 /// Lines of git's output that an error shows.
 const ERROR_LINES: usize = 20;
-/// Configuration of every git that we start. It beats the configuration files.
+/// Configuration of every git process. It overrides the configuration files.
 const CONFIG: [(&str, &str); 14] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -33,14 +34,14 @@ const CONFIG: [(&str, &str); 14] = [
     ("fetch.recurseSubmodules", "false"),
     ("fetch.writeCommitGraph", "false"),
     ("checkout.workers", "0"),
-    // The git inside of a lazy fetch would ask a helper of the machine first.
+    // The git of a lazy fetch would ask a credential helper of the machine first.
     ("credential.helper", ""),
     ("credential.useHttpPath", "false"),
-    // A redirect leads to another repository than the one that passed the allowlist.
+    // A redirect would lead to a repository that is not allowlisted.
     ("http.followRedirects", "false"),
 ];
 
-/// One git to run.
+/// A git command.
 pub(super) struct Git<'a> {
     checkouts: &'a Checkouts,
     args: Vec<String>,
@@ -52,7 +53,7 @@ pub(super) struct Git<'a> {
 }
 
 impl<'a> Git<'a> {
-    /// `args` go after `git`; what comes from outside must be unable to be read as an option.
+    /// `args` follow `git`. Untrusted arguments must not be readable as options.
     pub(super) fn new(checkouts: &'a Checkouts, git_dir: &Path, args: &[&str]) -> Git<'a> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         let mut git =
@@ -70,7 +71,7 @@ impl<'a> Git<'a> {
         self
     }
 
-    /// It only looks at files on the disk, and has a shorter time for it.
+    /// The command only reads the disk, and has a shorter timeout.
     pub(super) fn look(mut self) -> Git<'a> {
         self.timeout = LOOK_TIMEOUT;
         self
@@ -87,13 +88,13 @@ impl<'a> Git<'a> {
         self
     }
 
-    /// Lets the helper answer for this URL's host, and no other.
+    /// Provides credentials for this URL's host only.
     pub(super) fn credentials(mut self, clone_url: &str, credentials: Option<&Credentials>) -> Git<'a> {
         let url = Url::parse(clone_url).ok().filter(|url| matches!(url.scheme(), "https" | "http"));
         if let (Some(credentials), Some(url)) = (credentials, url) {
             let origin = url.origin().ascii_serialization();
             self = self.config(&format!("credential.{origin}.helper"), CREDENTIAL_HELPER);
-            // Newer ones save the round trip that ends in 401.
+            // Newer versions of git save the round trip that ends in 401.
             self = self.config("http.proactiveAuth", "basic");
             let Credentials { username, password } = credentials;
             self.secret =
@@ -128,10 +129,10 @@ impl<'a> Git<'a> {
             .secret_file(self.secret)
     }
 
-    /// Runs it, whatever it exits with.
+    /// Runs it and returns any exit status.
     pub(super) async fn finish(self) -> Result<Finished, CheckoutError> {
         let redactor = match &self.secret {
-            // A token that was minted a moment ago is not among those that the server knew at its start.
+            // A new token is not among the secrets that the server knew at its start.
             Some(secret) => {
                 let values = secret.expose_secret().lines().filter_map(|line| line.strip_prefix("password="));
                 &self.checkouts.redactor.with(values.map(SecretString::from).collect())
@@ -145,7 +146,7 @@ impl<'a> Git<'a> {
         Ok(done)
     }
 
-    /// Runs it and gives its standard output as it is, to be read and not to be shown; a bad exit is an error with git's last words.
+    /// Runs it and returns its standard output, which must not be shown; a failure is an error with git's last lines.
     pub(super) async fn output(self) -> Result<String, CheckoutError> {
         let verb = self.args.first().cloned().unwrap_or_default();
         let done = self.finish().await?;
@@ -156,7 +157,7 @@ impl<'a> Git<'a> {
     }
 }
 
-/// For people: what git was doing, how it ended, its last lines, and what to do where that is known.
+/// The message for users: the operation, the exit status, the last lines, and what to do where that is known.
 pub(super) fn failure(verb: &str, done: &Finished) -> CheckoutError {
     let lines: Vec<&str> = done.output.lines().filter(|line| !line.trim().is_empty()).collect();
     let words = lines[lines.len().saturating_sub(ERROR_LINES)..].join("\n");

@@ -1,5 +1,5 @@
-//! Directories that a push took away. Git removes its files; what Terraform and steps had left beside them would keep the directory,
-//! and with it a project that is no more.
+//! Removes directories that a push removed. git deletes tracked files, but what Terraform and steps left would keep the
+//! directory, and with it a project that does not exist any more.
 
 use super::folder::Folder;
 use super::git::Git;
@@ -9,13 +9,14 @@ use rustix::fs::FileType;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// What Terraform, OpenTofu, Terragrunt and the server leave in the directory of a project, and no project is made of.
+/// Entries that Terraform, OpenTofu, Terragrunt and the server leave in a project's directory, and that make no
+/// project.
 const LEFT: [&str; 4] = [".terraform", ".terragrunt-cache", ".terraform.lock.hcl", "terraform.tfstate.d"];
-/// The same by the end of the name.
+/// The same by suffix.
 const LEFT_ENDINGS: [&str; 2] = [".tfplan", ".lock.info"];
 
-/// Directories of which git's index has files, and this commit has none. To be asked before the tree moves to it. `git` makes a git for
-/// the tree.
+/// Directories with files in git's index but not in this commit. To be called before the tree moves to it; `git` starts
+/// git in the tree.
 pub(super) async fn directories<'a>(
     git: impl Fn(&[&str]) -> Git<'a>,
     commit: &str,
@@ -39,10 +40,10 @@ pub(super) async fn directories<'a>(
     Ok(lost)
 }
 
-/// Removes what is left in these directories, except for states: whoever brings the directory back gets them back. Directories above
-/// in which nothing is left go too.
+/// Removes the contents of these directories except states, which are there again if the directory comes back. Parents
+/// that become empty are removed too.
 pub(super) fn clear(top: &Folder, lost: &BTreeSet<String>) -> anyhow::Result<()> {
-    // A directory before those in it, so that each of them is looked at once.
+    // Parents come before their contents, so that each is checked once.
     let mut done: Option<&str> = None;
     for dir in lost {
         if done.is_some_and(|above| dir.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))) {
@@ -57,7 +58,7 @@ pub(super) fn clear(top: &Folder, lost: &BTreeSet<String>) -> anyhow::Result<()>
 fn clear_one(top: &Folder, dir: &Path) -> std::io::Result<()> {
     let folder = match top.kind(dir) {
         Ok(Some(FileType::Directory)) => top.folder(dir)?,
-        // Gone, or a step swapped a directory on the way for a link.
+        // Gone, or exchanged for a link on the way.
         _ => return Ok(()),
     };
     let mut states: Vec<PathBuf> = Vec::new();
@@ -94,7 +95,7 @@ pub(super) fn is_state(file: &Path) -> bool {
     name.ends_with(".tfstate") || name.ends_with(".tfstate.backup")
 }
 
-/// Whether a directory holds something besides what runs of Terraform leave in it. An empty one counts: nobody has run there.
+/// Whether a directory has entries besides leftovers of Terraform. An empty one counts: nothing ran there.
 pub(super) fn holds_a_project(folder: &Folder) -> bool {
     let mut any = false;
     let walked = folder.walk(&mut |entry| {

@@ -1,5 +1,5 @@
-//! What steps and hooks read of git's history, brought into the mirror before they run: they have no credentials, and a mirror of a
-//! large repository has all commits and directories, but only the files' contents that a checkout needed.
+//! Fetches the parts of git's history that steps and hooks read, before they run: they have no credentials, and the
+//! mirror of a large repository has all commits and directories, but only the file contents that a checkout needed.
 
 use super::git::{Git, failure};
 use super::mirror::Mirror;
@@ -7,14 +7,13 @@ use super::{CheckoutError, Checkouts, Credentials, WorkingTree, write_whole};
 use crate::domain::PullRequest;
 use anyhow::Context;
 
-/// In our git directory of the tree: the commits whose contents are there.
+/// File in the server's git directory of the tree: the commits whose contents are there.
 const FILE: &str = "tidelock-history";
 
 impl Checkouts {
-    /// Makes sure that the tree's git can show, without the network, what differs between its commit, the base branch's tip and the
-    /// commit at which the pull request left it: for `git diff origin/main...HEAD` and `git show origin/main:FILE`. Files that are the
-    /// same in all of them came with the checkout. One request to the host for
-    /// each two commits, none if nothing is missing.
+    /// Makes the contents available offline that differ between the tree's commit, the tip of the base branch and their
+    /// merge base: for `git diff origin/main...HEAD` and `git show origin/main:FILE`. Files that are the same in all of
+    /// them came with the checkout. One request to the host for each pair of commits, none if nothing is missing.
     pub async fn bring_history(
         &self,
         pull: &PullRequest,
@@ -35,14 +34,14 @@ impl Checkouts {
             return Ok(());
         }
         let fork = self.fork(&mirror, &tree.base, &tree.head).await?;
-        // Whatever one of these commits has is in the checkout, or on one side of what differs.
+        // Every content of these commits is in the checkout, or on one side of a difference.
         let (base, head) = (&tree.base, &tree.head);
         let mut pairs = vec![(base, &commit), (head, &commit)];
         pairs.extend(fork.as_ref().map(|fork| (fork, head)));
         pairs.retain(|(from, to)| from != to);
         pairs.dedup();
         for (from, to) in pairs {
-            // Counting lines needs the contents of both sides; git fetches those that are missing all at once.
+            // Counting lines needs the contents of both sides; git fetches the missing ones in one batch.
             let args =
                 ["diff-tree", "-r", "--shortstat", "--no-renames", "--no-ext-diff", "--no-textconv", from, to, "--"];
             Git::new(self, &mirror.path, &args).credentials(&mirror.url, credentials).output().await?;
@@ -50,7 +49,7 @@ impl Checkouts {
         Ok(write_whole(&note, &wanted)?)
     }
 
-    /// Where the head left the base branch; absent where they have nothing in common.
+    /// The merge base; `None` if the histories are unrelated.
     async fn fork(&self, mirror: &Mirror<'_>, base: &str, head: &str) -> Result<Option<String>, CheckoutError> {
         let done = Git::new(self, &mirror.path, &["merge-base", base, head]).finish().await?;
         match done.code {

@@ -1,4 +1,4 @@
-//! Who works in which trees, and what can go to make room: trees and mirrors that nobody uses. All of it can be made again.
+//! Which trees and mirrors are in use, and which can be removed to free space. All of them can be made again.
 
 use super::folder::remove_path;
 use super::space::walk;
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// In our git directory of a tree: steps left something there that is kept nowhere else.
+/// File in the server's git directory of a tree: steps left files there that are kept nowhere else.
 const UNKEPT: &str = "tidelock-unkept";
 /// Folders between `mirrors` and a mirror: host, owners, name.
 const DEEPEST: usize = 24;
 
-/// Who uses folders, and when each was last used.
+/// Users of folders, and the times of their last use.
 #[derive(Clone, Default)]
 pub(super) struct Uses(Arc<Mutex<HashMap<PathBuf, Use>>>);
 
@@ -47,39 +47,39 @@ impl Uses {
         self.map().get(path)?.last
     }
 
-    /// For whoever wants to remove a folder; absent while somebody uses it.
+    /// The right to remove a folder; `None` while it is in use.
     fn alone(&self, path: &Path) -> Option<OwnedRwLockWriteGuard<()>> {
         let lock = Arc::clone(&self.map().entry(path.to_owned()).or_default().lock);
         lock.try_write_owned().ok()
     }
 
-    /// What is gone was never used.
+    /// A removed folder has no last use.
     pub(super) fn forget(&self, path: &Path) {
         self.map().retain(|known, used| known != path || Arc::strong_count(&used.lock) > 1);
     }
 }
 
-/// As long as it lives, nothing of a pull request or of its repository's mirror is removed to make room.
+/// While it exists, neither the pull request's trees nor its repository's mirror are removed to free space.
 pub struct Using {
     _mirror: OwnedRwLockReadGuard<()>,
     _trees: OwnedRwLockReadGuard<()>,
 }
 
-/// Something that can be made again.
+/// A folder that can be removed and made again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idle {
-    /// When it was last used.
+    /// Time of the last use.
     pub last_used: SystemTime,
-    /// Bytes that it takes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Steps left files in it that are kept nowhere else.
+    /// Whether steps left files in it that are kept nowhere else.
     pub has_unkept_files: bool,
     what: What,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
-    /// All trees of a pull request, and our git directories of them.
+    /// All trees of a pull request, with the server's git directories of them.
     Trees { folder: PathBuf, admin: Vec<PathBuf> },
     /// A mirror without trees.
     Mirror(PathBuf),
@@ -95,7 +95,7 @@ impl std::fmt::Display for Idle {
 }
 
 impl Checkouts {
-    /// Says that a command works on this pull request. Waits while its trees are just being removed.
+    /// Records that a command works on this pull request. Waits while its trees are being removed.
     pub async fn using(&self, pull: &PullId) -> Using {
         let mirror = self.uses.hold(self.mirror_path(&pull.repo)).await;
         Using { _mirror: mirror, _trees: self.uses.hold(self.pull_path(pull)).await }
@@ -112,7 +112,7 @@ impl Checkouts {
         Ok(found)
     }
 
-    /// Mirrors of which there is no tree, the longest unused first.
+    /// Mirrors without trees, the longest unused first.
     pub async fn idle_mirrors(&self) -> anyhow::Result<Vec<Idle>> {
         let (mirrors, uses) = (self.data_dir.join("mirrors"), self.uses.clone());
         let idle = move |path: PathBuf| {
@@ -130,7 +130,7 @@ impl Checkouts {
         Ok(found)
     }
 
-    /// Removes it, unless somebody uses it now; says whether it did.
+    /// Removes it, unless it is in use; returns whether it did.
     pub async fn remove_idle(&self, idle: Idle) -> anyhow::Result<bool> {
         let path = match &idle.what {
             What::Trees { folder, .. } => folder.clone(),
@@ -139,7 +139,7 @@ impl Checkouts {
         let Some(alone) = self.uses.alone(&path) else { return Ok(false) };
         let removed = blocking(move || match &idle.what {
             What::Trees { folder, admin } => {
-                // Our own records first: without them a tree that is left over is not trusted.
+                // The server's records first: without them a remaining tree is not trusted.
                 admin.iter().try_for_each(|dir| remove_path(dir))?;
                 remove_path(folder)?;
                 Ok(true)
@@ -158,7 +158,7 @@ impl Checkouts {
         Ok(removed)
     }
 
-    /// Remembers that steps left something in a tree that is kept nowhere else.
+    /// Records that steps left files in a tree that are kept nowhere else.
     pub(super) fn is_not_kept(&self, tree: &WorkingTree) -> std::io::Result<()> {
         fs::write(tree.git_dir.join(UNKEPT), "")
     }
@@ -176,7 +176,7 @@ fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Mirrors, wherever they lie below: an owner may have several parts, and any name.
+/// Mirrors at any depth: an owner may have several parts, and any name.
 fn mirrors_below(dir: &Path) -> Vec<PathBuf> {
     let (mut found, mut dirs) = (Vec::new(), vec![(dir.to_owned(), 0)]);
     while let Some((dir, depth)) = dirs.pop() {
@@ -190,7 +190,7 @@ fn mirrors_below(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The trees of a mirror, by pull request: each of our git directories names its tree.
+/// The trees of a mirror by pull request: each of the server's git directories names its tree.
 fn trees_of(mirror: &Path, uses: &Uses) -> Vec<Idle> {
     let mut pulls: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
     for entry in fs::read_dir(mirror.join("worktrees")).into_iter().flatten().flatten() {
@@ -210,7 +210,7 @@ fn trees_of(mirror: &Path, uses: &Uses) -> Vec<Idle> {
     pulls.into_iter().map(idle).collect()
 }
 
-/// A state that lies in the checkout, as that of Terraform's local backend.
+/// Whether a checkout has a state, as with Terraform's local backend.
 fn is_local_state(file: &Path) -> bool {
     super::gone::is_state(file) && !file.components().any(|part| part.as_os_str() == ".terraform")
 }

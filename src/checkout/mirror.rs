@@ -1,4 +1,4 @@
-//! One bare mirror per repository: written by hand, fetched by exact commit, its refs read as the files that they are.
+//! The bare mirror of a repository: created without git, fetched by exact commit, with refs read as files.
 
 use super::git::{Git, failure};
 use super::{CheckoutError, Checkouts, Credentials, Fetched, named};
@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use url::Url;
 
-/// Repositories of which the host says that they are smaller are fetched whole: one round trip less per checkout.
+/// Repositories below this size, as reported by the host, are fetched completely: one round trip less per checkout.
 const SMALL_KIB: u64 = 10 << 10;
-/// The first fetch of a large repository: what is missing comes in one batch with a checkout.
+/// Filter of a large repository's first fetch: missing contents come in one batch with a checkout.
 const WITHOUT_FILES: &str = "--filter=blob:none";
-/// Small repositories, and what is new since the last fetch. Without any filter git would unpack it, and then walk over every
-/// object of the mirror to see that it is connected; with one it trusts the host to have the rest.
+/// Filter of small repositories and later fetches. Without a filter git would unpack the objects and then check the
+/// connectivity of the whole mirror; with one it trusts the host to have the rest.
 const NEARLY_WHOLE: &str = "--filter=blob:limit=10m";
-/// With more packs than this, a mirror is repacked after a fetch. Each push adds one or two.
+/// With more packs than this a mirror is repacked after a fetch. Each push adds one or two.
 pub(super) const MANY_PACKS: usize = 200;
-/// Unfinished packs that killed fetches left are removed after this long.
+/// Age from which unfinished packs of killed fetches are removed.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
-/// Longest name of a branch in one of our refs; beyond that, a digest.
+/// Longest branch name in a ref of ours; longer ones become a digest.
 const LONGEST_NAME: usize = 180;
 
 /// One fetch at a time per mirror.
@@ -60,19 +60,19 @@ impl<'a> Mirror<'a> {
         format!("refs/tidelock/base/{}", named(branch, LONGEST_NAME))
     }
 
-    /// Commit of one of our refs. Nothing here packs refs, so each is a file.
+    /// The commit of a ref. Refs are never packed here, so each is a file.
     pub(super) fn commit(&self, reference: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.path.join(reference)).ok()?;
         Some(text.trim().to_owned()).filter(|commit| is_commit(commit))
     }
 
-    /// What is here without asking anyone.
+    /// The commits that are available without a fetch.
     pub(super) fn present(&self, pull: &PullRequest) -> Option<Fetched> {
         let head = self.commit(&self.pull_ref(pull.id.number)).filter(|head| *head == pull.head.commit)?;
         Some(Fetched { head, base_tip: self.commit(&Mirror::base_ref(&pull.base.branch))? })
     }
 
-    /// Makes the mirror if there is none, and points it to the present URL.
+    /// Creates the mirror if needed, and sets its current URL.
     pub(super) fn prepare(&self) -> anyhow::Result<()> {
         let url = quoted(&self.url);
         let config = format!(
@@ -108,7 +108,7 @@ impl<'a> Mirror<'a> {
         let small = pull.repo_size_kib.is_some_and(|size| size < SMALL_KIB);
         let filter = if small || self.commit(&base_ref).is_some() { NEARLY_WHOLE } else { WITHOUT_FILES };
         for reference in [&base_ref, &pull_ref] {
-            // Nobody else fetches now: a lock is what a killed git left.
+            // No other fetch runs now: a lock file was left by a killed git.
             let lock = self.path.join(format!("{reference}.lock"));
             super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
         }
@@ -123,14 +123,14 @@ impl<'a> Mirror<'a> {
         Ok(Fetched { head, base_tip })
     }
 
-    /// Keeps lookups fast and the disk clean: many packs become one, leftovers go. No object is lost by it, reachable or not.
+    /// Repacks many packs into one and removes leftovers. No object is lost, reachable or not.
     pub(super) async fn tidy(&self, many: usize) {
         let mut packs = 0;
         for entry in std::fs::read_dir(self.path.join("objects/pack")).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let age = || SystemTime::now().duration_since(entry.metadata().ok()?.modified().ok()?).ok();
             if name.starts_with("tmp_") && age().is_some_and(|age| age > LEFT_OVER) {
-                // Gone already is as good.
+                // It may be gone already.
                 let _ = std::fs::remove_file(entry.path());
             }
             packs += usize::from(name.ends_with(".pack"));
@@ -145,7 +145,7 @@ impl<'a> Mirror<'a> {
     }
 }
 
-/// Whether git's words say that the mirror itself is broken, so that it has to be made again.
+/// Whether git's message means that the mirror is broken and has to be made again.
 pub(super) fn is_broken(error: &CheckoutError) -> bool {
     const SIGNS: [&str; 8] = [
         "not a git repository",

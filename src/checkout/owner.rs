@@ -1,4 +1,4 @@
-//! Gives a tree to the user that steps run as, without ever following a link that a step left in it.
+//! Changes the owner of a tree to the user that steps run as, without following links that a step left in it.
 
 use crate::platform::{change_owner, entry_to_give};
 use crate::process::RunAs;
@@ -9,12 +9,12 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Deepest directory that is entered; descriptors are open on the way down.
+/// Deepest directory that is entered; this many descriptors are open.
 const DEEPEST: usize = 200;
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Makes `owner` the owner of everything below `root`, and of `root`. A file with a second name stays as it is: it may be another
-/// file of ours, to which a step has made that name.
+/// Makes `owner` the owner of `root` and everything below. A file with several hard links is skipped: a step may have
+/// linked another file of ours.
 pub(crate) fn give(root: &Path, owner: RunAs) -> anyhow::Result<()> {
     let top = open(root, FOLDER, Mode::empty())?;
     descend(&top, owner, 0).with_context(|| format!("cannot give {} to user {}", root.display(), owner.uid))?;
@@ -30,13 +30,13 @@ fn descend(dir: &OwnedFd, owner: RunAs, depth: usize) -> anyhow::Result<()> {
         let is_theirs = (stat.st_uid, stat.st_gid) == (owner.uid, owner.gid);
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             if depth >= DEEPEST {
-                // What a step nested that deep is theirs already.
+                // Deeper directories were made by a step, so it owns them already.
                 anyhow::ensure!(is_theirs, "directories are nested more than {DEEPEST} deep");
                 continue;
             }
             match openat(dir, name.as_c_str(), FOLDER, Mode::empty()) {
                 Ok(below) => descend(&below, owner, depth + 1)?,
-                // Gone or swapped meanwhile.
+                // Gone or exchanged meanwhile.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
                 Err(error) => return Err(error.into()),
             }
@@ -48,7 +48,7 @@ fn descend(dir: &OwnedFd, owner: RunAs, depth: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives exactly what was looked at, whatever gets its name meanwhile.
+/// Changes exactly the entry that was examined, even if its name is reused.
 fn give_one(dir: &OwnedFd, name: &CString, owner: RunAs) -> anyhow::Result<()> {
     let Some(file) = entry_to_give(dir, name)? else { return Ok(()) };
     let stat = fstat(&file)?;

@@ -1,5 +1,5 @@
-//! What a tree was like when git had just written it, a number for each directory. One walk over the tree shows where steps left
-//! anything, so that git is asked about these directories only, and reads no file again that is as it wrote it.
+//! A checksum of each directory of a tree right after the checkout. One walk then shows where steps left files, so that
+//! git is asked about these directories only, and reads no unchanged file again.
 
 use super::artifacts::{OtherProjects, is_artifact};
 use super::folder::Folder;
@@ -13,21 +13,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// In our git directory of the tree: a line for each directory.
+/// File in the server's git directory of the tree, with a line for each directory.
 const FILE: &str = "tidelock-pristine";
-/// Larger trees are git's affair: it has an index. A walk over 20,000 files takes a few hundredths of a second, `git ls-files` up to
-/// half of one.
+/// Larger trees are left to git, which has an index. A walk over 20,000 files takes a few hundredths of a second, `git
+/// ls-files` up to half a second.
 const MAX_FILES: usize = if cfg!(test) { 5_000 } else { 50_000 };
 
-/// What a walk over a tree found.
+/// The result of a walk over a tree.
 struct TreeSums {
-    /// For each directory that has files, a sum of them.
+    /// A checksum for each directory with files.
     sums: BTreeMap<String, u64>,
-    /// Whether there is anything that is not looked at, but for the tree's own `.git`.
+    /// Whether something was skipped besides the tree's own `.git`.
     skipped: bool,
 }
 
-/// Remembers a tree that was made from nothing, unless it is a large one, or git has files in it that are not looked at.
+/// Records a tree that was made from nothing, unless it is large or git has files in it that are skipped.
 pub(super) fn note(root: &Path, admin: &Path) -> anyhow::Result<()> {
     if indexed(&admin.join("index")).is_none_or(|files| files > MAX_FILES) {
         return Ok(());
@@ -37,7 +37,7 @@ pub(super) fn note(root: &Path, admin: &Path) -> anyhow::Result<()> {
     fs::write(admin.join(FILE), lines).context("cannot note what the tree is like")
 }
 
-/// How many files git's index has: after a signature and a version of four bytes each (gitformat-index(5)).
+/// Number of files in git's index: it follows a signature and a version of four bytes each (gitformat-index(5)).
 fn indexed(index: &Path) -> Option<usize> {
     let mut header = [0; 12];
     fs::File::open(index).ok()?.read_exact(&mut header).ok()?;
@@ -45,12 +45,12 @@ fn indexed(index: &Path) -> Option<usize> {
     usize::try_from(u32::from_be_bytes([a, b, c, d])).ok().filter(|_| header.starts_with(b"DIRC"))
 }
 
-/// A tree that moves to another commit keeps what was left in it.
+/// Drops the record before the tree moves to another commit: it keeps files that steps left.
 pub(super) fn forget(admin: &Path) -> anyhow::Result<()> {
     Ok(super::tree::remove_file(&admin.join(FILE))?)
 }
 
-/// The directories in which a file is not as git wrote it, but for those of `others`. `None` where that is not known.
+/// Directories with a file that is not as git wrote it, without those of `others`. `None` if that is unknown.
 pub(super) fn touched(root: &Path, admin: &Path, others: &OtherProjects) -> Option<Vec<String>> {
     let noted = fs::read_to_string(admin.join(FILE)).ok()?;
     let noted: HashMap<&str, u64> = noted
@@ -62,9 +62,9 @@ pub(super) fn touched(root: &Path, admin: &Path, others: &OtherProjects) -> Opti
     Some(seen.filter(|(dir, sum)| noted.get(dir.as_str()) != Some(sum)).map(|(dir, _)| dir).collect())
 }
 
-/// Before the tree moves. git takes each file that was written in the second of its index, or later, for possibly changed, and reads
-/// it (git's racy-git.txt). Of files that are as noted we know better: the index is made younger, and files of that second in other
-/// directories too, so that git does read them.
+/// Called before the tree moves. git treats a file that was written in the second of its index, or later, as possibly
+/// changed, and reads it (git's racy-git.txt). Unchanged files are known here: the index gets a later time, and changed
+/// files of that second too, so that git does read them.
 pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
     let Some(touched) = touched(root, admin, &OtherProjects::default()) else { return Ok(()) };
     let index = fs::File::options().write(true).open(admin.join("index"))?;
@@ -75,7 +75,7 @@ pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
     }
     let top = Folder::open(root)?;
     for dir in touched {
-        // A directory that was swapped meanwhile is not entered.
+        // An exchanged directory is not entered.
         let Ok(folder) = top.folder(Path::new(&dir)) else { continue };
         folder.walk(&mut |entry| {
             if entry.kind != FileType::Directory && entry.stat()?.is_some_and(|stat| stat.st_mtime >= written) {
@@ -87,9 +87,9 @@ pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
     Ok(index.set_modified(now)?)
 }
 
-/// For each directory that has any, but for those of `others`: its files, as a sum that does not depend on their order. Steps run a while after the checkout,
-/// so that what they change has another time, even where they set the time of change back (ctime cannot be set). Steps of other
-/// projects may run meanwhile: what goes while we look is as good as gone before.
+/// The checksums of the directories with files, without those of `others`, independent of their order. Steps run after
+/// the checkout, so that changed files have another time even if they reset the modification time (ctime cannot be
+/// set). Steps of other projects may run meanwhile: files that disappear during the walk count as absent.
 fn look(root: &Path, others: &OtherProjects) -> Option<TreeSums> {
     let (mut sums, mut skipped, mut files) = (BTreeMap::<String, u64>::new(), false, 0);
     let not_for_us = |why: &str| Err(std::io::Error::other(why.to_owned()));

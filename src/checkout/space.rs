@@ -1,4 +1,4 @@
-//! How much room a disk has, and how much a folder takes.
+//! The free space of a disk and the size of a folder.
 
 use super::folder::Folder;
 use super::tree::blocking;
@@ -6,19 +6,19 @@ use anyhow::Context;
 use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
 
-/// stat(2): the unit of a file's blocks, in bytes.
+/// Unit of a file's blocks in stat(2), in bytes.
 const BLOCK: u64 = 512;
-/// Room on the file system of a folder, in bytes.
+/// Space of a file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// What we may still write.
+    /// Free for this process.
     pub free: u64,
-    /// All of it.
+    /// Total.
     pub total: u64,
 }
 
 impl Space {
-    /// Of the file system that `dir` lies on.
+    /// The space of the file system of `dir`.
     pub fn of(dir: &Path) -> std::io::Result<Space> {
         let stat = rustix::fs::statvfs(dir)?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -26,16 +26,16 @@ impl Space {
     }
 }
 
-/// Bytes that a folder takes on disk. What cannot be read, or goes meanwhile, counts nothing; links are not followed.
+/// Size of a folder on disk in bytes. Unreadable files and files that disappear count as 0; links are not followed.
 pub async fn taken_by(dir: PathBuf) -> anyhow::Result<u64> {
     blocking(move || Ok(walk(&dir, &mut |_| {}))).await.context("measuring a folder")
 }
 
-/// The same, off the async threads already; `seen` is shown each file.
+/// The same, called off the async threads; `seen` gets each file.
 pub(super) fn walk(dir: &Path, seen: &mut dyn FnMut(&Path)) -> u64 {
     let mut bytes: u64 = 0;
     let Ok(folder) = Folder::open(dir) else { return 0 };
-    // What cannot be looked at counts nothing.
+    // Unreadable files count as 0.
     let _ = folder.walk(&mut |entry| {
         if let Ok(Some(stat)) = entry.stat() {
             bytes = bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK));

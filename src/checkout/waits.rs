@@ -1,4 +1,4 @@
-//! Pipes and devices where git looks for its own files in a tree. It would open them and wait, so they go first.
+//! Removes pipes and devices in places where git looks for its own files: it would open them and wait.
 
 use super::artifacts::OtherProjects;
 use super::folder::{Folder, FolderEntry};
@@ -7,17 +7,17 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Component;
 
-/// Files that git reads in every directory that it looks at.
+/// Files that git reads in every directory.
 const READ: [&str; 3] = [".gitattributes", ".gitignore", ".gitmodules"];
 
-/// Whether git would wait for it: something else than a file in the place of one that git reads, also in a repository of its own.
+/// Whether git would wait for an entry: it is no regular file where git reads one, also in a nested repository.
 pub(super) fn for_it(entry: &FolderEntry<'_>) -> bool {
     let waits = !matches!(entry.kind, FileType::RegularFile | FileType::Directory | FileType::Symlink);
     let in_repository = || entry.path.components().any(|part| part == Component::Normal(OsStr::new(".git")));
     waits && (READ.iter().any(|name| entry.name == *name) || in_repository())
 }
 
-/// Removes all such from a tree, but for directories of `others`.
+/// Removes all such entries from a tree, without directories of `others`.
 pub(super) fn remove(top: &Folder, others: &OtherProjects) -> io::Result<()> {
     top.walk(&mut |entry| {
         if for_it(entry) {

@@ -2,11 +2,11 @@
 
 use super::grammar::{CommandSpec, Flag, FlagSpec};
 
-/// What was typed after the command's word.
+/// The parsed flags and arguments of a command.
 #[derive(Default)]
 pub(super) struct Typed {
     values: Vec<(Flag, String)>,
-    /// Arguments before `--` that are no flags.
+    /// Positional arguments before `--`.
     pub(super) positional: Vec<String>,
     /// Arguments after `--`.
     pub(super) extra: Vec<String>,
@@ -30,13 +30,13 @@ impl Typed {
 pub(super) enum FlagError {
     /// `-h` or `--help`.
     Help,
-    /// No such flag; at this place of the arguments.
+    /// An unknown flag at this index.
     Unknown { what: String, at: usize },
-    /// A known flag is used wrongly.
+    /// A known flag with a missing or wrong value.
     Wrong(String),
 }
 
-/// Reads all arguments of a command.
+/// Parses all arguments of a command.
 pub(super) fn read(spec: &CommandSpec, args: &[String]) -> Result<Typed, FlagError> {
     let mut typed = Typed::default();
     let mut at = 0;
@@ -58,7 +58,7 @@ pub(super) fn read(spec: &CommandSpec, args: &[String]) -> Result<Typed, FlagErr
     Ok(typed)
 }
 
-/// Reads `--name`, `--name=value` or `--name value`; returns how many arguments that were.
+/// Parses `--name`, `--name=value` or `--name value`; returns the number of consumed arguments.
 fn read_long(
     spec: &CommandSpec,
     long: &str,
@@ -84,7 +84,7 @@ fn read_long(
     Ok(used)
 }
 
-/// Reads `-wvalue`, `-w=value` or `-w value`; returns how many arguments that were.
+/// Parses `-wvalue`, `-w=value` or `-w value`; returns the number of consumed arguments.
 fn read_short(
     spec: &CommandSpec,
     short: &str,

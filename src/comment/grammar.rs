@@ -21,12 +21,12 @@ pub(super) struct FlagSpec {
     pub(super) flag: Flag,
     pub(super) long: &'static str,
     pub(super) short: Option<char>,
-    /// What its value is called; absent for switches.
+    /// Name of its value; absent for switches.
     pub(super) value: Option<&'static str>,
     pub(super) help: &'static str,
 }
 
-/// How many arguments a command takes besides flags.
+/// Positional arguments of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Positional {
     None,
@@ -50,9 +50,9 @@ pub(super) struct CommandSpec {
     pub(super) flags: &'static [&'static FlagSpec],
     /// Whether arguments after `--` reach Terraform.
     pub(super) passes_extra_args: bool,
-    /// What to type, for those who typed something wrong.
+    /// An example for error messages.
     pub(super) example: &'static str,
-    /// Examples of the help text: what it does, and the command.
+    /// Examples of the help text: purpose and command.
     pub(super) examples: &'static [(&'static str, &'static str)],
 }
 
@@ -228,7 +228,7 @@ pub(super) static COMMANDS: [CommandSpec; 9] = [
 ];
 
 impl FlagSpec {
-    /// `-d, --dir DIR`, as usages list it.
+    /// `-d, --dir DIR`, as in usages.
     pub(super) fn form(&self) -> String {
         let short = self.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
         let value = self.value.map_or(String::new(), |value| format!(" {value}"));

@@ -1,11 +1,11 @@
-//! What is answered to `help`, `-h` and mistakes: plain text for a code fence, at most 80 columns where it is ours.
+//! Help and usage texts: plain text for a code fence, at most 80 columns where the server writes it.
 
 use super::ParserSettings;
 use super::grammar::{COMMANDS, CommandSpec};
 use crate::domain::command::CommandName;
 use std::fmt::Write as _;
 
-/// The general help: commands that may be used, and examples.
+/// The general help: allowed commands, and examples.
 pub(super) fn help(names: &ParserSettings) -> String {
     let exe = names.executable();
     let offered: Vec<_> = COMMANDS
@@ -40,7 +40,7 @@ pub(super) fn usage(spec: &CommandSpec, names: &ParserSettings) -> String {
     text.trim_end().to_owned()
 }
 
-/// What is wrong, the usage, and what to type.
+/// An error message with the usage and an example.
 pub(super) fn mistake(spec: &CommandSpec, names: &ParserSettings, what: &str, type_this: &str) -> String {
     let end = if what.ends_with('?') { "" } else { "." };
     format!("Error: {what}{end}\n\n{}\n\nType: {} {type_this}", usage(spec, names), names.executable())

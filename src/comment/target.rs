@@ -5,10 +5,10 @@ use super::grammar::Flag;
 use super::words::clip;
 use crate::domain::command::Target;
 
-/// Longest piece of what was typed that a message quotes, in characters.
+/// Longest quotation in a message, in characters.
 const QUOTED: usize = 120;
 
-/// The target, or what is wrong with it.
+/// The target, or an error message.
 pub(super) fn read(typed: &Typed) -> Result<Target, String> {
     let dir = typed.value(Flag::Dir).map(clean_dir).transpose()?;
     let workspace = typed.value(Flag::Workspace).map(check_workspace).transpose()?;
@@ -60,7 +60,7 @@ fn check_glob(glob: &str) -> Result<String, String> {
     }
 }
 
-/// Atlantis' rules for names of workspaces; they become parts of paths.
+/// Atlantis' rules for workspace names; they become parts of paths.
 fn check_workspace(name: &str) -> Result<String, String> {
     let why = if name.contains(['/', '\\']) {
         "contains a slash"

@@ -1,7 +1,7 @@
 //! Splits a comment into words like a shell (the rules of google/shlex), and quotes words so that they survive it.
 
-/// Words of the text: single quotes are literal, a backslash escapes (also within double quotes), `#` at the start of a word
-/// begins a remark. Any Unicode white space separates. An error says what is not closed.
+/// Splits a text into words: single quotes are literal, a backslash escapes (also within double quotes), `#` at the
+/// start of a word begins a comment, and any Unicode white space separates. The error names the unclosed quote.
 pub(super) fn split(text: &str) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -33,7 +33,7 @@ fn quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Re
     }
 }
 
-/// The word as it has to be typed, for [`split`] and for a shell.
+/// Quotes a word for [`split`] and for a shell.
 pub(super) fn quote(word: &str) -> String {
     let plain = |char: char| char.is_alphanumeric() || "_-./:=@%+,[]*?{}!^~".contains(char);
     if !word.is_empty() && word.chars().all(plain) {
@@ -42,12 +42,12 @@ pub(super) fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Quotes each and joins them by spaces.
+/// Quotes words and joins them with spaces.
 pub(super) fn join<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     words.into_iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// At most `limit` characters of an untrusted text, for messages; control characters become spaces.
+/// The first `limit` characters of an untrusted text, for messages; control characters become spaces.
 pub(super) fn clip(text: &str, limit: usize) -> String {
     let mut clipped: String = text.chars().take(limit).map(|char| if char.is_control() { ' ' } else { char }).collect();
     if text.chars().nth(limit).is_some() {

@@ -1,4 +1,4 @@
-//! Checks of single values that both configuration files know.
+//! Checks of values that both configuration files have.
 
 use super::global::{Autodiscover, AutodiscoverMode};
 use super::paths::Glob;
@@ -10,7 +10,7 @@ use crate::domain::command::CommandName;
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// What `hashicorp/go-version` parses.
+/// The versions that `hashicorp/go-version` parses.
 static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"^v?[0-9]+(\.[0-9]+)*(-?[0-9A-Za-z~-]+(\.[0-9A-Za-z~-]+)*)?(\+[0-9A-Za-z~-]+(\.[0-9A-Za-z~-]+)*)?$")
         .ok()
@@ -126,7 +126,7 @@ pub(super) fn version(text: &LocatedText, file: &str) -> Result<String, ConfigEr
     Ok(format!("{numbers}{}{rest}", ".0".repeat(missing)))
 }
 
-/// Names are in URLs and file names.
+/// Project names are used in URLs and file names.
 pub(super) fn project_name(text: &LocatedText, file: &str) -> Result<String, ConfigError> {
     let name = text.value.as_str();
     if name.is_empty() {
@@ -142,7 +142,7 @@ pub(super) fn project_name(text: &LocatedText, file: &str) -> Result<String, Con
     Ok(name.to_owned())
 }
 
-/// What is wrong with a workspace's name (it becomes a directory and an argument); `None` when nothing is.
+/// The error in a workspace name, which becomes a directory and an argument; `None` if it is valid.
 pub fn workspace_problem(name: &str) -> Option<&'static str> {
     match name {
         _ if name.contains(['/', '\\']) => Some("it must not contain a slash or backslash"),

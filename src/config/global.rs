@@ -11,7 +11,7 @@ use crate::domain::command::CommandName;
 use regex::Regex;
 use std::collections::BTreeMap;
 
-/// Name of the workflow that is always there.
+/// Name of the built-in workflow.
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// Keys that `allowed_overrides` may name.
@@ -33,11 +33,11 @@ pub const OVERRIDABLE_KEYS: [&str; 10] = [
 pub struct GlobalConfig {
     repos: Vec<RepoEntry>,
     workflows: BTreeMap<String, Workflow>,
-    /// For the operator, to be logged at the start: keys that change nothing here.
+    /// Warnings for the log of the start: keys without an effect.
     pub warnings: Vec<String>,
 }
 
-/// One entry of `repos`; an absent key leaves to earlier entries what they say.
+/// An entry of `repos`; absent keys are inherited from earlier entries.
 #[derive(Debug, Clone)]
 struct RepoEntry {
     id: IdMatch,
@@ -66,7 +66,7 @@ enum IdMatch {
 }
 
 impl IdMatch {
-    /// As the file has it, but for the slashes around a regular expression.
+    /// The text of the file, without the slashes of a regular expression.
     fn text(&self) -> &str {
         match self {
             IdMatch::Exact(exact) => exact,
@@ -76,7 +76,7 @@ impl IdMatch {
 }
 
 impl RepoEntry {
-    /// Exact ids are compared as the allowlist is: without case.
+    /// Exact IDs are compared without case, like the allowlist.
     fn is_for(&self, id: &str) -> bool {
         match &self.id {
             IdMatch::Exact(exact) => exact.eq_ignore_ascii_case(id),
@@ -92,11 +92,11 @@ impl RepoEntry {
 /// A workflow hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
-    /// What it runs.
+    /// The command.
     pub command: ShellCommand,
-    /// For its commit status; absent: numbered.
+    /// Description in its commit status; numbered if absent.
     pub description: Option<String>,
-    /// Commands it runs for (a substring test, as in Atlantis); absent: all.
+    /// Commands for which it runs (a substring test, as in Atlantis); all if absent.
     pub commands: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub struct Hook {
 pub struct Autodiscover {
     /// Mode.
     pub mode: AutodiscoverMode,
-    /// Globs (doublestar) of directories that are never discovered; absent: not said.
+    /// Globs (doublestar) of directories that are never discovered, if given.
     pub ignore_paths: Option<Vec<String>>,
 }
 
@@ -118,16 +118,16 @@ pub enum AutodiscoverMode {
     Disabled,
 }
 
-/// What the global config says about one repository and base branch: last matching entry with the key wins, key by key.
+/// The global config for one repository and base branch: for each key, the last matching entry that has it.
 #[derive(Debug, Clone)]
 pub struct RepoRules {
-    /// The last matching entry's branch regex accepts the base branch; otherwise commands are passed over in silence.
+    /// The base branch matches the branch regex of the last matching entry; otherwise commands are ignored.
     pub branch_allowed: bool,
-    /// Name of the repo config file; `None` means the default, which looks for `atlantis.yaml` and then `tidelock.yaml`.
+    /// Name of the repo config file; `None` for the default, `atlantis.yaml` and then `tidelock.yaml`.
     pub repo_config_file: Option<String>,
-    /// Before commands, of all matching entries.
+    /// Pre-workflow hooks of all matching entries.
     pub pre_workflow_hooks: Vec<Hook>,
-    /// After commands.
+    /// Post-workflow hooks.
     pub post_workflow_hooks: Vec<Hook>,
     /// Requirements before `plan`.
     pub plan_requirements: Vec<Requirement>,
@@ -137,38 +137,38 @@ pub struct RepoRules {
     pub import_requirements: Vec<Requirement>,
     /// Name of the workflow.
     pub workflow: String,
-    /// Workflows that a repo config may choose; empty: any.
+    /// Workflows that a repo config may choose; any if empty.
     pub allowed_workflows: Vec<String>,
     /// Keys that a repo config may set.
     pub allowed_overrides: Vec<String>,
-    /// May a repo config define workflows?
+    /// Whether a repo config may define workflows.
     pub allow_custom_workflows: bool,
     /// `delete_source_branch_on_merge`.
     pub delete_source_branch_on_merge: bool,
-    /// `repo_locks`, with the old `repo_locking` in it.
+    /// `repo_locks`, including the old key `repo_locking`.
     pub repo_locks: LockMode,
-    /// `autodiscover`, if an entry says so; it overrides the repo config.
+    /// `autodiscover`, if an entry has it; it overrides the repo config.
     pub autodiscover: Option<Autodiscover>,
     /// `silence_pr_comments`.
     pub silence_pr_comments: Vec<CommandName>,
-    /// Workflows of the file, with `default` always among them.
+    /// Workflows of the file, and `default`.
     pub workflows: BTreeMap<String, Workflow>,
 }
 
 impl GlobalConfig {
-    /// What holds without a file.
+    /// The configuration without a file.
     pub fn without_file() -> GlobalConfig {
         let workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
         GlobalConfig { repos: Vec::new(), workflows, warnings: Vec::new() }
     }
 
-    /// Reads YAML; `origin` is the file's name for messages. Keys whose effect is not built (`policies`, `team_authz`, `metrics`,
-    /// `policy_check: true`, `custom_policy_check: true`) are refused by name.
+    /// Parses YAML; `origin` is the file's name for messages. Keys whose effect is not built (`policies`, `team_authz`,
+    /// `metrics`, `policy_check: true`, `custom_policy_check: true`) are errors that name them.
     pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigError> {
         parse::global(text, origin)
     }
 
-    /// Entries that are for none of these repositories, by their `id` as it is written.
+    /// The `id`s of entries that match none of these repositories.
     pub fn ids_of_none(&self, repos: &[&RepoId]) -> Vec<&str> {
         let names: Vec<String> = repos.iter().map(|repo| repo.to_string()).collect();
         let idle = self.repos.iter().filter(|entry| !names.iter().any(|name| entry.is_for(name)));
@@ -179,7 +179,8 @@ impl GlobalConfig {
     pub fn rules(&self, repo: &RepoId, base_branch: &str) -> RepoRules {
         let id = repo.to_string();
         let matching: Vec<&RepoEntry> = self.repos.iter().filter(|entry| entry.is_for(&id)).collect();
-        // The branch filter and the file's name are the last entry's as a whole; everything else is the last that says it.
+        // Branch filter and file name come from the last matching entry as a whole; all other keys from the last entry
+        // that has them.
         let last = matching.last();
         let branch_allowed = last.is_none_or(|entry| entry.allows_branch(base_branch));
         let hooks_before = matching.iter().flat_map(|entry| entry.pre_workflow_hooks.clone()).collect();
@@ -207,7 +208,7 @@ impl GlobalConfig {
     }
 }
 
-/// A key's value in the last entry that has the key; an empty list counts.
+/// The value of a key in the last entry that has it; an empty list counts.
 fn last_said<T: Clone>(entries: &[&RepoEntry], key: impl Fn(&RepoEntry) -> &Option<T>) -> Option<T> {
     entries.iter().rev().find_map(|entry| key(entry).clone())
 }

@@ -1,11 +1,12 @@
-//! Paths and globs of the configuration, as Go and doublestar read them. Purely textual: nothing looks at a disk.
+//! Paths and globs of the configuration, by the rules of Go and doublestar. Textual only: the disk is never read.
 
 use globset::{GlobBuilder, GlobMatcher};
 
 /// Longest glob or pattern, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 4096;
 
-/// The shortest path that means the same (Go's `path.Clean`): no `//`, no `.`, `..` resolved as far as possible, `.` for nothing.
+/// The shortest equivalent path (Go's `path.Clean`): no `//`, no `.`, `..` resolved as far as possible, `.` for an
+/// empty path.
 pub fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -26,7 +27,7 @@ pub fn clean(path: &str) -> String {
     }
 }
 
-/// `path` seen from `dir`, cleaned; it may begin with `..` when it leaves the repository.
+/// `path` relative to `dir`, cleaned; it begins with `..` if it leaves the repository.
 pub fn join(dir: &str, path: &str) -> String {
     clean(&format!("{dir}/{}", path.trim_start_matches('/')))
 }
@@ -36,17 +37,18 @@ pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or(".", |(dir, _)| dir)
 }
 
-/// Whether text is a glob where both globs and plain directories are allowed (`-d`, `dir`): braces alone do not make one.
+/// Whether a text is a glob in places that accept globs and directories (`-d`, `dir`): braces alone do not make one.
 pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// A doublestar glob: `*` and `?` within a segment, `**` across, `[…]`, `{a,b}`; it has to match the whole path.
+/// A doublestar glob: `*` and `?` within a segment, `**` across segments, `[…]`, `{a,b}`. It has to match the whole
+/// path.
 #[derive(Debug, Clone)]
 pub struct Glob(Vec<GlobMatcher>);
 
 impl Glob {
-    /// Compiles it; the error is for people.
+    /// Compiles a glob; the error is for users.
     pub fn new(glob: &str) -> Result<Glob, String> {
         if glob.len() > MAX_PATTERN_BYTES {
             return Err(format!("the glob is longer than {MAX_PATTERN_BYTES} bytes"));

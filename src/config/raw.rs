@@ -1,4 +1,4 @@
-//! The configuration files as they are written: only spelling is checked here, and unknown keys are errors.
+//! The YAML forms of the configuration files: only syntax is checked here, and unknown keys are errors.
 
 use super::workflow::raw::RawWorkflow;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// A string with its position in the file.
 pub(super) type LocatedText = Spanned<String>;
-/// A list that may be absent, which is something else than empty.
+/// A list that may be absent, which differs from empty.
 pub(super) type Texts = Option<Vec<LocatedText>>;
 
 #[derive(Debug, Deserialize)]
@@ -82,7 +82,7 @@ pub(super) struct RawRepoConfig {
     pub(super) parallel_plan: Option<bool>,
     pub(super) parallel_apply: Option<bool>,
     pub(super) delete_source_branch_on_merge: Option<Spanned<bool>>,
-    /// Known and without effect, as in Atlantis: the server's flag decides.
+    /// Accepted without an effect, as in Atlantis: the server's flag decides.
     #[serde(rename = "emoji_reaction")]
     pub(super) _emoji_reaction: Option<String>,
     pub(super) allowed_regexp_prefixes: Option<Vec<String>>,

@@ -15,17 +15,17 @@ use crate::domain::command::CommandName;
 use serde_saphyr::Spanned;
 use std::collections::{BTreeMap, HashSet};
 
-/// Names of the file where the server's config gives none; the first that exists is read.
+/// Default names of the file; the first that exists is read.
 pub const DEFAULT_FILES: [&str; 2] = ["atlantis.yaml", "tidelock.yaml"];
-/// Most projects of one repository, globs expanded.
+/// Most projects of a repository, after expanding globs.
 pub const MAX_PROJECTS: usize = 5_000;
 
-/// The file, checked against the rules. `projects` have globs expanded, other base branches dropped, and are effective.
+/// The checked file. `projects` are effective: globs are expanded, and projects for other base branches are dropped.
 #[derive(Debug, Clone, Default)]
 pub struct RepoConfig {
-    /// Its projects, in the file's order, sorted by nothing.
+    /// Projects in the order of the file.
     pub projects: Vec<ProjectConfig>,
-    /// Directories of projects that are for other base branches; nobody discovers them on this one.
+    /// Directories of projects for other base branches, which are not discovered on this one.
     pub other_branch_dirs: Vec<String>,
     /// `autodiscover`.
     pub autodiscover: Option<Autodiscover>,
@@ -41,7 +41,7 @@ pub struct RepoConfig {
     pub allowed_regexp_prefixes: Vec<String>,
 }
 
-/// The path of the repo config that is there, if one is. An `atlantis.yml` is an error: Atlantis has never read it.
+/// The path of the repo config, if there is one. An `atlantis.yml` is an error: Atlantis does not read it.
 pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<String>, ConfigError> {
     if let Some(file) = &rules.repo_config_file {
         return Ok(exists(file).then(|| file.clone()));
@@ -55,7 +55,7 @@ pub fn find(rules: &RepoRules, exists: &dyn Fn(&str) -> bool) -> Result<Option<S
     Ok(DEFAULT_FILES.into_iter().find(|file| exists(file)).map(str::to_owned))
 }
 
-/// Reads YAML. `directories` expands a glob `dir` to the directories that hold Terraform files (see `schedule::Tree`).
+/// Parses YAML. `directories` expands a glob `dir` to the directories with Terraform files (see `schedule::Tree`).
 pub fn parse(
     text: &str,
     file: &str,
@@ -93,7 +93,7 @@ pub fn parse(
     })
 }
 
-/// Values of the file's root that projects inherit.
+/// Root values that projects inherit.
 struct Root {
     delete_source_branch_on_merge: Option<bool>,
     repo_locks: Option<LockMode>,
@@ -102,7 +102,7 @@ struct Root {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
-    /// `run` commands are split into words and joined.
+    /// Whether `run` commands are split into words and joined again.
     Two,
     Three,
 }
@@ -122,7 +122,7 @@ fn version(raw: Option<&LocatedText>, file: &str) -> Result<Version, ConfigError
     }
 }
 
-/// Keys at the root need the same permission as in a project. (Atlantis ignores them silently without it.)
+/// Root keys need the same permission as keys of a project. (Atlantis ignores them without it.)
 fn root(raw: &RawRepoConfig, rules: &RepoRules, file: &str) -> Result<Root, ConfigError> {
     permitted(raw.delete_source_branch_on_merge.as_ref(), "delete_source_branch_on_merge", rules, file)?;
     permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
@@ -142,7 +142,7 @@ fn silenced(raw: Option<&Spanned<Vec<LocatedText>>>, file: &str) -> Result<Optio
     raw.map(|list| checks::silenced_commands(&list.value, file)).transpose()
 }
 
-/// Refuses a key that is there although `allowed_overrides` does not name it.
+/// Refuses a key that `allowed_overrides` does not name.
 fn permitted<T>(node: Option<&Spanned<T>>, key: &str, rules: &RepoRules, file: &str) -> Result<(), ConfigError> {
     match node {
         Some(node) if !rules.allows_override(key) => {
@@ -179,7 +179,8 @@ fn custom_workflows(
     Ok(workflows)
 }
 
-/// Names, and pairs of directory and workspace, have to tell projects apart. Each project comes with its place in the file.
+/// Checks that names, and pairs of directory and workspace, are unique. Each project comes with its position in the
+/// file.
 fn check_unique(projects: &[(Spanned<()>, ProjectConfig)], file: &str) -> Result<(), ConfigError> {
     let mut names = HashSet::new();
     let mut places = HashSet::new();

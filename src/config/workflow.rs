@@ -9,12 +9,12 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_saphyr::Spanned;
 
-/// Steps that run Terraform themselves.
+/// Built-in steps that run Terraform.
 const BUILTIN_STEPS: [&str; 7] = ["init", "plan", "show", "policy_check", "apply", "import", "state_rm"];
 /// Most steps of one stage.
 const MAX_STEPS: usize = 200;
 
-/// Stages of a workflow; a stage that the YAML leaves out has the built-in steps.
+/// The stages of a workflow; a stage that the YAML leaves out has the built-in steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names are the stages")]
 pub struct Workflow {
@@ -42,7 +42,7 @@ pub enum Step {
     Multienv { command: ShellCommand, show: bool },
 }
 
-/// A command for a shell: `sh -c COMMAND` unless told otherwise.
+/// A shell command: `sh -c COMMAND` by default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShellCommand {
     /// The text.
@@ -53,7 +53,7 @@ pub struct ShellCommand {
     pub shell_args: Vec<String>,
 }
 
-/// Where an `env` step takes its value from.
+/// The source of an `env` step's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are the configuration's")]
@@ -66,11 +66,11 @@ pub enum EnvValue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputFilter {
-    /// As it is.
+    /// Unchanged.
     Show,
-    /// Not in the comment, when the step succeeds.
+    /// Hidden in comments if the step succeeds.
     Hide,
-    /// Without what is before the last refresh line.
+    /// Without the text before the last refresh line.
     StripRefreshing,
     /// Matches become `${1}<redacted>$2`.
     FilterRegex(String),
@@ -110,7 +110,7 @@ impl ShellCommand {
 }
 
 impl Workflow {
-    /// Checks what the YAML says; stages that it leaves out, or gives no steps, have the built-in ones.
+    /// Checks a workflow; stages that are missing or have no steps get the built-in ones.
     pub(super) fn from_raw(raw: RawWorkflow, file: &str) -> Result<Workflow, ConfigError> {
         let built_in = Workflow::default();
         Ok(Workflow {
@@ -122,7 +122,7 @@ impl Workflow {
         })
     }
 
-    /// Whether any stage runs a command of the user's own.
+    /// Whether any stage runs a custom command.
     pub fn has_commands(&self) -> bool {
         let stages = [&self.plan, &self.apply, &self.policy_check, &self.import, &self.state_rm];
         let is_command = |step: &Step| {

@@ -1,23 +1,23 @@
-//! YAML to raw types: strict, bounded, and with errors that say where.
+//! Parses YAML into raw types: strict, bounded, and with positions in errors.
 //!
-//! A type's fields are the schema: text fields take unquoted numbers, dates and booleans as they are written.
+//! The fields of a type are the schema: text fields accept unquoted numbers, dates and booleans unchanged.
 
 use super::ConfigError;
 use serde::de::DeserializeOwned;
 use serde_saphyr::{Error, Location, Spanned};
 
-/// Longest configuration file that is read, in bytes.
+/// Largest configuration file, in bytes.
 pub const MAX_CONFIG_BYTES: usize = 1024 * 1024;
 /// Deepest nesting of lists and mappings.
 const MAX_DEPTH: usize = 32;
 /// Most nodes in one file.
 const MAX_NODES: usize = 100_000;
-/// Most parser events that aliases may replay in one file; an alias bomb stops here.
+/// Most parser events that aliases may replay in one file, against alias bombs.
 const MAX_REPLAYED_EVENTS: usize = 200_000;
-/// Longest quotation of the file's own words in a message, in characters.
+/// Longest quotation of the file in a message, in characters.
 const MAX_QUOTED: usize = 80;
 
-/// Decodes one document; `None` for an empty one.
+/// Parses one document; `None` for an empty one.
 pub(super) fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Option<T>, ConfigError> {
     if text.len() > MAX_CONFIG_BYTES {
         let size = text.len();
@@ -30,7 +30,7 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Opti
             max_depth: MAX_DEPTH,
             flow_nesting_limit: MAX_DEPTH,
             max_nodes: MAX_NODES,
-            // One anchor with the defaults of hundreds of projects is what anchors are for; replays are limited below.
+            // One anchor may be used by hundreds of projects; the limit of replays follows.
             enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {
@@ -41,7 +41,7 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, file: &str) -> Result<Opti
     serde_saphyr::from_str_with_options::<Option<T>>(text, options).map_err(|error| worded(&error, text, file))
 }
 
-/// An error at a place of the file.
+/// An error at a position of the file.
 pub(super) fn error_at<T>(file: &str, node: &Spanned<T>, message: impl AsRef<str>) -> ConfigError {
     ConfigError(format!("{}: {}", place(file, node.referenced), message.as_ref()))
 }
@@ -54,7 +54,7 @@ fn place(file: &str, location: Location) -> String {
     format!("{file}:{}:{}", location.line(), location.column())
 }
 
-/// The first characters of something that the file says, on one line.
+/// The first characters of a value of the file, on one line.
 pub(super) fn quoted(text: &str) -> String {
     let mut short: String = text.chars().take(MAX_QUOTED).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(MAX_QUOTED).is_some() {
@@ -106,7 +106,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
     format!("unknown key `{}`; {hint}", quoted(key))
 }
 
-/// The parser's words without their `at line 1, column 2`.
+/// The parser's message without its `at line 1, column 2`.
 fn syntax(error: &Error) -> String {
     let text = error.to_string();
     let end = text.find(" at line ").or_else(|| text.find(" (defined at line ")).unwrap_or(text.len());
@@ -117,14 +117,14 @@ fn syntax(error: &Error) -> String {
     }
 }
 
-/// What is wrong with a regular expression, on one line.
+/// The error of a regular expression, on one line.
 pub(super) fn regex_problem(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();
     last.trim().trim_start_matches("error: ").to_owned()
 }
 
-/// The key on the line of an error, so that the message can name it; never its value, which may be a secret of a hook.
+/// The key on the line of an error, to name it in the message; never its value, which may be a hook's secret.
 fn key_on_line(text: &str, location: Location) -> Option<String> {
     let line = text.lines().nth(usize::try_from(location.line()).ok()?.checked_sub(1)?)?;
     let (key, _) = line.trim_start_matches([' ', '\t', '-']).split_once(':')?;

@@ -8,31 +8,33 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// A credential helper of git that answers `get`, as often as it is asked, from the file on descriptor 3.
+/// A credential helper for git that answers `get` from the file on descriptor 3, any number of times.
 pub(crate) const CREDENTIAL_HELPER: &str = r#"!f() { test "$1" = get && cat /proc/self/fd/3; }; f"#;
 
 /// Of statfs(2): `TMPFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
 
-/// An anonymous file in memory with this secret, for [`CREDENTIAL_HELPER`]. Close-on-exec, so that no other child that is spawned
-/// meanwhile has it.
+/// An anonymous file in memory with this secret, for [`CREDENTIAL_HELPER`]. It is close-on-exec, so that no other child
+/// inherits it.
 pub(crate) fn secret_file(secret: &SecretString) -> io::Result<OwnedFd> {
     let mut file = std::fs::File::from(memfd_create(c"tidelock", MemfdFlags::CLOEXEC)?);
     file.write_all(secret.expose_secret().as_bytes())?;
     Ok(file.into())
 }
 
-/// This machine since its start; locks of another one, or in another sandbox, may not be seen here. Empty: not known.
+/// Identity of this machine since its start; locks of another machine, or in another sandbox, may not be visible here.
+/// Empty if unknown.
 pub(crate) fn this_machine() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// Whether files below `dir` take memory and no disk.
+/// Whether files below `dir` use memory instead of disk.
 pub(crate) fn is_in_memory(dir: &Path) -> bool {
     statfs(dir).is_ok_and(|found| u64::try_from(found.f_type) == Ok(TMPFS))
 }
 
-/// Makes this process unreadable for others of its user (`/proc/<pid>/environ`, `mem`, ptrace), and keeps it from leaving a core file.
+/// Makes this process unreadable for others of its user (`/proc/<pid>/environ`, `mem`, ptrace), and disables core
+/// files.
 pub(crate) fn close_to_others() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
@@ -45,7 +47,8 @@ pub(crate) fn ignores(signal: Signal) -> bool {
     ignored & (1 << (signal.as_raw() - 1)) != 0
 }
 
-/// A handle for [`change_owner`] of what has this name now, a link as itself, whatever gets the name later; absent when nothing has.
+/// A handle for [`change_owner`] of the current entry of this name, a link as itself, even if the name is reused;
+/// `None` if there is none.
 pub(crate) fn entry_to_give(dir: &OwnedFd, name: &CStr) -> io::Result<Option<OwnedFd>> {
     match openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => Ok(None),
@@ -53,7 +56,7 @@ pub(crate) fn entry_to_give(dir: &OwnedFd, name: &CStr) -> io::Result<Option<Own
     }
 }
 
-/// Gives what a handle stands for to this user and group.
+/// Changes the owner of the handle's entry.
 pub(crate) fn change_owner(file: &OwnedFd, uid: u32, gid: u32) -> io::Result<()> {
     Ok(chownat(file, c"", Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)), AtFlags::EMPTY_PATH)?)
 }

@@ -1,14 +1,16 @@
-//! A pipe from which a secret can be read again and again, for kernels without anonymous files in memory. It is tried on every kernel.
+//! A pipe from which a secret can be read repeatedly, for kernels without anonymous files in memory. Tests run it on
+//! every kernel.
 
 use secrecy::{ExposeSecret, SecretString};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::thread::{Builder, JoinHandle};
 
-/// Answers `get` with the next copy: lines up to an empty one. A shell reads a pipe byte by byte, so it takes nothing of the copy after.
+/// Answers `get` with the next copy: lines up to an empty one. A shell reads a pipe byte by byte, so it reads nothing
+/// of the following copy.
 pub(super) const CREDENTIAL_HELPER: &str = r#"!f() { test "$1" = get || return 0; while IFS= read -r line <&3 && test -n "$line"; do printf '%s\n' "$line"; done; }; f"#;
 
-/// A pipe of copies of `secret`, an empty line after each. A thread refills it until nobody is left who could read it.
+/// A pipe of copies of `secret`, each followed by an empty line. A thread refills it while it has readers.
 pub(super) fn pipe(secret: &SecretString) -> io::Result<(OwnedFd, JoinHandle<()>)> {
     let (reader, mut writer) = io::pipe()?;
     let secret = secret.clone();

@@ -1,31 +1,32 @@
-//! Output of a child: bytes into lines, lines into a bounded text of head and tail; and the bytes as they are.
+//! Output of a child: split into lines, kept as a bounded text of head and tail, and as unchanged bytes.
 
 use super::Redactor;
 use std::collections::VecDeque;
 
-/// Longest line that is passed on; the rest of it is counted and named.
+/// Longest line, in bytes; the rest is counted and its length stated.
 pub(super) const LINE_LIMIT: usize = 64 << 10;
-/// Read beyond [`LINE_LIMIT`] and thrown away after redaction, so that a secret on the border is seen whole.
+/// Bytes that are read beyond [`LINE_LIMIT`] and dropped after redaction, so that a secret across the limit is
+/// complete.
 const OVERHANG: usize = 8 << 10;
 
 /// Splits a stream into lines.
 #[derive(Default)]
 pub(super) struct Lines {
     line: Vec<u8>,
-    /// Bytes of this line that were not kept.
+    /// Number of dropped bytes of this line.
     dropped: usize,
-    /// The last byte was a carriage return: what follows overwrites the line, unless it is a newline.
+    /// The last byte was a carriage return: the following text overwrites the line, unless a newline follows.
     returned: bool,
 }
 
-/// A line as it arrived; not yet for anyone's eyes.
+/// A line as it arrived, not redacted yet.
 pub(super) struct RawLine<'a> {
     bytes: &'a [u8],
     dropped: usize,
 }
 
 impl Lines {
-    /// Calls `each` for every line that is complete with these bytes.
+    /// Calls `each` for every line that these bytes complete.
     pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(RawLine<'_>)) {
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             let (text, end) = match piece {
@@ -49,7 +50,7 @@ impl Lines {
         }
     }
 
-    /// Whether a line has begun that has no end yet.
+    /// Whether there is an incomplete line.
     pub(super) fn unfinished(&self) -> bool {
         !self.line.is_empty()
     }
@@ -62,11 +63,11 @@ impl Lines {
 }
 
 impl RawLine<'_> {
-    /// As text without secrets, cut at [`LINE_LIMIT`].
+    /// The redacted text, cut at [`LINE_LIMIT`].
     pub(super) fn redacted(&self, redactor: &Redactor) -> String {
         let mut text = redactor.mask(&String::from_utf8_lossy(self.bytes)).into_owned();
         if self.dropped > 0 || text.len() > LINE_LIMIT {
-            // The end of a line of which more was dropped may be half a secret, however much shorter redaction made it.
+            // The end of a cut line may be half a secret, however much shorter redaction made it.
             let sure = if self.dropped > 0 { text.len().saturating_sub(OVERHANG) } else { text.len() };
             let cut = border(&text, sure.min(LINE_LIMIT));
             let left_out = text.len() - cut + self.dropped;
@@ -77,12 +78,12 @@ impl RawLine<'_> {
     }
 }
 
-/// The last border between two characters that is not behind `at`.
+/// The last character boundary at or before `at`.
 fn border(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// The first and the last lines of a text, and how much lay between them.
+/// The first and last lines of a text, and the number of bytes between them.
 pub(super) struct Bounded {
     half: usize,
     head: String,
@@ -126,16 +127,16 @@ impl Bounded {
     }
 }
 
-/// The beginning of a stream as it is.
+/// The unchanged beginning of a stream.
 pub(super) struct Unread {
     limit: usize,
     pub(super) bytes: Vec<u8>,
-    /// There was more.
+    /// The stream was longer.
     pub(super) cut: bool,
 }
 
 impl Unread {
-    /// Keeps at most `limit` bytes. Where nothing is to be read, nothing is missing either.
+    /// Keeps at most `limit` bytes. With a limit of 0 nothing counts as cut.
     pub(super) fn new(limit: usize) -> Unread {
         Unread { limit, bytes: Vec::new(), cut: false }
     }

@@ -1,4 +1,4 @@
-//! Masks secrets in text, also where they are base64 or percent-encoded.
+//! Masks secrets in text, including base64 and percent-encoded forms.
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
@@ -8,22 +8,23 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What stands in a secret's place.
+/// The replacement of a secret.
 const MASK: &str = "<redacted>";
-/// Shorter values, in bytes, are left alone: masking them would mask half of every text.
+/// Shortest value that is masked, in bytes: masking shorter ones would mask much of every text.
 pub const SHORTEST_SECRET: usize = 4;
-/// Shorter values are not looked for in base64: too little of them is left between the edges.
+/// Shortest value that is searched in base64: less of a shorter one is left between the edges.
 const SHORTEST_ENCODED: usize = 12;
 
-/// What masks secrets in every stream.
+/// Masks secrets in every stream.
 #[derive(Clone, Default)]
 pub struct Redactor {
     needles: Arc<Vec<SecretString>>,
 }
 
 impl Redactor {
-    /// Masks each of these wherever it occurs in a line, also split over chunks: as it is, percent-encoded, and in base64 whatever
-    /// stands before it (`user:token`). Of one with several lines each line is masked. Shorter than four characters: left alone.
+    /// Masks each of these secrets anywhere in a line, also across chunks: unchanged, percent-encoded, and in base64
+    /// with any prefix (`user:token`). Of a secret with several lines each line is masked. Values shorter than four
+    /// bytes are not masked.
     pub fn new(secrets: Vec<SecretString>) -> Redactor {
         let mut needles: Vec<String> = Vec::new();
         for secret in &secrets {
@@ -42,7 +43,7 @@ impl Redactor {
         Redactor { needles: Arc::new(needles.into_iter().map(SecretString::from).collect()) }
     }
 
-    /// This one's secrets and those.
+    /// A redactor of these secrets too.
     pub fn with(&self, secrets: Vec<SecretString>) -> Redactor {
         let mut needles = Redactor::new(secrets);
         Arc::make_mut(&mut needles.needles).extend(self.needles.iter().cloned());
@@ -54,7 +55,7 @@ impl Redactor {
         self.mask(text).into_owned()
     }
 
-    /// The same without a copy where there is nothing to mask.
+    /// The same without a copy if there is nothing to mask.
     pub(super) fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut found: Vec<Range<usize>> = Vec::new();
         for needle in self.needles.iter() {
@@ -64,7 +65,7 @@ impl Redactor {
         if found.is_empty() {
             return Cow::Borrowed(text);
         }
-        // Overlapping ones are masked as one, so that no half of either stays.
+        // Overlapping matches are masked as one, so that no part remains.
         found.sort_by_key(|range| (range.start, range.end));
         let (mut masked, mut done) = (String::with_capacity(text.len()), 0);
         for range in found {
@@ -90,14 +91,14 @@ fn percent_encoded(text: &str) -> String {
     })
 }
 
-/// The characters that any base64 text which holds these bytes must hold, for each of the three places they may start at.
+/// The characters that every base64 text with these bytes contains, for each of the three alignments.
 fn in_base64(bytes: &[u8]) -> Vec<String> {
     let mut needles = Vec::new();
     for before in 0..3 {
         let padded = [vec![0; before], bytes.to_vec()].concat();
         for engine in [&BASE64_STANDARD_NO_PAD, &BASE64_URL_SAFE_NO_PAD] {
             let encoded = engine.encode(&padded);
-            // The first character that depends on these bytes alone, and the last whole group of six bits.
+            // The first character that depends on these bytes alone, and the last complete group of six bits.
             let start = (before * 8).div_ceil(6);
             let end = padded.len() * 8 / 6;
             needles.push(encoded[start..end].to_owned());

@@ -1,15 +1,15 @@
-//! Comments of ours that are there more than once: all but one are deleted, by the server that leads.
+//! Deletes duplicates of our own comments; one of each stays. Only the leader does this.
 
 use crate::domain::PullId;
 use crate::store::Store;
 use crate::vcs::{Host, HostError};
 
-/// Why something was not done on a host.
+/// Why an operation on a host failed.
 #[derive(Debug)]
 pub enum HostOrStateError {
-    /// The host refused, or did not answer.
+    /// The host refused or did not answer.
     Host(HostError),
-    /// The state, or the right to act.
+    /// The state cannot be read or written, or this server may not act any more.
     State(anyhow::Error),
 }
 
@@ -25,11 +25,11 @@ impl From<anyhow::Error> for HostOrStateError {
     }
 }
 
-/// Deletes these comments, which say what another one says. Right before each, the store is asked whether this server may still act.
+/// Deletes comments that repeat another one. Before each deletion the store is asked whether this server may still act.
 pub async fn delete(store: &Store, host: &dyn Host, pull: &PullId, comments: &[u64]) -> Result<(), HostOrStateError> {
     for comment in comments {
         store.may_act().await?;
-        tracing::warn!(%pull, comment, "a comment was there twice; the later one goes");
+        tracing::warn!(%pull, comment, "a duplicate comment is deleted; the oldest one stays");
         host.delete_comment(pull, *comment).await?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! The machine-readable last line of a comment (docs/comment-marker.md): written for every part, and looked for
-//! by the outbox before it posts again.
+//! The machine-readable last line of a comment (docs/comment-marker.md). Every part has one; the outbox searches for it
+//! before it posts again.
 
 use super::render::markdown::turns_direction;
 use crate::domain::outcome::{JobOutcome, Outcome, Reason};
@@ -14,7 +14,8 @@ pub const MAX_MARKER: usize = 4096;
 const PREFIX: &str = "<!-- tidelock:";
 const SUFFIX: &str = " -->";
 
-/// The marker of one part of a reply, at most `limit` bytes: results that do not fit are cut and `truncated` says so.
+/// The marker of one part of a reply, at most `limit` bytes long: results that do not fit are left out, and `truncated`
+/// is set.
 pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
     let mut marker = JsonObject::default();
     marker.put("v", json!(1));
@@ -61,7 +62,7 @@ pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
     with_rows(&mut marker, key, rows, limit.min(MAX_MARKER))
 }
 
-/// All results of a reply, one JSON object each, as the marker has them.
+/// All results of a reply as JSON objects, in the marker's form.
 pub fn results(body: &ReplyBody) -> Vec<String> {
     match body {
         ReplyBody::Results(results) => results.outcomes.iter().filter(|o| !o.silenced).map(result).collect(),
@@ -69,7 +70,7 @@ pub fn results(body: &ReplyBody) -> Vec<String> {
     }
 }
 
-/// Puts in as many rows as fit.
+/// Adds as many rows as fit.
 fn with_rows(marker: &mut JsonObject, key: &'static str, rows: Vec<String>, limit: usize) -> String {
     if rows.is_empty() {
         return comment(marker);
@@ -116,8 +117,8 @@ impl fmt::Display for JsonObject {
     }
 }
 
-/// JSON without `--`, which would end the HTML comment, and without characters that hide or turn text. Outside of strings
-/// our JSON has neither.
+/// Escapes `--`, which would end the HTML comment, and characters that hide or reorder text. Our JSON has neither
+/// outside of strings.
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -166,7 +167,7 @@ fn result(job: &JobOutcome) -> String {
     row.to_string()
 }
 
-/// The marker's `cmd`; absent for commands that have no results.
+/// The marker's `cmd`; `None` for commands without results.
 fn command_word(name: CommandName) -> Option<&'static str> {
     use CommandName::{Cancel, Help, Unlock};
     (!matches!(name, Unlock | Cancel | Help)).then(|| name.as_str())
@@ -196,12 +197,12 @@ fn kind(message: &Message) -> &'static str {
     }
 }
 
-/// Whether a comment's last line is the marker of this part of this run. Believe it only of our own account's comments.
+/// Whether a comment's last line is the marker of this part of this run. Only valid for comments of our own account.
 pub fn is_of(body: &str, run: &str, part: u32) -> bool {
     parse(body).is_some_and(|marker| marker["run"] == run && marker["part"] == part)
 }
 
-/// The marker line of a comment as it stands there, if its last line is one.
+/// The unparsed marker line of a comment, if its last line is one.
 pub fn last_line(body: &str) -> Option<&str> {
     let line = body.trim_end().lines().next_back()?.trim();
     (line.starts_with(PREFIX) && line.ends_with(SUFFIX)).then_some(line)

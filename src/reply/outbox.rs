@@ -1,12 +1,14 @@
-//! The outbox: does recorded effects on the host, at least once, and at rest exactly once.
+//! The outbox performs recorded effects on the host: at least once, and exactly once when no request is under way.
 //!
-//! Each pull request has two lanes: comments go one after the other in the order they were recorded; marks (statuses and
-//! reactions) go a few at a time, are recorded as done together, and a status that a later one replaces is not sent at all. Before
-//! every try of a comment our own comments since it was recorded are searched for its marker: an earlier process, a try whose answer was lost, or a server
-//! that leads meanwhile may have posted it. Right before each effect the store is asked whether this server may still act.
+//! Each pull request has two lanes. Comments are posted one after another, in the order in which they were recorded.
+//! Marks (statuses and reactions) are posted a few at a time and recorded as done together; a status that a later one
+//! replaces is not sent. Before every attempt of a comment, our own comments since it was recorded are searched for its
+//! marker: an earlier process, an attempt whose response was lost, or another leader may have posted it. Before each
+//! effect the store is asked whether this server may still act.
 //!
-//! Nothing that people learn a result from is given up while it can still succeed: what the host refuses waits until somebody has
-//! mended the token (`refusals`). Posts keep the pace that the host asks for (`pace`), and one repository takes no more than its part.
+//! No comment or final status is given up while it can still succeed: what the host refuses waits until the token or
+//! its rights are fixed (`refusals`). Posts keep the rate limit of the host (`pace`), and one repository cannot use all
+//! slots.
 
 mod deliver;
 mod lane;
@@ -31,33 +33,33 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Effects under way at once on one host, over all its pull requests, ...
+/// Concurrent effects of all pull requests of one host, ...
 const AT_ONCE: usize = 24;
-/// ... and over those of one repository: when its requests hang, others have room.
+/// ... and of one repository, so that its hanging requests do not block others.
 const OF_ONE_REPO: usize = 8;
-/// Statuses and reactions of one pull request under way at once.
+/// Concurrent statuses and reactions of one pull request.
 const MARKS_AT_ONCE: usize = 4;
-/// A pending status waits this long for its successor: of a quick job only the result is sent, half the requests.
+/// A pending status waits this long for its successor: a quick job then sends its result only, half the requests.
 const LINGER: Duration = Duration::from_millis(400);
-/// A server that ends does not wait for what is done later than this; it is recorded, for whoever leads next.
+/// A stopping server does not wait for effects that are due later than this. They are recorded for the next leader.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Why a status was not sent.
+/// The note on a status that was not sent.
 const SUPERSEDED: &str = "superseded by a later status";
-/// Effects of one lane that are looked at together.
+/// Most effects of one lane that are loaded at once.
 const BATCH: usize = 200;
-/// How often what only passes is tried, over restarts, before it is given up: more than an hour with the pauses between. Tries of
-/// what is never given up are not counted any further.
+/// Most attempts of pending statuses and reactions, across restarts; with the pauses this takes more than an hour.
+/// Attempts of effects that are never given up are not counted beyond this.
 const MAX_TRIES: u32 = 20;
 
-/// Pauses.
+/// Pauses between attempts.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// After the first failed try, ...
+    /// After the first failed attempt, ...
     first: Duration,
-    /// ... and the longest one.
+    /// ... and at most.
     longest: Duration,
-    /// Between two looks at the marks of one pull request: what comes meanwhile is read, done and recorded together. Sending one
-    /// twice changes nothing, so that a server that dies in between does no harm.
+    /// Between two reads of the marks of one pull request, so that several are sent and recorded together. Sending a
+    /// mark twice is harmless, so a crash in between is too.
     marks: Duration,
 }
 
@@ -65,11 +67,12 @@ const PACE: Pace =
     Pace { first: Duration::from_secs(1), longest: Duration::from_secs(300), marks: Duration::from_millis(100) };
 
 impl Pace {
-    /// The pause after so many tries: doubling, with a quarter of chance so that lanes do not knock together.
+    /// The pause after this many attempts: it doubles each time, with up to 25 % of jitter so that lanes do not retry
+    /// at the same moment.
     fn after(self, tries: u32) -> Duration {
         let pause = self.first.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(self.longest);
         let mut random = [0_u8];
-        // Without chance the pause is as good.
+        // If no random bytes are available, the pause has no jitter.
         let _ = getrandom::fill(&mut random);
         pause + pause.mul_f64(f64::from(random[0]) / 1024.0)
     }
@@ -84,16 +87,16 @@ pub struct Outbox {
 struct OutboxInner {
     store: Store,
     hosts: Hosts,
-    /// Of hosts that something was posted on: one that hangs leaves the others their own.
+    /// Slots of each host, so that the hanging requests of one do not block the others.
     host_slots: Mutex<HashMap<String, Arc<Semaphore>>>,
-    /// Of repositories that have something under way.
+    /// Slots of repositories with requests under way.
     repo_slots: Mutex<HashMap<RepoId, Arc<Semaphore>>>,
-    lanes: Mutex<HashMap<(PullId, Lane), Working>>,
-    /// A lane ended, or rests.
+    lanes: Mutex<HashMap<(PullId, Lane), LaneState>>,
+    /// Notifies that a lane ended or became idle.
     ended: Notify,
-    /// Hosts that asked us to wait, until when.
+    /// Hosts that requested a pause, and its end.
     pauses: Mutex<HashMap<String, Instant>>,
-    /// What may still be posted on hosts that limit posts.
+    /// Rate limiters of hosts that limit posts.
     pacers: Mutex<HashMap<String, Pacer>>,
     refusals: Refusals,
     pace: Pace,
@@ -101,23 +104,23 @@ struct OutboxInner {
     stop: CancellationToken,
 }
 
-/// A lane at work.
-struct Working {
+/// A lane with a worker.
+struct LaneState {
     wake: Arc<Notify>,
-    /// More was recorded since it looked.
+    /// Effects were recorded since it last read them.
     more: bool,
-    /// It has nothing to do for longer than [`PATIENCE`].
-    rests: bool,
+    /// It has nothing to do within [`PATIENCE`].
+    idle: bool,
 }
 
 impl Outbox {
-    /// Starts with what an earlier process left.
+    /// Starts the workers, beginning with the effects that an earlier process recorded.
     pub async fn start(store: Store, hosts: Hosts) -> anyhow::Result<Outbox> {
         Outbox::with_pace(store, hosts, PACE).await
     }
 
     async fn with_pace(store: Store, hosts: Hosts, pace: Pace) -> anyhow::Result<Outbox> {
-        let left = store.read(|view| view.pulls_with_effects()).await?;
+        let pulls = store.read(|view| view.pulls_with_effects()).await?;
         let shared = OutboxInner {
             store,
             hosts,
@@ -133,17 +136,17 @@ impl Outbox {
             stop: CancellationToken::new(),
         };
         let outbox = Outbox { shared: Arc::new(shared) };
-        left.iter().for_each(|pull| outbox.wake(pull));
+        pulls.iter().for_each(|pull| outbox.wake(pull));
         Ok(outbox)
     }
 
-    /// Effects of this pull request were committed: do them.
+    /// Starts on effects of this pull request that were just committed.
     pub fn wake(&self, pull: &PullId) {
         self.wake_lane(pull, Lane::Comments);
         self.wake_marks(pull);
     }
 
-    /// The same, where none of them is a comment.
+    /// The same if none of them is a comment.
     pub fn wake_marks(&self, pull: &PullId) {
         self.wake_lane(pull, Lane::Marks);
     }
@@ -159,9 +162,9 @@ impl Outbox {
                     shared: Arc::clone(&self.shared),
                     key: free.key().clone(),
                     wake: Arc::default(),
-                    left: false,
+                    finished: false,
                 };
-                free.insert(Working { wake: Arc::clone(&worker.wake), more: false, rests: false });
+                free.insert(LaneState { wake: Arc::clone(&worker.wake), more: false, idle: false });
                 let stop = self.shared.stop.clone();
                 self.shared.runtime.spawn(async move {
                     tokio::select! {
@@ -174,17 +177,17 @@ impl Outbox {
         }
     }
 
-    /// What the host refuses until somebody mends the token or its rights; absent when it takes all.
+    /// Posts that the host refuses until the token or its rights are fixed; `None` if there are none.
     pub fn refused(&self) -> Option<RefusedPosts> {
         self.shared.refusals.all()
     }
 
-    /// Does nothing more, at once: effects that are recorded stay so, for whoever leads now.
+    /// Stops at once; recorded effects stay for the current leader.
     pub fn stop(&self) {
         self.shared.stop.cancel();
     }
 
-    /// Waits until nothing is left to do, or only what will not be done soon, at most this long; whether that was reached.
+    /// Waits until no effect is due soon, at most this long, and returns whether that was reached.
     pub async fn drain(&self, limit: Duration) -> bool {
         tokio::time::timeout(limit, self.idle()).await.is_ok()
     }
@@ -193,7 +196,7 @@ impl Outbox {
         loop {
             let mut ended = std::pin::pin!(self.shared.ended.notified());
             ended.as_mut().enable();
-            if lock(&self.shared.lanes).values().all(|working| working.rests) {
+            if lock(&self.shared.lanes).values().all(|working| working.idle) {
                 return;
             }
             ended.await;
@@ -202,7 +205,7 @@ impl Outbox {
 }
 
 impl OutboxInner {
-    /// Room for one request about a repository; absent when there will be none any more.
+    /// Slots for one request about a repository; `None` if the outbox is closed.
     async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let of_host = {
             let mut all = lock(&self.host_slots);
@@ -216,30 +219,30 @@ impl OutboxInner {
         Some((of_repo.acquire_owned().await.ok()?, of_host.acquire_owned().await.ok()?))
     }
 
-    /// Lanes of this repository look again.
+    /// Wakes all lanes of this repository.
     fn wake_all(&self, repo: &RepoId) {
         let lanes = lock(&self.lanes);
         lanes.iter().filter(|((pull, _), _)| pull.repo == *repo).for_each(|(_, working)| working.wake.notify_one());
     }
 }
 
-/// A lock whose holder cannot leave it half changed.
+/// Locks a mutex whose holders leave no partial changes behind.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Works off one lane of one pull request, and ends when nothing is left in it.
+/// Performs the effects of one lane of one pull request, and ends when none is left.
 struct Worker {
     shared: Arc<OutboxInner>,
     key: (PullId, Lane),
     wake: Arc<Notify>,
-    left: bool,
+    finished: bool,
 }
 
 impl Drop for Worker {
-    /// When it broke off: the next wake starts another.
+    /// After a panic or stop, the next wake starts another worker.
     fn drop(&mut self) {
-        if !self.left {
+        if !self.finished {
             lock(&self.shared.lanes).remove(&self.key);
             self.shared.ended.notify_waiters();
         }
@@ -257,14 +260,14 @@ impl Worker {
                 Ok(true) if self.leave() => return,
                 Ok(_) => store_failures = 0,
                 Err(error) if is_deposed(&error) => {
-                    tracing::info!(pull = %self.key.0, "another server says what is left to say");
+                    tracing::info!(pull = %self.key.0, "another server leads now, and posts the remaining effects");
                     return;
                 }
-                // What is left is recorded, for the next start.
+                // Effects that are left are recorded for the next start.
                 Err(error) if is_closed(&error) => return,
                 Err(error) => {
                     store_failures = MAX_TRIES.min(store_failures + 1);
-                    tracing::warn!(pull = %self.key.0, "the outbox cannot reach the state, trying again: {error:#}");
+                    tracing::warn!(pull = %self.key.0, "the outbox cannot read or write the state, and tries again: {error:#}");
                     tokio::time::sleep(self.shared.pace.after(store_failures)).await;
                 }
             }
@@ -274,20 +277,20 @@ impl Worker {
         }
     }
 
-    /// Ends this lane, unless more was recorded meanwhile.
+    /// Ends this lane, unless effects were recorded meanwhile.
     fn leave(&mut self) -> bool {
         let mut lanes = lock(&self.shared.lanes);
         if lanes.get_mut(&self.key).is_some_and(|working| std::mem::take(&mut working.more)) {
             return false;
         }
         lanes.remove(&self.key);
-        self.left = true;
+        self.finished = true;
         self.shared.ended.notify_waiters();
         true
     }
 
-    /// One look at the lane: does what is ready or waits; whether nothing is left. `waits` says which effects have to wait
-    /// until when; `notes` keeps what is done but not recorded so.
+    /// One round of the lane: performs ready effects or waits, and returns whether none is left. `waits` has the times
+    /// before which effects must not be tried; `notes` has results that are not recorded yet.
     async fn round(&self, waits: &mut HashMap<i64, Instant>, notes: &mut HashMap<i64, String>) -> anyhow::Result<bool> {
         let (pull, lane) = self.key.clone();
         let comments = lane == Lane::Comments;
@@ -299,8 +302,8 @@ impl Worker {
         }
         let mut until = waits.clone();
         for effect in &pending {
-            if let Some(closed) = self.shared.refusals.closed(effect, now) {
-                until.entry(effect.id).and_modify(|other| *other = closed.max(*other)).or_insert(closed);
+            if let Some(suspended) = self.shared.refusals.suspended_until(effect, now) {
+                until.entry(effect.id).and_modify(|other| *other = suspended.max(*other)).or_insert(suspended);
             }
         }
         let step = lane.next(pending, &until, now);
@@ -317,29 +320,30 @@ impl Worker {
             lock(&self.shared.pauses).get(&self.key.0.repo.host).copied().filter(|until| *until > Instant::now());
         if let Some(until) = paused.or(step.wait_until.filter(|_| step.ready.is_empty())) {
             self.record(notes, Vec::new()).await?;
-            self.rest(until > Instant::now() + PATIENCE);
+            self.set_idle(until > Instant::now() + PATIENCE);
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
                 () = self.wake.notified() => {}
             }
-            self.rest(false);
+            self.set_idle(false);
             return Ok(false);
         }
         self.deliver_all(step.ready, waits, notes).await?;
         Ok(false)
     }
 
-    /// Tells whether this lane has something to do soon.
-    fn rest(&self, rests: bool) {
+    /// Marks this lane as idle or not.
+    fn set_idle(&self, idle: bool) {
         if let Some(working) = lock(&self.shared.lanes).get_mut(&self.key) {
-            working.rests = rests;
+            working.idle = idle;
         }
-        if rests {
+        if idle {
             self.shared.ended.notify_waiters();
         }
     }
 
-    /// Comments are recorded one by one, as the next try of one begins with a search for it; marks all together.
+    /// Comments are recorded one by one, since the next attempt of a comment begins with a search for it; marks are
+    /// recorded together.
     async fn deliver_all(
         &self,
         ready: Vec<PendingEffect>,
@@ -382,7 +386,7 @@ impl Worker {
         (effect, verdict)
     }
 
-    /// Records what is done, and what was tried; the notes are kept until that is so.
+    /// Records results and attempts; the notes are kept until they are recorded.
     async fn record(&self, notes: &mut HashMap<i64, String>, tried: Vec<i64>) -> anyhow::Result<()> {
         if notes.is_empty() && tried.is_empty() {
             return Ok(());
@@ -398,7 +402,7 @@ impl Worker {
     }
 }
 
-/// The effect, if its try is to be recorded: what is never given up is tried for as long as it takes.
+/// The effect, if its attempt is to be counted: effects that are never given up are tried without limit.
 fn counted(effect: &PendingEffect) -> Option<i64> {
     (effect.attempts < MAX_TRIES).then_some(effect.id)
 }

@@ -14,19 +14,19 @@ use jiff::Timestamp;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
 
-/// Most comments of one reply where the operator sets no limit (Atlantis' default of `--max-comments-per-command`).
+/// Most comments of one reply if the operator sets no limit (Atlantis' default).
 const MAX_COMMENTS: usize = 100;
-/// How often output is halved until a reply fits the allowed number of comments.
+/// Most times that output is halved until a reply fits the allowed number of comments.
 const HALVINGS: u32 = 16;
 
-/// What wording depends on.
+/// Settings that the text depends on.
 #[derive(Debug, Clone)]
 pub struct RenderOptions {
     /// Executable name in offered commands.
     pub executable: String,
     /// Server's own address, for links; no trailing slash.
     pub url: String,
-    /// Page of a commit on the host, with `{repo}` and `{commit}` in it; empty: commits are no links.
+    /// Address of a commit's page on the host, with `{repo}` and `{commit}`; empty if commits are not linked.
     pub commit_address: String,
     /// The host's comment limit, in characters.
     pub comment_limit: usize,
@@ -40,13 +40,13 @@ pub struct RenderOptions {
     pub diff_format: bool,
     /// `--hide-unchanged-plan-comments`.
     pub hide_unchanged: bool,
-    /// Offer `apply` at all (it is an allowed command).
+    /// Offer `apply`: it is an allowed command.
     pub offer_apply: bool,
-    /// Offer `apply` of everything.
+    /// Offer `apply` without a target.
     pub offer_apply_all: bool,
-    /// False with `--disable-repo-locking`: don't speak of locks.
+    /// False with `--disable-repo-locking`: do not mention locks.
     pub locking: bool,
-    /// The present moment, for ages.
+    /// The current time, for ages.
     pub now: Timestamp,
 }
 
@@ -64,7 +64,7 @@ impl RenderOptions {
     }
 }
 
-/// The comments, in order; empty when all of it is silenced.
+/// The comments in order; none if all results are silenced.
 pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
     if let ReplyBody::Results(results) = &reply.body
         && results.outcomes.iter().all(|job| job.silenced)
@@ -102,7 +102,7 @@ pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
     numbered.map(|(i, part)| format!("{part}\n\n{}", marker::line(reply, i + 1, count, marker_limit))).collect()
 }
 
-/// A comment that the host found too long, cut to half of `limit`, with its marker.
+/// A comment that the host rejected as too long, cut to half of `limit`, with its marker.
 pub fn shortened(comment: &str, limit: usize) -> String {
     let marker = marker::last_line(comment).unwrap_or_default();
     let text = comment.trim_end().strip_suffix(marker).unwrap_or(comment);
@@ -111,7 +111,7 @@ pub fn shortened(comment: &str, limit: usize) -> String {
     format!("{}\n\n{marker}", first.trim_end())
 }
 
-/// The whole text without markers; each output of a job is cut to `budget` characters in its middle.
+/// The whole text without markers. The output of each job is cut in its middle to `budget` characters.
 fn body(reply: &Reply, options: &RenderOptions, budget: usize) -> String {
     let (template, context) = match &reply.body {
         ReplyBody::Results(results) => {

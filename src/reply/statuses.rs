@@ -7,17 +7,17 @@ use crate::domain::outcome::{Failure, JobOutcome, Outcome};
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
 use sha2::{Digest as _, Sha256};
 
-/// Longest name of a status, in characters (Atlantis' rule, below every host's).
+/// Longest name of a status, in characters (Atlantis' limit, below every host's).
 const MAX_CONTEXT: usize = 255;
 /// Longest description, in characters: GitHub refuses longer ones.
 const MAX_DESCRIPTION: usize = 140;
 
-/// Makes statuses with our prefix and links.
+/// Creates statuses with the configured prefix and links.
 #[derive(Debug, Clone)]
 pub struct Statuses {
     /// `--vcs-status-name`.
     pub prefix: String,
-    /// Server's own address; no trailing slash.
+    /// The server's address; no trailing slash.
     pub url: String,
 }
 
@@ -33,14 +33,14 @@ impl Statuses {
         self.make(&name, StatusState::Pending, &in_progress(command), Some(job))
     }
 
-    /// `atlantis/plan: label` with the outcome's one line, linked to its job.
+    /// `atlantis/plan: label` with a one-line outcome, linked to its job.
     pub fn project(&self, outcome: &JobOutcome) -> CommitStatus {
         let name = format!("{}: {}", outcome.command.as_str(), outcome.project.label());
         let state = if outcome.outcome.is_success() { StatusState::Success } else { StatusState::Failure };
         self.make(&name, state, &one_line(outcome), outcome.job.as_deref())
     }
 
-    /// `atlantis/plan` failed as a whole, with a word on why.
+    /// `atlantis/plan` that failed as a whole, with a reason.
     pub fn failed(&self, command: CommandName, because: &str) -> CommitStatus {
         let title = title(command);
         let text = if because.is_empty() { format!("{title} failed") } else { format!("{title} failed: {because}") };
@@ -73,8 +73,9 @@ impl Statuses {
         self.make("plan", state, &text, self.only_job(statuses))
     }
 
-    /// `atlantis/apply` after a plan or an apply: failure if an apply failed; success when all are applied or have no changes;
-    /// else pending, `1/2 applied`. Absent after a plan where nothing was applied and something waits (as in Atlantis).
+    /// `atlantis/apply` after a plan or an apply: failure if an apply failed; success if all projects are applied or
+    /// unchanged; else pending with `1/2 applied`. `None` after a plan if nothing was applied and a project waits, as
+    /// in Atlantis.
     pub fn apply(&self, statuses: &[ProjectStatus], after_apply: bool) -> Option<CommitStatus> {
         let count = |state| statuses.iter().filter(|status| status.state == state).count();
         let all = statuses.len();
@@ -97,7 +98,7 @@ impl Statuses {
         (after_apply || applied > 0).then(|| self.make("apply", StatusState::Pending, &text, None))
     }
 
-    /// `atlantis/plan` or `atlantis/apply` of a merge queue's commit: success where nothing is missing, else what is.
+    /// `atlantis/plan` or `atlantis/apply` of a merge queue's commit: success, or failure with what is missing.
     pub fn of_queue(&self, command: CommandName, pulls: &[u64], missing: &[String]) -> CommitStatus {
         let name = command.as_str();
         if missing.is_empty() {
@@ -115,7 +116,7 @@ impl Statuses {
         texts.into_iter().map(|(name, text)| self.make(name, StatusState::Success, text, None)).collect()
     }
 
-    /// `atlantis/pre_workflow_hook: description` and its post twin.
+    /// `atlantis/pre_workflow_hook: description`, or the post-workflow one.
     pub fn hook(&self, pre: bool, description: &str, state: StatusState, text: &str, job: &str) -> CommitStatus {
         let kind = if pre { "pre" } else { "post" };
         self.make(&format!("{kind}_workflow_hook: {description}"), state, text, Some(job))
@@ -134,7 +135,7 @@ impl Statuses {
         }
     }
 
-    /// The job to link where there is just one project.
+    /// The job to link to, if there is just one project.
     fn only_job<'a>(&self, statuses: &'a [ProjectStatus]) -> Option<&'a str> {
         match statuses {
             [one] => one.job.as_deref(),
@@ -187,7 +188,7 @@ fn title_case(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// `2 with changes, 1 failed`, without what there is none of.
+/// `2 with changes, 1 failed`, without counts of zero.
 fn list(counts: &[(usize, &str)]) -> String {
     counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
 }
@@ -201,7 +202,8 @@ fn shortened(text: &str, most: usize) -> String {
     super::render::markdown::shorten(text, most)
 }
 
-/// A status name of at most [`MAX_CONTEXT`] characters; a cut one ends with a hash of the whole, so that it stays itself.
+/// A status name of at most [`MAX_CONTEXT`] characters. A cut name ends with a hash of the whole, so that it stays
+/// unique.
 fn context(name: &str) -> String {
     if name.chars().count() <= MAX_CONTEXT {
         return name.to_owned();

@@ -1,10 +1,10 @@
-//! Words that comments and statuses share: counts, durations, offered commands, names of reasons.
+//! Words of comments and statuses: counts, durations, commands, reasons.
 
 use crate::domain::ProjectId;
 use crate::domain::outcome::{PlanSummary, Reason};
 use jiff::Timestamp;
 
-/// `1 to add, 1 to change, 1 to destroy`, with imports and forgotten ones where there are any, in Terraform's order.
+/// `1 to add, 1 to change, 1 to destroy`, with imports and forgotten resources if there are any, in Terraform's order.
 pub(super) fn plan_counts(summary: &PlanSummary) -> String {
     if summary.no_changes {
         return "No changes".to_owned();
@@ -23,7 +23,7 @@ pub(super) fn plan_counts(summary: &PlanSummary) -> String {
     parts.join(", ")
 }
 
-/// Whether the totals say anything at all; a workflow without Terraform prints none.
+/// Whether there are totals; a workflow without Terraform prints none.
 pub(super) fn has_totals(summary: &PlanSummary) -> bool {
     *summary != PlanSummary { changes_outside: summary.changes_outside, ..PlanSummary::default() }
 }
@@ -59,7 +59,7 @@ pub(super) fn short(commit: &str) -> String {
     commit.chars().take(7).collect()
 }
 
-/// A command as people type it: `plan -p network -- -var x=y`, after the name that we answer to.
+/// A command as people type it, with the executable name: `plan -p network -- -var x=y`.
 pub(super) fn command_line(
     executable: &str,
     name: &str,
@@ -79,7 +79,7 @@ pub(super) fn command_line(
     words.join(" ") + &arguments(positional, extra_args)
 }
 
-/// What stands behind a command's flags: ` a b -- -c`.
+/// The arguments after a command's flags: ` a b -- -c`.
 pub(super) fn arguments(positional: &[String], extra_args: &[String]) -> String {
     let dashes = (!extra_args.is_empty()).then(|| "--".to_owned());
     let words =
@@ -87,7 +87,7 @@ pub(super) fn arguments(positional: &[String], extra_args: &[String]) -> String 
     words.map(|word| format!(" {word}")).collect()
 }
 
-/// As one word of a command; left alone where that is safe.
+/// Quotes a word of a command if needed.
 pub(super) fn quoted(word: &str) -> String {
     let safe = |c: char| c.is_alphanumeric() || "+-./:=@_,%".contains(c);
     if !word.is_empty() && word.chars().all(safe) {
@@ -96,10 +96,10 @@ pub(super) fn quoted(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.replace('\0', ""), |word| word.into_owned())
 }
 
-/// First words of our own sentences. What begins with another word may begin with a name (`alice`, `main.tf`).
+/// First words of our own sentences. Any other first word may be a name (`alice`, `main.tf`).
 const OPENERS: [&str; 8] = ["it", "its", "no", "the", "this", "there", "run", "only"];
 
-/// With a capital letter in front, where that spoils no name.
+/// Capitalizes the first letter, unless the first word may be a name.
 pub(super) fn capital(text: &str) -> String {
     match text.split(' ').next() {
         Some(word) if OPENERS.contains(&word) => text[..1].to_ascii_uppercase() + &text[1..],
@@ -107,14 +107,14 @@ pub(super) fn capital(text: &str) -> String {
     }
 }
 
-/// As a whole sentence: a capital letter in front, a full stop behind unless it ends with a mark of its own.
+/// A sentence: with a capital letter, and a full stop unless it ends with another mark.
 pub(super) fn sentence(text: &str) -> String {
     let text = capital(text.trim());
     let ended = text.is_empty() || text.contains('\n') || text.ends_with(['.', ':', '!', '?', '`']);
     if ended { text } else { text + "." }
 }
 
-/// What broke, in a word or two.
+/// The kind of error, in a word or two.
 pub(super) fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::Locked => "locked",
@@ -135,7 +135,7 @@ pub(super) fn reason(reason: Reason) -> &'static str {
     }
 }
 
-/// What a requirement that is not met means for the pull request.
+/// What an unmet requirement means for the pull request.
 pub(super) fn unmet(requirement: &str) -> String {
     match requirement {
         "approved" => "not approved".to_owned(),

@@ -300,7 +300,7 @@ pub(super) fn var_file_allowlist(r: &mut Reader, name: &str) -> Vec<PathBuf> {
     if paths.is_empty() { vec![data_dir(r, "data-dir")] } else { paths }
 }
 
-/// User and password of pages, if they are asked for.
+/// User and password of pages, if basic auth is on.
 pub(super) fn web_basic_auth(r: &mut Reader) -> Option<(String, SecretString)> {
     if !r.switch("web-basic-auth") {
         if r.is_given("web-password") {
@@ -315,7 +315,7 @@ pub(super) fn web_basic_auth(r: &mut Reader) -> Option<(String, SecretString)> {
     Some((r.text("web-username"), password))
 }
 
-/// Account and host; all that is missing is named.
+/// Host and account; everything that is missing is reported.
 pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
     let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
     let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
@@ -353,7 +353,7 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
     })
 }
 
-/// GitHub's own hosts ask for restraint. An Enterprise server does not, unless somebody says so.
+/// The limit of posts: GitHub's own hosts have one by default, Enterprise servers only if it is given.
 fn posts_per_hour(r: &mut Reader, host: Option<&hosts::GithubHost>) -> Option<u32> {
     let limit = r.number("gh-posts-per-hour", 0, MAX_POSTS);
     let asks = host.is_some_and(hosts::GithubHost::is_githubs_own);
@@ -387,7 +387,7 @@ fn github_token(r: &mut Reader) -> Option<GithubToken> {
     None
 }
 
-/// Reads a small file; the error goes after the setting's name.
+/// Reads a small file; the error follows the setting's name.
 fn read_file(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let size = std::fs::metadata(path).map_err(|error| format!("names {shown}, which cannot be read: {error}"))?.len();

@@ -1,4 +1,4 @@
-//! Variables: ours by name, and what children get of the rest.
+//! Environment variables: settings by name, and the variables that children get.
 
 use super::SettingsError;
 use super::table::{self, Setting};
@@ -6,9 +6,10 @@ use secrecy::SecretString;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// Prefixes of our variables; the first wins.
+/// Prefixes of settings; the first wins.
 const PREFIXES: [&str; 2] = ["TIDELOCK_", "ATLANTIS_"];
-/// Parts of names that make an unknown variable of ours a secret, as does looking like one: it may be misspelt.
+/// An unknown variable with a prefix of ours is secret if its name contains one of these words, or if it resembles a
+/// secret setting: it may be misspelt.
 const SECRET_WORDS: [&str; 4] = ["TOKEN", "SECRET", "PASSWORD", "KEY"];
 
 /// The variables of the process: settings, and what children get of the others.
@@ -16,15 +17,15 @@ const SECRET_WORDS: [&str; 4] = ["TOKEN", "SECRET", "PASSWORD", "KEY"];
 pub(super) struct ProcessEnvironment {
     /// Settings that variables give, with the variable's name.
     pub(super) given: BTreeMap<&'static str, (String, SecretString)>,
-    /// All variables but those that hold our secrets.
+    /// All variables except secret settings.
     pub(super) others: BTreeMap<String, String>,
-    /// Values of those.
+    /// Values of secret settings.
     pub(super) secrets: Vec<SecretString>,
     pub(super) warnings: Vec<String>,
 }
 
 impl ProcessEnvironment {
-    /// Sorts variables out.
+    /// Sorts variables into settings and others.
     pub(super) fn new(
         all: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<ProcessEnvironment, SettingsError> {
@@ -82,7 +83,8 @@ impl ProcessEnvironment {
         }
     }
 
-    /// An empty value counts as not given, except where it means none. Sorted names put `TIDELOCK_` last, so it wins.
+    /// An empty value counts as not given, except where it means none. Names are sorted, so `TIDELOCK_` comes last and
+    /// wins.
     fn give(&mut self, setting: &'static Setting, name: String, value: String) {
         if !value.is_empty() || setting.name == super::read::EMPTY_MEANS_NONE {
             self.given.insert(setting.name, (name.clone(), value.clone().into()));
@@ -98,7 +100,7 @@ impl ProcessEnvironment {
         }
     }
 
-    /// Takes variables away from children; their values become secrets.
+    /// Removes variables from the environment of children; their values become secrets.
     pub(super) fn mask(&mut self, names: &[String]) {
         for name in names {
             self.secrets.extend(self.others.remove(name).map(SecretString::from));
@@ -106,7 +108,7 @@ impl ProcessEnvironment {
     }
 }
 
-/// What Kubernetes sets for a service called `atlantis` or `tidelock`.
+/// Whether Kubernetes set the variable for a service called `atlantis` or `tidelock`.
 fn is_service_link(rest: &str, value: &str) -> bool {
     let is_port_of = |rest: &str| {
         let (port, protocol) = rest.split_once('_').unwrap_or_default();

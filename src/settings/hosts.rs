@@ -1,4 +1,4 @@
-//! Where hosts are: `gh-hostname`, and addresses of servers.
+//! Addresses: `gh-hostname`, and those of other servers.
 
 use std::net::IpAddr;
 use url::{Host, Url};
@@ -39,7 +39,7 @@ pub(super) fn github(text: &str) -> Result<GithubHost, &'static str> {
     Ok(GithubHost { hostname, api_url })
 }
 
-/// Whether its host is this machine by its form.
+/// Whether the host of an address is this machine, judged by its form.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",

@@ -1,4 +1,4 @@
-//! Where values come from: command line, variables, config file; in this order of precedence.
+//! Sources of values in order of precedence: command line, variables, config file.
 
 use super::SettingsError;
 use super::environment::ProcessEnvironment;
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 
-/// The one setting whose empty value is not the default.
+/// The only setting whose empty value is not the default.
 pub(super) const EMPTY_MEANS_NONE: &str = "emoji-reaction";
 /// Largest config file, in bytes.
 const MAX_CONFIG_FILE: u64 = 1024 * 1024;
-/// Key of the config file that is no flag: notifications.
+/// Key of the config file without a flag: notifications.
 const WEBHOOKS: &str = "webhooks";
 
-/// What is set, and where.
+/// The given values and their sources.
 #[derive(Default)]
 pub(super) struct Values {
     given: BTreeMap<&'static str, Given>,
@@ -26,12 +26,12 @@ pub(super) struct Values {
 /// One value.
 pub(super) struct Given {
     pub(super) value: SecretString,
-    /// For messages: `--port`, `ATLANTIS_PORT`, `port in /etc/atlantis.yaml`.
+    /// The source for messages: `--port`, `ATLANTIS_PORT`, `port in /etc/atlantis.yaml`.
     pub(super) place: String,
 }
 
 impl Values {
-    /// Reads all places.
+    /// Reads all sources.
     pub(super) fn read(
         args: impl IntoIterator<Item = OsString>,
         environment: &ProcessEnvironment,
@@ -53,7 +53,7 @@ impl Values {
         Ok(values)
     }
 
-    /// Adds a value of a place that gives way to those before.
+    /// Adds a value, unless a source of higher precedence has one.
     pub(super) fn add(&mut self, name: &'static str, value: SecretString, place: String) {
         self.given.entry(name).or_insert(Given { value, place });
     }
@@ -69,16 +69,16 @@ impl Values {
     }
 }
 
-/// The flags that are given. The last of several wins.
+/// The given flags; the last of several wins.
 fn command_line(args: impl IntoIterator<Item = OsString>) -> Result<Vec<(&'static str, String)>, SettingsError> {
     let matches = command().try_get_matches_from(args).map_err(worded)?;
     let value = |setting: &'static Setting| Some((setting.name, matches.get_one::<String>(setting.name)?.clone()));
     Ok(table::all().filter_map(value).collect())
 }
 
-/// What every server needs.
+/// Settings that every server needs.
 const REQUIRED: [&str; 4] = ["gh-user", "gh-token", "gh-webhook-secret", "repo-allowlist"];
-/// What most servers have beside it.
+/// Settings that most servers have.
 const USUAL: [&str; 9] = [
     "atlantis-url",
     "bucket",
@@ -91,8 +91,8 @@ const USUAL: [&str; 9] = [
     "web-basic-auth",
 ];
 
-/// The command line of `tidelock server`, made from the table: what is required first. `-h` shows what most servers need, on one
-/// screen; `--help` all.
+/// The command line of `tidelock server`, generated from the table, required settings first. `-h` shows the settings of
+/// most servers, `--help` all.
 pub fn command() -> clap::Command {
     let about = "Serves pull requests. Each setting is a flag, a variable (ATLANTIS_GH_USER or TIDELOCK_GH_USER for \
                  --gh-user) and a key of the --config file; the command line wins over variables, those over the file.";
@@ -159,7 +159,7 @@ fn flag(setting: &'static Setting) -> clap::Arg {
     flag.allow_hyphen_values(true)
 }
 
-/// clap's error without the values that were typed: they may be secrets.
+/// clap's error without the given values, which may be secrets.
 fn worded(error: clap::Error) -> SettingsError {
     if error.kind() == ErrorKind::DisplayHelp {
         return SettingsError::Help(error.render().to_string());
@@ -180,7 +180,7 @@ fn worded(error: clap::Error) -> SettingsError {
     SettingsError::Invalid(text)
 }
 
-/// The settings of the config file. Messages name the place, never a value.
+/// Reads the settings of the config file. Messages name the position, never a value.
 fn config_file(path: &std::path::Path) -> Result<Vec<(&'static str, String)>, SettingsError> {
     let shown = path.display();
     let invalid = |text: String| SettingsError::Invalid(text);
@@ -210,7 +210,7 @@ fn config_file(path: &std::path::Path) -> Result<Vec<(&'static str, String)>, Se
     Ok(settings)
 }
 
-/// Keys and values of the config file, values as they are written.
+/// Keys and values of the config file, unparsed.
 struct Entries(Vec<(String, Option<String>)>);
 
 /// One value or several.

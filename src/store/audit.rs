@@ -1,4 +1,4 @@
-//! The audit log: who did what, for later questions. Each entry is a row, and a line in the log once the row is durable.
+//! The audit log: who changed what. Each entry is a row, and a log line once the row is durable.
 
 use super::{Tx, View, json, micros, rows};
 use crate::domain::state::AuditEntry;
@@ -6,10 +6,10 @@ use anyhow::Result;
 use rusqlite::params;
 use std::cell::RefCell;
 
-/// Where these lines come from: `app` lets them through whatever the log's level is.
+/// The target of these log lines; `app` logs them at any log level.
 pub const TARGET: &str = "tidelock::audit";
 
-/// One line in the log, found by its field `audit`.
+/// Writes one log line, marked by its field `audit`.
 pub fn log(entry: &AuditEntry) {
     let AuditEntry { who, act, subject, result, project, commit, plan, request, .. } = entry;
     let (repository, pull) = entry.pull.as_ref().map(|id| (id.repo.to_string(), id.number)).unzip();
@@ -43,19 +43,19 @@ impl PendingAudit {
         self.0.borrow().len()
     }
 
-    /// Forgets what came after a mark: it was undone.
+    /// Drops the entries after a mark: their changes were undone.
     pub(super) fn rewind(&self, mark: usize) {
         self.0.borrow_mut().truncate(mark);
     }
 
-    /// They are durable now.
+    /// Logs all entries: they are durable.
     pub(super) fn say(&self) {
         self.0.borrow_mut().drain(..).for_each(|entry| log(&entry));
     }
 }
 
 impl View<'_> {
-    /// Entries, the newest first.
+    /// The latest entries, newest first.
     pub fn audit_log(&self, limit: usize) -> Result<Vec<AuditEntry>> {
         self.records("SELECT record FROM audit ORDER BY seq DESC LIMIT ?1", [rows(limit)])
     }

@@ -1,4 +1,4 @@
-//! The whole state at one position, for a base: pinned between two groups, then copied while writes go on.
+//! A copy of the whole state for a base: pinned between two groups of changes, then copied while writes continue.
 
 use super::files::log_path;
 use super::files::pieces::{copy_piece, piece_of};
@@ -13,32 +13,32 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
-/// Folders of unfinished bases in the data directory begin so.
+/// Prefix of the folders of unfinished bases in the data directory.
 const PREFIX: &str = "base.";
 
-/// Times that a state is pinned anew because a file went before it was held.
+/// Attempts to pin a state whose files disappear before they are linked.
 const PINS: u32 = 5;
 
-/// A request to the writer: begin to read on `connection` right between two commits.
+/// A request to the writer to begin a read transaction on `connection` between two commits.
 pub(super) struct Pin {
     connection: Connection,
     answer: oneshot::Sender<Result<Pinned>>,
 }
 
-/// A connection that reads one state for as long as it is open, and the journal's place of that state.
+/// A connection with an open read transaction, and the journal position of the state that it reads.
 pub(super) struct Pinned {
     connection: Connection,
     position: Position,
 }
 
 impl Pin {
-    /// Called by the writer while no transaction is open; no longer than it takes to begin one.
+    /// Called by the writer while it has no open transaction; takes no longer than beginning one.
     pub(super) fn take(self, position: Position, deposed: Option<&String>) {
         let pinned = match deposed {
             Some(reason) => Err(VaultError::Deposed(reason.clone()).into()),
             None => begin(self.connection).map(|connection| Pinned { connection, position }),
         };
-        // Whoever asked may have gone away.
+        // The caller may have stopped waiting.
         let _ = self.answer.send(pinned);
     }
 }
@@ -50,7 +50,8 @@ fn begin(connection: Connection) -> Result<Connection> {
     Ok(connection)
 }
 
-/// A folder of the data directory for as long as a base is made; next to what it holds, so that files can be linked.
+/// A temporary folder of the data directory for one base. It is on the same file system as the kept files, so that they
+/// can be linked.
 pub(super) struct BaseFolder(PathBuf);
 
 impl BaseFolder {
@@ -79,26 +80,26 @@ impl Drop for BaseFolder {
     }
 }
 
-/// Neither readable nor writable for what runs as another user.
+/// Removes all permissions of other users.
 pub(super) fn close_to_others(dir: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
         .with_context(|| format!("cannot close {} to others", dir.display()))
 }
 
-/// Removes what unfinished bases of earlier processes left.
+/// Removes unfinished bases of earlier processes.
 pub(super) fn sweep(data_dir: &Path) -> Result<()> {
     super::restore::remove_folders(data_dir, PREFIX)
 }
 
 impl Pinned {
-    /// Reads the state as it is on `connection` now, where nothing else can write.
+    /// Pins the current state on `connection`, while nothing else writes.
     pub(super) fn of(connection: Connection, position: Position) -> Result<Pinned> {
         Ok(Pinned { connection: begin(connection)?, position })
     }
 
-    /// Copies the state into `scratch` and holds its files there by links, so that they can be removed meanwhile. Absent when a
-    /// file has gone already. Blocks.
+    /// Copies the state into `scratch` and links its files there, so that they can be removed meanwhile. `None` if a
+    /// file is already gone. Blocks.
     pub(super) fn image(self, data_dir: &Path, scratch: &BaseFolder) -> Result<Option<Image>> {
         let Some(blobs) = hold(&View { connection: &self.connection }, data_dir, &scratch.0)? else { return Ok(None) };
         let database = scratch.0.join(super::DATABASE);
@@ -117,7 +118,7 @@ impl Pinned {
     }
 }
 
-/// Contents of all kept files, each held by a link of its own; of logs that may be growing, by a copy.
+/// The contents of all kept files, each held by a link; logs that may be growing are copied.
 fn hold(view: &View<'_>, data_dir: &Path, scratch: &Path) -> Result<Option<Vec<Blob>>> {
     let growing: HashSet<String> = view.running_logs()?.into_iter().map(|(job, _)| log_path(&job)).collect();
     let mut blobs = Vec::new();
@@ -141,25 +142,27 @@ fn hold(view: &View<'_>, data_dir: &Path, scratch: &Path) -> Result<Option<Vec<B
     Ok(Some(blobs))
 }
 
-/// Where the file is held.
+/// Links a file and returns the path under which it is held.
 fn link(file: &Path, to: PathBuf) -> std::io::Result<PathBuf> {
     match std::fs::hard_link(file, &to) {
         Ok(()) => Ok(to),
-        // A file system without links: the file itself, which may go before it is read. Then the base fails and comes later.
+        // The file system has no links: use the file itself. If it disappears before it is read, the base fails and is
+        // retried later.
         Err(error) if error.kind() != ErrorKind::NotFound && file.is_file() => Ok(file.to_owned()),
         Err(error) => Err(error),
     }
 }
 
 impl Store {
-    /// Writes a base and deletes what is old, if that is due. One at a time: a call during another one does nothing.
+    /// Writes a base and deletes old objects, if due. A call during another one does nothing.
     pub async fn keep_up(&self) -> Result<()> {
         let Some(vault) = &self.shared.vault else { return Ok(()) };
         let Ok(_only) = vault.base.try_lock() else { return Ok(()) };
         if vault.leader.base_due() || vault.base_wanted.load(Ordering::Relaxed) {
             let data_dir = self.shared.data_dir.clone();
             let scratch = tokio::task::spawn_blocking(move || BaseFolder::new(&data_dir)).await??;
-            // Held while the base is written; its removal may be many files.
+            // The folder is kept while the base is written. Removing it may take long, so it is dropped off the async
+            // threads.
             let (image, scratch) = self.image(scratch).await?;
             let written = vault.leader.write_base(image).await;
             tokio::task::spawn_blocking(move || drop(scratch)).await?;

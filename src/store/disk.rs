@@ -1,5 +1,5 @@
-//! The state that a disk has at the start, and how the vault's takes its place. After a loss of power any file may be cut or zeroed:
-//! where the vault has a state, nothing of the one on the disk is opened.
+//! The state on disk at the start, and how the vault's state replaces it. After a loss of power any file may be
+//! truncated or zeroed, so the state on disk is never opened if the vault has one.
 
 use super::DATABASE;
 use super::base::close_to_others;
@@ -13,30 +13,32 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// State of this disk that no vault knew is moved into a folder that begins so, and never removed by us.
+/// Prefix of the folders to which state without a vault is moved. The server never removes them.
 const ASIDE: &str = "before-vault.";
-/// The first database of this disk that is none any more is moved here, and never removed by us.
+/// Folder to which the first unreadable database is moved. The server never removes it.
 const DAMAGED: &str = "damaged";
-/// Files that SQLite keeps beside a database.
+/// Suffixes of the files that SQLite keeps next to a database.
 const SIDE_FILES: [&str; 2] = ["-shm", "-wal"];
-/// States that Terraform could not save. One that no row names exists nowhere else, so what is here stays.
+/// Folder of states that Terraform could not save. A file that no row names has no other copy, so it stays.
 const ERRORED: &str = "errored";
-/// Where less than this is free besides twice the old copy, in bytes, that copy goes before the new one is written.
+/// With less free space than twice the old copy and this many bytes, the old copy is removed before the new one is
+/// written.
 const RESERVE: u64 = 64 << 20;
 
-/// What database is in the data directory.
+/// The database in the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LocalDatabase {
     None,
-    /// It came from a vault.
+    /// A copy of a vault's state.
     Cache,
-    /// No vault knows it.
+    /// State without a vault.
     Unknown,
-    /// It is no database any more.
+    /// Not a readable database.
     Damaged,
 }
 
-/// What is there beside a vault that has a state: by the first bytes of the file, which is not opened as a database.
+/// The kind of database next to a vault that has a state, judged by the first bytes of the file; it is not opened as a
+/// database.
 pub(super) fn look(data_dir: &Path) -> Result<LocalDatabase> {
     let database = data_dir.join(DATABASE);
     if !database.exists() {
@@ -47,13 +49,13 @@ pub(super) fn look(data_dir: &Path) -> Result<LocalDatabase> {
     Ok(match mark {
         Some(Origin::Cache) => LocalDatabase::Cache,
         Some(_) => LocalDatabase::Unknown,
-        // The vault's state took the place of the first one, so that a second one is a copy of it.
+        // The vault's state replaced the damaged database, so this one is a copy of it.
         None if data_dir.join(DAMAGED).join(DATABASE).exists() => LocalDatabase::Cache,
         None => LocalDatabase::Damaged,
     })
 }
 
-/// Whether the state of this disk becomes the first one of an empty vault; it is marked for that.
+/// Whether the state on disk becomes the first state of an empty vault. If so, the database is marked for that.
 pub(super) fn adopts(data_dir: &Path) -> Result<bool> {
     let database = data_dir.join(DATABASE);
     if !database.exists() {
@@ -63,7 +65,7 @@ pub(super) fn adopts(data_dir: &Path) -> Result<bool> {
         let connection = schema::open_raw(&database)?;
         let format = schema::format_of(&connection)?;
         let mark = Origin::of(&connection)?;
-        // A newer one is not looked into: it is something.
+        // A database of a newer format counts as not empty, without being read.
         Ok((mark, format <= schema::newest() as usize && is_empty(&connection)?))
     };
     match look().with_context(|| format!("cannot look at the state in {}", database.display()))? {
@@ -94,24 +96,24 @@ fn is_empty(connection: &Connection) -> Result<bool> {
     Ok(true)
 }
 
-/// Where there is no room for two copies of the vault's state, the old one goes before the new one is written.
+/// Removes the old copy of the state first if the disk has no space for two.
 pub(super) fn make_room(data_dir: &Path) -> Result<()> {
     let stat = rustix::fs::statvfs(data_dir).with_context(|| format!("cannot look at {}", data_dir.display()))?;
     make_room_of(data_dir, stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// The same where so many bytes are free.
+/// The same with this many free bytes.
 pub(super) fn make_room_of(data_dir: &Path, free: u64) -> Result<()> {
     let copy: Vec<PathBuf> = parts().filter(|part| part != ERRORED).map(|part| data_dir.join(part)).collect();
     let taken = copy.iter().map(|path| size(path)).fold(0, u64::saturating_add);
     if free >= taken.saturating_mul(2).saturating_add(RESERVE) {
         return Ok(());
     }
-    tracing::info!(free, taken, "little room is left: the old copy of the state goes before it is restored");
+    tracing::info!(free, taken, "little space is left: the old copy of the state is removed before the restore");
     copy.iter().try_for_each(|path| removed(path))
 }
 
-/// Bytes of a file, or of all files in a folder. What is not there counts nothing.
+/// The size of a file or folder in bytes; 0 if it does not exist.
 fn size(path: &Path) -> u64 {
     let Ok(meta) = path.symlink_metadata() else { return 0 };
     if !meta.is_dir() {
@@ -121,14 +123,15 @@ fn size(path: &Path) -> u64 {
     entries.map(|entry| size(&entry.path())).fold(0, u64::saturating_add)
 }
 
-/// Files and folders of a state, in the order in which they go: as long as the database is there, a start goes on with it.
+/// Files and folders of a state, in the order of their removal: as long as the database exists, a start continues the
+/// removal.
 pub(super) fn parts() -> impl Iterator<Item = String> {
     let side_files = SIDE_FILES.iter().map(|suffix| format!("{DATABASE}{suffix}"));
     FOLDERS.iter().map(|folder| (*folder).to_owned()).chain(side_files).chain([DATABASE.to_owned()])
 }
 
-/// A state that is no copy of the vault's makes room for that, unopened, its write-ahead log beside it. What a crash had broken off
-/// goes on in the same folder.
+/// Moves a state that is no copy of the vault's aside, unopened, with its write-ahead log. A move that a crash
+/// interrupted continues in the same folder.
 pub(super) fn put_aside(data_dir: &Path, local: LocalDatabase) -> Result<()> {
     let (aside, is_damaged) = match local {
         LocalDatabase::None | LocalDatabase::Cache => return Ok(()),
@@ -142,7 +145,8 @@ pub(super) fn put_aside(data_dir: &Path, local: LocalDatabase) -> Result<()> {
         std::fs::create_dir(&aside).with_context(|| format!("cannot make {}", aside.display()))?;
     }
     close_to_others(&aside)?;
-    // Beside a damaged database lie a copy's folders most often; states that could not be saved stay where they are told to be.
+    // The folders next to a damaged database usually belong to a copy. States that Terraform could not save stay where
+    // comments say they are.
     for part in parts().filter(|part| !is_damaged || part != ERRORED) {
         set_aside(&data_dir.join(&part), &aside, &part)?;
     }
@@ -161,7 +165,7 @@ pub(super) fn put_aside(data_dir: &Path, local: LocalDatabase) -> Result<()> {
     Ok(())
 }
 
-/// Moves one part; what a crash left there already stays, and an empty folder was made by the start after it.
+/// Moves one part. Parts that were moved before a crash stay, and an empty folder from the start after it is removed.
 fn set_aside(from: &Path, aside: &Path, name: &str) -> Result<()> {
     if from.symlink_metadata().is_err() {
         return Ok(());
@@ -174,7 +178,7 @@ fn set_aside(from: &Path, aside: &Path, name: &str) -> Result<()> {
     moved(from, &aside.join(free))
 }
 
-/// Replaces database and folders of kept files by those in `scratch`, then removes that with what it replaced.
+/// Replaces database and kept files by those in `scratch`, then removes `scratch` with the replaced files.
 pub(super) fn put_in_place(scratch: &Path, data_dir: &Path) -> Result<()> {
     let old = scratch.join("old");
     std::fs::create_dir(&old)?;
@@ -196,7 +200,7 @@ pub(super) fn put_in_place(scratch: &Path, data_dir: &Path) -> Result<()> {
     removed(scratch)
 }
 
-/// States that could not be saved: those that rows name are put there, and the others stay.
+/// Merges states that Terraform could not save: those that rows name are replaced, the others stay.
 fn merge_errored(new: &Path, place: &Path) -> Result<()> {
     if !place.is_dir() {
         return moved(new, place);
@@ -231,7 +235,7 @@ fn moved_if_there(from: &Path, to: &Path) -> Result<()> {
     if from.symlink_metadata().is_ok() { moved(from, to) } else { Ok(()) }
 }
 
-/// Removes a file, or a folder with all that is in it; absent is fine.
+/// Removes a file or folder; it may be absent.
 fn removed(path: &Path) -> Result<()> {
     let gone = match path.symlink_metadata() {
         Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),

@@ -1,4 +1,4 @@
-//! The outbox: what is to be done on hosts, in order.
+//! The rows of the outbox: effects on hosts, in order.
 
 use super::{Tx, View, json, micros, parse, rows};
 use crate::domain::PullId;
@@ -19,7 +19,8 @@ struct Recorded<T> {
 }
 
 impl View<'_> {
-    /// What was last told of each status of a commit, where nothing is still to be told; statuses that were given up are left out.
+    /// The last posted status of each context of a commit, if no effect of the pull request is pending. Statuses that
+    /// were given up are left out.
     pub fn told_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>> {
         let pull = pull.to_string();
         let waiting: i64 = (self.connection)
@@ -32,13 +33,14 @@ impl View<'_> {
         Ok(last.filter(|(_, note)| !note.starts_with("given up")).map(|(status, _)| status).collect())
     }
 
-    /// The last status of each context that was to be told of a commit, whether it is told yet or not.
+    /// The last recorded status of each context of a commit, posted or not.
     pub fn decided_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>> {
         let last = self.last_statuses(&pull.to_string(), commit)?;
         Ok(last.into_iter().map(|(status, _)| status).collect())
     }
 
-    /// The last recorded status of each context of a commit, with the note on how it was done; empty: not yet.
+    /// The last recorded status of each context of a commit, with the note on its result; the note is empty while it is
+    /// pending.
     fn last_statuses(&self, pull: &str, commit: &str) -> Result<Vec<(CommitStatus, String)>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT record, coalesce(note, '') FROM effects WHERE pull = ?1 AND record IS NOT NULL ORDER BY id",
@@ -57,7 +59,7 @@ impl View<'_> {
         Ok(last)
     }
 
-    /// Effects that are still to be done, of one pull request or of all; in the order they were enqueued.
+    /// Pending effects of one pull request or of all, in the order in which they were recorded.
     pub fn pending_effects(&self, pull: Option<&PullId>, limit: usize) -> Result<Vec<PendingEffect>> {
         match pull {
             Some(pull) => self.effects(
@@ -71,7 +73,7 @@ impl View<'_> {
         }
     }
 
-    /// Effects of one pull request that are still to be done, comments or all others; in the order they were enqueued.
+    /// Pending comments or pending other effects of one pull request, in the order in which they were recorded.
     pub fn effects_of(&self, pull: &PullId, comments: bool, limit: usize) -> Result<Vec<PendingEffect>> {
         self.effects(
             "SELECT id, attempts, record FROM effects WHERE done IS NULL AND pull = ?2
@@ -80,7 +82,7 @@ impl View<'_> {
         )
     }
 
-    /// Pull requests that have effects to be done; those whose first one is the oldest come first.
+    /// Pull requests with pending effects, the one with the oldest first.
     pub fn pulls_with_effects(&self) -> Result<Vec<PullId>> {
         let first = self.effects(
             "SELECT id, attempts, record FROM effects
@@ -103,7 +105,7 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Puts an effect behind all others; its id is greater than any before, also of those that are gone.
+    /// Appends an effect. Its ID is greater than all earlier ones, including removed ones.
     pub fn enqueue(&self, effect: &NewEffect) -> Result<i64> {
         self.execute(
             "INSERT INTO effects (pull, record) VALUES (?1, ?2)",
@@ -112,7 +114,7 @@ impl Tx<'_> {
         Ok(self.connection.last_insert_rowid())
     }
 
-    /// Counts a try. An effect that is not pending is an error: it must not be tried.
+    /// Counts an attempt. It is an error if the effect is not pending.
     pub fn effect_tried(&self, id: i64) -> Result<()> {
         let changed =
             self.execute("UPDATE effects SET attempts = attempts + 1 WHERE id = ?1 AND done IS NULL", [id])?;
@@ -120,8 +122,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Takes an effect out of the outbox, done or given up; the note says how. Again: the first note stays. Of a status it stays
-    /// known what was to be set.
+    /// Marks an effect as done or given up, with a note on its result. A second call keeps the first note. The record
+    /// of a status is kept, so that its last value stays known.
     pub fn effect_done(&self, id: i64, note: &str) -> Result<()> {
         self.execute(
             "UPDATE effects SET done = ?2, note = ?3,

@@ -1,4 +1,4 @@
-//! A kept state outside the vault: written into a directory of its own, and from there the first state of an empty vault.
+//! A state outside the vault: exported into a directory, and imported as the first state of an empty vault.
 
 use super::base::{self, BaseFolder, Pinned};
 use super::schema::{self, Origin};
@@ -14,7 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 impl Store {
-    /// Writes the state of `chain` into a directory that must not be there, or be empty. Gives the digest of the database.
+    /// Writes the state of `chain` into a new or empty directory and returns the digest of the database.
     pub async fn export(dir: &Path, chain: &Chain) -> Result<Hash> {
         let path = dir.to_owned();
         tokio::task::spawn_blocking(move || empty_directory(&path)).await??;
@@ -30,16 +30,16 @@ impl Store {
     }
 }
 
-/// A state that was exported, held until it is written as the first base of a vault.
+/// An exported state, locked until it is written as the first base of a vault.
 pub struct Exported {
     dir: PathBuf,
     connection: Connection,
-    /// Nobody else changes the directory meanwhile.
+    /// Locks the directory.
     _guard: schema::DirectoryGuard,
 }
 
 impl Exported {
-    /// Opens what [`Store::export`] wrote; nothing else is taken for it. Blocks.
+    /// Opens a directory that [`Store::export`] wrote, and refuses any other. Blocks.
     pub fn open(dir: &Path) -> Result<Exported> {
         let (shown, database) = (dir.display(), dir.join(DATABASE));
         ensure!(
@@ -67,7 +67,7 @@ impl Exported {
         Ok(Exported { dir: dir.to_owned(), connection, _guard: guard })
     }
 
-    /// Makes it the first base of a vault that has no state; the directory stays as it is.
+    /// Writes the state as the first base of a vault without a state. The directory is not changed.
     pub async fn import(self, leader: &Leader) -> Result<()> {
         let Exported { dir, connection, _guard } = self;
         let position = leader.position();

@@ -1,5 +1,5 @@
-//! Files that are part of the state: plan files, logs, what steps left, `errored.tfstate`. A row names each with its content's
-//! hash; the content itself travels in the same journal object as the row.
+//! Files that are part of the state: plan files, logs, plan artifacts, `errored.tfstate`. A row names each one with the
+//! hash of its content; the content is in the same journal object as the row.
 
 pub(super) mod pieces;
 
@@ -15,28 +15,28 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Folders of the data directory that hold kept files and nothing else: a restore replaces them.
+/// Folders of the data directory with kept files only; a restore replaces them.
 pub(super) const FOLDERS: [&str; 4] = ["plans", "logs", "left", "errored"];
 
-/// Length of a kept file's path, bytes.
+/// Most bytes of a kept file's path.
 const PATH_LIMIT: usize = 255;
 
-/// One file that is kept.
+/// A kept file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptFile {
-    /// Relative to the data directory, such as `plans/<id>.tfplan`; in `plans`, `logs`, `left` or `errored`. A piece of a running
-    /// log has a path of its own (`pieces`).
+    /// Relative to the data directory, such as `plans/<id>.tfplan`; in one of the [`FOLDERS`]. A piece of a running log
+    /// has a path of its own (`pieces`).
     pub path: String,
-    /// SHA-256 of its content, hex.
+    /// SHA-256 of the content, in hex.
     pub sha256: String,
-    /// Bytes.
+    /// Size in bytes.
     pub length: u64,
     /// Permission bits.
     pub mode: u32,
 }
 
 impl KeptFile {
-    /// A file of the data directory as it is now, read whole for its hash; absent when there is none. Blocks.
+    /// Reads a file of the data directory completely to compute its hash. `None` if it does not exist. Blocks.
     pub fn of(data_dir: &Path, path: &str) -> Result<Option<KeptFile>> {
         let Some((file, mode)) = open(data_dir, path)? else { return Ok(None) };
         let (hash, length) = hash_of(file).with_context(|| format!("cannot read {path} of the data directory"))?;
@@ -48,7 +48,7 @@ impl KeptFile {
     }
 }
 
-/// Opens what is a file, and no link, pipe or folder, with its permission bits; absent when there is nothing.
+/// Opens a regular file, never a link, pipe or folder, and returns its permission bits. `None` if it does not exist.
 fn open(data_dir: &Path, path: &str) -> Result<Option<(File, u32)>> {
     use rustix::fs::OFlags;
     check_path(path)?;
@@ -64,7 +64,7 @@ fn open(data_dir: &Path, path: &str) -> Result<Option<(File, u32)>> {
     Ok(Some((file, meta.permissions().mode() & 0o777)))
 }
 
-/// Hash and length of all that is read.
+/// Hash and length of the content.
 fn hash_of(mut content: impl Read) -> std::io::Result<(Hash, u64)> {
     use sha2::Digest;
     let mut digest = sha2::Sha256::new();
@@ -83,7 +83,7 @@ fn hash_of(mut content: impl Read) -> std::io::Result<(Hash, u64)> {
     }
 }
 
-/// A path that a restore may write to: in one of the [`FOLDERS`], without a way out of it.
+/// Checks that a restore may write to a path: it is in one of the [`FOLDERS`] and has no `..`.
 pub(super) fn check_path(path: &str) -> Result<()> {
     let mut components = Path::new(path).components();
     let folder = components.next().and_then(|first| first.as_os_str().to_str());
@@ -93,16 +93,16 @@ pub(super) fn check_path(path: &str) -> Result<()> {
         && names > 0
         && components.all(|component| matches!(component, Component::Normal(_)))
         && !path.contains(['\0', '\\'])
-        // Nothing that `components` passes over: `//`, `/./`, a slash at the end.
+        // `components` skips `//`, `/./` and a slash at the end.
         && path.split('/').count() == names + 1;
     ensure!(sound, "{path:?} cannot be kept: only files in {} of the data directory are", FOLDERS.join(", "));
     Ok(())
 }
 
-/// Contents that came into the group, by the path that names them.
+/// Contents of files that the current group of changes keeps, by path.
 pub(super) struct KeptFiles {
     data_dir: PathBuf,
-    /// Whether contents go anywhere: a store without a vault only has their rows.
+    /// Whether contents are committed; a store without a vault keeps the rows only.
     journalled: bool,
     new: RefCell<Vec<(String, Blob)>>,
 }
@@ -120,12 +120,12 @@ impl KeptFiles {
         self.new.borrow().len()
     }
 
-    /// Forgets what came after a mark: it was undone.
+    /// Drops the contents after a mark: their changes were undone.
     pub(super) fn rewind(&self, mark: usize) {
         self.new.borrow_mut().truncate(mark);
     }
 
-    /// Contents that rows name at the group's end, each once.
+    /// Contents that rows name at the end of the group, each once.
     pub(super) fn blobs(&self, connection: &Connection) -> Result<Vec<Blob>> {
         let mut named = connection.prepare_cached("SELECT 1 FROM kept_files WHERE path = ?1 AND sha256 = ?2")?;
         let mut seen = HashSet::new();
@@ -140,8 +140,8 @@ impl KeptFiles {
 }
 
 impl Tx<'_> {
-    /// Keeps a file of the data directory from this change on (or its new content); it must not change until the change is
-    /// durable. A path outside of the folders for kept files is refused, and so is one without its file.
+    /// Keeps a file of the data directory, or its new content. The file must not change until this change is durable.
+    /// Paths outside the folders for kept files and missing files are refused.
     pub fn keep_file(&self, file: &KeptFile) -> Result<()> {
         check_path(&file.path)?;
         if self.kept.journalled {
@@ -155,7 +155,7 @@ impl Tx<'_> {
         self.keep(file, source)
     }
 
-    /// Keeps content that was read of a file.
+    /// Keeps content that was read from a file.
     pub(super) fn keep_content(&self, file: &KeptFile, content: Bytes) -> Result<()> {
         self.keep(file, Source::Bytes(content))
     }
@@ -174,13 +174,13 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Keeps it no longer; the caller removes the file itself.
+    /// Stops keeping a file; the caller removes it.
     pub fn drop_file(&self, path: &str) -> Result<()> {
         self.execute("DELETE FROM kept_files WHERE path = ?1", [path])?;
         Ok(())
     }
 
-    /// Keeps a plan file whose hash its record has. Without a vault a missing file is its applier's business.
+    /// Keeps a plan file that has the hash of its record. Without a vault a missing file is accepted; its apply fails.
     pub(super) fn keep_plan_file(&self, path: &str, sha256: &str) -> Result<()> {
         match self.kept.data_dir.join(path).symlink_metadata() {
             Ok(meta) => self.keep_file(&KeptFile {
@@ -195,7 +195,7 @@ impl Tx<'_> {
     }
 }
 
-/// Where the log of a job is kept.
+/// The path of a job's log.
 pub(super) fn log_path(job: &str) -> String {
     format!("logs/{job}.log")
 }
@@ -225,12 +225,12 @@ fn kept_file(row: &rusqlite::Row<'_>) -> rusqlite::Result<KeptFile> {
     Ok(KeptFile { path: row.get(0)?, sha256: row.get(1)?, length: length(row, 2)?, mode: row.get(3)? })
 }
 
-/// A column that holds bytes of a file.
+/// A column with a size in bytes.
 pub(super) fn length(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(column)?.unsigned_abs())
 }
 
-/// Every file in the folders for kept files, relative to the data directory; what is no file is left out.
+/// Every regular file in a folder for kept files, relative to the data directory.
 pub(super) fn found(data_dir: &Path, folder: &str) -> Result<Vec<String>> {
     let dir = data_dir.join(folder);
     let entries = match std::fs::read_dir(&dir) {

@@ -1,4 +1,4 @@
-//! Lists for people: which rows fit the words that were looked for, how many there are, and one page of them.
+//! Lists for the dashboard: search, number of matches, and one page of rows.
 
 use super::{View, parse, rows, word};
 use crate::domain::state::{Job, ProjectLock, ProjectState, ProjectStatus};
@@ -8,13 +8,13 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params_from_iter};
 use serde::de::DeserializeOwned;
 
-/// Most words that are looked for; the others are left out.
+/// Most words of a search; further ones are ignored.
 const MAX_WORDS: usize = 8;
 
-/// Longest word that is looked for, in characters.
+/// Longest word of a search, in characters.
 const MAX_WORD: usize = 100;
 
-/// All states of a project, for the words that a search knows them by.
+/// All project states, for the words under which a search finds them.
 const STATES: [ProjectState; 6] = [
     ProjectState::PlanErrored,
     ProjectState::Planned,
@@ -24,29 +24,30 @@ const STATES: [ProjectState; 6] = [
     ProjectState::PlanDiscarded,
 ];
 
-/// A project that failed: one that was not planned at all, because of another pull request's lock, did not.
+/// The condition of a failed project. A project that was not planned because of another pull request's lock has not
+/// failed.
 const FAILED: &str =
     "(state = 'apply_errored' OR (state = 'plan_errored' AND json_extract(record, '$.job') IS NOT NULL))";
 
-/// Open pull requests that are listed: with a project, a lock, or a plan that failed as a whole.
+/// The condition of a listed pull request: open, with a project, a lock, or a plan that failed as a whole.
 const LISTED_PULLS: &str =
     "p.open AND (p.pull IN (SELECT pull FROM project_statuses) OR p.pull IN (SELECT pull FROM locks)
      OR json_extract(p.record, '$.fault') IS NOT NULL)";
 
-/// Words that have to occur, all of them; capital letters of ASCII count as small ones.
+/// Words that a row must contain, all of them, ignoring the case of ASCII letters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Search {
     words: Vec<String>,
 }
 
 impl Search {
-    /// The words of a text; none: everything fits. No more than eight words of a hundred characters are looked for.
+    /// The first eight words of a text, each cut to a hundred characters. Without words everything matches.
     pub fn new(text: &str) -> Search {
         let cut = |word: &str| word.chars().take(MAX_WORD).collect::<String>().to_ascii_lowercase();
         Search { words: text.split_whitespace().take(MAX_WORDS).map(cut).collect() }
     }
 
-    /// The condition that `text`, an SQL expression, has all the words; their places are filled with [`Search::values`].
+    /// The SQL condition that the expression `text` contains all words, with parameters for [`Search::values`].
     fn condition(&self, text: &str) -> String {
         let one = |number: usize| format!(" AND instr(lower({text}), ?{number}) > 0");
         (1..=self.words.len()).map(one).collect()
@@ -57,12 +58,12 @@ impl Search {
     }
 }
 
-/// Which rows of a list are shown.
+/// A page of a list to load.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
-    /// What they have to say.
+    /// The search.
     pub search: Search,
-    /// How many that fit are passed over.
+    /// Number of matching rows to skip.
     pub offset: usize,
     /// Most rows.
     pub limit: usize,
@@ -73,9 +74,9 @@ pub struct Window {
 pub struct Found<T> {
     /// The rows.
     pub rows: Vec<T>,
-    /// How many rows fit, on all pages.
+    /// Number of matching rows on all pages.
     pub fitting: usize,
-    /// How many rows there are, also those that do not fit.
+    /// Number of all rows, matching or not.
     pub all: usize,
 }
 
@@ -84,28 +85,28 @@ pub struct Found<T> {
 pub struct ListedPull {
     /// As it was last recorded.
     pub pull: PullRequest,
-    /// Where its projects stand.
+    /// Statuses of its projects.
     pub statuses: Vec<ProjectStatus>,
-    /// Why its last plan of everything failed as a whole, in one line; absent when it did not.
+    /// Why its last plan of all projects failed as a whole, in one line; absent if it did not.
     pub fault: Option<String>,
-    /// Locks of others that keep its projects from being planned.
+    /// Locks of other pull requests that block its projects.
     pub blocked_by: Vec<ProjectLock>,
 }
 
-/// What a list is made of, in SQL.
+/// The SQL of a list.
 struct ListQuery {
-    /// Table with its letter, and what is joined to it.
+    /// Table with its alias, and joins.
     from: String,
-    /// Which rows are listed at all.
+    /// Condition of the listed rows.
     wanted: &'static str,
-    /// What a search looks through.
+    /// The expression that a search looks through.
     text: String,
     order: String,
 }
 
 impl View<'_> {
-    /// Open pull requests that have a project, a lock or a plan that failed as a whole; those with a failure come first, then the
-    /// one with the latest activity.
+    /// Open pull requests with a project, a lock or a plan that failed as a whole; failed ones first, then by latest
+    /// activity.
     pub fn list_pulls(&self, window: &Window) -> Result<Found<ListedPull>> {
         let list = ListQuery {
             from: "pulls p".into(),
@@ -146,7 +147,7 @@ impl View<'_> {
         })
     }
 
-    /// Jobs that have ended, the newest first, each with its pull request.
+    /// Finished jobs, newest first, each with its pull request.
     pub fn list_ended_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
         let list = ListQuery {
             from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
@@ -157,7 +158,7 @@ impl View<'_> {
         self.list(&list, window)?.map(|job: Job| self.with_pull(job))
     }
 
-    /// Jobs that are running, in the order they were recorded, each with its pull request.
+    /// Running jobs in the order in which they were recorded, each with its pull request.
     pub fn list_running_jobs(&self, window: &Window) -> Result<Found<(Job, Option<PullRequest>)>> {
         let list = ListQuery {
             from: "jobs j LEFT JOIN pulls p ON p.pull = j.pull".into(),
@@ -168,7 +169,7 @@ impl View<'_> {
         self.list(&list, window)?.map(|job: Job| self.with_pull(job))
     }
 
-    /// How many projects of open pull requests failed, and plans that failed as a whole.
+    /// Number of failed projects of open pull requests, plus plans that failed as a whole.
     pub fn failures(&self) -> Result<usize> {
         let sql = format!(
             "SELECT (SELECT count(*) FROM project_statuses WHERE {FAILED} AND pull IN (SELECT pull FROM pulls WHERE open))
@@ -212,7 +213,7 @@ impl View<'_> {
                 window.search.values().collect(),
             )?,
         };
-        // The first table named is the one that is listed.
+        // The first table is the listed one.
         let letter = from.split(' ').nth(1).unwrap_or_default();
         let bounds = window.search.words.len();
         let sql = format!(
@@ -237,12 +238,12 @@ impl View<'_> {
     }
 }
 
-/// What a search of jobs looks through, but for their results.
+/// The expression that a search of jobs looks through, without results.
 const JOB_TEXT: &str = "j.pull || ' ' || replace(json_extract(j.record, '$.kind'), '_', ' ') || ' ' || json_extract(j.record, '$.user')
      || ' ' || coalesce(json_extract(j.record, '$.project.dir') || '/' || json_extract(j.record, '$.project.workspace'), '')
      || ' ' || coalesce(json_extract(j.record, '$.project.name'), '') || ' ' || coalesce(json_extract(p.record, '$.title'), '')";
 
-/// The SQL expression that turns the column `state` into the words that people read.
+/// The SQL expression that turns the column `state` into the words of the pages.
 fn state_words() -> Result<String> {
     let cases = STATES.iter().map(|state| Ok(format!("WHEN '{}' THEN '{}'", word(state)?, state.title())));
     Ok(format!("CASE state {} ELSE state END", cases.collect::<Result<Vec<_>>>()?.join(" ")))

@@ -1,8 +1,8 @@
-//! Logs of jobs: files under `<data_dir>/logs`, readable while they grow, after the job's end and after a restart.
+//! Logs of jobs: files under `<data_dir>/logs` that can be read while they grow, after their job has ended, and after a
+//! restart.
 //!
-//! Each line goes to the file in one write; then readers are told the new length. A reader takes the text from the file, in pieces,
-//! at its own pace: it misses nothing and needs no memory for what it has not taken. What was written survives the death of the
-//! process.
+//! Each line is one write to the file, after which readers learn the new length. Readers read the file in pieces at
+//! their own pace, so they miss nothing and nothing is buffered for them. Written lines survive a crash of the process.
 
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
@@ -14,22 +14,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Size of one log, bytes; what comes after is dropped.
+/// Most bytes of a log; the rest is dropped.
 pub(super) const LOG_LIMIT: u64 = 8 << 20;
 
-/// Size of one line, bytes; a longer one becomes several.
+/// Most bytes of a line; longer lines are split.
 const LINE_LIMIT: usize = 16 << 10;
 
-/// Bytes that a reader takes from the file at once. More than [`LINE_LIMIT`], so that there is a whole line in each piece.
+/// Bytes that a reader reads at once. Larger than [`LINE_LIMIT`], so that each piece has a whole line.
 const PIECE: u64 = 32 << 10;
 
-/// Length of a job id, hex digits.
+/// Length of a job ID, in hex digits.
 const JOB_ID_LENGTH: usize = 32;
 
 /// Last line of a log that was too long.
 const LIMIT_NOTICE: &str = "[tidelock: this log reached its limit of 8 MiB; the rest is not kept]";
 
-/// All logs. Clones share what is being written; two from [`Logs::new`] do not.
+/// All logs. Clones share the logs that are being written; two values from [`Logs::new`] do not.
 #[derive(Clone)]
 pub struct Logs {
     dir: PathBuf,
@@ -39,7 +39,7 @@ pub struct Logs {
 /// A log that is being written.
 struct Live {
     file: File,
-    /// Bytes that are written; what readers may take. Its senders end with the log.
+    /// Number of written bytes. The channel closes when the log ends.
     length: watch::Sender<u64>,
     full: bool,
 }
@@ -51,14 +51,14 @@ pub struct LogWriter {
     logs: Logs,
 }
 
-/// A log to read: what is there, and what comes.
+/// Reads a log and follows it while it grows.
 pub struct LogReader {
     file: Arc<File>,
     /// Bytes taken so far.
     taken: u64,
-    /// Bytes that are written.
+    /// Bytes written so far.
     length: u64,
-    /// Tells when there are more; absent when the log had ended.
+    /// Reports new lengths; absent if the log had ended.
     growth: Option<watch::Receiver<u64>>,
 }
 
@@ -68,10 +68,10 @@ impl Logs {
         Logs { dir: data_dir.join("logs"), live: Arc::default() }
     }
 
-    /// Begins the log of a job, or goes on with what an earlier process wrote of it. A log has one writer at a time.
+    /// Creates the log of a job, or continues the one of an earlier process. A log has one writer at a time.
     pub fn create(&self, job: &str) -> Result<LogWriter> {
         let Some(path) = self.path(job) else { bail!("{job:?} is no job id: it has no log") };
-        // Neither readable nor writable for what runs as another user: output may hold what only this server should show.
+        // Steps may run as another user, and output may contain secrets: the folder is closed to others.
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -87,13 +87,13 @@ impl Logs {
         Ok(LogWriter { job: job.to_owned(), log, logs: self.clone() })
     }
 
-    /// Whether this process has the job in hand: it writes the log from before the job's beginning is recorded until its end is. A
-    /// record that says that a job runs, without this, is of a job that nobody has.
+    /// Whether this process runs the job: it writes the log from before the job's start is recorded until after its end
+    /// is. A job that is recorded as running but whose log is not written runs nowhere.
     pub fn is_being_written(&self, job: &str) -> bool {
         lock(&self.live).contains_key(job)
     }
 
-    /// Reads one; absent when there is no such log. Job ids that are not 32 hex digits are never a path.
+    /// Opens a log for reading. `None` if there is none. A job ID that is not 32 hex digits is never used as a path.
     pub async fn read(&self, job: &str) -> Result<Option<LogReader>> {
         let (logs, job) = (self.clone(), job.to_owned());
         tokio::task::spawn_blocking(move || logs.join(&job)).await.context("reading a log panicked")?
@@ -102,7 +102,7 @@ impl Logs {
     fn join(&self, job: &str) -> Result<Option<LogReader>> {
         let Some(path) = self.path(job) else { return Ok(None) };
         let live = lock(&self.live);
-        // Under the same lock as `create`: a log that is not live here has no writer, so that its file is whole.
+        // Under the same lock as `create`: a log without a writer here is complete.
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -116,7 +116,7 @@ impl Logs {
         Ok(Some(LogReader { file: Arc::new(file), taken: 0, length, growth }))
     }
 
-    /// Removes one; absent is fine, and one that is being written stays.
+    /// Removes a log. It may be absent; one that is being written stays.
     pub fn remove(&self, job: &str) {
         let Some(path) = self.path(job) else { return };
         let live = lock(&self.live);
@@ -137,8 +137,8 @@ impl Logs {
 }
 
 impl LogWriter {
-    /// Adds a line; a text of several lines is added as several. Bounded: past the limit a notice is written once and the
-    /// rest is dropped.
+    /// Appends a line, or several if the text has line breaks. At the size limit one notice is written and the rest is
+    /// dropped.
     pub fn line(&self, line: &str) {
         let mut log = lock(&self.log);
         for line in line.split('\n') {
@@ -155,7 +155,7 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        // The last one that sends lengths goes with it.
+        // Dropping the last sender ends the log for readers.
         lock(&self.logs.live).remove(&self.job);
     }
 }
@@ -178,7 +178,7 @@ impl Live {
     fn put(&mut self, line: &str) {
         let whole = format!("{line}\n");
         if let Err(error) = self.file.write_all(whole.as_bytes()) {
-            // A log is not worth stopping the job.
+            // The job continues without a log.
             tracing::warn!(%error, "a log could not be written to; the rest of it is not kept");
             self.full = true;
             return;
@@ -193,8 +193,7 @@ impl LogReader {
         self.growth.is_some()
     }
 
-    /// The next whole lines, at most 32 KiB of them, each with its line feed; waits for them where the log still grows. Absent at
-    /// the end.
+    /// The next whole lines, at most 32 KiB, with their line feeds. Waits while the log grows; `None` at its end.
     pub async fn next(&mut self) -> Result<Option<String>> {
         while self.taken >= self.length {
             let Some(growth) = &mut self.growth else { return Ok(None) };
@@ -206,10 +205,10 @@ impl LogReader {
             }
         }
         let piece = self.piece(self.length.min(self.taken + PIECE)).await?;
-        // A line that is cut off comes with the next piece.
+        // An incomplete line comes with the next piece.
         let whole = piece.iter().rposition(|byte| *byte == b'\n').map_or(piece.len(), |end| end + 1);
         if whole == 0 {
-            // The file was removed under us, or cut.
+            // The file was removed or truncated.
             (self.taken, self.growth) = (self.length, None);
             return Ok(None);
         }
@@ -217,7 +216,7 @@ impl LogReader {
         Ok(Some(text(&piece[..whole])))
     }
 
-    /// All that is there now and was not taken yet, without waiting for more.
+    /// All unread text, without waiting for more.
     pub async fn so_far(&mut self) -> Result<String> {
         if let Some(growth) = &mut self.growth {
             self.length = *growth.borrow_and_update();
@@ -227,7 +226,7 @@ impl LogReader {
         Ok(text(&rest))
     }
 
-    /// Bytes of the file from where this reader is up to `end`.
+    /// The bytes of the file from the reader's position up to `end`.
     async fn piece(&self, end: u64) -> Result<Vec<u8>> {
         let (file, from) = (self.file.clone(), self.taken);
         let read = move || -> std::io::Result<Vec<u8>> {
@@ -248,7 +247,7 @@ impl LogReader {
     }
 }
 
-/// What was written are whole characters; another program's bytes may be none.
+/// The server writes whole characters; a file changed by others may contain invalid ones.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use rusqlite::{Params, params};
 
 impl View<'_> {
-    /// Plans of a pull request that can still be applied: neither consumed nor discarded; in the order they were recorded.
+    /// Plans of a pull request that can still be applied, in the order in which they were recorded.
     pub fn plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
         self.records(
             "SELECT record FROM plans WHERE pull = ?1 AND consumed_by IS NULL ORDER BY seq",
@@ -17,7 +17,7 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records a plan in place of the project's earlier one, and keeps its file, which must be there already. An id that is there
+    /// Records a plan, replaces the project's earlier one, and keeps the plan file, which must exist. An ID that exists
     /// already is an error.
     pub fn put_plan(&self, plan: &PlanRecord) -> Result<()> {
         let (pull, name) = (plan.pull.to_string(), plan.project.name.as_deref().unwrap_or(""));
@@ -46,7 +46,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Marks a plan as used up by a job; false when it was used already, replaced or discarded: then it must not be applied.
+    /// Marks a plan as consumed by a job. `false` if it was consumed, replaced or discarded before: then it must not be
+    /// applied.
     pub fn consume_plan(&self, id: &str, job: &str) -> Result<bool> {
         let Some(mut plan) =
             self.record::<PlanRecord>("SELECT record FROM plans WHERE id = ?1 AND consumed_by IS NULL", [id])?
@@ -62,7 +63,8 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
-    /// Drops the plan of one project; whether there was one to apply. A consumed one stays, as what its apply was made of.
+    /// Drops the plan of one project and returns whether there was one to apply. A consumed plan stays: it belongs to
+    /// its apply.
     pub fn discard_plan(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
         let dropped = self.drop_plans(
             "DELETE FROM plans
@@ -73,7 +75,8 @@ impl Tx<'_> {
         Ok(dropped > 0)
     }
 
-    /// Drops all plans of a pull request that could still be applied and returns them, so that their files can go.
+    /// Drops all plans of a pull request that could still be applied, and returns them so that their files can be
+    /// removed.
     pub fn discard_plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
         let plans = self.plans(pull)?;
         self.drop_plans(
@@ -83,14 +86,14 @@ impl Tx<'_> {
         Ok(plans)
     }
 
-    /// Runs a `DELETE … RETURNING record`: files of the plans are kept no longer. How many there were.
+    /// Runs a `DELETE … RETURNING record`, stops keeping the files of the deleted plans, and returns their number.
     pub(super) fn drop_plans(&self, sql: &str, params: impl Params) -> Result<usize> {
         let plans: Vec<PlanRecord> = self.records(sql, params)?;
         plans.iter().try_for_each(|plan| self.drop_plan_files(plan))?;
         Ok(plans.len())
     }
 
-    /// The plan file, and what its steps left beside it.
+    /// Stops keeping the plan file and the plan artifacts.
     fn drop_plan_files(&self, plan: &PlanRecord) -> Result<()> {
         if let Some(path) = &plan.path {
             self.drop_file(path)?;

@@ -1,4 +1,4 @@
-//! Pull requests as last seen, and where their projects stand.
+//! Pull requests as last recorded, and the statuses of their projects.
 
 use super::{Tx, View, json, micros, parse, word};
 use crate::domain::state::{ProjectStatus, Watermark};
@@ -16,19 +16,19 @@ struct StoredPull<T> {
     /// Absent in rows of the first format.
     #[serde(default)]
     watermark: Option<Watermark>,
-    /// Why the last plan of everything failed as a whole.
+    /// Why the last plan of all projects failed as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
 }
 
-/// A pull request that the state knows, and how far it has been looked at.
+/// A recorded pull request with its watermark.
 #[derive(Debug, Clone)]
 pub struct KnownPull {
     /// As it was last recorded.
     pub pull: PullRequest,
-    /// Whether it is open, as far as is known.
+    /// Whether it was open when last recorded.
     pub open: bool,
-    /// Absent: never.
+    /// How far it was compared with the host; absent if never.
     pub watermark: Option<Watermark>,
 }
 
@@ -46,9 +46,9 @@ impl View<'_> {
         found.map(known).transpose()
     }
 
-    /// All of a repository that seem to be open, latest activity first.
+    /// Open pull requests of a repository, latest activity first.
     pub fn open_pulls_of(&self, repo: &RepoId) -> Result<Vec<KnownPull>> {
-        // A range of the index: `$` comes right after `#`.
+        // A range of the index: `$` follows `#`.
         let kept: Vec<StoredPull<PullRequest>> = self.records(
             "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open ORDER BY activity DESC",
             [repo.to_string()],
@@ -59,17 +59,17 @@ impl View<'_> {
             .collect())
     }
 
-    /// Repositories of pull requests that seem to be open.
+    /// Repositories with open pull requests.
     pub fn repos_of_open_pulls(&self) -> Result<Vec<RepoId>> {
         self.records("SELECT DISTINCT json_extract(record, '$.id.repo') FROM pulls WHERE open", [])
     }
 
-    /// Repositories that were served with this state, now or before.
+    /// All repositories that were ever served with this state.
     pub fn served_repos(&self) -> Result<Vec<RepoId>> {
         self.records("SELECT record FROM repos ORDER BY seq", [])
     }
 
-    /// Since when a repository is served with this state; absent: it never was.
+    /// Since when a repository is served with this state; `None` if never.
     pub fn served_since(&self, repo: &RepoId) -> Result<Option<Timestamp>> {
         let found: Option<i64> = (self.connection)
             .prepare_cached("SELECT served FROM repos WHERE repo = ?1")?
@@ -78,7 +78,7 @@ impl View<'_> {
         Ok(found.map(Timestamp::from_microsecond).transpose()?)
     }
 
-    /// A pull request as it was last recorded; it is not open once it was forgotten.
+    /// A pull request as last recorded; not open once it was forgotten.
     pub fn pull(&self, pull: &PullId) -> Result<Option<PullRequest>> {
         let found: Option<(String, bool)> = (self.connection)
             .prepare_cached("SELECT record, open FROM pulls WHERE pull = ?1")?
@@ -92,7 +92,7 @@ impl View<'_> {
         found.map(known).transpose()
     }
 
-    /// Why the last plan of everything on an open pull request failed as a whole, in one line.
+    /// Why the last plan of all projects of an open pull request failed as a whole, in one line.
     pub fn fault(&self, pull: &PullId) -> Result<Option<String>> {
         let fault: Option<Option<String>> = (self.connection)
             .prepare_cached("SELECT json_extract(record, '$.fault') FROM pulls WHERE pull = ?1 AND open")?
@@ -108,7 +108,7 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Records a pull request as the host describes it now, open or not. One that is new, or open again, is looked at from now on.
+    /// Records a pull request as the host describes it, open or not. The watermark of a new or reopened one starts now.
     pub fn put_pull(&self, pull: &PullRequest) -> Result<()> {
         let known = self.known_pull(&pull.id)?;
         let fault = self.fault(&pull.id)?;
@@ -127,7 +127,8 @@ impl Tx<'_> {
         self.serve(&pull.id.repo, Timestamp::now())
     }
 
-    /// Records that a repository is served from now on, in whole seconds as hosts tell times; nothing where it is served already.
+    /// Records that a repository is served from now on, in whole seconds like the times of hosts. No effect if it is
+    /// recorded already.
     pub fn serve(&self, repo: &RepoId, now: Timestamp) -> Result<()> {
         let now = Timestamp::from_second(now.as_second())?;
         self.execute(
@@ -137,7 +138,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records how far a known pull request has been looked at; nothing for an unknown one.
+    /// Records the watermark of a known pull request; no effect for an unknown one.
     pub fn set_watermark(&self, pull: &PullId, watermark: &Watermark) -> Result<()> {
         self.execute(
             "UPDATE pulls SET record = json_set(record, '$.watermark', json(?2)) WHERE pull = ?1",
@@ -146,7 +147,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records why the plan of everything on a known pull request failed as a whole, or that it did not.
+    /// Records why the plan of all projects of a known pull request failed as a whole, or that it did not.
     pub fn set_fault(&self, pull: &PullId, fault: Option<&str>) -> Result<()> {
         if self.fault(pull)?.as_deref() == fault {
             return Ok(());
@@ -159,7 +160,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Records where a project stands, in place of what was said of it before.
+    /// Records the status of a project, replacing the earlier one.
     pub fn put_project_status(&self, pull: &PullId, status: &ProjectStatus) -> Result<()> {
         let name = status.project.name.as_deref().unwrap_or("");
         self.execute(
@@ -184,13 +185,13 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Drops all project statuses of a pull request: a new head is planned from nothing.
+    /// Drops all project statuses of a pull request before a new head is planned.
     pub fn clear_project_statuses(&self, pull: &PullId) -> Result<()> {
         self.execute("DELETE FROM project_statuses WHERE pull = ?1", [pull.to_string()])?;
         Ok(())
     }
 
-    /// Drops statuses and plans of a pull request and no longer lists it as open. Locks are given back with `unlock_pull`.
+    /// Drops statuses and plans of a pull request and marks it as not open. `unlock_pull` releases its locks.
     pub fn forget_pull(&self, pull: &PullId) -> Result<()> {
         let key = pull.to_string();
         self.clear_project_statuses(pull)?;
@@ -199,7 +200,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Now, but later than every activity so far: the order stays right when the clock does not.
+    /// The current time, but later than every recorded activity, so that the order survives clock changes.
     fn next_activity(&self) -> Result<i64> {
         let last: Option<i64> =
             (self.connection).prepare_cached("SELECT max(activity) FROM pulls")?.query_row([], |row| row.get(0))?;

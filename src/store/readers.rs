@@ -1,4 +1,4 @@
-//! A small pool of connections that only read, used off the async threads.
+//! A small pool of read-only connections, used off the async threads.
 
 use super::{CLOSED, View, schema};
 use anyhow::{Context, Result, anyhow};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
-/// Reads at the same time; more wait for their turn.
+/// Most reads at the same time; further ones wait.
 const READERS: u32 = 2;
 
 /// The pool; connections are opened when they are first needed.
@@ -35,7 +35,7 @@ impl Readers {
             let kept = lock(&idle).pop();
             let connection = kept.map_or_else(|| schema::open_reader(&path), Ok)?;
             connection.execute_batch("BEGIN")?;
-            // A panic drops the connection with what it left behind; the caller gets an error.
+            // A panic drops the connection, and the caller gets an error.
             let result = query(&View { connection: &connection });
             connection.execute_batch("ROLLBACK")?;
             lock(&idle).push(connection);
@@ -44,7 +44,7 @@ impl Readers {
         work.await.context("a query of the state panicked")?
     }
 
-    /// Waits for queries under way and closes all connections.
+    /// Waits for running queries and closes all connections.
     pub(super) async fn close(&self) {
         if let Ok(turns) = self.turns.acquire_many(READERS).await {
             self.turns.close();

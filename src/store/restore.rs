@@ -1,6 +1,7 @@
-//! Making the data directory's state that of a chain: into a folder of its own, then renamed into place.
+//! Restores the data directory from a chain: into a temporary folder, which is then renamed into place.
 //!
-//! A crash anywhere is harmless: the next start restores again. Nothing here waits for the disk, as the state is in the bucket.
+//! A crash at any point is harmless: the next start restores again. Nothing waits for the disk, since the state is in
+//! the bucket.
 
 use super::base::close_to_others;
 use super::disk::{self, LocalDatabase};
@@ -17,17 +18,17 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Folders of unfinished restores in the data directory begin so.
+/// Prefix of the folders of unfinished restores in the data directory.
 const PREFIX: &str = "restoring.";
 
-/// Between two lines in the log about a long restore.
+/// Interval of the log lines of a long restore.
 const PROGRESS: Duration = Duration::from_secs(2);
 
 impl Store {
-    /// Makes the data directory's state that of `chain`, verified: into a temporary directory, then renamed. What was there of
-    /// an earlier life is replaced; mirrors, trees, caches and states that could not be saved stay. A state that no vault knew (a
-    /// kept disk of an older version) becomes the first one of an empty vault in [`Store::lead`]. Where the vault has a state already,
-    /// it is moved aside unopened, and so is a database that cannot be read.
+    /// Restores and verifies the state of `chain`: into a temporary directory, then renamed. It replaces an earlier
+    /// copy; mirrors, trees, caches and states that Terraform could not save stay. State without a vault (a disk of an
+    /// older version) becomes the first state of an empty vault in [`Store::lead`]. If the vault has a state already,
+    /// it is moved aside unopened, and so is an unreadable database.
     pub async fn restore(data_dir: &Path, chain: &Chain) -> Result<()> {
         let began = Instant::now();
         ensure!(
@@ -79,14 +80,14 @@ impl Store {
     }
 }
 
-/// Writes the chain's state into a new folder; how many files it has.
+/// Writes the state of the chain into a new folder and returns the number of files.
 async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize> {
     let database = scratch.join(DATABASE);
     chain.database(&database).await?;
     let path = database.clone();
     let work = tokio::task::spawn_blocking(move || write_database(&path, &commits));
     let (connection, kept) = work.await.context("restoring the database panicked")??;
-    // While files are fetched.
+    // Checks the database while files are downloaded.
     let checking = tokio::task::spawn_blocking(move || check(connection));
     let files = (kept.iter())
         .map(|file| Ok(Wanted { hash: file.hash()?, path: scratch.join(&file.path), mode: file.mode }))
@@ -102,7 +103,7 @@ async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize
     Ok(count)
 }
 
-/// Says now and then how far a long restore is.
+/// Logs the progress of a long restore.
 #[derive(Default)]
 struct RestoreProgress {
     said: Mutex<Option<Instant>>,
@@ -119,12 +120,12 @@ impl RestoreProgress {
     }
 }
 
-/// Puts the commits' rows into the base's image, or into an empty database; kept files.
+/// Applies the rows of the commits to the base's image or to an empty database, and returns the kept files.
 fn write_database(path: &Path, commits: &[Rows]) -> Result<(Connection, Vec<KeptFile>)> {
     use std::os::unix::fs::PermissionsExt;
     let connection = schema::open_raw(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    // A base's image may say that it had a write-ahead log. Rolled back is never: a failed restore starts anew.
+    // The header of a base's image may name a write-ahead log. There is no rollback: a failed restore starts over.
     for mode in ["delete", "off"] {
         connection.pragma_update_and_check(None, "journal_mode", mode, |_| Ok(()))?;
     }
@@ -140,7 +141,7 @@ fn write_database(path: &Path, commits: &[Rows]) -> Result<(Connection, Vec<Kept
     Ok((connection, files))
 }
 
-/// Puts the rows of commits of one format in place.
+/// Applies the rows of commits of one format.
 fn apply(connection: &Connection, commits: &[Rows]) -> Result<(), (u64, anyhow::Error)> {
     let Some(first) = commits.first() else { return Ok(()) };
     let migrate = || -> Result<()> {
@@ -156,7 +157,7 @@ fn apply(connection: &Connection, commits: &[Rows]) -> Result<(), (u64, anyhow::
     merged.put(connection)
 }
 
-/// SQLite's own look at its pages; closes the database.
+/// Runs SQLite's integrity check and closes the database.
 fn check(connection: Connection) -> Result<()> {
     let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if found != "ok" {
@@ -175,7 +176,7 @@ fn kept(connection: &Connection) -> Result<Vec<KeptFile>> {
     Ok(files)
 }
 
-/// Removes folders of ours whose name begins so.
+/// Removes folders of the data directory with this prefix.
 pub(super) fn remove_folders(data_dir: &Path, prefix: &str) -> Result<()> {
     for entry in std::fs::read_dir(data_dir).with_context(|| format!("cannot list {}", data_dir.display()))? {
         let entry = entry?;
@@ -191,7 +192,7 @@ pub(super) fn remove_folders(data_dir: &Path, prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Tables of ours, by name.
+/// All tables except SQLite's own, by name.
 pub(super) fn tables(connection: &Connection) -> Result<Vec<String>> {
     let mut statement = connection
         .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")?;
@@ -199,8 +200,8 @@ pub(super) fn tables(connection: &Connection) -> Result<Vec<String>> {
     Ok(names.collect::<rusqlite::Result<_>>()?)
 }
 
-/// What a database holds, whatever its pages look like: two are alike in format, tables, columns, rows and their numbers, and
-/// counters if and only if their digests are. For tests and `tidelock vault verify`. Blocks.
+/// A digest of a database's content, independent of its pages: equal if and only if format, tables, columns, rows with
+/// their IDs, and counters are equal. For tests and `tidelock vault verify`. Blocks.
 pub fn digest(database: &Path) -> Result<Hash> {
     let read = || -> Result<Hash> {
         let connection = schema::open_reader(database)?;
@@ -221,7 +222,7 @@ pub(super) fn digest_of(connection: &Connection) -> Result<Hash> {
     }
     let mut encoded = Vec::new();
     for table in tables {
-        // Numbers of counters' rows mean nothing.
+        // Row IDs of counters have no meaning.
         let (number, order) = if table == "sqlite_sequence" { ("0", "name") } else { ("rowid", "rowid") };
         let sql = format!("SELECT {number}, * FROM {} ORDER BY {order}", rows::quoted(&table));
         let mut statement = connection.prepare(&sql)?;

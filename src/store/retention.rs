@@ -1,4 +1,4 @@
-//! How long what is over is kept.
+//! How long finished records are kept.
 
 use super::{Tx, micros, rows};
 use anyhow::Result;
@@ -7,16 +7,16 @@ use rusqlite::params;
 use std::cell::Cell;
 use std::path::Path;
 
-/// Identities of done deliveries: longer than a host can deliver again (GitHub: 30 days for the deliveries of an App).
+/// Identities of handled deliveries: longer than a host can redeliver (GitHub: 30 days for the deliveries of an App).
 const DELIVERIES: SignedDuration = SignedDuration::from_hours(35 * 24);
 
-/// Effects that were done or given up, with their notes.
+/// Effects that are done or were given up, with their notes.
 const EFFECTS: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// Finished runs, jobs with their logs, consumed plans.
 const RUNS: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// Finished jobs, and with them logs, whatever their age.
+/// Finished jobs with their logs: this many are kept whatever their age.
 const JOBS_KEPT: i64 = 10_000;
 
 /// Closed pull requests without status, lock or plan, since their last activity.
@@ -25,24 +25,24 @@ const PULLS: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// Entries of the audit log.
 const AUDIT: SignedDuration = SignedDuration::from_hours(400 * 24);
 
-/// Rows of one kind that one call removes at most, so that no other change waits long; the next call goes on.
+/// Most rows of one kind that one call removes, so that other changes do not wait long; the next call continues.
 const ROWS_AT_ONCE: i64 = 5_000;
 
-/// What one call of [`Tx::prune`] has dropped.
+/// What a call of [`Tx::prune`] dropped.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Ids of jobs, whose logs may go.
+    /// IDs of jobs; their logs can be removed.
     pub jobs: Vec<String>,
-    /// Those of them whose state that could not be saved was named, and may go.
+    /// Those of them with a kept `errored.tfstate`, which can be removed.
     pub errored: Vec<String>,
     /// There may be more to drop.
     pub more: bool,
 }
 
 impl Tx<'_> {
-    /// Drops what is over and older than its retention: done deliveries and effects, runs, jobs, closed pull requests, audit
-    /// entries; a bounded number of each. What is unfinished, open or locked is never dropped, nor is a job whose `errored.tfstate` may still
-    /// be needed: its project was not applied since.
+    /// Drops records older than their retention: handled deliveries, done effects, runs, jobs, closed pull requests,
+    /// audit entries, a bounded number of each. Unfinished, open or locked records stay, and so does a job whose
+    /// `errored.tfstate` may still be needed because its project was not applied since.
     pub fn prune(&self, now: Timestamp) -> Result<Pruned> {
         let before = |age: SignedDuration| now.checked_sub(age).map_or(i64::MIN, micros);
         let more = Cell::new(false);
@@ -84,7 +84,7 @@ impl Tx<'_> {
         Ok(Pruned { more: more.get() || rows(jobs.len()) == ROWS_AT_ONCE, jobs, errored })
     }
 
-    /// Jobs that were dropped, and those of them with a state that could not be saved.
+    /// Dropped jobs, and those of them with an `errored.tfstate`.
     fn prune_jobs(&self, before: i64) -> Result<(Vec<String>, Vec<String>)> {
         let mut statement = self.connection.prepare_cached(
             "DELETE FROM jobs WHERE seq IN
@@ -112,15 +112,15 @@ impl Tx<'_> {
     }
 }
 
-/// Where the state is kept that Terraform could not save in this job.
+/// The path of the state that Terraform could not save in a job.
 fn errored_path(job: &str) -> String {
     format!("errored/{job}.tfstate")
 }
 
-/// Removes the state that a dropped job could not save. Only for one that a row named: any other may exist nowhere else.
+/// Removes the `errored.tfstate` of a dropped job. Only for one that a row named: any other may have no other copy.
 pub fn remove_errored(data_dir: &Path, job: &str) {
     let path = data_dir.join(errored_path(job));
     if let Err(error) = std::fs::remove_file(&path) {
-        tracing::warn!(path = %path.display(), %error, "a state that is needed no more could not be removed");
+        tracing::warn!(path = %path.display(), %error, "a failed state that is not needed any more could not be removed");
     }
 }

@@ -1,9 +1,10 @@
-//! Changed rows as a commit carries them: which ones changed is noted while a group runs, their final images are read at its end,
-//! and a restore puts them in place ([`Merged`]).
+//! Changed rows of a commit: which rows changed is recorded while a group runs, their final images are read at its end,
+//! and a restore applies them ([`Merged`]).
 //!
-//! Encoding: a format byte, the number of tables, and for each its name, the value of its AUTOINCREMENT counter if it has one, its
-//! columns, and its rows: rowid, then whether it is there, then its values with SQLite's own types. Numbers are LEB128, signed ones
-//! in zigzag. What is read comes from elsewhere: no count is believed before the bytes for it are there.
+//! Encoding: a format byte, the number of tables, and for each table its name, the value of its AUTOINCREMENT counter
+//! if it has one, its columns, and its rows: row ID, whether the row exists, and its values with SQLite's types.
+//! Numbers are LEB128, signed ones in zigzag. Input is not trusted: nothing is allocated for a count before its bytes
+//! are there.
 
 mod merged;
 
@@ -17,62 +18,62 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// First byte of every encoding.
 const FORMAT: u8 = 1;
 
-/// Tables in one commit, and columns of one table, that a reader accepts.
+/// Most tables of a commit, and most columns of a table, that a reader accepts.
 const WIDTH_LIMIT: u64 = 1000;
 
-/// Which rows changed since the group began, in order, also more than once.
+/// Rows that changed since the group began, in order, with repetitions.
 #[derive(Default)]
-struct Noted {
+struct RecordedChanges {
     tables: Vec<String>,
     rows: Vec<(usize, i64)>,
 }
 
-/// Notes what changes on one connection.
+/// Records which rows change on one connection.
 #[derive(Clone, Default)]
-pub(super) struct Notes {
-    noted: Arc<Mutex<Noted>>,
+pub(super) struct ChangeRecorder {
+    recorded: Arc<Mutex<RecordedChanges>>,
 }
 
-impl Notes {
-    /// Notes every change of `connection` from now on. SQLite does not tell of rows that a `REPLACE` displaces, nor of a `DELETE`
-    /// without `WHERE`: the store uses neither.
-    pub(super) fn attach(connection: &mut Connection) -> Result<Notes> {
-        let notes = Notes::default();
-        let hook = notes.clone();
+impl ChangeRecorder {
+    /// Records every change of `connection` from now on. SQLite does not report rows that `REPLACE` displaces, nor a
+    /// `DELETE` without `WHERE`: the store uses neither.
+    pub(super) fn attach(connection: &mut Connection) -> Result<ChangeRecorder> {
+        let recorder = ChangeRecorder::default();
+        let hook = recorder.clone();
         connection.update_hook(Some(move |_, database: &str, table: &str, row: i64| {
             if database == "main" {
                 hook.lock().add(table, row);
             }
         }))?;
-        Ok(notes)
+        Ok(recorder)
     }
 
-    /// Forgets all.
+    /// Drops all records.
     pub(super) fn clear(&self) {
         self.rewind(0);
     }
 
-    /// How many were noted so far.
+    /// Number of recorded changes.
     pub(super) fn mark(&self) -> usize {
         self.lock().rows.len()
     }
 
-    /// Forgets what came after a mark: it was undone.
+    /// Drops the records after a mark: their changes were undone.
     pub(super) fn rewind(&self, mark: usize) {
         self.lock().rows.truncate(mark);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RecordedChanges> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Final images of all noted rows, encoded; absent when nothing was noted.
+    /// The encoded final images of all changed rows; `None` if nothing changed.
     pub(super) fn capture(&self, connection: &Connection) -> Result<Option<Vec<u8>>> {
         let mut changed: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         {
-            let noted = self.lock();
-            for (table, row) in &noted.rows {
-                let name = noted.tables.get(*table).context("a change was noted of no table")?;
+            let recorded = self.lock();
+            for (table, row) in &recorded.rows {
+                let name = recorded.tables.get(*table).context("a change was recorded without its table")?;
                 match changed.get_mut(name) {
                     Some(rows) => _ = rows.insert(*row),
                     None => _ = changed.insert(name.clone(), BTreeSet::from([*row])),
@@ -91,7 +92,7 @@ impl Notes {
     }
 }
 
-impl Noted {
+impl RecordedChanges {
     fn add(&mut self, table: &str, row: i64) {
         let known = self.tables.iter().position(|name| name == table);
         let table = known.unwrap_or_else(|| {
@@ -134,7 +135,7 @@ fn capture_table(connection: &Connection, table: &str, rows: &BTreeSet<i64>, out
     Ok(())
 }
 
-/// The last number that an AUTOINCREMENT table gave; absent for others, and before its first.
+/// The counter of an AUTOINCREMENT table; `None` for other tables and before the first row.
 fn counter(connection: &Connection, table: &str) -> Result<Option<i64>> {
     let mut statement = connection.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = ?1")?;
     Ok(statement.query_row([table], |row| row.get(0)).optional()?)
@@ -146,7 +147,7 @@ struct TableRows<'a> {
     name: &'a str,
     counter: Option<i64>,
     columns: Vec<&'a str>,
-    /// Rows with their values, still encoded; none: gone.
+    /// Rows with their encoded values; `None` if the row was deleted.
     rows: Vec<(i64, Option<&'a [u8]>)>,
 }
 
@@ -177,7 +178,7 @@ fn decode(encoded: &[u8]) -> Result<Vec<TableRows<'_>>> {
     Ok(tables)
 }
 
-/// What is still to be read.
+/// The unread rest of the input.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -233,7 +234,7 @@ impl<'a> Input<'a> {
         Ok(std::str::from_utf8(self.bytes()?)?)
     }
 
-    /// The bytes of so many values, each of them sound.
+    /// The bytes of this many values, each of them validated.
     fn values(&mut self, count: usize) -> Result<&'a [u8]> {
         let all = self.0;
         for _ in 0..count {
@@ -294,7 +295,7 @@ pub(super) fn put_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
     }
 }
 
-/// A name as SQL takes it.
+/// A quoted SQL identifier.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

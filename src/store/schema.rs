@@ -1,10 +1,10 @@
-//! The tables, how an older database becomes a present one, and how connections are opened.
+//! The tables, migrations from older formats, and how connections are opened.
 //!
-//! Keys, states and times are columns; what is only read as a whole is JSON in `record`. Times are microseconds since 1970.
-//! `seq` keeps the order of insertion. Records refer to each other by id without declared references: the order of the puts
-//! within a change is free, and each kind has its own retention. The database is one file without attachments, so the backup
-//! API captures all of it at one moment. Every table has an `INTEGER PRIMARY KEY`: its rowids stay what they are, and commits of the
-//! vault name rows by them.
+//! Keys, states and times are columns; the rest of a record is JSON in `record`. Times are microseconds since 1970.
+//! `seq` keeps the order of insertion. Records refer to each other by ID without declared foreign keys: the order of
+//! writes within a change is free, and each kind has its own retention. The database is one file without attachments,
+//! so the backup API copies all of it at one moment. Every table has an `INTEGER PRIMARY KEY`: row IDs are stable, and
+//! commits of the vault identify rows by them.
 
 use anyhow::{Context, Result, bail};
 use rusqlite::{Connection, OpenFlags};
@@ -14,13 +14,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// One step from each format to the next; `user_version` is how many were done. Only ever append.
+/// One migration from each format to the next; `user_version` counts the applied ones. Append only.
 const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
 
-/// How long a connection waits for another one (a checkpoint, a snapshot).
+/// How long a connection waits for a lock of another one (a checkpoint, a snapshot).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long opening waits for an earlier process to let go of the data directory.
+/// How long opening waits for an earlier process to release the data directory.
 const DIRECTORY_WAIT: Duration = Duration::from_secs(1);
 
 /// Page cache of the writer, KiB.
@@ -29,7 +29,7 @@ const WRITER_CACHE_KIB: i64 = 1024;
 /// Page cache of each reader, KiB.
 const READER_CACHE_KIB: i64 = 256;
 
-/// The write-ahead log is cut back to this after a checkpoint, bytes.
+/// Size in bytes to which the write-ahead log is truncated after a checkpoint.
 const WAL_KEPT: i64 = 8 << 20;
 
 /// Prepared statements kept per connection.
@@ -157,7 +157,7 @@ CREATE TABLE kept_files (
 );
 ";
 
-/// Since when repositories are served; and indexes, so that what each command asks needs no walk over everything that is known.
+/// Adds the times since which repositories are served, and indexes, so that no query of a command scans a table.
 const FORMAT_3: &str = "
 CREATE INDEX runs_pull ON runs (pull, started);
 CREATE INDEX jobs_run ON jobs (run, seq);
@@ -188,21 +188,21 @@ CREATE TABLE claims (
 );
 ";
 
-/// How SQLite's files begin.
+/// The first bytes of an SQLite file.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Bytes up to the end of `application_id`, in SQLite's file format.
 const HEAD: usize = 72;
 
-/// What a database is to the vault, in its `application_id`.
+/// How a database relates to a vault; kept in its `application_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// It is all there is: no vault knows it.
+    /// State without a vault.
     Alone,
-    /// It is about to become the first state of an empty vault.
+    /// State that becomes the first one of an empty vault.
     Adopting,
-    /// A cache of what a vault holds.
+    /// A copy of a vault's state.
     Cache,
-    /// A state that was written out of a vault.
+    /// A state that was exported from a vault.
     Exported,
 }
 
@@ -218,13 +218,13 @@ impl Origin {
         }
     }
 
-    /// The mark of a database; an unknown one is somebody else's.
+    /// The origin of a database; an error for a database of another program.
     pub(super) fn of(connection: &Connection) -> Result<Origin> {
         Origin::known(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
     }
 
-    /// The mark in the first bytes of a file, which is not opened as a database; absent when the file does not begin as one. What
-    /// its write-ahead log says is not seen.
+    /// The origin in the first bytes of a file, which is not opened as a database. `None` if the file is no SQLite
+    /// database. The write-ahead log is not read.
     pub(super) fn in_file(path: &Path) -> Result<Option<Origin>> {
         let mut head = [0; HEAD];
         match File::open(path).and_then(|mut file| file.read_exact(&mut head)) {
@@ -248,12 +248,12 @@ impl Origin {
     }
 }
 
-/// Where a commit of the database is safe.
+/// Where a commit is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durability {
     /// On this disk.
     Disk,
-    /// In the bucket, before the database hears of it: this file is a cache.
+    /// In the bucket, before SQLite commits: the file is a cache.
     Bucket,
 }
 
@@ -262,12 +262,12 @@ pub(super) fn newest() -> u32 {
     u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
 }
 
-/// Keeps every other process out of the data directory until it is dropped, or the process is gone.
+/// Locks the data directory until it is dropped or the process ends.
 pub struct DirectoryGuard {
     _file: File,
 }
 
-/// Makes the data directory if it is not there and takes it for this process: two writers would undo each other's work.
+/// Creates the data directory if needed and locks it for this process: a second writer would overwrite its work.
 pub(super) fn lock_directory(data_dir: &Path) -> Result<DirectoryGuard> {
     let shown = data_dir.display();
     std::fs::create_dir_all(data_dir).with_context(|| format!("cannot make the data directory {shown}"))?;
@@ -290,12 +290,12 @@ pub(super) fn lock_directory(data_dir: &Path) -> Result<DirectoryGuard> {
             }
         }
     }
-    // For the message above alone: a full disk takes no number, and keeps nobody from the start that makes room.
+    // Only for the message above: a full disk must not prevent the start that frees space.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(DirectoryGuard { _file: file })
 }
 
-/// The same without waiting; absent while another process uses the data directory, and where there is none.
+/// The same without waiting; `None` if another process uses the data directory, or if it does not exist.
 pub(super) fn try_lock_directory(data_dir: &Path) -> Result<Option<DirectoryGuard>> {
     if !data_dir.is_dir() {
         return Ok(None);
@@ -316,21 +316,21 @@ fn open_lock(data_dir: &Path) -> Result<File> {
         .with_context(|| format!("cannot write to the data directory {}", data_dir.display()))
 }
 
-/// Opens the only connection that writes, and brings the database to the present format.
+/// Opens the only writing connection and migrates the database to the current format.
 pub(super) fn open_writer(path: &Path, durability: Durability) -> Result<Writable> {
     prepare_writer(path, durability).with_context(|| format!("cannot open the state in {}", path.display()))
 }
 
-/// The connection that writes.
+/// The writing connection.
 pub(super) struct Writable {
     pub(super) connection: Connection,
-    /// It was of an older format until now.
+    /// The database was migrated from an older format.
     pub(super) migrated: bool,
 }
 
-/// Opens a database that nobody else has open, a new one if there is none.
+/// Opens or creates a database that no other connection uses.
 pub(super) fn open_raw(path: &Path) -> Result<Connection> {
-    // Made by us, not by SQLite, for its mode: what runs as another user has no business here. Its side files follow it.
+    // The file is created here for its mode: other users must not read it. Side files get the same mode.
     if !path.exists() {
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     }
@@ -356,7 +356,7 @@ fn prepare_writer(path: &Path, durability: Durability) -> Result<Writable> {
     if mode != "wal" {
         bail!("its file system cannot keep a write-ahead log (mode {mode}): put --data-dir on a local disk");
     }
-    // FULL: a commit is on the disk when it is answered, also after a loss of power. A cache is made again then.
+    // FULL: a commit survives a loss of power. A cache is restored then instead.
     let synchronous = if durability == Durability::Disk { "full" } else { "off" };
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -371,7 +371,7 @@ fn prepare_writer(path: &Path, durability: Durability) -> Result<Writable> {
     Ok(Writable { connection, migrated: found < known })
 }
 
-/// How many migrations a database has behind it; a file of somebody else's is refused.
+/// Number of applied migrations; an error for a file of another program.
 pub(super) fn format_of(connection: &Connection) -> Result<usize> {
     let look = || -> rusqlite::Result<(i64, i64)> {
         let format = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -387,7 +387,7 @@ pub(super) fn format_of(connection: &Connection) -> Result<usize> {
     }
 }
 
-/// Brings a database up to a format that this version knows, in the caller's transaction; one that is there already stays.
+/// Migrates a database up to a known format, in the caller's transaction; no effect if it has that format already.
 pub(super) fn migrate(connection: &Connection, to: usize) -> Result<()> {
     let found = format_of(connection)?;
     for (step, format) in MIGRATIONS.iter().take(to).zip(1..).skip(found) {
@@ -397,7 +397,7 @@ pub(super) fn migrate(connection: &Connection, to: usize) -> Result<()> {
     Ok(())
 }
 
-/// Opens a connection that only reads.
+/// Opens a read-only connection.
 pub(super) fn open_reader(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)

@@ -1,4 +1,4 @@
-//! A store on top of the vault: every change is a commit in the bucket before it counts.
+//! A store with a vault: every change is a commit in the bucket before it takes effect.
 
 use super::audit::PendingAudit;
 use super::base::{BaseFolder, Pinned};
@@ -17,30 +17,30 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes of running logs in one commit, in all; what is more takes another one.
+/// Most bytes of running logs in one commit; the rest takes further commits.
 const SYNC_BYTES: u64 = 32 << 20;
 
-/// What only a store with a vault has.
+/// The part of a store that needs a vault.
 pub(super) struct VaultBacking {
     pub(super) leader: Leader,
-    /// Why this process must not act any more, by the writer's own finding.
+    /// Why this process must not act any more, as the writer found out.
     deposed: Deposed,
-    /// Held while a base is made.
+    /// Locked while a base is written.
     pub(super) base: tokio::sync::Mutex<()>,
-    /// A base should be written soon, whatever the leader counts.
+    /// A base should be written soon, even if the leader does not count it as due.
     pub(super) base_wanted: AtomicBool,
     /// A base was written since old objects were last deleted.
     pub(super) collecting: AtomicBool,
     closing: AtomicBool,
 }
 
-/// Whether an error of the store means that this server does not lead any more.
+/// Whether an error means that this server was deposed.
 pub fn is_deposed(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(VaultError::Deposed(_)))
 }
 
 impl Store {
-    /// Opens a restored state; every change is a commit of `leader` before it counts. The data directory is this process' until
+    /// Opens a restored state; `leader` commits every change before it takes effect. The data directory is locked until
     /// the store is closed.
     pub async fn lead(data_dir: &Path, leader: Leader) -> Result<Store> {
         let dir = data_dir.to_owned();
@@ -49,7 +49,7 @@ impl Store {
             base::sweep(&dir)?;
             let path = dir.join(DATABASE);
             ensure!(path.exists(), "there is no {}: the state has to be restored first", path.display());
-            // A state that is about to be taken over is nowhere else yet.
+            // A state that is being adopted has no other copy yet.
             let is_alone = Origin::in_file(&path)? == Some(Origin::Adopting);
             let durability = if is_alone { Durability::Disk } else { Durability::Bucket };
             Ok((schema::open_writer(&path, durability)?, guard))
@@ -80,7 +80,7 @@ impl Store {
         Ok(Store { shared: Arc::new(StoreInner { readers, queue, data_dir: data_dir.to_owned(), vault: Some(vault) }) })
     }
 
-    /// Commits what nobody waits for, such as logs of running jobs; no request when nothing changed.
+    /// Commits what no caller waits for, such as logs of running jobs. Sends no request if nothing changed.
     pub async fn sync(&self) -> Result<()> {
         if self.shared.vault.is_none() {
             return Ok(());
@@ -112,7 +112,8 @@ impl Store {
         }
     }
 
-    /// Right before an effect outside: an error when this server may not act any more. Fine for a store without a vault.
+    /// Called right before an external effect: an error if this server may not act any more. Always allowed without a
+    /// vault.
     pub async fn may_act(&self) -> Result<()> {
         let Some(vault) = &self.shared.vault else { return Ok(()) };
         if let Some(reason) = vault.deposed.get() {
@@ -121,14 +122,14 @@ impl Store {
         Ok(vault.leader.may_act().await?)
     }
 
-    /// Leaves the end of a job in the inbox, for whoever leads now. A store without a vault has nobody to leave it to.
+    /// Stores the outcome of a job in the inbox for the current leader. An error without a vault.
     pub async fn leave_end(&self, end: End) -> Result<()> {
         let Some(vault) = &self.shared.vault else { bail!("there is no vault to leave the end of job {} in", end.job) };
         Ok(vault.leader.leave_end(&end).await?)
     }
 
-    /// Waits for all accepted writes, commits what nobody waited for, and closes the database; later reads and writes are
-    /// refused. Again: no effect.
+    /// Waits for all accepted writes, commits running logs, and closes the database; later reads and writes fail. A
+    /// second call has no effect.
     pub async fn close(&self) -> Result<()> {
         if let Some(vault) = &self.shared.vault
             && !vault.closing.swap(true, Ordering::Relaxed)
@@ -142,7 +143,7 @@ impl Store {
     }
 }
 
-/// What a running log has more than was kept; each line is one write.
+/// The part of a running log that is not kept yet.
 fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<Piece>> {
     match std::fs::metadata(data_dir.join(log_path(job))) {
         Ok(meta) if meta.len() > kept => read_piece(data_dir, job, kept, LOG_LIMIT),
@@ -151,7 +152,7 @@ fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<Piece>> {
 }
 
 impl View<'_> {
-    /// Jobs that are running, and how much of their logs is kept.
+    /// Running jobs, and the number of kept bytes of their logs.
     pub(super) fn running_logs(&self) -> Result<Vec<(String, u64)>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT id, (SELECT coalesce(sum(length), 0) FROM kept_files
@@ -163,7 +164,7 @@ impl View<'_> {
     }
 }
 
-/// Makes the state of a kept disk, from before there was a vault, the first one of an empty vault.
+/// Makes a state from before there was a vault the first state of an empty vault.
 async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> Result<Connection> {
     let (dir, position) = (data_dir.to_owned(), leader.position());
     let (image, scratch) = tokio::task::spawn_blocking(move || -> Result<_> {
@@ -171,7 +172,7 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
         let scratch = BaseFolder::new(&dir)?;
         drop(connection);
         let pinned = Pinned::of(schema::open_reader(&dir.join(DATABASE))?, position)?;
-        let image = pinned.image(&dir, &scratch)?.context("a file went while the state was taken over")?;
+        let image = pinned.image(&dir, &scratch)?.context("a file disappeared while the state was taken over")?;
         Ok((image, scratch))
     })
     .await??;
@@ -185,7 +186,7 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
         drop(scratch);
         let connection = schema::open_writer(&dir.join(DATABASE), Durability::Bucket)?.connection;
         Origin::Cache.set(&connection)?;
-        // The next start reads it in the file itself.
+        // The next start reads the origin in the file, not in the write-ahead log.
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         Ok(connection)
     })
@@ -194,14 +195,15 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
     Ok(connection)
 }
 
-/// Names files of a disk that has none named yet: usable plans with the right content, logs of known jobs, all that was left.
+/// Records the files of a disk without kept files: usable plans with the right content, logs of known jobs, plan
+/// artifacts, failed states.
 fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
     let transaction = connection.transaction()?;
     {
         let kept = KeptFiles::new(data_dir, false);
         let pending_audit = PendingAudit::default();
         let tx = Tx { view: View { connection: &transaction }, kept: &kept, pending_audit: &pending_audit };
-        // A try that was broken off may have named what has gone since.
+        // An interrupted attempt may have recorded files that are gone.
         tx.execute("DELETE FROM kept_files WHERE seq IS NOT NULL", [])?;
         let plans: Vec<crate::domain::state::PlanRecord> =
             tx.records("SELECT record FROM plans WHERE consumed_by IS NULL ORDER BY seq", [])?;

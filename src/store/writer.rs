@@ -1,9 +1,10 @@
-//! The one thread that changes state: takes queued changes, commits those that wait together as one group, then answers.
+//! The thread that changes the state: it takes queued changes, commits those that wait together as one group, then
+//! answers their callers.
 
 use super::audit::PendingAudit;
 use super::base::Pin;
 use super::files::KeptFiles;
-use super::rows::Notes;
+use super::rows::ChangeRecorder;
 use super::schema::{self, DirectoryGuard};
 use super::{CLOSED, Tx, View};
 use crate::vault::leader::Leader;
@@ -16,40 +17,40 @@ use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Changes that wait for the writer; more callers wait for a place.
+/// Most queued changes; further callers wait.
 const QUEUE_LIMIT: usize = 1024;
 
-/// Changes in one commit: bounds how long the first one of a group waits.
+/// Most changes in one commit; bounds the wait of the first one.
 const GROUP_LIMIT: usize = 256;
 
-/// Runs in the writer: on the transaction, or with the reason why there is none.
-type Change = Box<dyn FnOnce(Result<&Tx<'_>, &Undone>) -> ExecutedChange + Send>;
+/// Runs in the writer: with the transaction, or with the reason why there is none.
+type Change = Box<dyn FnOnce(Result<&Tx<'_>, &GroupError>) -> ExecutedChange + Send>;
 
-/// Tells the caller, once it is known whether the group is durable or why it is not.
-type Completion = Box<dyn FnOnce(Result<(), &Undone>) + Send>;
+/// Answers the caller with the result of the group's commit.
+type Completion = Box<dyn FnOnce(Result<(), &GroupError>) + Send>;
 
-/// Why a group of changes did not become a fact.
+/// Why a group of changes was not committed.
 #[derive(Debug, Clone)]
-enum Undone {
-    /// This time.
+enum GroupError {
+    /// This group failed; a later one may succeed.
     Failed(String),
-    /// And none will from here: another server leads, or may.
+    /// Another server leads or may lead: all further groups fail.
     Deposed(String),
 }
 
-impl Undone {
+impl GroupError {
     fn error(&self) -> anyhow::Error {
         match self {
-            Undone::Failed(reason) => anyhow!("{reason}"),
-            Undone::Deposed(reason) => VaultError::Deposed(reason.clone()).into(),
+            GroupError::Failed(reason) => anyhow!("{reason}"),
+            GroupError::Deposed(reason) => VaultError::Deposed(reason.clone()).into(),
         }
     }
 }
 
-/// Why this process must not act any more, once that is so.
+/// Why this process must not act any more, once it was deposed.
 pub(super) type Deposed = Arc<OnceLock<String>>;
 
-/// A change that has run and is not durable yet.
+/// An executed change that is not durable yet.
 struct ExecutedChange {
     keep: bool,
     answer: Completion,
@@ -57,18 +58,18 @@ struct ExecutedChange {
 
 enum WriterMessage {
     Change(Change),
-    /// Between two groups: begin to read the state as it is now.
+    /// Begin a read transaction between two groups.
     Pin(Pin),
     Close,
 }
 
-/// The way to the writer.
+/// The queue of the writer.
 pub(super) struct WriteQueue {
     messages: mpsc::Sender<WriterMessage>,
     ended: watch::Receiver<WriterResult>,
 }
 
-/// How the writer ended, once it has.
+/// The result of closing the database, once the writer has ended.
 type WriterResult = Option<Result<(), String>>;
 
 impl WriteQueue {
@@ -85,8 +86,8 @@ impl WriteQueue {
             };
             let keep = result.is_ok();
             let answer: Completion = Box::new(move |durable| {
-                // A caller that has gone away needs no answer.
-                let _ = sender.send(result.and_then(|value| durable.map(|()| value).map_err(Undone::error)));
+                // The caller may have stopped waiting.
+                let _ = sender.send(result.and_then(|value| durable.map(|()| value).map_err(GroupError::error)));
             });
             ExecutedChange { keep, answer }
         });
@@ -94,14 +95,14 @@ impl WriteQueue {
         answered.await.map_err(|_| anyhow!(CLOSED))?
     }
 
-    /// Pins the state between two groups; the answer comes to the pin's own receiver.
+    /// Pins the state between two groups; the pin's own receiver gets the answer.
     pub(super) async fn pin(&self, pin: Pin) -> Result<()> {
         self.messages.send(WriterMessage::Pin(pin)).await.map_err(|_| anyhow!(CLOSED))
     }
 
-    /// Waits until all that was queued is durable and the database is closed.
+    /// Waits until all queued changes are durable and the database is closed.
     pub(super) async fn close(&self) -> Result<()> {
-        // Refused when somebody else has asked for it already.
+        // Fails if another caller has requested it already.
         let _ = self.messages.send(WriterMessage::Close).await;
         let mut ended = self.ended.clone();
         let ended = ended.wait_for(Option::is_some).await.context("the thread that keeps the state is gone")?;
@@ -117,28 +118,28 @@ fn described(panic: &(dyn Any + Send)) -> anyhow::Error {
     anyhow!("a change of state panicked, and was undone: {}", text.unwrap_or("no message"))
 }
 
-/// What the thread works on.
+/// What the writer thread owns.
 pub(super) struct WriterParts {
     pub(super) connection: Connection,
     pub(super) guard: DirectoryGuard,
-    /// Of the data directory.
+    /// Kept files of the data directory.
     pub(super) kept: KeptFiles,
-    /// Where commits go first.
+    /// The journal that gets commits first.
     pub(super) journal: Option<Journal>,
 }
 
-/// The way of a commit into the bucket.
+/// Commits to the bucket.
 pub(super) struct Journal {
     pub(super) leader: Leader,
     pub(super) runtime: Handle,
     pub(super) deposed: Deposed,
 }
 
-/// Starts the thread; it ends when it is told to close, or when nobody can reach it any more.
+/// Starts the thread. It ends when the queue is closed or dropped.
 pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
     let (messages, queue) = mpsc::channel(QUEUE_LIMIT);
     let (report, ended) = watch::channel(None);
-    let notes = work.journal.as_ref().map(|_| Notes::attach(&mut work.connection)).transpose()?;
+    let recorder = work.journal.as_ref().map(|_| ChangeRecorder::attach(&mut work.connection)).transpose()?;
     let WriterParts { connection, guard, kept, journal } = work;
     let writer = WriterThread {
         connection,
@@ -146,8 +147,8 @@ pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
         kept,
         journal,
         pending_audit: PendingAudit::default(),
-        notes: notes.unwrap_or_default(),
-        aside: None,
+        recorder: recorder.unwrap_or_default(),
+        deferred_pin: None,
     };
     std::thread::Builder::new()
         .name("store".into())
@@ -161,12 +162,12 @@ struct WriterThread {
     queue: mpsc::Receiver<WriterMessage>,
     kept: KeptFiles,
     journal: Option<Journal>,
-    /// What changed in the group so far; empty without a journal.
-    notes: Notes,
-    /// What the group adds to the audit log.
+    /// Rows that the group changed so far; empty without a journal.
+    recorder: ChangeRecorder,
+    /// Audit entries of the group.
     pending_audit: PendingAudit,
-    /// Came while a group was put together, and has to wait for its end.
-    aside: Option<Pin>,
+    /// A pin that arrived while a group was collected and waits for its end.
+    deferred_pin: Option<Pin>,
 }
 
 impl WriterThread {
@@ -175,10 +176,10 @@ impl WriterThread {
             match message {
                 WriterMessage::Change(first) => self.group(first),
                 WriterMessage::Pin(pin) => self.pin(pin),
-                // Nothing new from here on; what is queued is still done.
+                // Accepts no new changes; queued ones still run.
                 WriterMessage::Close => self.queue.close(),
             }
-            if let Some(pin) = self.aside.take() {
+            if let Some(pin) = self.deferred_pin.take() {
                 self.pin(pin);
             }
         }
@@ -187,12 +188,12 @@ impl WriterThread {
         report.send_replace(Some(closed));
     }
 
-    /// A change that waits already.
+    /// The next queued change, without waiting.
     fn waiting(&mut self) -> Option<Change> {
-        while self.aside.is_none() {
+        while self.deferred_pin.is_none() {
             match self.queue.try_recv().ok()? {
                 WriterMessage::Change(change) => return Some(change),
-                WriterMessage::Pin(pin) => self.aside = Some(pin),
+                WriterMessage::Pin(pin) => self.deferred_pin = Some(pin),
                 WriterMessage::Close => self.queue.close(),
             }
         }
@@ -205,22 +206,22 @@ impl WriterThread {
         }
     }
 
-    /// Why nothing can be changed any more.
-    fn deposed(&self) -> Option<Undone> {
-        self.journal.as_ref().and_then(|journal| journal.deposed.get()).cloned().map(Undone::Deposed)
+    /// The reason why no change is possible any more.
+    fn deposed(&self) -> Option<GroupError> {
+        self.journal.as_ref().and_then(|journal| journal.deposed.get()).cloned().map(GroupError::Deposed)
     }
 
-    /// Runs `first` and what waits behind it in one transaction.
+    /// Runs `first` and the queued changes behind it in one transaction.
     fn group(&mut self, first: Change) {
         let begun = match self.deposed() {
             Some(deposed) => Err(deposed),
             None => (self.connection.execute_batch("BEGIN IMMEDIATE"))
-                .map_err(|error| Undone::Failed(format!("cannot change the state: {error}"))),
+                .map_err(|error| GroupError::Failed(format!("cannot change the state: {error}"))),
         };
         if let Err(undone) = begun {
             return (first(Err(&undone)).answer)(Err(&undone));
         }
-        self.notes.clear();
+        self.recorder.clear();
         self.kept.clear();
         self.pending_audit.clear();
         let mut answers = Vec::new();
@@ -235,23 +236,23 @@ impl WriterThread {
         self.commit(answers, intact);
     }
 
-    /// Runs one change so that it can be undone alone; an error here is the whole group's.
+    /// Runs one change that can be undone alone; an error concerns the whole group.
     fn step(&self, change: Change, answers: &mut Vec<Completion>) -> rusqlite::Result<()> {
-        let marks = (self.notes.mark(), self.kept.mark(), self.pending_audit.mark());
+        let marks = (self.recorder.mark(), self.kept.mark(), self.pending_audit.mark());
         let begun = self.statement("SAVEPOINT change");
         let ran = match &begun {
             Ok(()) => {
                 let view = View { connection: &self.connection };
                 change(Ok(&Tx { view, kept: &self.kept, pending_audit: &self.pending_audit }))
             }
-            Err(error) => change(Err(&Undone::Failed(error.to_string()))),
+            Err(error) => change(Err(&GroupError::Failed(error.to_string()))),
         };
         answers.push(ran.answer);
         begun?;
-        // A full disk or a failed read may have ended the transaction as a whole; then neither of these works.
+        // A full disk or a failed read may have ended the whole transaction; then neither statement works.
         if !ran.keep {
             self.statement("ROLLBACK TO change")?;
-            self.notes.rewind(marks.0);
+            self.recorder.rewind(marks.0);
             self.kept.rewind(marks.1);
             self.pending_audit.rewind(marks.2);
         }
@@ -262,10 +263,10 @@ impl WriterThread {
         self.connection.prepare_cached(sql)?.execute([]).map(drop)
     }
 
-    /// Makes a group durable and then answers its callers: the only place where a change becomes a fact.
+    /// Commits a group and answers its callers. This is the only place where changes become durable.
     fn commit(&mut self, answers: Vec<Completion>, intact: rusqlite::Result<()>) {
         let failed = |error: anyhow::Error| {
-            Undone::Failed(format!("the change could not be recorded and was undone: {error:#}"))
+            GroupError::Failed(format!("the change could not be recorded and was undone: {error:#}"))
         };
         let durable = intact.map_err(|error| failed(error.into())).and_then(|()| self.durable());
         if let Err(undone) = &durable {
@@ -283,10 +284,10 @@ impl WriterThread {
         }
     }
 
-    /// The journal first: what readers see from SQLite's commit on is in the bucket already.
-    fn durable(&self) -> Result<(), Undone> {
+    /// Commits to the journal before SQLite, so that readers see only what is in the bucket.
+    fn durable(&self) -> Result<(), GroupError> {
         let failed = |error: anyhow::Error| {
-            Undone::Failed(format!("the change could not be recorded and was undone: {error:#}"))
+            GroupError::Failed(format!("the change could not be recorded and was undone: {error:#}"))
         };
         let mut journalled = false;
         if let Some(journal) = &self.journal
@@ -308,25 +309,25 @@ impl WriterThread {
         }
     }
 
-    /// What the group comes to; absent when it changed no row.
+    /// The changes of the group; `None` if it changed no row.
     fn changes(&self) -> Result<Option<Changes>> {
-        let Some(rows) = self.notes.capture(&self.connection)? else { return Ok(None) };
+        let Some(rows) = self.recorder.capture(&self.connection)? else { return Ok(None) };
         let blobs = self.kept.blobs(&self.connection)?;
         Ok(Some(Changes { schema: schema::newest(), rows: rows.into(), blobs }))
     }
 }
 
 impl Journal {
-    fn commit(&self, changes: Changes) -> Result<(), Undone> {
+    fn commit(&self, changes: Changes) -> Result<(), GroupError> {
         match self.runtime.block_on(self.leader.commit(changes)) {
             Ok(_) => Ok(()),
             Err(VaultError::Deposed(reason)) => Err(self.depose(reason)),
-            Err(error) => Err(Undone::Failed(format!("the change could not be recorded and was undone: {error}"))),
+            Err(error) => Err(GroupError::Failed(format!("the change could not be recorded and was undone: {error}"))),
         }
     }
 
-    /// From here on nothing is changed, and nothing done outside.
-    fn depose(&self, reason: String) -> Undone {
-        Undone::Deposed(self.deposed.get_or_init(|| reason).clone())
+    /// Records that this process was deposed: no further change or external effect.
+    fn depose(&self, reason: String) -> GroupError {
+        GroupError::Deposed(self.deposed.get_or_init(|| reason).clone())
     }
 }

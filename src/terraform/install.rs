@@ -1,4 +1,4 @@
-//! Chooses the version, finds the binary on `PATH` or in the cache, downloads it with checksum and signature checks.
+//! Chooses a version, finds its binary on `PATH` or in the cache, and downloads it with checksum and signature checks.
 
 mod constraint;
 mod download;
@@ -19,15 +19,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio_util::sync::CancellationToken;
 
-/// Where HashiCorp publishes: `--tf-download-url`'s default.
+/// HashiCorp's release server: the default of `--tf-download-url`.
 pub const TERRAFORM_RELEASES: &str = "https://releases.hashicorp.com";
-/// Where OpenTofu publishes. Of another server, the list of versions is expected at `<url>/api.json`, releases at `<url>/v<version>/`.
+/// OpenTofu's release server. Other servers have the list of versions at `<url>/api.json` and releases at
+/// `<url>/v<version>/`.
 pub const OPENTOFU_RELEASES: &str = "https://github.com/opentofu/opentofu/releases/download";
 
-/// How long `terraform version` may take, and how many bytes it may print.
+/// Timeout of `terraform version`, and most bytes of its output.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const VERSION_OUTPUT: usize = 64 << 10;
-/// How long a release server's list of versions serves.
+/// How long a release server's list of versions is used.
 const LIST_AGE: Duration = Duration::from_secs(600);
 
 /// Where binaries come from.
@@ -46,11 +47,11 @@ pub struct InstallSettings {
     pub default_version: Option<String>,
     /// `--default-tf-distribution`.
     pub default_distribution: Distribution,
-    /// `PATH` to look on.
+    /// `PATH` that is searched.
     pub path: String,
     /// Masks secrets in messages.
     pub redactor: Redactor,
-    /// Armored public keys to trust in place of HashiCorp's and OpenTofu's.
+    /// Armored public keys that replace HashiCorp's and OpenTofu's.
     pub keys: Option<Vec<String>>,
 }
 
@@ -70,7 +71,7 @@ pub struct Tool {
     pub path: PathBuf,
     /// Its version.
     pub version: Version,
-    /// Which.
+    /// The distribution.
     pub distribution: Distribution,
 }
 
@@ -81,7 +82,7 @@ impl std::fmt::Display for Tool {
     }
 }
 
-/// What a project asks for.
+/// The version that a project requests.
 #[derive(Debug, Clone, Default)]
 pub struct ToolRequest {
     /// `terraform_version` of the repo config.
@@ -92,22 +93,23 @@ pub struct ToolRequest {
     pub required: Vec<String>,
 }
 
-/// Finds and fetches binaries; remembers what it found (by path, size and mtime), so that no version is asked twice.
+/// Finds and downloads binaries. Results are cached by path, size and modification time, so that no binary is asked
+/// twice for its version.
 pub struct Installer {
     settings: InstallSettings,
     downloads: Downloads,
     answers: Mutex<HashMap<PathBuf, (Stamp, Version)>>,
     lists: Mutex<HashMap<Distribution, VersionList>>,
-    /// One look at a binary, list or download at a time; those who wait then find what the first one got.
+    /// Allows one query of a binary, list or download at a time; others wait and use its result.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// Read by those whose binaries must stay.
+    /// Read-locked by users of binaries, which must not be removed.
     in_use: Arc<tokio::sync::RwLock<()>>,
 }
 
-/// Versions that a release server has, and when it said so.
+/// Versions of a release server, with the time of the list.
 type VersionList = (Instant, Arc<Vec<Version>>);
 
-/// A file that is the same has the same.
+/// Equal for an unchanged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     size: u64,
@@ -115,14 +117,15 @@ struct Stamp {
 }
 
 impl Installer {
-    /// Nothing is looked up yet.
+    /// An installer; nothing is searched yet.
     pub fn new(settings: InstallSettings) -> Installer {
         let (answers, lists, turns) = (Mutex::default(), Mutex::default(), Mutex::default());
         Installer { settings, downloads: Downloads::default(), answers, lists, turns, in_use: Arc::default() }
     }
 
-    /// The binary for a project: its own version, else what its `required_version` allows, else `--default-tf-version`, else the
-    /// one on `PATH`, else, of the distribution that is not the default, the newest. The error is for people and says what to do.
+    /// The binary for a project: its own version, otherwise one that its `required_version` allows, otherwise
+    /// `--default-tf-version`, otherwise the one on `PATH`, otherwise the newest of a distribution that is not the
+    /// default. The error is for users and says what to do.
     pub async fn resolve(&self, wanted: &ToolRequest) -> anyhow::Result<Tool> {
         let which = wanted.distribution.unwrap_or(self.settings.default_distribution);
         if let Some(text) = &wanted.version {
@@ -148,13 +151,13 @@ impl Installer {
         }
     }
 
-    /// The default binary: `--default-tf-version`, else the one on `PATH`.
+    /// The default binary: `--default-tf-version`, otherwise the one on `PATH`.
     pub async fn default_tool(&self) -> anyhow::Result<Tool> {
         self.resolve(&ToolRequest::default()).await
     }
 
     async fn default_of(&self, which: Distribution) -> anyhow::Result<Tool> {
-        // The default version is one of the default distribution.
+        // The default version belongs to the default distribution.
         let version = self.settings.default_version.as_ref().filter(|_| which == self.settings.default_distribution);
         if let Some(text) = version {
             let (version, _) = lenient(text.trim()).context("--default-tf-version")?;
@@ -171,8 +174,7 @@ impl Installer {
         Ok(Tool { path, version, distribution: which })
     }
 
-    /// The newest release, or where none can be downloaded the newest that is installed by version: for a distribution that has no
-    /// default here.
+    /// The newest release, or the newest installed version if downloads are off: for a distribution without a default.
     async fn newest(&self, which: Distribution) -> anyhow::Result<Tool> {
         let newest = |versions: &[Version]| versions.iter().filter(|version| version.pre.is_empty()).max().cloned();
         let mut released = None;
@@ -200,7 +202,7 @@ impl Installer {
         self.exact(which, &version).await
     }
 
-    /// This version and no other: `terraform1.5.7` or `terraform` on `PATH`, the cache, the release server.
+    /// Exactly this version: `terraform1.5.7` or `terraform` on `PATH`, the cache, the release server.
     async fn exact(&self, which: Distribution, version: &Version) -> anyhow::Result<Tool> {
         let name = which.binary();
         let cached = self.cached(which, version);
@@ -249,7 +251,8 @@ impl Installer {
         Ok(Tool { path: cached, version: found, distribution: which })
     }
 
-    /// With downloads, the newest release that fits; without them, the default if it fits, else the newest that is installed.
+    /// With downloads, the newest matching release; without, the default if it matches, otherwise the newest matching
+    /// installed version.
     async fn satisfying(&self, which: Distribution, constraint: &Constraint, text: &str) -> anyhow::Result<Tool> {
         let mut unlisted = None;
         if self.settings.download {
@@ -316,7 +319,7 @@ impl Installer {
         listing.await.context("looking through PATH ended early")
     }
 
-    /// What the release server has, as it was said at most [`LIST_AGE`] ago.
+    /// The versions of the release server, at most [`LIST_AGE`] old.
     async fn released(&self, which: Distribution) -> anyhow::Result<Arc<Vec<Version>>> {
         let known = || {
             let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
@@ -335,7 +338,7 @@ impl Installer {
         Ok(list)
     }
 
-    /// What the binary says it is; asked once per file.
+    /// The version that the binary prints; asked once per file.
     async fn version_of(&self, path: &Path) -> anyhow::Result<Version> {
         let known = || {
             let stamp = stamp(path)?;

@@ -1,15 +1,15 @@
-//! What Terraform and OpenTofu say about locks on a state: in the error of who met one, and in the file that the local backend
-//! keeps beside a state. Pure.
+//! Messages of Terraform and OpenTofu about state locks: in the error of a command that met one, and in the file that
+//! the local backend keeps next to a state. Pure.
 
 use super::summary::strip_ansi;
 use crate::domain::state::StateLock;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Longest piece of a lock's description that is kept, in characters.
+/// Longest field of a lock's description, in characters.
 const MAX_FIELD: usize = 200;
 
-/// The lock in the output of a command that could not take it; absent when the output has no such error.
+/// The lock in the output of a command that could not acquire it; `None` without such an error.
 pub fn met(output: &str) -> Option<StateLock> {
     let text = strip_ansi(output);
     let after = &text[text.find("Error acquiring the state lock")?..];
@@ -19,7 +19,7 @@ pub fn met(output: &str) -> Option<StateLock> {
         Some(value.trim().chars().take(MAX_FIELD).collect::<String>())
     };
     let id = field("ID:").filter(|id| !id.is_empty())?;
-    // The `http` backend tells the description of the lock that it wanted, and of the one that it met the ID only.
+    // The `http` backend prints the description of the wanted lock, and only the ID of the held one.
     let other = after.split_once("already locked: ID=").and_then(|(_, rest)| rest.split_whitespace().next());
     if let Some(other) = other.filter(|other| *other != id) {
         let id = other.chars().take(MAX_FIELD).collect();
@@ -33,7 +33,7 @@ pub fn met(output: &str) -> Option<StateLock> {
     })
 }
 
-/// The lock that a file `.<state>.lock.info` describes; absent when it is no such file.
+/// The lock in a file `.<state>.lock.info`; `None` if it is no such file.
 pub fn in_file(json: &str) -> Option<StateLock> {
     let value: Value = serde_json::from_str(json).ok()?;
     let field = |name: &str| value[name].as_str().map(|text| text.chars().take(MAX_FIELD).collect::<String>());
@@ -45,12 +45,12 @@ pub fn in_file(json: &str) -> Option<StateLock> {
     })
 }
 
-/// Whether `force-unlock` has nothing to free because the state is a local file, whose lock ends with its process.
+/// Whether the state is a local file, whose lock ends with its process, so that `force-unlock` has nothing to do.
 pub fn is_local(output: &str) -> bool {
     output.contains("LocalState not locked") || output.contains("Local state cannot be unlocked by another process")
 }
 
-/// Go's way to print a time, such as `2026-11-21 15:10:29.484273086 +0000 UTC`.
+/// Parses Go's format of times, such as `2026-11-21 15:10:29.484273086 +0000 UTC`.
 fn created(text: &str) -> Option<Timestamp> {
     let words: Vec<&str> = text.split(' ').collect();
     let [date, time, offset, ..] = words.as_slice() else { return None };

@@ -1,7 +1,7 @@
-//! What Terraform's output says: totals and resources of a plan, totals of an apply, text for people. Pure.
+//! Parses Terraform's output: totals and resources of a plan, totals of an apply, text for comments. Pure.
 //!
-//! The text is partly the pull request's own (names, values, provider messages), so every sentence of Terraform's is looked for
-//! only where Terraform puts it: at the start of a line that no value can begin.
+//! Parts of the text come from the pull request (names, values, provider messages). So each of Terraform's sentences is
+//! searched only where Terraform puts it: at the start of a line, which no value can contain.
 
 mod resources;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use crate::domain::outcome::{PlanSummary, ResourceAction};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// A pattern of ours; a test compiles each.
+/// A pattern; a test compiles each.
 macro_rules! pattern {
     ($name:ident, $text:expr) => {
         static $name: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new($text).ok());
@@ -38,8 +38,8 @@ pattern!(NO_CHANGES, r"^(?:\S.*\s)?No changes\. ");
 pattern!(OUTPUTS, r"^(?:\S.*\s)?Changes to Outputs:$");
 pattern!(OUTSIDE, r"^(?:\S.*\s)?Note: Objects have changed outside of ");
 
-/// Totals of a plan from its text (ANSI codes removed): all `Plan:` lines summed, or one of the "No changes" sentences.
-/// Absent when the text has neither (nor `Changes to Outputs:`).
+/// Totals of a plan's text (without ANSI codes): all `Plan:` lines summed, or one of the "No changes" sentences. `None`
+/// if the text has neither (nor `Changes to Outputs:`).
 pub fn plan_summary(text: &str) -> Option<PlanSummary> {
     let mut summary = PlanSummary::default();
     let (mut planned, mut unchanged, mut outputs, mut forget_counted) = (false, false, false, false);
@@ -66,7 +66,7 @@ pub fn plan_summary(text: &str) -> Option<PlanSummary> {
         return None;
     }
     if planned && !forget_counted {
-        // OpenTofu counts them in its sentence, Terraform does not.
+        // OpenTofu counts forgotten resources in its sentence, Terraform does not.
         summary.forget = plan_resources(text).iter().filter(|r| r.action == ResourceAction::Forget).count() as u64;
     }
     summary.no_changes = unchanged && !planned && !outputs;
@@ -74,7 +74,7 @@ pub fn plan_summary(text: &str) -> Option<PlanSummary> {
     Some(summary)
 }
 
-/// Added, changed, destroyed of `Apply complete!` lines, summed.
+/// The sums of added, changed and destroyed resources of all `Apply complete!` lines.
 pub fn apply_counts(text: &str) -> Option<(u64, u64, u64)> {
     let mut sums = None;
     for line in text.lines().map(str::trim_end).filter(|line| line.contains(" complete! Resources: ")) {
@@ -103,12 +103,12 @@ fn counts<'t>(sentence: &Option<Regex>, part: &Option<Regex>, line: &'t str) -> 
     parts.filter_map(|c| Some((c.get(1)?.as_str().parse().ok()?, c.get(2)?.as_str()))).collect()
 }
 
-/// The part of `terraform plan`'s output that people read: after the last `Refreshing state...` line before the plan, without
-/// ANSI codes and without the advice to run `terraform apply` on a plan file of ours.
+/// The part of `terraform plan`'s output for readers: after the last `Refreshing state...` line before the plan,
+/// without ANSI codes and without the advice to run `terraform apply` on the plan file.
 pub fn plan_text(output: &str) -> String {
     let text = strip_ansi(output);
     let lines: Vec<&str> = text.lines().collect();
-    // Only up to where the plan begins: no value in it can make us cut it off.
+    // Only before the start of the plan, so that no value in it can cut it.
     let begin = lines.iter().position(|line| matches(&PLAN_BEGINS, line)).unwrap_or(lines.len());
     let first = lines[..begin].iter().rposition(|line| matches(&REFRESH, line)).map_or(0, |last| last + 1);
     let mut kept: Vec<&str> = lines[first..].to_vec();
@@ -123,7 +123,7 @@ pub fn plan_text(output: &str) -> String {
     kept.join("\n").trim_matches('\n').trim_end().to_owned()
 }
 
-/// Without ANSI escape sequences and other control characters but newline and tab.
+/// The text without ANSI escape sequences and control characters except newline and tab.
 pub fn strip_ansi(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

@@ -1,6 +1,6 @@
-//! Who may reach what. Deliveries and probes are for everyone; pages and the API are for people: those whom Identity-Aware Proxy
-//! vouches for where it is configured, else basic auth where that is, else those that an operator let in by
-//! `--allow-unauthenticated-pages`, else only this machine itself.
+//! Who may reach what. Deliveries and probes are open. Pages and API are for people: those whom Identity-Aware Proxy
+//! authenticated if it is configured, otherwise those with basic auth if that is configured, otherwise everybody with
+//! `--allow-unauthenticated-pages`, otherwise this machine alone.
 
 pub mod address;
 pub mod admins;
@@ -22,16 +22,17 @@ use url::Url;
 #[cfg(test)]
 mod tests;
 
-/// Rules for all routes.
+/// The rules for all routes.
 #[derive(Default)]
 pub struct AccessRules {
-    /// `--iap-audience`: whoever comes has to be a person whom it let in; the two below do not count then.
+    /// `--iap-audience`: callers must be authenticated by Identity-Aware Proxy; `basic_auth` and `open` have no effect
+    /// then.
     pub iap: Option<Iap>,
     /// `--admins`.
     pub admins: Admins,
     /// `--trusted-proxy-hops`.
     pub hops: u8,
-    /// `--webhook-allowlist`; absent: deliveries may come from anywhere.
+    /// `--webhook-allowlist`; if absent, deliveries may come from anywhere.
     pub sources: Option<Arc<Sources>>,
     /// `web-basic-auth`.
     pub basic_auth: Option<(String, SecretString)>,
@@ -39,62 +40,62 @@ pub struct AccessRules {
     pub open: bool,
 }
 
-/// For whom a route is.
+/// Who may call a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// The VCS host: the route checks address and signature itself, and is fast.
+    /// The host: the route checks address and signature itself.
     Host,
-    /// Probes, which have no way to sign in: nothing but whether this server works.
+    /// Probes, which cannot sign in: the route only says whether this server works.
     Probes,
-    /// Anybody who gets here, as it says nothing secret; people, where Identity-Aware Proxy stands before us.
+    /// Everybody: the route says nothing secret. Behind Identity-Aware Proxy, people only.
     Everyone,
-    /// People: pages and what changes state.
+    /// People: pages and changes of state.
     People,
     /// People, and scripts with `X-Atlantis-Token`.
     Api,
 }
 
-/// What is known of a request before anything else is looked at.
+/// A request, before it is admitted.
 pub(super) struct Caller<'a> {
     pub(super) peer: SocketAddr,
     pub(super) method: &'a Method,
     pub(super) uri: &'a Uri,
     pub(super) headers: &'a HeaderMap,
-    /// What Identity-Aware Proxy says, where it is configured.
+    /// The result of Identity-Aware Proxy, if it is configured.
     pub(super) iap: Option<Result<Person, NotBelieved>>,
 }
 
-/// Who was let in.
+/// An admitted caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Admitted {
     /// For the audit log.
     pub(super) name: String,
-    /// Somebody who signed in, and may see as whom.
+    /// The caller signed in, and the page may show as whom.
     pub(super) signed_in: bool,
-    /// May change what pages show, not only look.
+    /// The caller may change state.
     pub(super) may_change: bool,
 }
 
-/// Why a request is not let in.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AccessDenied {
-    /// Identity-Aware Proxy is configured, and does not vouch for this request.
+    /// Identity-Aware Proxy is configured and did not authenticate this request.
     NotThroughIap(NotBelieved),
-    /// This person may look, but change nothing.
+    /// This person may not change state.
     NotAdmin(String),
-    /// Too many wrong logins of this address; look again after so many seconds.
+    /// Too many wrong logins of this address; retry after this many seconds.
     TooMany(u32),
-    /// Basic auth is configured, and absent or wrong.
+    /// Basic auth is configured, and is missing or wrong.
     Login,
-    /// No login is configured, and this does not come from this machine's own browser.
+    /// No login is configured, and the request does not come from a browser on this machine.
     NotLoopback,
-    /// A change that was asked for by a page of another site.
+    /// A page of another site requested the change.
     OtherOrigin,
     /// `X-Atlantis-Token` was given and is wrong.
     WrongToken,
 }
 
-/// Headers that a proxy adds: with one of them the peer's address is not the person's.
+/// Headers that proxies add: with one of them the peer's address is not the client's.
 const FORWARDED: [&str; 6] =
     ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
 
@@ -102,7 +103,7 @@ const FORWARDED: [&str; 6] =
 const TOKEN_HEADER: &str = "x-atlantis-token";
 
 impl AccessRules {
-    /// Who asked, or why they may not. `url` is our own address as configured.
+    /// The caller, or why it is refused. `url` is the configured address of this server.
     pub(super) fn admit(
         &self,
         who: Who,
@@ -136,8 +137,8 @@ impl AccessRules {
         }
     }
 
-    /// What Identity-Aware Proxy says of a request, where it is configured. Nothing else that is called after it is looked at:
-    /// `X-Goog-Authenticated-User-Email` can be sent by anybody who gets here without passing it.
+    /// The result of Identity-Aware Proxy, if it is configured. Its unsigned headers are ignored: anybody who bypasses
+    /// it can send `X-Goog-Authenticated-User-Email`.
     pub(super) async fn ask_iap(&self, headers: &HeaderMap) -> Option<Result<Person, NotBelieved>> {
         match &self.iap {
             Some(iap) => Some(iap.verify(headers).await),
@@ -145,12 +146,12 @@ impl AccessRules {
         }
     }
 
-    /// The client's address, as far as it can be known: for counting.
+    /// The client's address for counting; the peer's if it is unknown.
     pub(super) fn address(&self, peer: SocketAddr, headers: &HeaderMap) -> IpAddr {
         address::client(peer, headers, self.hops).unwrap_or_else(|| peer.ip().to_canonical())
     }
 
-    /// Whether a request brings a secret that could be a guess.
+    /// Whether a request has a password or token that could be a guess.
     pub(super) fn may_guess(&self, headers: &HeaderMap) -> bool {
         let logs_in = self.iap.is_none() && self.basic_auth.is_some() && headers.contains_key(header::AUTHORIZATION);
         logs_in || headers.contains_key(TOKEN_HEADER)
@@ -159,7 +160,7 @@ impl AccessRules {
     fn without_iap(&self, caller: &Caller<'_>) -> Result<String, AccessDenied> {
         if let Some((user, password)) = &self.basic_auth {
             let (given_user, given_password) = basic_credentials(caller.headers).ok_or(AccessDenied::Login)?;
-            // Both are compared, always: the time tells nothing about which one is wrong.
+            // Both are always compared, so that the time does not tell which one is wrong.
             let right = equal(user, &given_user) & equal(password.expose_secret(), &given_password);
             return if right { Ok(user.clone()) } else { Err(AccessDenied::Login) };
         }
@@ -184,7 +185,7 @@ fn token(
     }
 }
 
-/// Compares in a time that depends on neither text; an empty secret equals nothing.
+/// Compares in constant time; an empty secret equals nothing.
 fn equal(secret: &str, given: &str) -> bool {
     let same = Sha256::digest(secret).as_slice().ct_eq(Sha256::digest(given).as_slice());
     bool::from(same) & !secret.is_empty()
@@ -201,8 +202,8 @@ fn basic_credentials(headers: &HeaderMap) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
-/// The peer is this machine, no proxy stands between, and the browser believes to talk to this machine: a page of a site
-/// whose name was made to point at 127.0.0.1 (DNS rebinding) has its own name in `Host`.
+/// The peer is this machine without a proxy, and the browser addresses this machine: a site whose name was pointed at
+/// 127.0.0.1 (DNS rebinding) sends its own name in `Host`.
 fn from_this_machine(caller: &Caller<'_>) -> bool {
     caller.peer.ip().to_canonical().is_loopback()
         && !FORWARDED.iter().any(|name| caller.headers.contains_key(*name))
@@ -210,7 +211,7 @@ fn from_this_machine(caller: &Caller<'_>) -> bool {
         && caller.uri.host().is_none_or(is_loopback_name)
 }
 
-/// Host and port of the one `Host` header; absent when there is none, several, or one that cannot be read.
+/// Host and port of the `Host` header; `None` unless there is exactly one and it is valid.
 fn host(headers: &HeaderMap) -> Option<(String, Option<u16>)> {
     let mut values = headers.get_all(header::HOST).iter();
     let authority: http::uri::Authority = values.next()?.to_str().ok()?.parse().ok()?;
@@ -231,8 +232,8 @@ fn is_loopback_name(host: &str) -> bool {
             .is_some_and(|address| address.to_canonical().is_loopback())
 }
 
-/// Whether a change was asked for by our own pages, or by no page at all. Browsers send `Sec-Fetch-Site` to https and to
-/// loopback, and `Origin` with each form; what sends neither is not a browser.
+/// Whether a change was requested by our own pages or without a browser. Browsers send `Sec-Fetch-Site` to https and
+/// loopback addresses, and `Origin` with every form.
 fn same_origin(caller: &Caller<'_>, url: &str) -> bool {
     if let Some(site) = caller.headers.get("sec-fetch-site") {
         return site == "same-origin" || site == "none";

@@ -1,4 +1,4 @@
-//! What every answer of a page or the API has in common: security headers, a request id, and one look for all that goes wrong.
+//! What all responses of pages and API share: security headers, a request ID, and the rendering of problems.
 
 use super::Site;
 use super::access::{AccessDenied, Admitted, Who};
@@ -12,32 +12,32 @@ use jiff::Timestamp;
 use minijinja::context;
 use std::sync::Arc;
 
-/// Nothing but what comes from us; no inline script or style, no frame around us.
+/// Only our own resources; no inline script or style, and no frames.
 pub(super) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
      img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Seconds after which to ask again while state is not shown here.
+/// Seconds after which clients retry while this server does not lead.
 pub(super) const RETRY_SECONDS: u32 = 2;
 
-/// Deepest path for which a page's links are made relative; beyond, nothing of ours lives.
+/// Deepest path for which links are made relative.
 const MAX_DEPTH: usize = 16;
 
-/// One request, as far as its answer's form depends on it.
+/// The parts of a request that its response depends on.
 #[derive(Debug, Clone)]
 pub(super) struct Visit {
-    /// Who asks, for the audit log.
+    /// The caller, for the audit log.
     pub(super) name: String,
-    /// Whom pages greet: somebody who signed in, else nobody.
+    /// The signed-in person whom pages show; empty if there is none.
     pub(super) person: String,
-    /// Pages offer what changes anything.
+    /// Pages show buttons for changes.
     pub(super) may_change: bool,
-    /// A browser that shows what we answer, as opposed to a script.
+    /// The client is a browser rather than a script.
     pub(super) browser: bool,
-    /// Way back to `/` from here, relative, so that pages work under any path a proxy puts them.
+    /// Relative path to `/`, so that pages work under any path of a proxy.
     pub(super) root: String,
-    /// Problems are told as JSON.
+    /// Problems are rendered as JSON.
     json: bool,
-    /// Of the request.
+    /// The request ID.
     pub(super) id: String,
 }
 
@@ -51,7 +51,7 @@ impl Visit {
         Visit { name: String::new(), person: String::new(), may_change: false, browser, root, json, id }
     }
 
-    /// An entry of the audit log about this request.
+    /// An audit entry about this request.
     pub(super) fn entry(&self, act: &str, subject: &str, result: &str) -> AuditEntry {
         AuditEntry {
             at: Timestamp::now(),
@@ -64,7 +64,7 @@ impl Visit {
         }
     }
 
-    /// Notes who was let in.
+    /// Records the admitted caller.
     pub(super) fn admit(&mut self, admitted: Admitted) {
         if admitted.signed_in {
             self.person.clone_from(&admitted.name);
@@ -73,7 +73,7 @@ impl Visit {
         self.name = admitted.name;
     }
 
-    /// The answer to a change that was made: text for scripts; browsers go back to the dashboard, which shows `notice`.
+    /// The response to a change: text for scripts; browsers are sent to the dashboard, which shows `notice`.
     pub(super) fn done(&self, notice: &str, text: String) -> Response {
         if self.browser {
             Redirect::to(&format!("{}?notice={notice}", self.root)).into_response()
@@ -83,19 +83,19 @@ impl Visit {
     }
 }
 
-/// Something that went wrong or is refused; `dress` makes a page, a text or JSON of it.
+/// An error or refusal; `dress` renders it as a page, a text or JSON.
 #[derive(Debug, Clone)]
 pub(super) struct Problem {
     status: StatusCode,
     title: &'static str,
     text: String,
-    /// What to do next: flags or commands.
+    /// Flags or commands to use next.
     next: Vec<String>,
-    /// A job to look at.
+    /// A related job.
     job: Option<String>,
-    /// Machine and address of the server to look at instead.
+    /// Machine and address of the leader.
     leader: Option<Box<(String, String)>>,
-    /// Seconds after which to ask again.
+    /// Seconds after which to retry.
     retry: Option<u32>,
     /// Ask the browser for user name and password.
     challenge: bool,
@@ -123,7 +123,7 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "Not found", text)
     }
 
-    /// State is not ours to show: who has it, and why we have not.
+    /// This server does not lead: names the leader, and the reason.
     pub(super) fn not_leading(server_status: &ServerStatus) -> Problem {
         let title = match server_status.role {
             Role::Standby => "ServerStatus by",
@@ -137,7 +137,7 @@ impl Problem {
         );
         let leader = server_status.leader.as_ref().map(|leader| Box::new((leader.machine.clone(), leader.url.clone())));
         let retry = Some(RETRY_SECONDS);
-        // What goes on, where it does not go on by itself.
+        // The next step, if it does not happen automatically.
         let next = if server_status.mismatch { vec!["--force-takeover".to_owned()] } else { Vec::new() };
         Problem { leader, retry, next, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
@@ -207,7 +207,7 @@ impl From<anyhow::Error> for Problem {
 }
 
 impl IntoResponse for Problem {
-    /// An empty answer that carries the problem to `dress`.
+    /// An empty response that carries the problem to `dress`.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         response.extensions_mut().insert(self);
@@ -215,7 +215,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Gives an answer its headers, and a problem its words.
+/// Adds the headers of all responses, and renders a problem.
 pub(super) fn dress(site: &Site, visit: &Visit, mut response: Response) -> Response {
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         if let Some(cause) = &problem.cause {
@@ -257,7 +257,7 @@ fn word(site: &Site, visit: &Visit, problem: &Problem) -> Response {
     response
 }
 
-/// The problem as one text, with what to do next.
+/// The problem as text, with the next steps.
 fn plain(problem: &Problem) -> String {
     let mut text = problem.text.clone();
     for next in &problem.next {
@@ -270,7 +270,7 @@ fn plain(problem: &Problem) -> String {
     text
 }
 
-/// An answer with this body and content type.
+/// A response with this content type and body.
 pub(super) fn typed(content_type: &'static str, body: impl Into<Body>) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body.into()).into_response()
 }

@@ -1,4 +1,4 @@
-//! Answers for machines: probes, `/status`, `/api/locks` in Atlantis' shape, and the whole results of a run.
+//! Responses for machines: probes, `/status`, `/api/locks` in Atlantis' format, and the complete results of a run.
 
 use super::Site;
 use super::answer::{Problem, typed};
@@ -13,20 +13,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// An upload that takes longer is worth telling.
+/// Duration from which an upload is reported.
 const SLOW_UPLOAD: Duration = Duration::from_secs(2);
-/// Longest time that state may take to answer a readiness probe.
+/// Timeout of the state in a readiness probe.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The process answers; nothing else is looked at.
+/// The process responds; nothing else is checked.
 pub(super) async fn healthz() -> Response {
     typed("application/json", r#"{"status":"ok"}"#)
 }
 
-/// This server leads, and its state answers; or it only takes deliveries.
+/// Ready if this server leads and its state responds, or if it only takes deliveries.
 pub(super) async fn readyz(State(site): State<Arc<Site>>) -> Response {
     if site.state.events_only {
-        // It never leads; it takes deliveries from the beginning.
+        // It never leads, and takes deliveries from the start.
         return typed("application/json", r#"{"status":"ok"}"#);
     }
     let server_status = site.server_status();
@@ -49,7 +49,7 @@ fn unready(error: String) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
 
-/// Length of a run's id, in hex digits.
+/// Length of a run ID, in hex digits.
 const RUN_ID: usize = 32;
 
 #[derive(Serialize)]
@@ -66,17 +66,17 @@ struct Status<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<LeaderView<'a>>,
     fingerprint_mismatch: bool,
-    /// Stored deliveries that this leader cannot verify, and objects beside them that it cannot read; absent where there are none.
+    /// Number of stored deliveries that this leader cannot verify and of unreadable objects; absent if zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     inbox_unusable: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused_by_host: Option<RefusedView>,
-    /// What is sent to the bucket in pieces and takes a while: the way there is slow.
+    /// Long uploads to the bucket: the connection is slow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     uploading: Vec<UploadView>,
 }
 
-/// An object on its way to the bucket; its name says nothing of repositories.
+/// An object that is being uploaded; its name contains no repository.
 #[derive(Serialize)]
 struct UploadView {
     object: String,
@@ -85,11 +85,11 @@ struct UploadView {
     seconds: u64,
 }
 
-/// What the host refuses to take from us. Which repositories it is about is nobody's business here; the log says it.
+/// Posts that the host refuses. This page is open, so it does not name repositories; the log does.
 #[derive(Serialize)]
 struct RefusedView {
     since: String,
-    /// Comments, statuses and reactions that wait until somebody has mended the token or its rights.
+    /// Number of comments, statuses and reactions that wait until the token or its rights are fixed.
     waiting: usize,
 }
 
@@ -100,7 +100,7 @@ struct LeaderView<'a> {
     version: &'a str,
 }
 
-/// Open to everyone, so it says nothing about repositories or people.
+/// This page is open, so it contains nothing about repositories or people.
 pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     let server_status = site.server_status();
     let leader = server_status.leader.as_ref();
@@ -123,7 +123,7 @@ pub(super) async fn status(State(site): State<Arc<Site>>) -> Response {
     axum::Json(status).into_response()
 }
 
-/// Uploads that have taken a while.
+/// Uploads that take longer than [`SLOW_UPLOAD`].
 fn uploading(bucket: &dyn Bucket) -> Vec<UploadView> {
     let slow = bucket.uploads().into_iter().filter(|upload| upload.took >= SLOW_UPLOAD);
     let view = |Uploading { name, size, arrived, took }| UploadView {
@@ -138,7 +138,7 @@ fn uploading(bucket: &dyn Bucket) -> Vec<UploadView> {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Locks {
-    /// `null` when there is none, as Go writes an empty slice.
+    /// `null` if there are none, as Go encodes an empty slice.
     locks: Option<Vec<Lock>>,
 }
 
@@ -184,7 +184,7 @@ pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, Pro
     Ok(axum::Json(answer(locks)).into_response())
 }
 
-/// One run with its whole results, also those for which its comments' hidden line had no room.
+/// A run with all results, also those that the marker of its comment had no space for.
 pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, Problem> {
     let none = || Problem::not_found("There is no such run, or it is so old that it was dropped.");
     if id.len() != RUN_ID || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {

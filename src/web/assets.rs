@@ -1,4 +1,4 @@
-//! Stylesheet, script and icon: embedded, named by their content, cached for ever.
+//! Stylesheet, script and icon: embedded, named by a hash of their content, and cached forever.
 
 use super::Site;
 use super::answer::typed;
@@ -8,12 +8,12 @@ use http::{HeaderValue, StatusCode, header};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// Hex digits of the content's hash in a name.
+/// Hex digits of the hash in a name.
 const HASH_DIGITS: usize = 12;
 
 /// One embedded file.
 pub(super) struct Asset {
-    /// Name with the hash in it, under `static/`.
+    /// Name with the hash, under `static/`.
     pub(super) name: String,
     pub(super) content: &'static str,
     content_type: &'static str,
@@ -26,7 +26,7 @@ impl Asset {
     }
 }
 
-/// All of them.
+/// All embedded files.
 pub(super) struct Assets {
     pub(super) style: Asset,
     pub(super) script: Asset,
@@ -46,7 +46,7 @@ impl Assets {
     }
 }
 
-/// Serves one by its full name.
+/// Serves an embedded file by its full name.
 pub(super) async fn serve(State(site): State<Arc<Site>>, Path(name): Path<String>) -> Response {
     let Assets { style, script, icon } = &site.pages.assets;
     let Some(asset) = [style, script, icon].into_iter().find(|asset| asset.name == name) else {
@@ -56,7 +56,7 @@ pub(super) async fn serve(State(site): State<Arc<Site>>, Path(name): Path<String
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // An icon opened by itself is a document: it gets the same rules.
+    // An icon that is opened as a document gets the same policy.
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(super::answer::CONTENT_SECURITY_POLICY));
     response
 }

@@ -1,5 +1,5 @@
-//! `/`: whether all is well, what runs, who holds what, open pull requests, the last runs, the apply lock. What is shown can be
-//! looked through (`?q=`) and leafed through; all of it stands in the address.
+//! `/`: the server's role, running jobs, locks, open pull requests, recent jobs, the apply lock. Search (`?q=`) and
+//! page numbers are part of the address.
 
 mod rows;
 
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use url::form_urlencoded;
 
-/// Locks on one page, and most running jobs that are listed.
+/// Locks on one page; also the most running jobs that are listed.
 pub(super) const MAX_ROWS: usize = 100;
 
 /// Open pull requests on one page.
@@ -29,23 +29,23 @@ pub(super) const MAX_PULLS: usize = 50;
 /// Finished jobs on one page.
 pub(super) const MAX_RECENT: usize = 50;
 
-/// Most projects of one pull request that are listed.
+/// Most listed projects of one pull request.
 const MAX_PROJECTS: usize = 200;
 
-/// Longest text that is looked for, in characters.
+/// Longest search text, in characters.
 const MAX_SEARCH: usize = 200;
 
-/// What the page is made of, as the state has it.
+/// The data of the page, as loaded from the state.
 pub(super) struct DashboardData {
     pub(super) running: Found<(Job, Option<PullRequest>)>,
     pub(super) locks: Found<(ProjectLock, Option<ProjectStatus>)>,
     pub(super) pulls: Found<ListedPull>,
-    /// Finished ones, newest first.
+    /// Finished jobs, newest first.
     pub(super) ended: Found<(Job, Option<PullRequest>)>,
-    /// All that run, whether they are listed or not.
+    /// All running jobs, listed or not.
     pub(super) at_work: Vec<Job>,
     pub(super) apply_lock: Option<ApplyLock>,
-    /// Of all open pull requests, on whichever page.
+    /// Number of failures of all open pull requests.
     pub(super) failures: usize,
 }
 
@@ -75,12 +75,12 @@ impl DashboardData {
     }
 }
 
-/// What the address asks for.
+/// The parsed query of the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DashboardQuery {
-    /// Words that rows have to have.
+    /// The search text.
     pub(super) search: String,
-    /// Pages of the lists, from 1.
+    /// Page numbers of the lists, from 1.
     pub(super) locks: usize,
     pub(super) pulls: usize,
     pub(super) runs: usize,
@@ -93,7 +93,7 @@ impl Default for DashboardQuery {
 }
 
 impl DashboardQuery {
-    /// The address of the page with another page of one list; the rest of what is asked for stays.
+    /// The address with another page of one list and the rest unchanged.
     fn address(&self, list: &str, page: usize) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         if !self.search.is_empty() {
@@ -109,7 +109,7 @@ impl DashboardQuery {
     }
 }
 
-/// The server's own state, for the line on top.
+/// The server's own state, for the first line of the page.
 pub(super) struct ServerState {
     pub(super) in_progress: usize,
     pub(super) draining: bool,
@@ -133,13 +133,13 @@ impl ServerState {
 #[derive(Serialize)]
 pub(super) struct ListPage<T> {
     rows: Vec<T>,
-    /// `210`, or `3 of 210` where words are looked for; empty: there is nothing at all.
+    /// `210`, or `3 of 210` with a search; empty if there are no rows at all.
     count: String,
-    /// There are rows, but none fits.
+    /// There are rows, but none matches.
     none_fits: bool,
     page: usize,
     pages: usize,
-    /// Addresses of the pages before and after this one.
+    /// Addresses of the previous and the next page.
     previous: Option<String>,
     next: Option<String>,
 }
@@ -176,11 +176,11 @@ struct ApplySwitch {
     since: Option<When>,
     /// `apply` is among the allowed commands.
     allowed: bool,
-    /// The buttons are there.
+    /// The buttons are shown.
     switch: bool,
 }
 
-/// What was just done.
+/// A notice about the change that was just made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Notice {
     text: &'static str,
@@ -188,7 +188,7 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    /// By its name in the address that a change sends the browser to; free text would let a link put words on our page.
+    /// The notice of this name. Free text in the address would let a link put words on our page.
     fn named(name: &str) -> Option<Notice> {
         let (text, tone) = match name {
             "unlocked" => ("The lock and its plan are gone. The pull request is told.", "good"),
@@ -259,7 +259,7 @@ fn apply_switch(lock: Option<&ApplyLock>, server: &ServerState, now: Timestamp) 
     }
 }
 
-/// The query of the address; what is no number means the first page.
+/// The raw query of the address; an invalid number means the first page.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Parameters {

@@ -110,7 +110,7 @@ fn may_deliver(site: &Site, peer: SocketAddr, headers: &HeaderMap) -> Result<IpA
     let Some(address) = address::client(peer, headers, access.hops) else {
         let hops = access.hops;
         return Err(format!(
-            "nobody knows where this comes from: X-Forwarded-For has not the addresses that --trusted-proxy-hops={hops} proxies add"
+            "the client's address is unknown: X-Forwarded-For has fewer addresses than --trusted-proxy-hops={hops} proxies add"
         ));
     };
     match &access.sources {

@@ -1,4 +1,4 @@
-//! Deliveries that come while this server does not lead: verified as ever, stored in the bucket, and only then answered.
+//! Deliveries that arrive while this server does not lead: verified, stored in the bucket, and then answered.
 
 use super::Site;
 use crate::domain::Event;
@@ -13,13 +13,13 @@ use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long storing may take; GitHub gives up after ten seconds.
+/// Timeout of storing; GitHub gives up after ten seconds.
 const STORE_LIMIT: Duration = Duration::from_secs(8);
 
-/// What is answered to an authentic delivery: status and text.
+/// Status and text of the response to an authentic delivery.
 pub(super) type DeliveryResponse = (StatusCode, &'static str);
 
-/// The answer to an event that never causes work, whoever leads.
+/// The response to an event that never causes work.
 pub(super) fn no_work(event: &Event) -> Option<DeliveryResponse> {
     match event {
         Event::Ping => Some((StatusCode::OK, "pong")),
@@ -28,14 +28,14 @@ pub(super) fn no_work(event: &Event) -> Option<DeliveryResponse> {
     }
 }
 
-/// Stores an authentic delivery for whoever leads next. It goes on when the host hangs up.
+/// Stores an authentic delivery for the next leader. Storing continues if the host disconnects.
 pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, key: Option<String>) -> DeliveryResponse {
     let (vault, intake, headers) = (site.state.vault.clone(), site.state.intake.clone(), headers.clone());
     let stored = tokio::spawn(async move { store_now(&vault, intake, headers, body, key).await });
     let problem = match tokio::time::timeout(STORE_LIMIT, stored).await {
         Ok(Ok(Ok(()))) => {
             site.state.meters.stored.fetch_add(1, Ordering::Relaxed);
-            // This server may have become the one that leads, and have had its first look before the delivery was there.
+            // This server may have become the leader, and may have checked the inbox before the delivery was stored.
             if let Some(services) = &site.server_status().services {
                 services.look.notify_one();
             }
@@ -70,8 +70,8 @@ async fn store_now(
     store_delivery(vault, name, &delivery).await
 }
 
-/// The same delivery has the same name, whoever takes it and however often: event, body, and the secret that it is signed with. Sent
-/// again with another secret it is another object, which may be known where the first one is not.
+/// The name of a delivery: a hash of event, body and the secret that it is signed with, so that a repeated delivery has
+/// the same name. Signed with another secret it is another object, which a leader may be able to verify.
 fn name(intake: &Intake, headers: &[(String, String)], body: &[u8], key: Option<&str>) -> Hash {
     let mut digest = Sha256::new();
     for (name, value) in headers.iter().filter(|(name, _)| intake.names_event(name)) {

@@ -1,4 +1,4 @@
-//! `/jobs/{id}`: one job with its result on top and its whole log, followed live where JavaScript runs; the log as plain text.
+//! `/jobs/{id}`: a job with its result and its log, which is followed live with JavaScript; and the log as plain text.
 
 mod ansi;
 mod log;
@@ -25,30 +25,30 @@ use std::sync::Arc;
 pub(super) use stream::log_events;
 pub(super) use stream::{MAX_STREAMS, stream};
 
-/// Most lines that the page shows; the first [`HEAD_LINES`] and the last ones. The download has all.
+/// Most lines of the page: the first [`HEAD_LINES`] and the last ones. The download has all lines.
 const MAX_PAGE_LINES: usize = 20_000;
 
-/// How many lines from the beginning are shown where not all are.
+/// Lines from the beginning that are shown if not all are.
 const HEAD_LINES: usize = 1_000;
 
 #[derive(Serialize)]
 pub(super) struct JobPage {
     job: JobRow,
     commit: String,
-    /// Its page on the host; empty: none.
+    /// Address of the commit's page on the host; empty if there is none.
     commit_address: String,
-    /// How many lines the log has so far; the stream goes on from there.
+    /// Number of lines so far; the stream continues from there.
     lines: usize,
     /// The log still grows.
     live: bool,
-    /// False where there is no log (any more).
+    /// False if there is no log, or no longer one.
     has_log: bool,
     /// Escaped by [`log`].
     log: Value,
 }
 
 impl JobPage {
-    /// `text` is the log so far, `commit_address` the page of a commit with `{repo}` and `{commit}` in it.
+    /// `text` is the log so far, `commit_address` the address of a commit's page with `{repo}` and `{commit}`.
     pub(super) fn new(
         job: &Job,
         pull: Option<&PullRequest>,
@@ -73,7 +73,7 @@ impl JobPage {
     }
 }
 
-/// Job ids are 32 hex digits; nothing else is asked for in state or on disk.
+/// Checks that a job ID is 32 hex digits; others are not looked up in state or on disk.
 fn checked(id: &str) -> Result<&str, Problem> {
     let valid = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     if valid { Ok(id) } else { Err(no_such_job()) }
@@ -103,7 +103,7 @@ pub(super) async fn page(
 ) -> Result<Response, Problem> {
     let services = site.services()?;
     let id = checked(&id)?;
-    // The log first: a job that ends in between is then shown as ended, never as running for ever.
+    // The log is opened first: a job that ends in between is then shown as ended, not as running.
     let mut log = services.logs.read(id).await?;
     let (job, pull) = find(&services.store, id).await?.ok_or_else(no_such_job)?;
     let live = log.as_ref().is_some_and(LogReader::is_live);

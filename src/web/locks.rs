@@ -1,4 +1,4 @@
-//! Project locks one by one, and the apply lock: what is shown, and the changes that people make here.
+//! Pages of project locks, the apply lock, and their changes.
 
 use super::Site;
 use super::answer::{Problem, Visit};
@@ -17,10 +17,10 @@ use serde::Serialize;
 use std::sync::Arc;
 use url::form_urlencoded;
 
-/// Longest form that is read, in bytes.
+/// Largest form, in bytes.
 const MAX_FORM: usize = 16 * 1024;
 
-/// Longest reason of an apply lock that is kept, in characters.
+/// Longest reason of an apply lock, in characters.
 const MAX_REASON: usize = 500;
 
 /// Address of a lock's page, relative to `/`.
@@ -37,9 +37,9 @@ pub(super) struct LockPage {
     since: When,
     status: Option<StatusView>,
     head: Option<String>,
-    /// Plans the project again and takes the lock again.
+    /// Command that plans and locks the project again.
     plan_again: String,
-    /// Gives all locks of the pull request up.
+    /// Command that releases all locks of the pull request.
     unlock: String,
 }
 
@@ -70,7 +70,7 @@ impl LockPage {
     }
 }
 
-/// A word as the comment parser reads it back.
+/// A word, quoted for the comment parser.
 fn shell_word(text: &str) -> String {
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), |quoted| quoted.into_owned())
 }
@@ -96,7 +96,7 @@ impl FormFields {
         self.0.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    /// The lock's key, which links may carry escaped once or, as Atlantis writes them, twice.
+    /// Possible keys of the lock: links escape it once or, as Atlantis writes them, twice.
     fn lock_keys(&self) -> Result<Vec<String>, Problem> {
         let id = self.get("id").ok_or_else(|| {
             Problem::new(StatusCode::BAD_REQUEST, "No lock named", "The address has no id=… that names a lock.")
@@ -189,7 +189,7 @@ pub(super) async fn stop_applies(
     let printable = fields.get("reason").unwrap_or_default().chars().filter(|c| !c.is_control());
     let reason: String = printable.take(MAX_REASON).collect();
     let reason = reason.trim().to_owned();
-    // Scripts that know Atlantis have none to give.
+    // Scripts written for Atlantis give no reason.
     if visit.browser && reason.is_empty() {
         return Err(Problem::new(
             StatusCode::BAD_REQUEST,
@@ -212,7 +212,7 @@ pub(super) async fn allow_applies(
     Ok(visit.done("applies-allowed", "Deleted apply lock".into()))
 }
 
-/// Sets or lifts the apply lock and says so in the audit log, both or neither.
+/// Sets or lifts the apply lock and records an audit entry, in one transaction.
 pub(super) async fn set_apply_lock(store: &Store, entry: AuditEntry, lock: Option<ApplyLock>) -> anyhow::Result<()> {
     store
         .write(move |tx| {

@@ -1,5 +1,5 @@
-//! `/metrics` for Prometheus, in its text format: role and lease, commits, the journal, the bucket, the inbox, deliveries. All of it
-//! is counted anyway, so a scrape asks neither the state nor the bucket.
+//! `/metrics` in Prometheus' text format: role and lease, commits, the journal, the bucket, the inbox, deliveries. All
+//! values are counters in memory, so a scrape reads neither the state nor the bucket.
 
 use super::Site;
 use super::answer::{Problem, typed};
@@ -12,7 +12,7 @@ use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The text format's own content type.
+/// Content type of the text format.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The page.
@@ -125,7 +125,7 @@ impl Exposition {
         }
     }
 
-    /// A sample of the family before. Labels are words of ours, so nothing is to be escaped.
+    /// A sample of the previous family. Labels are constants, so nothing needs escaping.
     fn labelled(&mut self, name: &str, (label, word): (&str, &str), value: impl Display) {
         let _ = writeln!(self.0, "tidelock_{name}{{{label}=\"{word}\"}} {value}");
     }

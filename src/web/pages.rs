@@ -1,4 +1,4 @@
-//! Templates, and the words that all pages share: ages, durations, totals, links to pull requests.
+//! Page templates, and views that several pages share: ages, durations, totals, pull requests.
 
 use super::answer::{Visit, typed};
 use super::assets::Assets;
@@ -23,7 +23,7 @@ const TEMPLATES: [(&str, &str); 6] = [
     ("problem.html", include_str!("../../templates/pages/problem.html")),
 ];
 
-/// The templates, ready to be rendered.
+/// The compiled templates.
 pub(super) struct PageTemplates {
     environment: Environment<'static>,
     pub(super) assets: Assets,
@@ -48,34 +48,34 @@ impl PageTemplates {
         Ok(self.environment.get_template(template)?.render(context! { site, ..facts })?)
     }
 
-    /// The page as an answer; templates know `view` as `page`.
+    /// The page as a response; templates see `view` as `page`.
     pub(super) fn page(&self, template: &str, visit: &Visit, view: &impl Serialize) -> anyhow::Result<Response> {
         self.render(template, visit, context! { page => Value::from(Serde(view)) })
     }
 
-    /// The page of these facts as an answer.
+    /// The page of these facts as a response.
     pub(super) fn render(&self, template: &str, visit: &Visit, facts: Value) -> anyhow::Result<Response> {
         let viewer = Viewer { root: &visit.root, person: &visit.person, may_change: visit.may_change };
         Ok(typed("text/html; charset=utf-8", self.html(template, &viewer, facts)?))
     }
 }
 
-/// Who looks at a page, and from where.
+/// The viewer of a page.
 pub(super) struct Viewer<'a> {
-    /// The way back to `/` from where the page is shown.
+    /// Relative path to `/`.
     pub(super) root: &'a str,
-    /// Whom it greets; empty: nobody is known.
+    /// The signed-in person; empty if there is none.
     pub(super) person: &'a str,
-    /// It offers what changes anything.
+    /// The page shows buttons for changes.
     pub(super) may_change: bool,
 }
 
-/// A moment: how long ago, and when.
+/// A time, absolute and relative.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct When {
     pub(super) ago: String,
     pub(super) at: String,
-    /// The moment as people read it, in UTC; the script puts the reader's own time before it.
+    /// The time in UTC for reading; the script adds the viewer's local time.
     pub(super) utc: String,
 }
 
@@ -110,12 +110,12 @@ pub(super) fn duration(from: Timestamp, to: Timestamp) -> String {
     }
 }
 
-/// An address for `href`: what is not http(s) is no link.
+/// An address for `href`; empty unless it is http(s).
 pub(super) fn web_address(url: &str) -> &str {
     if url.starts_with("https://") || url.starts_with("http://") { url } else { "" }
 }
 
-/// A pull request to look at.
+/// A pull request with its link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PullView {
     pub(super) repo: String,
@@ -127,26 +127,26 @@ pub(super) struct PullView {
 impl PullView {
     pub(super) fn new(id: &PullId, title: &str, url: &str) -> PullView {
         let url = web_address(url).to_owned();
-        // Neither terminal escapes nor marks that turn the direction of the text around it.
+        // Terminal escapes and characters that change the direction of text are dropped.
         let plain = |c: &char| {
             !c.is_control() && !matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         };
         PullView { repo: id.repo.full_name(), number: id.number, title: title.chars().filter(plain).collect(), url }
     }
 
-    /// With title and address where we know the pull request.
+    /// With title and address, if the pull request is known.
     pub(super) fn find(id: &PullId, known: Option<&PullRequest>) -> PullView {
         known.map_or_else(|| PullView::new(id, "", ""), |pull| PullView::new(id, &pull.title, &pull.url))
     }
 }
 
-/// A project: its label, and where it lies.
+/// A project with its label and location.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ProjectView {
     pub(super) label: String,
     pub(super) dir: String,
     pub(super) workspace: String,
-    /// The label is a name, so that directory and workspace are news.
+    /// The label is the project's name, so directory and workspace are shown too.
     pub(super) named: bool,
 }
 
@@ -161,7 +161,7 @@ impl From<&ProjectId> for ProjectView {
     }
 }
 
-/// A word with the colour it is shown in.
+/// A status word with its colour.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct StatusMark {
     pub(super) word: String,
@@ -196,7 +196,7 @@ impl From<&ProjectStatus> for StatusMark {
     }
 }
 
-/// One part of a plan's totals: `+1`, and what it means.
+/// A part of a plan's totals: `+1`, and its meaning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Total {
     pub(super) short: String,
@@ -205,7 +205,7 @@ pub(super) struct Total {
     pub(super) kind: &'static str,
 }
 
-/// A plan's totals, the parts that are zero left out.
+/// A plan's totals without zeros.
 pub(super) fn totals(summary: &PlanSummary) -> Vec<Total> {
     let parts = [
         (summary.destroy, "−", "to destroy", "destroy"),
@@ -230,14 +230,14 @@ pub(super) fn totals(summary: &PlanSummary) -> Vec<Total> {
     totals
 }
 
-/// A project of a pull request and where it stands.
+/// A project of a pull request with its status.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct StatusView {
     pub(super) project: ProjectView,
     pub(super) mark: StatusMark,
-    /// Only where there is still a plan that would be applied.
+    /// Set only if there is a plan that can be applied.
     pub(super) totals: Vec<Total>,
-    /// Where the mark leads, relative to `/`: a job, or the lock that is waited for.
+    /// Link of the mark, relative to `/`: a job, or the lock that blocks the project.
     pub(super) link: Option<String>,
 }
 

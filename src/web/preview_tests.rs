@@ -347,7 +347,7 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     Taken by alice
     Taken at 2026-08-24 09:55 UTC
     Plan planned −1 ~1 +1 commit 3f2c1ab
-    Lock id acme/infra/infra/network/prod/network
+    Lock id github.com/acme/infra/infra/network/prod/network
     Unlock
     The lock goes, and the plan with it; the pull request is told. The project is free for others then. To plan it again, comment there:
     atlantis plan -p network

@@ -1,8 +1,9 @@
-//! The trace that a request belongs to, as Google's load balancers (`X-Cloud-Trace-Context`) and W3C (`traceparent`) write it.
+//! The trace of a request, from the headers of Google's load balancers (`X-Cloud-Trace-Context`) and W3C
+//! (`traceparent`).
 
 use http::HeaderMap;
 
-/// The id of the trace: 32 hex digits. What is not one is a stranger's text, and dropped.
+/// The trace ID: 32 hex digits. Other values are dropped: they are untrusted text.
 pub(super) fn of(headers: &HeaderMap) -> Option<&str> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let ours = |text: &'_ str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());

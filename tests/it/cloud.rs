@@ -229,7 +229,7 @@ fn nothing_is_lost_while_the_bucket_does_not_answer_for_a_moment() {
             ctx.quiet().await;
             double.outage(true);
             pull.comment("alice", "atlantis apply").unwrap();
-            ctx.until("it tries again", async || ctx.server.log().contains("a commit is not known to be there")).await;
+            ctx.until("it tries again", async || ctx.server.log().contains("the outcome of a commit is unknown")).await;
             let answered = ctx.forge.deliveries().iter().filter(|delivery| delivery.succeeded()).count();
             assert_eq!(answered, 3, "an answer before the delivery is in the bucket: {:?}", ctx.forge.deliveries());
             assert_eq!(ctx.lines("begun"), 0);

@@ -18,12 +18,12 @@ const MAX_STATUSES: usize = 1000;
 const MAX_PER_PAGE: usize = 100;
 
 /// An answer: status, body, further headers.
-struct Answer(StatusCode, Value, HeaderMap);
+struct ApiReply(StatusCode, Value, HeaderMap);
 
 /// A refusal in GitHub's form.
 struct Refusal(StatusCode, String);
 
-type Result<T = Answer> = std::result::Result<T, Refusal>;
+type Result<T = ApiReply> = std::result::Result<T, Refusal>;
 
 /// One request, with who asks and where.
 struct Call<'a> {
@@ -41,11 +41,11 @@ fn invalid(message: impl Into<String>) -> Refusal {
 }
 
 fn ok(body: Value) -> Result {
-    Ok(Answer(StatusCode::OK, body, HeaderMap::new()))
+    Ok(ApiReply(StatusCode::OK, body, HeaderMap::new()))
 }
 
 fn created(body: Value) -> Result {
-    Ok(Answer(StatusCode::CREATED, body, HeaderMap::new()))
+    Ok(ApiReply(StatusCode::CREATED, body, HeaderMap::new()))
 }
 
 /// Answers one request below `/api/v3`.
@@ -62,11 +62,11 @@ pub(super) async fn answer(shared: &Shared, parts: &request::Parts, body: Bytes)
 
 async fn answered(shared: &Shared, parts: &request::Parts, body: Bytes) -> Response {
     match route(shared, parts, body).await {
-        Ok(Answer(StatusCode::NO_CONTENT, _, headers)) => (StatusCode::NO_CONTENT, headers).into_response(),
-        Ok(Answer(StatusCode::OK, body, headers)) if parts.method == Method::GET => {
+        Ok(ApiReply(StatusCode::NO_CONTENT, _, headers)) => (StatusCode::NO_CONTENT, headers).into_response(),
+        Ok(ApiReply(StatusCode::OK, body, headers)) if parts.method == Method::GET => {
             conditional(&parts.headers, body, headers)
         }
-        Ok(Answer(status, body, headers)) => (status, headers, axum::Json(body)).into_response(),
+        Ok(ApiReply(status, body, headers)) => (status, headers, axum::Json(body)).into_response(),
         Err(Refusal(status, message)) => {
             let body = json!({"message": message, "documentation_url": "https://docs.github.com/rest", "status": status.as_str()});
             (status, axum::Json(body)).into_response()
@@ -329,7 +329,7 @@ impl Call<'_> {
             for pull in &mut repo.pulls {
                 pull.comments.retain(|comment| comment.id.to_string() != id);
             }
-            Ok(Answer(StatusCode::NO_CONTENT, Value::Null, HeaderMap::new()))
+            Ok(ApiReply(StatusCode::NO_CONTENT, Value::Null, HeaderMap::new()))
         })
     }
 
@@ -437,7 +437,7 @@ impl Call<'_> {
         }
         let start = (page - 1).saturating_mul(per_page);
         let body = rows.into_iter().skip(start).take(per_page).collect();
-        Ok(Answer(StatusCode::OK, Value::Array(body), headers))
+        Ok(ApiReply(StatusCode::OK, Value::Array(body), headers))
     }
 }
 

@@ -11,21 +11,21 @@ use tokio::sync::mpsc;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-struct Place {
+struct TestForge {
     forge: Forge,
     repo: Repo,
     dir: TempDir,
     client: reqwest::Client,
 }
 
-impl Place {
-    async fn new() -> Place {
+impl TestForge {
+    async fn new() -> TestForge {
         let dir = TempDir::new().unwrap();
         let forge = Forge::start(ForgeOptions { dir: dir.path().join("forge"), port: 0 }).await.unwrap();
         let repo = forge.create_repo("acme/infra", &[("main.tf", "a = 1\n"), ("old.tf", "")]).await.unwrap();
         let redirects = reqwest::redirect::Policy::none();
         let client = reqwest::Client::builder().no_proxy().redirect(redirects).build().unwrap();
-        Place { forge, repo, dir, client }
+        TestForge { forge, repo, dir, client }
     }
 
     async fn pull(&self) -> Pull {
@@ -72,7 +72,7 @@ impl Place {
 
 #[tokio::test]
 async fn git_clones_with_a_token_and_is_refused_without_one() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let refused = place.git(&["clone", "-q", &place.repo.clone_url(), "none"]).await;
     assert!(!refused.status.success());
     let wrong = place.repo.clone_url().replacen("http://", "http://alice:wrong@", 1);
@@ -90,7 +90,7 @@ async fn git_clones_with_a_token_and_is_refused_without_one() {
 
 #[tokio::test]
 async fn any_commit_of_a_pull_request_can_be_fetched_by_its_id() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let pull = place.pull().await;
     let first = pull.head_commit().unwrap();
     pull.push(&[("main.tf", Some("a = 3\n"))]).await.unwrap();
@@ -106,7 +106,7 @@ async fn any_commit_of_a_pull_request_can_be_fetched_by_its_id() {
 
 #[tokio::test]
 async fn a_push_with_git_moves_the_pull_request_and_is_announced() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let pull = place.pull().await;
     let mut hooks = place.receiver(200).await;
     let url = place.repo.clone_url_for("bob").unwrap();
@@ -129,7 +129,7 @@ async fn a_push_with_git_moves_the_pull_request_and_is_announced() {
 
 #[tokio::test]
 async fn a_pull_request_has_githubs_shape() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let options = OpenOptions { labels: vec!["urgent".into()], body: "why".into(), ..OpenOptions::default() };
     let pull = place.repo.open_pull("fix me/1", "alice", "Fix", &[("a.tf", Some("x"))], options.clone()).await;
     assert!(pull.is_err(), "a branch name that git refuses is refused");
@@ -167,7 +167,7 @@ async fn a_pull_request_has_githubs_shape() {
 
 #[tokio::test]
 async fn a_fork_has_another_owner_and_its_head_is_in_the_base_repository() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let options = OpenOptions { fork: Some("mallory".into()), draft: true, ..OpenOptions::default() };
     let pull = place.repo.open_pull("x", "mallory", "Evil", &[("main.tf", Some("b"))], options).await.unwrap();
     let shape = place.get("/pulls/1").await;
@@ -183,7 +183,7 @@ async fn a_fork_has_another_owner_and_its_head_is_in_the_base_repository() {
 
 #[tokio::test]
 async fn webhooks_are_signed_in_order_recorded_and_sent_again_only_when_asked() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let mut hooks = place.receiver(500).await;
     let pull = place.pull().await;
     let id = pull.comment("bob", "atlantis plan").unwrap();
@@ -237,7 +237,7 @@ fn signatures_are_githubs() {
 
 #[tokio::test]
 async fn lists_are_paged_with_links_by_repository_id() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let pull = place.pull().await;
     for n in 0..5 {
         pull.comment("bob", &format!("comment {n}")).unwrap();
@@ -260,7 +260,7 @@ async fn lists_are_paged_with_links_by_repository_id() {
 
 #[tokio::test]
 async fn the_api_comments_reacts_sets_statuses_and_deletes() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let pull = place.pull().await;
     let (status, comment) = place.post("/issues/1/comments", json!({"body": "hello"})).await;
     assert_eq!((status, &comment["user"]["login"]), (201, &json!("tidelock-bot")));
@@ -302,7 +302,7 @@ async fn the_api_comments_reacts_sets_statuses_and_deletes() {
 
 #[tokio::test]
 async fn reviews_and_permissions_are_as_people_made_them() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let pull = place.pull().await;
     assert!(pull.approve("alice").is_err(), "her own");
     pull.approve("bob").unwrap();
@@ -324,7 +324,7 @@ async fn reviews_and_permissions_are_as_people_made_them() {
 
 #[tokio::test]
 async fn merging_is_real_and_refused_where_github_refuses() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let pull = place.pull().await;
     let rival =
         place.repo.open_pull("rival", "bob", "Other a", &[("main.tf", Some("a = 9\n"))], OpenOptions::default());
@@ -360,7 +360,7 @@ async fn merging_is_real_and_refused_where_github_refuses() {
 
 #[tokio::test]
 async fn faults_hit_the_requests_that_were_named_and_no_more() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let pull = place.pull().await;
     let comments = "/api/v3/repos/*/comments";
     let limited = vec![("retry-after".to_owned(), "1".to_owned())];
@@ -393,7 +393,7 @@ async fn faults_hit_the_requests_that_were_named_and_no_more() {
 
 #[tokio::test]
 async fn git_requests_fail_on_demand_too() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     // A reset on a kept-alive connection would be tried again by curl, so the first request is the one that gets it.
     place.forge.fail_next("GET", "/acme/infra.git/info/refs", Fault::Reset, 1).unwrap();
     place.forge.fail_next("POST", "*/git-upload-pack", Fault::Status(503, String::new(), vec![]), 1).unwrap();
@@ -405,7 +405,7 @@ async fn git_requests_fail_on_demand_too() {
 
 #[tokio::test]
 async fn people_play_in_the_browser_but_other_sites_cannot() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let pull = place.pull().await;
     let url = place.forge.url();
     let form = |path: &str, origin: &str, fields: &[(&str, &str)]| {
@@ -459,9 +459,9 @@ async fn people_play_in_the_browser_but_other_sites_cannot() {
 
 #[tokio::test]
 async fn a_dropped_forge_frees_its_port() {
-    let place = Place::new().await;
+    let place = TestForge::new().await;
     let address = place.forge.url().trim_start_matches("http://").to_owned();
-    let Place { forge, repo, client, .. } = place;
+    let TestForge { forge, repo, client, .. } = place;
     drop((forge, repo));
     // The tasks end on their own time; every try is a real connection, so this does not spin.
     let refused = async { while client.get(format!("http://{address}/")).send().await.is_ok() {} };

@@ -1,4 +1,4 @@
-//! What the vault asks of object storage, with Cloud Storage's generation semantics (reference/gcs.md).
+//! The object storage that the vault needs, with the generations of Cloud Storage.
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -10,28 +10,28 @@ use jiff::Timestamp;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Number of one content of one name; another one for each write, never used again for that name. Greater than 0.
+/// Number of one content of one name, greater than 0. Each write gives another one, which is never used again for that name.
 pub type Generation = i64;
 
-/// What is written.
+/// The content to write.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// From memory.
+    /// Bytes in memory.
     Bytes(Bytes),
-    /// A file, read as it is sent; it does not change meanwhile.
+    /// A file, read while it is sent. It must not change meanwhile.
     File(PathBuf),
 }
 
-/// Longest object name, in bytes; what may go before it in a bucket (its prefix) has as much again.
+/// Longest object name, in bytes. The prefix before it in a bucket may be as long again.
 pub const MAX_NAME: usize = 500;
 /// Longest segment of a name: file systems allow 255 bytes.
 pub const MAX_SEGMENT: usize = 200;
 
-/// Label under which a list shows an object of which nothing but its name can be read.
+/// Label that a list shows for an object whose header cannot be read.
 pub const DAMAGED: &str = "damaged";
 
-/// Whether this can be an object's name: segments of `[A-Za-z0-9._-]` joined by `/`, none of which is empty or begins with a
-/// dot. Every implementation refuses all others, in `put`, `get`, `get_range` and `delete`.
+/// Whether this is a valid object name: segments of `[A-Za-z0-9._-]` joined by `/`, none of which is empty or begins with a dot. Every
+/// implementation refuses other names in `put`, `get`, `get_range` and `delete`.
 pub fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME && name.split('/').all(is_segment)
 }
@@ -45,9 +45,9 @@ fn is_segment(segment: &str) -> bool {
 /// An object that was read whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Of this content.
+    /// Generation of this content.
     pub generation: Generation,
-    /// Content.
+    /// The content.
     pub bytes: Bytes,
 }
 
@@ -56,7 +56,7 @@ pub struct Object {
 pub struct Listed {
     /// Full name below the prefix.
     pub name: String,
-    /// Of its present content.
+    /// Generation of its present content.
     pub generation: Generation,
     /// Bytes.
     pub size: u64,
@@ -69,10 +69,10 @@ pub struct Listed {
 /// How a conditional write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// It is there, with this generation.
+    /// The object is stored, with this generation.
     Stored(Generation),
-    /// The precondition did not hold. This may be one's own success whose answer was lost, and is no proof that anything is there
-    /// (a damaged body can be refused so): read and compare.
+    /// The precondition failed. An earlier write of the same caller whose answer was lost may be the reason, and the object may also be
+    /// absent (Cloud Storage refuses a damaged body in the same way). Read the object and compare.
     Refused,
 }
 
@@ -85,30 +85,30 @@ pub struct Uploading {
     pub size: u64,
     /// Bytes that have arrived.
     pub arrived: u64,
-    /// Since this upload began.
+    /// Time since this upload began.
     pub took: std::time::Duration,
 }
 
-/// Why the bucket did not do it.
+/// Why a call to the bucket failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BucketError {
-    /// No usable answer, after the implementation's own short retries. A write may have happened, or may happen later.
+    /// There was no usable answer, after the implementation's own short retries. A write may have been done, or may be done later.
     #[error("{location}: {doing}: no answer: {reason}")]
     Unavailable {
         /// The bucket.
         location: String,
-        /// What was asked.
+        /// The operation and the object.
         doing: String,
-        /// What came instead of an answer.
+        /// What happened instead of an answer.
         reason: String,
     },
-    /// It will not be done however often it is asked: no such bucket, no rights, a full disk. Nothing of this call was done; of an
-    /// earlier one that ended with [`BucketError::Unavailable`] it says nothing.
+    /// The call cannot succeed: no such bucket, no permission, a full disk. Nothing of this call was done. It does not tell whether an
+    /// earlier call that failed with [`BucketError::Unavailable`] was done.
     #[error("{location}: {doing}: {reason}")]
     Refused {
         /// The bucket.
         location: String,
-        /// What was asked.
+        /// The operation and the object.
         doing: String,
         /// Why, and what the operator can do.
         reason: String,
@@ -119,17 +119,17 @@ pub enum BucketError {
 /// `[A-Za-z0-9._-]` joined by `/`. Every call is bounded in time by the implementation.
 #[async_trait]
 pub trait Bucket: Send + Sync + 'static {
-    /// The whole address, for people: `gs://bucket/prefix`, `file:///directory`.
+    /// The address, for people: `gs://bucket/prefix`, `file:///directory`.
     fn location(&self) -> &str;
 
-    /// Once at the start: is it there, may we write, does anything in its settings lose data? An error stops the start;
-    /// the texts are warnings (versioning or soft delete that cost money).
+    /// Called once at the start. Fails when the bucket does not exist, cannot be written to, or has settings that lose data. Returns
+    /// warnings, such as settings that cost money.
     async fn check(&self) -> Result<Vec<String>, BucketError>;
 
-    /// The present content; absent when there is none.
+    /// The present content; `None` when there is no such object.
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError>;
 
-    /// Bytes of one generation; absent when that generation is not the present one. A range that ends behind the object is cut.
+    /// Bytes of one generation; `None` when another generation is present. A range that ends behind the object is cut.
     async fn get_range(
         &self,
         name: &str,
@@ -137,39 +137,38 @@ pub trait Bucket: Send + Sync + 'static {
         range: Range<u64>,
     ) -> Result<Option<Bytes>, BucketError>;
 
-    /// Writes if the present generation is `expected`; 0: if there is none. `label` is one short word that lists show.
+    /// Writes if `expected` is the present generation, or if it is 0 and there is no such object. Lists show `label`, a short word.
     async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError>;
 
-    /// Deletes if the present generation is `generation`. True: it is not there any more; false: another one is.
+    /// Deletes this generation. True when it is no longer there, false when another one is.
     async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError>;
 
     /// All names that begin with `prefix` and are greater than `after` (empty: all), in order, over all pages.
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError>;
 
-    /// The first names of such a list, at most `most`; perhaps fewer, but none only where the list is empty.
+    /// The first names of such a list, at most `most`. It may return fewer, but returns none only when the list is empty.
     async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
         let mut listed = self.list(prefix, after).await?;
         listed.truncate(most);
         Ok(listed)
     }
 
-    /// Tells others that this process lives, as long as it does, under its nonce. Only a bucket on this machine can.
+    /// Lets other processes see that the one with this nonce is alive, for as long as it is. Only a bucket on this machine can.
     fn announce(&self, _nonce: &str) -> Result<(), BucketError> {
         Ok(())
     }
 
-    /// Whether the process of that nonce is known to be gone, so that nothing of it is on its way. False when nobody can know.
+    /// Whether the process with that nonce is known to have ended, so that none of its writes is on its way. False when unknown.
     async fn is_gone(&self, _nonce: &str) -> Result<bool, BucketError> {
         Ok(false)
     }
 
-    /// Whether all who may lead on it are processes of this machine, so that a lease without a living holder has nobody behind it
-    /// who could still want it with other settings. False for buckets that others reach.
+    /// Whether only processes of this machine use the bucket, so that it knows which of them are alive.
     fn knows_who_lives(&self) -> bool {
         false
     }
 
-    /// What is being sent in pieces just now, for `/status`.
+    /// Uploads in pieces that are in progress.
     fn uploads(&self) -> Vec<Uploading> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! Calls to the bucket with bounded patience, and the one way to create an object that must be ours.
+//! Calls to the bucket with retries, and the creation of objects that only this process may create.
 
 use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written};
 use super::clock::Clock;
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So long a call is tried again when no answer comes.
+/// A call without an answer is tried again for this long.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Pauses between tries: the first…
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -20,10 +20,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Objects up to this size are read whole when they are compared.
 const COMPARED_WHOLE: u64 = 1 << 20;
 
-/// A create was refused, and a look shows nothing: something of ours or of somebody else's may be on its way.
+/// Reason of a creation that was refused although no object is there: another write may still be on its way.
 const GONE: &str = "it was refused, but nothing is there";
 
-/// Growing pauses between tries.
+/// Pauses between tries, each twice as long as the one before, up to [`LONGEST_PAUSE`].
 pub(super) struct Pauses(Duration);
 
 impl Pauses {
@@ -37,7 +37,7 @@ impl Pauses {
     }
 }
 
-/// The bucket, asked again for a while when no answer comes.
+/// The bucket, with retries of calls that had no answer.
 #[derive(Clone)]
 pub struct Calls {
     pub(super) bucket: Arc<dyn Bucket>,
@@ -46,11 +46,11 @@ pub struct Calls {
 
 /// How one try to create an object ended.
 pub enum Attempt {
-    /// These bytes are there.
+    /// The object has these bytes.
     Ours,
-    /// Somebody else's are; says whose.
+    /// The object is another writer's; the text names the writer.
     Theirs(String),
-    /// Unknown; try again with the same bytes.
+    /// The outcome is unknown, for the reason in the text. Try again with the same bytes.
     Unknown(String),
 }
 
@@ -88,8 +88,8 @@ impl Calls {
         self.patiently(|| self.bucket.list(prefix, after)).await
     }
 
-    /// The same for a write. Once a try had no answer, a refusal of a later one says nothing of it: `settle` then looks whether what was
-    /// asked for is so, and until it says something the write is tried again.
+    /// The same for a write. After a try without an answer, a refusal of a later try does not tell whether the first one was done. Then
+    /// `settle` reads the bucket. The write is tried again until `settle` knows.
     async fn settled<T, F, S>(&self, call: impl Fn() -> F, settle: impl Fn() -> S) -> Result<T, BucketError>
     where
         F: Future<Output = Result<T, BucketError>> + Send,
@@ -117,7 +117,7 @@ impl Calls {
         }
     }
 
-    /// True: that generation is not there any more; false: another one is.
+    /// True when that generation is no longer there, false when another one is.
     pub(super) async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
         let settle = || async move {
             let listed = self.bucket.list_some(name, "", 1).await?;
@@ -130,7 +130,7 @@ impl Calls {
         self.settled(|| self.bucket.delete(name, generation), settle).await
     }
 
-    /// Creates an object whose content others may create as well; returns when some content is there.
+    /// Creates an object that others may create with the same meaning. Returns when there is one.
     pub(super) async fn create_any(&self, name: &str, bytes: Bytes, label: &str) -> Result<(), BucketError> {
         let there = || async move { Ok(self.bucket.get(name).await?.map(drop)) };
         let create = || {
@@ -138,7 +138,7 @@ impl Calls {
             async move {
                 match self.bucket.put(name, 0, body, label).await? {
                     Written::Stored(_) => Ok(()),
-                    // Not every refusal of this kind is about what is there.
+                    // A precondition can fail although no object is there.
                     Written::Refused => there().await?.ok_or_else(|| self.gone(name)),
                 }
             }
@@ -197,7 +197,7 @@ impl Calls {
     }
 
     async fn compare<P: Protocol>(&self, protocol: &P, name: &str, packed: &Packed) -> Result<Attempt, BucketError> {
-        // Deleted meanwhile, or a write of ours on its way: try again.
+        // The object was deleted meanwhile, or an earlier try is still on its way.
         let gone = || Ok(Attempt::Unknown(GONE.into()));
         let head = match &packed.body {
             Body::Bytes(bytes) if packed.size <= COMPARED_WHOLE => {
@@ -211,7 +211,7 @@ impl Calls {
         };
         let Some((size, bytes)) = head else { return gone() };
         let Ok(head) = pack::decode_head(&bytes, size) else {
-            return Ok(Attempt::Theirs(format!("{name} is there already, and nothing that Tidelock wrote")));
+            return Ok(Attempt::Theirs(format!("{name} is there already, and Tidelock did not write it")));
         };
         if protocol.is_same(&head, size, packed) {
             return Ok(Attempt::Ours);
@@ -249,29 +249,29 @@ pub(super) fn number(name: &str, folder: &str) -> Option<u64> {
 }
 
 /// An error about an object: what is wrong, and what to do.
-pub(super) fn damaged(bucket: &dyn Bucket, name: &str, bad: &pack::Bad) -> VaultError {
+pub(super) fn damaged(bucket: &dyn Bucket, name: &str, bad: &pack::Invalid) -> VaultError {
     VaultError::Damaged(describe(bucket.location(), name, bad))
 }
 
 /// The text of [`damaged`].
-pub(super) fn describe(location: &str, name: &str, bad: &pack::Bad) -> String {
+pub(super) fn describe(location: &str, name: &str, bad: &pack::Invalid) -> String {
     let place = format!("{location}/{name}");
     let format = super::FORMAT;
     match bad {
-        pack::Bad::Newer(newer) => format!(
+        pack::Invalid::Newer(newer) => format!(
             "{place} was written by a newer version of Tidelock (format {newer}, this one reads up to {format}). Nothing \
              was changed. Run the newer version again; or, to go back, let it write a state from before its start with \
              `tidelock vault export DIR --at SEQ` and start this version with that"
         ),
-        pack::Bad::Older(older) => format!(
+        pack::Invalid::Older(older) => format!(
             "{place} was written by a version of Tidelock that is too old (format {older}, this one reads {format} and the \
              one before). Nothing was changed. Start the release between them once, then this one"
         ),
-        pack::Bad::Damaged(why) => format!("{place} is damaged: {why}. Nothing was changed. {REMEDY}"),
+        pack::Invalid::Damaged(why) => format!("{place} is damaged: {why}. Nothing was changed. {REMEDY}"),
     }
 }
 
-/// What can be done about state that cannot be read.
+/// What an operator can do about state that cannot be read.
 pub(super) const REMEDY: &str = "Bring the object back from a copy of the bucket (its versions or soft-deleted objects, if \
      those are on), or look with `tidelock vault ls` for an earlier state and go back to it with `tidelock vault export DIR \
      --at SEQ`";

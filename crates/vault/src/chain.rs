@@ -1,4 +1,4 @@
-//! Reading state: one base, the journal behind it, every hash on the way.
+//! Reads a state: one base and the journal after it, with a check of every hash.
 
 mod contents;
 mod part;
@@ -12,59 +12,59 @@ use super::{Hash, Position, VaultError};
 use bytes::Bytes;
 use contents::Index;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use part::Fault;
 pub(super) use part::Part;
+use part::ReadError;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 /// Requests at once.
 pub(super) const AT_ONCE: usize = 32;
-/// How often a restore starts over because a newer base came up.
+/// A restore starts over this often because of a newer base.
 const ROUNDS: usize = 8;
-/// Memory for small objects that are kept whole, so that their contents need no second request.
+/// Bytes of small objects that are kept in memory, so that their contents need no second request.
 const KEPT_WHOLE: u64 = 64 << 20;
 
-/// A state whose objects were listed, read as far as their headers and rows, and found to be one unbroken chain.
+/// A state: its objects form one unbroken chain, and their headers and rows were read.
 pub struct Chain {
     /// Where it ends.
     pub position: Position,
-    /// Format of the database: the highest of all its objects.
+    /// Highest format of the state among its objects.
     pub schema: u32,
-    /// Base it starts from; 0 for none.
+    /// Number of the base that it starts from; 0 for none.
     pub base: u64,
     calls: Calls,
     /// The base, if there is one, then the journal in order.
     parts: Vec<Part>,
     index: Index,
-    /// Names of what lies among its objects and is not ours.
+    /// Names of foreign objects among its objects.
     pub(super) others: Vec<String>,
 }
 
 /// Rows of one commit.
 #[derive(Debug, Clone)]
 pub struct Rows {
-    /// Its number.
+    /// Number of the journal object.
     pub seq: u64,
-    /// Format that they need.
+    /// Format of the state that they need.
     pub schema: u32,
-    /// In `store`'s encoding.
+    /// In the caller's encoding.
     pub rows: Bytes,
 }
 
-/// A file that is to be written from kept content.
+/// A file to write from kept content.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// Its content.
+    /// SHA-256 of the content.
     pub hash: Hash,
-    /// Where; its directories are made.
+    /// Path of the file. Missing directories are created.
     pub path: PathBuf,
     /// Permission bits.
     pub mode: u32,
 }
 
 impl Chain {
-    /// Writes the base's database image to a new file; false when the chain has no base.
+    /// Writes the base's database to a new file. False when the chain has no base.
     pub async fn database(&self, to: &Path) -> Result<bool, VaultError> {
         match self.parts.first() {
             Some(base) if self.base > 0 => contents::database(&self.calls, base, to).await.map(|()| true),
@@ -72,7 +72,7 @@ impl Chain {
         }
     }
 
-    /// Rows of all commits after the base, in order; seals have none.
+    /// Rows of all commits after the base, in order. Seals have none.
     pub async fn rows(&self) -> Result<Vec<Rows>, VaultError> {
         let with_rows = self.parts.iter().filter(|part| !part.rows.is_empty());
         let rows =
@@ -80,17 +80,17 @@ impl Chain {
         Ok(with_rows.map(rows).collect())
     }
 
-    /// Writes files, in parallel, each content verified. `progress` gets bytes written so far, now and then.
+    /// Writes files in parallel and verifies each content. `progress` is called with the bytes written so far.
     pub async fn fetch(&self, files: Vec<Wanted>, progress: &(dyn Fn(u64) + Sync)) -> Result<(), VaultError> {
         contents::fetch(&self.calls, &self.parts, &self.index, files, progress).await
     }
 
-    /// Reads and verifies all contents of all objects without keeping them. `progress` gets bytes so far, now and then.
+    /// Reads and verifies all contents of all objects. `progress` is called with the bytes read so far.
     pub async fn verify(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<(), VaultError> {
         contents::verify(&self.calls, &self.parts, progress).await
     }
 
-    /// Whether a content is there.
+    /// Whether an object of the chain has this content.
     pub fn has(&self, hash: &Hash) -> bool {
         self.index.contains_key(hash)
     }
@@ -126,8 +126,8 @@ pub(super) async fn read<P: Protocol>(calls: &Calls, protocol: &P, at: Option<u6
                 chain.others.extend(others);
                 return Ok(chain);
             }
-            Err(Fault::Error(error)) => return Err(error),
-            Err(Fault::Stop(why)) => why,
+            Err(ReadError::Error(error)) => return Err(error),
+            Err(ReadError::Stop(why)) => why,
         };
         // An object that is missing may have been deleted during the read, because of a newer base.
         if !protocol.is_explained(newest(&bases, None), newest_base(calls).await?) {
@@ -145,14 +145,14 @@ pub(super) async fn read_base(calls: &Calls, name: &str) -> Result<Option<Chain>
     let bases = bases(calls).await?;
     let Some((base, listed)) = bases.into_iter().find(|(_, listed)| listed.name == name) else { return Ok(None) };
     match part::open(calls, listed, base, &AtomicU64::new(0)).await {
-        Err(Fault::Stop(why)) => Err(VaultError::Damaged(why)),
-        Err(Fault::Error(error)) => Err(error),
+        Err(ReadError::Stop(why)) => Err(VaultError::Damaged(why)),
+        Err(ReadError::Error(error)) => Err(error),
         Ok(part) => {
             let parts = vec![part];
             let (position, schema) = match linked(calls, &parts) {
                 Ok(linked) => linked,
-                Err(Fault::Stop(why)) => return Err(VaultError::Damaged(why)),
-                Err(Fault::Error(error)) => return Err(error),
+                Err(ReadError::Stop(why)) => return Err(VaultError::Damaged(why)),
+                Err(ReadError::Error(error)) => return Err(error),
             };
             let index = contents::index(&parts);
             Ok(Some(Chain { position, schema, base, calls: calls.clone(), parts, index, others: Vec::new() }))
@@ -165,12 +165,12 @@ pub(super) async fn bases(calls: &Calls) -> Result<Vec<(u64, Listed)>, VaultErro
     numbered(calls, "base/", "").await
 }
 
-/// Objects of a folder with their numbers. An object without one is not ours: it is left alone, and left out here.
+/// Objects of a folder with their numbers. An object without a number is foreign and left out.
 pub(super) async fn numbered(calls: &Calls, folder: &str, after: &str) -> Result<Vec<(u64, Listed)>, VaultError> {
     Ok(sorted_out(calls, folder, after).await?.0)
 }
 
-/// The same, and the names of those that are not ours.
+/// The same, and the names of the foreign objects.
 pub(super) async fn sorted_out(
     calls: &Calls,
     folder: &str,
@@ -196,15 +196,15 @@ pub(super) fn newest(bases: &[(u64, Listed)], at: Option<u64>) -> u64 {
     bases.iter().rev().map(|(seq, _)| *seq).find(|seq| at.is_none_or(|at| *seq <= at)).unwrap_or(0)
 }
 
-async fn once(calls: &Calls, bases: &[(u64, Listed)], at: Option<u64>) -> Result<Chain, Fault> {
+async fn once(calls: &Calls, bases: &[(u64, Listed)], at: Option<u64>) -> Result<Chain, ReadError> {
     let base = newest(bases, at);
     let after = if base == 0 { String::new() } else { calls::journal(base) };
-    let (mut journal, others) = sorted_out(calls, "journal/", &after).await.map_err(Fault::Error)?;
+    let (mut journal, others) = sorted_out(calls, "journal/", &after).await.map_err(ReadError::Error)?;
     if let Some(at) = at {
         journal.retain(|(seq, _)| *seq <= at);
         let last = journal.last().map_or(base, |(seq, _)| *seq);
         if at == 0 || last != at || gapless(calls, base, &journal).is_err() {
-            return Err(Fault::Error(not_kept(calls, bases, at).await?));
+            return Err(ReadError::Error(not_kept(calls, bases, at).await?));
         }
     }
     gapless(calls, base, &journal)?;
@@ -217,13 +217,13 @@ async fn once(calls: &Calls, bases: &[(u64, Listed)], at: Option<u64>) -> Result
     Ok(Chain { position, schema, base, calls: calls.clone(), parts, index, others })
 }
 
-/// Every number is there.
-fn gapless(calls: &Calls, base: u64, journal: &[(u64, Listed)]) -> Result<(), Fault> {
+/// Checks that no number is missing.
+fn gapless(calls: &Calls, base: u64, journal: &[(u64, Listed)]) -> Result<(), ReadError> {
     let location = calls.bucket.location();
     for (expected, (seq, listed)) in (base + 1..).zip(journal) {
         if *seq != expected {
             let missing = calls::journal(expected);
-            return Err(Fault::Stop(format!(
+            return Err(ReadError::Stop(format!(
                 "{location}/{missing} is missing, though {} is there and no newer base is: the state cannot be restored. \
                  Nothing was changed. {REMEDY}",
                 listed.name
@@ -233,16 +233,16 @@ fn gapless(calls: &Calls, base: u64, journal: &[(u64, Listed)]) -> Result<(), Fa
     Ok(())
 }
 
-/// Each object continues the one before. Gives where the chain ends.
-fn linked(calls: &Calls, parts: &[Part]) -> Result<(Position, u32), Fault> {
+/// Checks that each object names the hash of the one before. Returns the last position and the highest format.
+fn linked(calls: &Calls, parts: &[Part]) -> Result<(Position, u32), ReadError> {
     let mut position = Position::default();
     let mut schema = 0;
     for part in parts {
         let header = &part.head.header;
-        let is_base = header.kind == super::pack::Kind::Base;
+        let is_base = header.kind == super::pack::ObjectKind::Base;
         if !is_base && header.previous != position.hash {
             let location = calls.bucket.location();
-            return Err(Fault::Stop(format!(
+            return Err(ReadError::Stop(format!(
                 "{location}/{} does not continue the object before it: one of them was exchanged. Nothing was changed. \
                  {REMEDY}",
                 part.name
@@ -254,9 +254,9 @@ fn linked(calls: &Calls, parts: &[Part]) -> Result<(Position, u32), Fault> {
     Ok((position, schema))
 }
 
-/// The error about a state that is not kept: names those that are.
-async fn not_kept(calls: &Calls, bases: &[(u64, Listed)], at: u64) -> Result<VaultError, Fault> {
-    let journal = numbered(calls, "journal/", "").await.map_err(Fault::Error)?;
+/// The error about a state that is not kept. It names the kept ones.
+async fn not_kept(calls: &Calls, bases: &[(u64, Listed)], at: u64) -> Result<VaultError, ReadError> {
+    let journal = numbered(calls, "journal/", "").await.map_err(ReadError::Error)?;
     let ranges: Vec<String> = kept(bases, &journal).iter().map(|(from, to)| format!("{from} to {to}")).collect();
     let kept = match ranges.is_empty() {
         true => "none is yet".to_owned(),

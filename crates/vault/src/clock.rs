@@ -6,13 +6,13 @@ use std::time::Duration;
 /// A monotonic clock of this machine alone; never compared with another machine's.
 #[async_trait]
 pub trait Clock: Send + Sync + 'static {
-    /// Time since some moment in the past; does not stand still while the machine sleeps.
+    /// Time since some moment in the past. It also runs while the machine is suspended.
     fn now(&self) -> Duration;
-    /// The time of day, for people; nothing is decided by it.
+    /// The time of day, for people. Nothing depends on it.
     fn wall(&self) -> jiff::Timestamp {
         jiff::Timestamp::now()
     }
-    /// Waits.
+    /// Waits for this long.
     async fn sleep(&self, time: Duration);
 }
 

@@ -14,7 +14,7 @@
 //! * A generation is 63 random bits: never used again, with no counter to keep and no clock to trust.
 
 mod alive;
-mod fault;
+mod error;
 mod header;
 mod look;
 #[cfg(test)]
@@ -24,7 +24,7 @@ mod write;
 use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written, is_name};
 use async_trait::async_trait;
 use bytes::Bytes;
-use fault::Fault;
+use error::FileError;
 use std::collections::{HashMap, HashSet};
 use std::fs::{DirBuilder, File};
 use std::ops::Range;
@@ -49,10 +49,10 @@ const MAX_WHOLE: u64 = 1 << 30;
 /// A bucket in a directory; cheap to clone.
 #[derive(Clone)]
 pub struct Directory {
-    shared: Arc<Shared>,
+    shared: Arc<OpenDirectory>,
 }
 
-struct Shared {
+struct OpenDirectory {
     root: PathBuf,
     location: String,
     calls: Arc<Semaphore>,
@@ -66,7 +66,7 @@ struct Shared {
     counts: [(&'static str, AtomicU64); 5],
 }
 
-impl Drop for Shared {
+impl Drop for OpenDirectory {
     fn drop(&mut self) {
         // Closing is not enough: a child that is being started just now has the same open files until it begins to run.
         for file in self.alive.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
@@ -76,7 +76,7 @@ impl Drop for Shared {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum RequestKind {
     Get,
     Range,
     Put,
@@ -102,7 +102,7 @@ impl Directory {
     pub fn open(path: &Path) -> Result<Directory, BucketError> {
         let bucket = Directory::at(path);
         let shared = &bucket.shared;
-        shared.prepare().map_err(|fault| fault.tell(&shared.location, "open".into()))?;
+        shared.prepare().map_err(|error| error.tell(&shared.location, "open".into()))?;
         Ok(bucket)
     }
 
@@ -110,14 +110,14 @@ impl Directory {
     pub fn existing(path: &Path) -> Result<Directory, BucketError> {
         let bucket = Directory::at(path);
         let shared = &bucket.shared;
-        shared.look_at_root().map_err(|fault| fault.tell(&shared.location, "open".into()))?;
+        shared.look_at_root().map_err(|error| error.tell(&shared.location, "open".into()))?;
         Ok(bucket)
     }
 
     fn at(path: &Path) -> Directory {
         let root = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let count = |kind| (kind, AtomicU64::new(0));
-        let shared = Shared {
+        let shared = OpenDirectory {
             location: format!("file://{}", root.display()),
             root,
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
@@ -133,10 +133,10 @@ impl Directory {
     /// Runs file work on a thread that may block, not too many at once, and not for ever.
     async fn call<T: Send + 'static>(
         &self,
-        kind: Kind,
+        kind: RequestKind,
         doing: String,
         bytes: u64,
-        work: impl FnOnce(&Shared) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&OpenDirectory) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, BucketError> {
         let shared = self.shared.clone();
         if let Some((_, count)) = shared.counts.get(kind as usize) {
@@ -159,7 +159,7 @@ impl Directory {
             blocking.await.map_err(|error| error.to_string())
         };
         match tokio::time::timeout(limit, run).await {
-            Ok(Ok(result)) => result.map_err(|fault| fault.tell(&self.shared.location, doing)),
+            Ok(Ok(result)) => result.map_err(|error| error.tell(&self.shared.location, doing)),
             Ok(Err(reason)) => Err(unavailable(reason)),
             Err(_) => Err(unavailable(format!("the file system did not answer within {} s", limit.as_secs()))),
         }
@@ -170,8 +170,8 @@ impl Directory {
         if is_name(name) {
             return Ok((doing, name.to_owned()));
         }
-        let fault = Fault::Refused("no object can have this name".into());
-        Err(fault.tell(&self.shared.location, doing))
+        let error = FileError::Refused("no object can have this name".into());
+        Err(error.tell(&self.shared.location, doing))
     }
 }
 
@@ -182,12 +182,12 @@ impl Bucket for Directory {
     }
 
     async fn check(&self) -> Result<Vec<String>, BucketError> {
-        self.call(Kind::List, "check".into(), 0, Shared::check).await
+        self.call(RequestKind::List, "check".into(), 0, OpenDirectory::check).await
     }
 
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
         let (doing, name) = self.named("read", name)?;
-        self.call(Kind::Get, doing, MAX_WHOLE, move |shared| shared.get(&name)).await
+        self.call(RequestKind::Get, doing, MAX_WHOLE, move |shared| shared.get(&name)).await
     }
 
     async fn get_range(
@@ -198,7 +198,7 @@ impl Bucket for Directory {
     ) -> Result<Option<Bytes>, BucketError> {
         let (doing, name) = self.named("read", name)?;
         let bytes = range.end.saturating_sub(range.start).min(MAX_WHOLE);
-        self.call(Kind::Range, doing, bytes, move |shared| shared.get_range(&name, generation, range)).await
+        self.call(RequestKind::Range, doing, bytes, move |shared| shared.get_range(&name, generation, range)).await
     }
 
     async fn put(&self, name: &str, expected: Generation, body: Body, label: &str) -> Result<Written, BucketError> {
@@ -209,32 +209,32 @@ impl Bucket for Directory {
             // Asked only for the time limit; what cannot be read is an error below.
             Body::File(path) => tokio::fs::metadata(path).await.map_or(0, |meta| meta.len()),
         };
-        self.call(Kind::Put, doing, bytes, move |shared| shared.put(&name, expected, &body, &label)).await
+        self.call(RequestKind::Put, doing, bytes, move |shared| shared.put(&name, expected, &body, &label)).await
     }
 
     async fn delete(&self, name: &str, generation: Generation) -> Result<bool, BucketError> {
         let (doing, name) = self.named("delete", name)?;
-        self.call(Kind::Delete, doing, 0, move |shared| shared.delete(&name, generation)).await
+        self.call(RequestKind::Delete, doing, 0, move |shared| shared.delete(&name, generation)).await
     }
 
     async fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, BucketError> {
         let (doing, prefix, after) = (format!("list {prefix}"), prefix.to_owned(), after.to_owned());
-        self.call(Kind::List, doing, 0, move |shared| shared.list(&prefix, &after, usize::MAX)).await
+        self.call(RequestKind::List, doing, 0, move |shared| shared.list(&prefix, &after, usize::MAX)).await
     }
 
     async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
         let (doing, prefix, after) = (format!("list {prefix}"), prefix.to_owned(), after.to_owned());
-        self.call(Kind::List, doing, 0, move |shared| shared.list(&prefix, &after, most)).await
+        self.call(RequestKind::List, doing, 0, move |shared| shared.list(&prefix, &after, most)).await
     }
 
     fn announce(&self, nonce: &str) -> Result<(), BucketError> {
         let doing = format!("announce {nonce}");
-        self.shared.announce(nonce).map_err(|fault| fault.tell(&self.shared.location, doing))
+        self.shared.announce(nonce).map_err(|error| error.tell(&self.shared.location, doing))
     }
 
     async fn is_gone(&self, nonce: &str) -> Result<bool, BucketError> {
         let (doing, nonce) = (format!("look for {nonce}"), nonce.to_owned());
-        self.call(Kind::Get, doing, 0, move |shared| shared.is_gone(&nonce)).await
+        self.call(RequestKind::Get, doing, 0, move |shared| shared.is_gone(&nonce)).await
     }
 
     fn knows_who_lives(&self) -> bool {
@@ -246,39 +246,39 @@ impl Bucket for Directory {
     }
 }
 
-impl Shared {
+impl OpenDirectory {
     fn ours(&self, name: &str) -> PathBuf {
         self.root.join(OURS).join(name)
     }
 
     /// Is the directory there, and ours or empty?
-    fn look_at_root(&self) -> Result<(), Fault> {
-        if !std::fs::metadata(&self.root).map_err(Fault::at(&self.root))?.is_dir() {
-            return Err(Fault::Refused("this is a file, not a directory: name a directory".into()));
+    fn look_at_root(&self) -> Result<(), FileError> {
+        if !std::fs::metadata(&self.root).map_err(FileError::at(&self.root))?.is_dir() {
+            return Err(FileError::Refused("this is a file, not a directory: name a directory".into()));
         }
         if std::fs::symlink_metadata(self.root.join(OURS)).is_ok_and(|meta| meta.is_dir()) {
             return Ok(());
         }
-        for entry in std::fs::read_dir(&self.root).map_err(Fault::at(&self.root))? {
-            let name = entry.map_err(Fault::at(&self.root))?.file_name();
+        for entry in std::fs::read_dir(&self.root).map_err(FileError::at(&self.root))? {
+            let name = entry.map_err(FileError::at(&self.root))?.file_name();
             if name != "lost+found" {
-                return Err(Fault::Foreign(name.to_string_lossy().into_owned()));
+                return Err(FileError::Foreign(name.to_string_lossy().into_owned()));
             }
         }
         Ok(())
     }
 
-    fn prepare(&self) -> Result<(), Fault> {
+    fn prepare(&self) -> Result<(), FileError> {
         // Only itself, not its parents: a disk that is not mounted must not look like a fresh start.
         match DirBuilder::new().mode(0o700).create(&self.root) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let parent = self.root.parent().unwrap_or(&self.root).display();
-                return Err(Fault::Refused(format!(
+                return Err(FileError::Refused(format!(
                     "{parent} is not there: mount the disk that it should be on, or `mkdir -p {parent}`"
                 )));
             }
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(Fault::at(&self.root)(error));
+                return Err(FileError::at(&self.root)(error));
             }
             _ => {}
         }
@@ -295,14 +295,14 @@ impl Shared {
 
     /// Makes a directory of the bucket, once per process, and its name durable. One that goes away while we run is not made
     /// again: what was in it is missed.
-    fn ensure(&self, directory: &Path) -> Result<(), Fault> {
+    fn ensure(&self, directory: &Path) -> Result<(), FileError> {
         if directory == self.root || self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(directory) {
             return Ok(());
         }
         let Some(parent) = directory.parent() else { return Ok(()) };
         self.ensure(parent)?;
         match DirBuilder::new().mode(0o700).create(directory) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(Fault::at(directory)(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(FileError::at(directory)(error)),
             _ => {
                 self.sync_directory(parent)?;
                 self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.to_owned());
@@ -311,10 +311,10 @@ impl Shared {
         }
     }
 
-    fn sync_directory(&self, directory: &Path) -> Result<(), Fault> {
-        File::open(directory).and_then(|file| file.sync_all()).map_err(|error| match Fault::at(directory)(error) {
+    fn sync_directory(&self, directory: &Path) -> Result<(), FileError> {
+        File::open(directory).and_then(|file| file.sync_all()).map_err(|error| match FileError::at(directory)(error) {
             // What was changed in it is there already, but perhaps not on the disk.
-            Fault::Refused(reason) => Fault::Unavailable(reason),
+            FileError::Refused(reason) => FileError::Unavailable(reason),
             other => other,
         })
     }

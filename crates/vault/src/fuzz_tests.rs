@@ -5,7 +5,7 @@ use super::bucket::Listed;
 use super::chain::{Chain, Wanted};
 use super::inbox::{self, End, Mail, MailKind, StoredDelivery};
 use super::lease;
-use super::memory::{Kept, Memory, vault};
+use super::memory::{Memory, StoredObject, vault};
 use super::*;
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// How long the long run runs: `TIDELOCK_FUZZ_SECONDS=600 cargo test --lib vault::fuzz -- --ignored`.
+/// How long the long run runs: `TIDELOCK_FUZZ_SECONDS=600 cargo test -p tidelock-vault fuzz -- --ignored`.
 const SECONDS: &str = "TIDELOCK_FUZZ_SECONDS";
 
 /// One change of an object's bytes; places are taken modulo its length.
@@ -128,7 +128,7 @@ impl State {
 
 /// A bucket with a base in the middle, contents of several sizes, a lease, and mail.
 struct Sound {
-    objects: BTreeMap<String, Kept>,
+    objects: BTreeMap<String, StoredObject>,
     hashes: Vec<Hash>,
     state: State,
     bytes: Vec<Bytes>,

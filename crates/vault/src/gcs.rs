@@ -1,22 +1,22 @@
-//! Cloud Storage through the official client: HTTP for contents, gRPC for deletions, lists and settings. What takes long is sent in
-//! pieces by `upload`: the client's own sessions can neither be ended by lack of progress nor be gone on with.
+//! Cloud Storage through the official client: HTTP for contents, gRPC for deletions, lists and settings. Large
+//! contents are sent in pieces by `upload`, because the client's own sessions cannot be ended for lack of progress, nor resumed.
 //!
-//! The client's own retries are off (they may go on for five minutes, and its HTTP calls have no limit of time at all, see
-//! reference/gcs.md): each call here has a few attempts, each attempt an end, and both transports' errors meet in `answer`.
+//! The client's own retries are off: they may take five minutes, and its HTTP calls have no time limit. Each call here has a few attempts
+//! with a time limit each. `error` unites the errors of both transports.
 
 mod address;
-mod answer;
 mod calls;
 mod check;
+mod error;
 mod upload;
 
 pub use address::Address;
 
 use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Uploading, Written, is_name};
-use answer::Answer;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use calls::{Calls, Kind, before};
+use calls::{CallKind, GcsCalls, before};
+use error::CallError;
 use futures::future::BoxFuture;
 use google_cloud_storage::builder::storage::{ReadObject, WriteObject};
 use google_cloud_storage::model_ext::ReadRange;
@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
-use upload::{Task, Uploads};
+use upload::{Upload, Uploads};
 
 /// Custom metadata key of an object's label.
 const LABEL: &str = "tidelock-label";
@@ -112,7 +112,7 @@ impl Default for Options {
 /// A bucket of Cloud Storage, below a prefix.
 pub struct Gcs {
     address: Address,
-    calls: Calls,
+    calls: GcsCalls,
     uploads: Uploads,
     /// Name of the small object that `check` may try our rights on.
     probe: String,
@@ -124,7 +124,7 @@ impl Gcs {
         let random = getrandom::u64().unwrap_or_default();
         Gcs {
             address,
-            calls: Calls::new(options),
+            calls: GcsCalls::new(options),
             uploads: Uploads::default(),
             probe: format!("lock/probe-{random:016x}"),
         }
@@ -136,11 +136,11 @@ impl Gcs {
     }
 
     fn check_name(&self, name: &str, doing: &str) -> Result<(), BucketError> {
-        let refused = || self.error(doing, Answer::Refused("that is no name for an object".into()));
+        let refused = || self.error(doing, CallError::Refused("that is no name for an object".into()));
         if is_name(name) { Ok(()) } else { Err(refused()) }
     }
 
-    fn error(&self, doing: &str, answer: Answer) -> BucketError {
+    fn error(&self, doing: &str, answer: CallError) -> BucketError {
         answer.into_error(&self.address, doing)
     }
 
@@ -148,18 +148,18 @@ impl Gcs {
     /// with it for one reason alone.
     async fn is_absent(&self, name: &str, doing: &str) -> Result<(), BucketError> {
         let attempt = |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(name, "", "", Some(1)))) };
-        let listed = self.calls.run(Kind::List, 0, attempt).await;
+        let listed = self.calls.run(CallKind::List, 0, attempt).await;
         listed.map(drop).map_err(|answer| self.error(doing, answer))
     }
 
     /// In one request.
-    async fn write(&self, name: &str, expected: Generation, body: &Body, label: &str) -> Result<i64, Answer> {
+    async fn write(&self, name: &str, expected: Generation, body: &Body, label: &str) -> Result<i64, CallError> {
         let storage = self.calls.storage().await?;
         let (bucket, name) = (self.address.resource(), self.full(name));
         match body {
             Body::Bytes(bytes) => send(storage.write_object(bucket, name, bytes.clone()), expected, label).await,
             Body::File(path) => {
-                let unreadable = |e| Answer::Refused(format!("cannot read {}: {e}", path.display()));
+                let unreadable = |e| CallError::Refused(format!("cannot read {}: {e}", path.display()));
                 let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
                 send(storage.write_object(bucket, name, file), expected, label).await
             }
@@ -167,8 +167,8 @@ impl Gcs {
     }
 
     /// `most`: so many bytes were asked for at most.
-    async fn read(&self, request: ReadObject, most: u64, end: Instant) -> Result<Object, Answer> {
-        let mut response = before(end, async { request.send().await.map_err(|e| Answer::of(&e)) }).await?;
+    async fn read(&self, request: ReadObject, most: u64, end: Instant) -> Result<Object, CallError> {
+        let mut response = before(end, async { request.send().await.map_err(|e| CallError::of(&e)) }).await?;
         let generation = response.object().generation;
         let size = u64::try_from(response.object().size).unwrap_or_default();
         let size = size.min(most).min(MAX_READ);
@@ -184,7 +184,7 @@ impl Gcs {
         after: &str,
         token: &str,
         most: Option<i32>,
-    ) -> Result<(Vec<Listed>, String), Answer> {
+    ) -> Result<(Vec<Listed>, String), CallError> {
         let size = self.calls.limits().page;
         let control = self.calls.control().await?;
         let request = control
@@ -195,7 +195,7 @@ impl Gcs {
             .set_page_token(token)
             .set_read_mask(google_cloud_wkt::FieldMask::default().set_paths(LISTED_FIELDS));
         let request = if after.is_empty() { request } else { request.set_lexicographic_start(self.full(after)) };
-        let page = request.send().await.map_err(|e| Answer::of(&e).of_bucket())?;
+        let page = request.send().await.map_err(|e| CallError::of(&e).of_bucket())?;
         let listed = |object: google_cloud_storage::model::Object| {
             let name = object.name.strip_prefix(self.address.prefix())?.to_owned();
             let created = object.create_time?;
@@ -211,13 +211,13 @@ impl Gcs {
         let objects: Vec<Listed> = page.objects.into_iter().filter_map(listed).collect();
         // An object that were left out here would be taken for absent.
         if objects.len() != count {
-            return Err(Answer::Silent("the list names an object without its time or prefix".into()));
+            return Err(CallError::Unanswered("the list names an object without its time or prefix".into()));
         }
         Ok((objects.into_iter().filter(|object| object.name.as_str() > after).collect(), page.next_page_token))
     }
 }
 
-async fn send<S>(request: WriteObject<S>, expected: i64, label: &str) -> Result<i64, Answer>
+async fn send<S>(request: WriteObject<S>, expected: i64, label: &str) -> Result<i64, CallError>
 where
     S: StreamingSource + Send + Sync + 'static,
     <S as StreamingSource>::Error: std::error::Error + Send + Sync + 'static,
@@ -227,17 +227,17 @@ where
         .set_content_type("application/octet-stream")
         .set_metadata([(LABEL, label)]);
     let sent = request.with_resumable_upload_threshold(usize::MAX).send_buffered().await;
-    match sent.map_err(|e| Answer::of(&e).of_bucket())?.generation {
+    match sent.map_err(|e| CallError::of(&e).of_bucket())?.generation {
         generation if generation > 0 => Ok(generation),
-        _ => Err(Answer::Silent("the answer names no generation".into())),
+        _ => Err(CallError::Unanswered("the answer names no generation".into())),
     }
 }
 
-async fn collect(response: &mut ReadObjectResponse, size: u64) -> Result<Bytes, Answer> {
-    let too_large = || Answer::Refused(format!("it is larger than {MAX_READ} bytes; read it in ranges"));
+async fn collect(response: &mut ReadObjectResponse, size: u64) -> Result<Bytes, CallError> {
+    let too_large = || CallError::Refused(format!("it is larger than {MAX_READ} bytes; read it in ranges"));
     let mut bytes = BytesMut::new();
     while let Some(chunk) = response.next().await {
-        let chunk = chunk.map_err(|e| Answer::of(&e))?;
+        let chunk = chunk.map_err(|e| CallError::of(&e))?;
         if bytes.is_empty() {
             bytes.reserve(usize::try_from(size).unwrap_or_default().max(chunk.len()));
         }
@@ -268,9 +268,9 @@ impl Bucket for Gcs {
                 self.read(storage.read_object(self.address.resource(), self.full(name)), u64::MAX, end).await
             })
         };
-        match self.calls.run(Kind::Get, 0, attempt).await {
+        match self.calls.run(CallKind::Get, 0, attempt).await {
             Ok(object) => Ok(Some(object)),
-            Err(Answer::Absent) => self.is_absent(name, &doing).await.map(|()| None),
+            Err(CallError::Absent) => self.is_absent(name, &doing).await.map(|()| None),
             Err(answer) => Err(self.error(&doing, answer)),
         }
     }
@@ -300,14 +300,14 @@ impl Bucket for Gcs {
                 self.read(request, wanted, end).await
             })
         };
-        match self.calls.run(Kind::GetRange, 0, attempt).await {
+        match self.calls.run(CallKind::GetRange, 0, attempt).await {
             Ok(object) => {
                 let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
                 Ok(Some(object.bytes.slice(..object.bytes.len().min(wanted))))
             }
-            Err(Answer::Range) => Ok(Some(Bytes::new())),
-            Err(Answer::Absent) => self.is_absent(name, &doing).await.map(|()| None),
-            Err(Answer::Precondition) => Ok(None),
+            Err(CallError::Range) => Ok(Some(Bytes::new())),
+            Err(CallError::Absent) => self.is_absent(name, &doing).await.map(|()| None),
+            Err(CallError::Precondition) => Ok(None),
             Err(answer) => Err(self.error(&doing, answer)),
         }
     }
@@ -321,7 +321,7 @@ impl Bucket for Gcs {
                 Ok(metadata) => metadata.len(),
                 Err(e) => {
                     let reason = format!("cannot read {}: {e}", path.display());
-                    return Err(self.error(&doing, Answer::Refused(reason)));
+                    return Err(self.error(&doing, CallError::Refused(reason)));
                 }
             },
         };
@@ -332,18 +332,19 @@ impl Bucket for Gcs {
         let attempt = |end| -> BoxFuture<'_, _> {
             Box::pin(async move {
                 if in_pieces.load(Ordering::Relaxed) {
-                    return Task { calls, uploads, address, name, expected, body, label, size }.run(false).await;
+                    return Upload { calls, uploads, address, name, expected, body, label, size }.run(false).await;
                 }
                 let written = before(end, self.write(name, expected, body, label)).await;
-                if matches!(written, Err(Answer::Silent(_))) && Instant::now() >= end && size >= SMALLEST_UPLOAD {
+                if matches!(written, Err(CallError::Unanswered(_))) && Instant::now() >= end && size >= SMALLEST_UPLOAD
+                {
                     in_pieces.store(true, Ordering::Relaxed);
                 }
                 written
             })
         };
-        match self.calls.run(Kind::Put, size, attempt).await {
+        match self.calls.run(CallKind::Put, size, attempt).await {
             Ok(generation) => Ok(Written::Stored(generation)),
-            Err(Answer::Precondition) => Ok(Written::Refused),
+            Err(CallError::Precondition) => Ok(Written::Refused),
             Err(answer) => Err(self.error(&doing, answer)),
         }
     }
@@ -355,14 +356,14 @@ impl Bucket for Gcs {
             let request = async move {
                 let control = self.calls.control().await?;
                 let request = control.delete_object().set_bucket(self.address.resource()).set_object(self.full(name));
-                request.set_if_generation_match(generation).send().await.map_err(|e| Answer::of(&e))
+                request.set_if_generation_match(generation).send().await.map_err(|e| CallError::of(&e))
             };
             Box::pin(before(end, request))
         };
-        match self.calls.run(Kind::Delete, 0, attempt).await {
+        match self.calls.run(CallKind::Delete, 0, attempt).await {
             Ok(()) => Ok(true),
-            Err(Answer::Absent) => self.is_absent(name, &doing).await.map(|()| true),
-            Err(Answer::Precondition) => Ok(false),
+            Err(CallError::Absent) => self.is_absent(name, &doing).await.map(|()| true),
+            Err(CallError::Precondition) => Ok(false),
             Err(answer) => Err(self.error(&doing, answer)),
         }
     }
@@ -374,7 +375,7 @@ impl Bucket for Gcs {
         for _ in 0..MAX_PAGES {
             let from = &token;
             let attempt = |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(prefix, after, from, None))) };
-            let page = self.calls.run(Kind::List, 0, attempt).await;
+            let page = self.calls.run(CallKind::List, 0, attempt).await;
             let (objects, next) = page.map_err(|answer| self.error(&doing(), answer))?;
             all.extend(objects);
             if next.is_empty() {
@@ -382,7 +383,7 @@ impl Bucket for Gcs {
             }
             token = next;
         }
-        Err(self.error(&doing(), Answer::Refused(format!("there are more than {MAX_PAGES} pages of objects"))))
+        Err(self.error(&doing(), CallError::Refused(format!("there are more than {MAX_PAGES} pages of objects"))))
     }
 
     async fn list_some(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, BucketError> {
@@ -392,7 +393,7 @@ impl Bucket for Gcs {
             let from = &token;
             let attempt =
                 |end| -> BoxFuture<'_, _> { Box::pin(before(end, self.page(prefix, after, from, Some(most)))) };
-            let page = self.calls.run(Kind::List, 0, attempt).await;
+            let page = self.calls.run(CallKind::List, 0, attempt).await;
             let (objects, next) = page.map_err(|answer| self.error(&format!("listing {prefix}"), answer))?;
             if !objects.is_empty() || next.is_empty() {
                 return Ok(objects);

@@ -1,11 +1,11 @@
-//! The inbox: what servers that do not lead leave for the one that does. Every object is created once and deleted by the leader
-//! only after the commit that records it.
+//! The inbox: objects that servers which do not lead store for the leader. Every object is created once. The leader deletes it after the
+//! commit that records it.
 
 #[cfg(test)]
 mod tests;
 
 use super::bucket::{Body, BucketError, Generation};
-use super::pack::Bad;
+use super::pack::Invalid;
 use super::{FORMAT, Hash, Vault, VaultError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Of all names here.
+/// Beginning of all names in the inbox.
 const FOLDER: &str = "inbox/";
 const DELIVERY: &str = "inbox/delivery/";
 const HANDOVER: &str = "inbox/handover/";
@@ -24,12 +24,12 @@ const END: &str = "inbox/end/";
 /// Objects that are remembered as named in the log.
 const MAX_TOLD: usize = 100;
 
-/// A verified delivery as it came, so that the leader can verify it again.
+/// A delivery as it came, so that the leader can verify it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredDelivery {
     /// [`super::FORMAT`].
     pub format: u32,
-    /// When it came, by the receiver's clock.
+    /// When it was received, by the receiver's clock.
     pub received: Timestamp,
     /// Headers that the webhook's verification looks at; lower-case names.
     pub headers: Vec<(String, String)>,
@@ -40,16 +40,16 @@ pub struct StoredDelivery {
     pub key: Option<String>,
 }
 
-/// What the leader found in the inbox.
+/// An object of the inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
     /// Object name.
     pub name: String,
     /// Of the object, for its deletion.
     pub generation: Generation,
-    /// When it was stored, by the bucket's clock: the order of taking up.
+    /// When it was stored, by the bucket's clock. The oldest object is taken first.
     pub created: Timestamp,
-    /// What it is, by its name.
+    /// Its kind, by its name.
     pub kind: MailKind,
 }
 
@@ -62,11 +62,11 @@ pub enum MailKind {
     HandOver,
     /// `inbox/end/<job>`: an [`End`].
     End,
-    /// Somebody else's object; left alone, and said once in the log.
+    /// Another program's object. It is ignored, and logged once.
     Foreign,
 }
 
-/// A standby asks the leader to go. Each proof is an HMAC-SHA-256 over format, sender and epoch.
+/// A request to hand the lead over. Each proof is an HMAC-SHA-256 over format, sender and epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOver {
     /// [`super::FORMAT`].
@@ -104,15 +104,15 @@ const KEY_LABEL: &[u8] = b"tidelock hand-over 1";
 const ID_LABEL: &[u8] = b"tidelock key id 1";
 /// Bytes of such an id.
 const ID_BYTES: usize = 6;
-/// Bytes of an object in the inbox; a delivery's body is bounded by the front door. Larger ones are foreign.
+/// Largest object of the inbox, in bytes. Larger ones are foreign.
 pub const MAX_MAIL: u64 = 64 << 20;
 /// Objects that one request lists.
 const PAGE: usize = 1000;
-/// Objects that one look finds, about.
+/// About how many objects one list of the inbox returns.
 const MAX_LISTED: usize = 20_000;
 /// Objects that are deleted at once.
 const DELETED_AT_ONCE: usize = 16;
-/// Hand-over requests that one look judges.
+/// Hand-over requests that are judged at once.
 const REQUESTS: usize = 16;
 
 type HmacSha256 = Hmac<sha2::Sha256>;
@@ -121,22 +121,22 @@ type HmacSha256 = Hmac<sha2::Sha256>;
 #[derive(Clone)]
 pub struct HandOverKey {
     /// Of the present webhook secret, then of the one before it.
-    keys: Vec<Key>,
+    keys: Vec<DerivedKey>,
 }
 
 #[derive(Clone)]
-struct Key {
+struct DerivedKey {
     /// Names the secret and does not reveal it.
     id: String,
     key: SecretString,
 }
 
-impl Key {
-    fn derive(webhook_secret: &str) -> Key {
+impl DerivedKey {
+    fn derive(webhook_secret: &str) -> DerivedKey {
         let derived = |label| mac(webhook_secret.as_bytes(), label).map(|mac| mac.finalize().into_bytes());
         let id = derived(ID_LABEL).map(|id| hex::encode(&id[..ID_BYTES])).unwrap_or_default();
         let key = derived(KEY_LABEL).map(hex::encode).unwrap_or_default();
-        Key { id, key: SecretString::from(key) }
+        DerivedKey { id, key: SecretString::from(key) }
     }
 
     fn prove(&self, request: &HandOver) -> Option<HmacSha256> {
@@ -155,12 +155,12 @@ impl Key {
 impl HandOverKey {
     /// Derives the key from the webhook secret.
     pub fn derive(webhook_secret: &str) -> HandOverKey {
-        HandOverKey { keys: vec![Key::derive(webhook_secret)] }
+        HandOverKey { keys: vec![DerivedKey::derive(webhook_secret)] }
     }
 
     /// The same, and the one of the webhook secret before it, while that is still taken.
     pub fn and_previous(mut self, webhook_secret: &str) -> HandOverKey {
-        self.keys.push(Key::derive(webhook_secret));
+        self.keys.push(DerivedKey::derive(webhook_secret));
         self
     }
 
@@ -182,7 +182,8 @@ impl HandOverKey {
     fn verify(&self, request: &HandOver) -> bool {
         let proofs = [Some(&request.proof), request.previous_proof.as_ref()];
         let proofs: Vec<Vec<u8>> = proofs.into_iter().flatten().filter_map(|proof| hex::decode(proof).ok()).collect();
-        let proves = |key: &Key, proof: &[u8]| key.prove(request).is_some_and(|mac| mac.verify_slice(proof).is_ok());
+        let proves =
+            |key: &DerivedKey, proof: &[u8]| key.prove(request).is_some_and(|mac| mac.verify_slice(proof).is_ok());
         self.keys.iter().any(|key| proofs.iter().any(|proof| proves(key, proof)))
     }
 }
@@ -214,19 +215,19 @@ fn seal(name: &str, content: &impl Serialize) -> Result<Bytes, VaultError> {
     Ok(bytes.into())
 }
 
-fn open<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Bad> {
-    const UNREADABLE: Bad = Bad::Damaged("it is nothing that Tidelock left in its inbox");
+fn open<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Invalid> {
+    const UNREADABLE: Invalid = Invalid::Damaged("Tidelock did not write it");
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(UNREADABLE)?;
     let (envelope, content) = (&bytes[..end], &bytes[end + 1..]);
     let envelope: Envelope = serde_json::from_slice(envelope).map_err(|_| UNREADABLE)?;
     if envelope.format > FORMAT {
-        return Err(Bad::Newer(envelope.format));
+        return Err(Invalid::Newer(envelope.format));
     }
     if envelope.name != name {
-        return Err(Bad::Damaged("it is another object under this name"));
+        return Err(Invalid::Damaged("it is another object under this name"));
     }
     if envelope.sha256 != Hash::of(content) {
-        return Err(Bad::Damaged("its content does not have the hash that it names"));
+        return Err(Invalid::Damaged("its content does not have the hash that it names"));
     }
     serde_json::from_slice(content).map_err(|_| UNREADABLE)
 }
@@ -247,7 +248,7 @@ pub async fn store_delivery(vault: &Vault, name: Hash, delivery: &StoredDelivery
 
 /// Stores how a job ended.
 pub async fn store_end(vault: &Vault, end: &End) -> Result<(), VaultError> {
-    // A job's id is a name; whatever else it may come to be, it stays one object's.
+    // An id that cannot be part of a name is replaced by its hash.
     let job = if is_segment(&end.job) { end.job.clone() } else { Hash::of(end.job.as_bytes()).to_string() };
     store(vault, &format!("{END}{job}"), end, "end").await
 }
@@ -259,12 +260,12 @@ pub async fn read<T: DeserializeOwned>(vault: &Vault, mail: &Mail) -> Result<Opt
 }
 
 /// The error about an object of the inbox: the leader goes on without it.
-fn unusable(vault: &Vault, name: &str, bad: &Bad) -> VaultError {
+fn unusable(vault: &Vault, name: &str, bad: &Invalid) -> VaultError {
     let place = format!("{}/{name}", vault.bucket.location());
     let why = match bad {
-        Bad::Newer(format) => format!("it was written by a newer version of Tidelock (format {format})"),
-        Bad::Older(format) => format!("it was written by a version of Tidelock that is too old (format {format})"),
-        Bad::Damaged(why) => (*why).to_owned(),
+        Invalid::Newer(format) => format!("it was written by a newer version of Tidelock (format {format})"),
+        Invalid::Older(format) => format!("it was written by a version of Tidelock that is too old (format {format})"),
+        Invalid::Damaged(why) => (*why).to_owned(),
     };
     VaultError::Damaged(format!(
         "{place} cannot be used: {why}. It was left there; when it is a delivery, redeliver it from the host's list of \
@@ -275,7 +276,7 @@ fn unusable(vault: &Vault, name: &str, bad: &Bad) -> VaultError {
 /// Deletes objects whose recording is committed.
 pub async fn forget(vault: &Vault, mail: &[Mail]) -> Result<(), VaultError> {
     let calls = vault.calls();
-    // Another generation under the name of a delivery is the same delivery again: it is taken up anew, and known.
+    // Another generation under the same name is the same delivery again. It is taken up again, and known by then.
     let mail = mail.to_vec();
     let delete = mail.into_iter().map(|mail| {
         let calls = calls.clone();
@@ -297,9 +298,9 @@ pub(super) async fn request_handover(vault: &Vault, epoch: u64) -> Result<(), Va
 
 /// Names of objects that cannot be used and were named in the log.
 #[derive(Default)]
-pub(super) struct Told(BTreeSet<String>);
+pub(super) struct LoggedNames(BTreeSet<String>);
 
-impl Told {
+impl LoggedNames {
     /// Whether an object is to be named now: it was not yet, and not too many were.
     pub(super) fn first(&mut self, name: &str) -> bool {
         self.0.len() < MAX_TOLD && self.0.insert(name.to_owned())
@@ -311,9 +312,9 @@ impl Told {
     }
 }
 
-/// What lies in the inbox, in the order of its coming. Foreign objects are left out and named once.
-/// Of a very long inbox only [`MAX_LISTED`] objects are given: the others are seen when those are taken up.
-pub(super) async fn list(vault: &Vault, told: &mut Told) -> Result<Vec<Mail>, VaultError> {
+/// Objects of the inbox, oldest first. Foreign objects are left out and logged once. Of a very long inbox, about [`MAX_LISTED`] objects
+/// are returned, and the others later.
+pub(super) async fn list(vault: &Vault, told: &mut LoggedNames) -> Result<Vec<Mail>, VaultError> {
     let (mut mail, mut after) = (Vec::new(), String::new());
     while mail.len() < MAX_LISTED {
         // In pieces, so that each is answered within the time that a call to the bucket has.
@@ -325,7 +326,7 @@ pub(super) async fn list(vault: &Vault, told: &mut Told) -> Result<Vec<Mail>, Va
                 mail.push(one);
             } else if told.first(&one.name) {
                 let place = vault.bucket.location();
-                tracing::warn!("{place}/{} is nothing that Tidelock left in its inbox: it is ignored", one.name);
+                tracing::warn!("{place}/{} was not written by Tidelock and is ignored", one.name);
             }
         }
     }
@@ -333,7 +334,7 @@ pub(super) async fn list(vault: &Vault, told: &mut Told) -> Result<Vec<Mail>, Va
     Ok(mail)
 }
 
-/// How many objects wait, and the names of what is not ours.
+/// The number of waiting objects, and the names of foreign ones.
 pub(super) async fn names(calls: &super::calls::Calls) -> Result<(u64, Vec<String>), VaultError> {
     let mail = calls.list(FOLDER, "").await?.into_iter().map(classify);
     let (ours, others): (Vec<Mail>, Vec<Mail>) = mail.partition(|mail| mail.kind != MailKind::Foreign);
@@ -356,9 +357,9 @@ fn classify(listed: super::bucket::Listed) -> Mail {
     Mail { name, generation: listed.generation, created: listed.created, kind }
 }
 
-/// Judges hand-over requests, of which it takes [`REQUESTS`] at once: those that are to be followed. All are done with and deleted, but
-/// for those that cannot be read: they are named once and stay.
-pub(super) async fn followed(vault: &Vault, epoch: u64, requests: Vec<Mail>, told: &mut Told) -> Vec<Mail> {
+/// Judges up to [`REQUESTS`] hand-over requests and returns the valid ones. All are deleted, but for those that cannot be read, which
+/// are logged once and stay.
+pub(super) async fn followed(vault: &Vault, epoch: u64, requests: Vec<Mail>, told: &mut LoggedNames) -> Vec<Mail> {
     let mut followed = Vec::new();
     let new: Vec<Mail> = requests.into_iter().filter(|mail| !told.has(&mail.name)).take(REQUESTS).collect();
     for mail in new {
@@ -382,7 +383,7 @@ pub(super) async fn followed(vault: &Vault, epoch: u64, requests: Vec<Mail>, tol
     followed
 }
 
-/// Whether a hand-over request is to be followed; says in the log why not.
+/// Whether a hand-over request is valid. The log says why not.
 async fn judge(vault: &Vault, epoch: u64, mail: &Mail) -> Result<bool, BucketError> {
     // Asked once: the next look asks again.
     let Some(object) = vault.bucket.get(&mail.name).await? else { return Ok(false) };

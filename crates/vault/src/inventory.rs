@@ -1,4 +1,4 @@
-//! What lies in a bucket, for people: read without the lease, changes nothing.
+//! The objects of a bucket, for people. Read without the lease.
 
 use super::bucket::Listed;
 use super::lease::{self, Record};
@@ -9,7 +9,7 @@ use serde::Serialize;
 /// One object of the journal, or one base.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Number of the journal object; of a base: of the one that it is the state after.
+    /// Number of the journal object. A base has the number of the last commit in it.
     pub seq: u64,
     /// `commit`, `seal`, `base`; `damaged` where a file of a directory cannot be read.
     pub kind: String,
@@ -19,7 +19,7 @@ pub struct Entry {
     pub size: u64,
 }
 
-/// All that is there.
+/// All objects of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Inventory {
     /// Address of the bucket.
@@ -30,11 +30,11 @@ pub struct Inventory {
     pub bases: Vec<Entry>,
     /// Oldest first.
     pub journal: Vec<Entry>,
-    /// First and last of each row of states that can be restored, as far as names say.
+    /// First and last number of each range of restorable states, judged by names alone.
     pub restorable: Vec<(u64, u64)>,
-    /// Objects that wait for the leader.
+    /// Objects of the inbox.
     pub inbox: u64,
-    /// Names of what lies among these objects and is not ours.
+    /// Names of foreign objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
 }
@@ -45,8 +45,8 @@ impl Inventory {
         self.bases.is_empty() && self.journal.is_empty()
     }
 
-    /// The last states of all stretches of objects but the newest one's: reading each of them, and the newest state, reads
-    /// every object that a kept state needs.
+    /// The last state of each older range that starts at a base. Reading these states and the newest one reads every object that a kept
+    /// state needs.
     pub fn older_stretches(&self) -> Vec<u64> {
         let newest = self.bases.last().map_or(0, |base| base.seq);
         let mut ends: Vec<u64> = Vec::new();
@@ -60,7 +60,7 @@ impl Inventory {
 }
 
 impl Vault {
-    /// Looks at what is there.
+    /// Lists all objects.
     pub async fn inventory(&self) -> Result<Inventory, VaultError> {
         let calls = self.calls();
         // The journal last: what it shows is then not older than the bases.

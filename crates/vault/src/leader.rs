@@ -1,4 +1,4 @@
-//! Writing state: seal, commits one at a time, bases, deletion of what is old, renewal and release.
+//! The leader: commits one at a time, bases, deletion of old objects, renewal and release of the lease.
 
 mod base;
 mod restore;
@@ -10,8 +10,8 @@ use super::chain::Chain;
 use super::inbox::{self, Mail, MailKind};
 use super::lease::Held;
 use super::pack::build::{self, Draft, Packed};
-use super::pack::{Header, Kind};
-use super::protocol::{Next, Protocol, Proven, Try};
+use super::pack::{Header, ObjectKind};
+use super::protocol::{AfterTry, CommitTry, Protocol, Proven};
 use super::{Changes, Image, Position, Vault, VaultError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,38 +20,38 @@ use tokio::sync::watch;
 
 pub(super) use restore::lead;
 
-/// Positions that are remembered, so that a base can be written for one of them.
+/// Number of remembered positions. A base can be written for each of them.
 const POSITIONS: usize = 1 << 16;
-/// Once deposed, the answer to a commit that is on its way is waited for this long.
+/// A deposed leader waits this long for the answer to a commit that it has sent.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 
-/// The one server that may write; cheap to clone. Every call ends with [`VaultError::Deposed`] once it is not the one any more.
+/// The one process that may write. Cheap to clone. Once it is deposed, every call fails with [`VaultError::Deposed`].
 #[derive(Clone)]
 pub struct Leader<P: Protocol = Proven> {
-    shared: Arc<Shared<P>>,
+    shared: Arc<Leadership<P>>,
 }
 
-struct Shared<P: Protocol> {
+struct Leadership<P: Protocol> {
     vault: Vault,
     held: Held<P>,
-    /// Held while an object is created: one at a time. The counter of objects.
+    /// Locked while a commit is created, so that there is one at a time. The number of objects so far.
     writing: tokio::sync::Mutex<u64>,
     known: Mutex<Known>,
     deposed: watch::Sender<Option<String>>,
-    /// Objects of others, and what cannot be read, that the log has named.
-    told: tokio::sync::Mutex<inbox::Told>,
+    /// Names of foreign and unreadable objects that the log has.
+    told: tokio::sync::Mutex<inbox::LoggedNames>,
 }
 
-/// What is known of the journal.
+/// What this leader knows about the journal.
 struct Known {
-    /// The last positions whose create was answered, in order and without gap, each with the bytes of the journal up to it.
+    /// The last positions whose creation was answered, without a gap, each with the bytes of the journal up to it.
     positions: VecDeque<(Position, u64)>,
     /// The newest base that this leader wrote, read back and verified.
     verified: Option<u64>,
     /// Number of the newest base, its size, and the bytes of the journal up to it.
     base: (u64, u64, u64),
     figures: Figures,
-    /// When the commit that is being written was begun, on our clock.
+    /// When the present commit began, on this clock.
     begun: Option<Duration>,
 }
 
@@ -66,21 +66,22 @@ pub struct Figures {
     pub bases: u64,
     /// Bytes of them.
     pub base_bytes: u64,
-    /// How long the last commit took, from its first try to its answer.
+    /// Duration of the last commit, from its first try to its answer.
     pub last_commit: Duration,
-    /// How long the commit that is being written has taken so far.
+    /// Duration of the present commit so far.
     pub ongoing: Option<Duration>,
     /// Journal objects after the newest base.
     pub tail_objects: u64,
     /// Bytes of them.
     pub tail_bytes: u64,
-    /// Since the last successful renewal was sent.
+    /// Time since the last successful renewal was sent.
     pub lease_age: Duration,
 }
 
 impl<P: Protocol> Leader<P> {
-    /// Creates the next journal object and returns when it is there; one at a time. Retries with the same bytes as long as the
-    /// lease can be held, then gives up as deposed (the object may be there or not; a restore will tell).
+    /// Creates the next journal object and returns when it is stored. Commits are created one at a time. A commit without an answer is
+    /// tried again with the same bytes as long as the lease can be held. Then the leader is deposed, and a restore tells whether the
+    /// object is there.
     pub async fn commit(&self, changes: Changes) -> Result<Position, VaultError> {
         let mut counter = self.shared.writing.lock().await;
         self.shared.check()?;
@@ -88,9 +89,9 @@ impl<P: Protocol> Leader<P> {
         let position = self.position();
         let Changes { schema, rows, blobs } = changes;
         *counter += 1;
-        let header = header(&self.shared.vault, Kind::Commit, position, self.epoch(), *counter, schema);
+        let header = header(&self.shared.vault, ObjectKind::Commit, position, self.epoch(), *counter, schema);
         let packed = build::build(Draft { header, rows, database: None, blobs }).await?;
-        // A caller that goes away leaves a write whose outcome nobody will know: a restore must tell.
+        // If the caller drops this future, the outcome of the write stays unknown, and only a restore can tell it.
         let abandoned = Abandoned(Some(&self.shared));
         self.shared.known().begun = Some(started);
         let created = self.shared.create(position.seq + 1, packed).await;
@@ -103,17 +104,17 @@ impl<P: Protocol> Leader<P> {
         Ok(position)
     }
 
-    /// Where the journal ends.
+    /// The position of the last commit.
     pub fn position(&self) -> Position {
         self.shared.known().last().0
     }
 
-    /// Our epoch.
+    /// The epoch of this leader.
     pub fn epoch(&self) -> u64 {
         self.shared.held.epoch()
     }
 
-    /// Right before an effect outside the bucket: looks at the deadline; past it, renews first (DESIGN §3 "Outbox").
+    /// Call this right before each effect outside the bucket. It renews the lease if its deadline has passed.
     pub async fn may_act(&self) -> Result<(), VaultError> {
         self.shared.check()?;
         while self.shared.held.is_past() {
@@ -125,15 +126,15 @@ impl<P: Protocol> Leader<P> {
         self.shared.check()
     }
 
-    /// Renews the lease: every [`super::lease::Timing::renew`], by a task that does nothing else, so that nothing delays it.
-    /// An error but [`VaultError::Deposed`] leaves it to the next renewal.
+    /// Renews the lease. Call this every [`super::lease::Timing::renew`] from a task that does nothing else, so that nothing delays it.
+    /// After an error other than [`VaultError::Deposed`], the next renewal tries again.
     pub async fn renew(&self) -> Result<(), VaultError> {
         self.shared.check()?;
         self.shared.renew().await
     }
 
-    /// Looks into the inbox: as often as the lease is renewed, by another task, as a long inbox takes long. Without an answer it
-    /// gives no mail and says so in the log; the next look asks again. Of hand-over requests it gives those that are to be followed.
+    /// Lists the inbox. Call this as often as the lease is renewed, from another task, because a long inbox takes time. When the bucket
+    /// does not answer, the list is empty and the log says so. Of hand-over requests, only valid ones are returned.
     pub async fn look(&self) -> Result<Vec<Mail>, VaultError> {
         self.shared.check()?;
         match self.mail().await {
@@ -169,27 +170,27 @@ impl<P: Protocol> Leader<P> {
         base::write(&self.shared, image).await
     }
 
-    /// Deletes what neither the last states nor the last day need; how many objects went. Seals stay for ever.
+    /// Deletes the objects that no state within [`super::Retention`] needs. Returns their number. Seals stay for ever.
     pub async fn collect(&self) -> Result<u64, VaultError> {
         self.shared.check()?;
         base::collect(&self.shared).await
     }
 
-    /// Gives the lease up, so that the next one need not wait. No call may follow.
+    /// Gives the lease up, so that the next leader does not have to wait. No call may follow.
     pub async fn release(&self) -> Result<(), VaultError> {
-        // After the commit in flight, whose outcome is to be known.
+        // The outcome of the present commit has to be known first.
         let _writing = self.shared.writing.lock().await;
         let released = self.shared.held.release().await;
         self.shared.depose("the lease was released");
         released
     }
 
-    /// Ends this leader from within: its own server found that it cannot go on. The lease is left to run out.
+    /// Deposes this leader for a reason of its own server. The lease runs out by itself.
     pub fn stand_down(&self, reason: &str) {
         self.shared.depose(reason);
     }
 
-    /// Leaves the end of a job in the inbox; also when deposed, as whoever leads then has to know.
+    /// Stores the end of a job in the inbox, for the server that leads then. Works for a deposed leader, too.
     pub async fn leave_end(&self, end: &super::inbox::End) -> Result<(), VaultError> {
         inbox::store_end(&self.shared.vault, end).await
     }
@@ -208,8 +209,8 @@ impl<P: Protocol> Leader<P> {
     }
 }
 
-/// Deposes when it is dropped: what was being created may be there or not.
-struct Abandoned<'a, P: Protocol>(Option<&'a Shared<P>>);
+/// Deposes the leader when it is dropped, because the outcome of the present commit stays unknown.
+struct Abandoned<'a, P: Protocol>(Option<&'a Leadership<P>>);
 
 impl<P: Protocol> Abandoned<'_, P> {
     fn disarm(mut self) {
@@ -225,9 +226,9 @@ impl<P: Protocol> Drop for Abandoned<'_, P> {
     }
 }
 
-impl<P: Protocol> Shared<P> {
-    fn new(vault: Vault, held: Held<P>, counter: u64, known: Known) -> Shared<P> {
-        Shared {
+impl<P: Protocol> Leadership<P> {
+    fn new(vault: Vault, held: Held<P>, counter: u64, known: Known) -> Leadership<P> {
+        Leadership {
             vault,
             held,
             writing: tokio::sync::Mutex::new(counter),
@@ -249,13 +250,13 @@ impl<P: Protocol> Shared<P> {
         self.held.protocol()
     }
 
-    /// Names in the log, once, what lies among our objects and is not ours.
+    /// Logs the names of foreign objects, each once.
     async fn name_others(&self, names: &[String]) {
         let mut told = self.told.lock().await;
         let place = self.vault.bucket.location();
         for name in names {
             if told.first(name) {
-                tracing::warn!("{place}/{name} is nothing that Tidelock wrote: it is left alone");
+                tracing::warn!("{place}/{name} was not written by Tidelock and is ignored");
             }
         }
     }
@@ -285,7 +286,7 @@ impl<P: Protocol> Shared<P> {
         }
     }
 
-    /// Passes a result on; one that says deposed holds for all calls from now on.
+    /// Returns the result. If it is [`VaultError::Deposed`], all later calls fail so, too.
     fn deposing<T>(&self, result: Result<T, VaultError>) -> Result<T, VaultError> {
         if let Err(VaultError::Deposed(reason)) = &result {
             self.depose(reason);
@@ -297,16 +298,15 @@ impl<P: Protocol> Shared<P> {
         self.deposing(self.held.renew().await)
     }
 
-    /// Creates the next journal object, with the same bytes until the outcome is known or the lease is lost. Gives what is
-    /// there.
+    /// Creates a journal object. Tries until the outcome is known or the lease is lost. Returns what was stored.
     async fn create(&self, seq: u64, packed: Packed) -> Result<Packed, VaultError> {
         let calls = self.calls();
         let mut pauses = Pauses::new();
-        let mut now = Try { seq, packed };
+        let mut now = CommitTry { seq, packed };
         let mut in_doubt = false;
         loop {
             let name = calls::journal(now.seq);
-            // A large object may be on its way for long; whoever is deposed does not wait for that.
+            // A large object may take long; a deposed leader does not wait for it.
             let given_up = async {
                 let why = self.until_deposed().await;
                 self.vault.clock.sleep(LAST_ANSWER).await;
@@ -318,9 +318,9 @@ impl<P: Protocol> Shared<P> {
                 why = given_up => return Err(VaultError::Deposed(why)),
             };
             now = match self.protocol().after(attempt, now) {
-                Next::Done(packed) => return Ok(packed),
-                Next::Deposed(whose) => return Err(VaultError::Deposed(whose)),
-                Next::Again(next, why) => {
+                AfterTry::Done(packed) => return Ok(packed),
+                AfterTry::Deposed(whose) => return Err(VaultError::Deposed(whose)),
+                AfterTry::Again(next, why) => {
                     tracing::warn!(name, why, "the outcome of a commit is unknown; trying again");
                     next
                 }
@@ -334,7 +334,7 @@ impl<P: Protocol> Shared<P> {
             {
                 return Err(match error {
                     error @ VaultError::Deposed(_) => error,
-                    error => VaultError::Deposed(format!("nobody knows whether {name} is there: {error}")),
+                    error => VaultError::Deposed(format!("it is unknown whether {name} was stored: {error}")),
                 });
             }
         }
@@ -342,7 +342,7 @@ impl<P: Protocol> Shared<P> {
 }
 
 impl Known {
-    /// What is known after a restore; nothing of `chain`'s base was read back by us yet.
+    /// After a restore. The chain's base has not been read back by this leader.
     fn restored(chain: &Chain, seal: Position, seal_size: u64) -> Known {
         Known {
             positions: VecDeque::from([(seal, chain.journal_bytes() + seal_size)]),
@@ -364,7 +364,7 @@ impl Known {
         (last.seq.saturating_sub(base), bytes.saturating_sub(before))
     }
 
-    /// The journal's bytes up to a position of ours.
+    /// Bytes of the journal up to a position of this leader.
     fn bytes_at(&self, position: &Position) -> Option<u64> {
         let (first, _) = self.positions.front()?;
         let place = usize::try_from(position.seq.checked_sub(first.seq)?).ok()?;
@@ -392,10 +392,10 @@ impl Known {
 }
 
 /// A header without contents: the object after `after`, or the base of it.
-fn header(vault: &Vault, kind: Kind, after: Position, epoch: u64, counter: u64, schema: u32) -> Header {
+fn header(vault: &Vault, kind: ObjectKind, after: Position, epoch: u64, counter: u64, schema: u32) -> Header {
     Header {
         kind,
-        seq: if kind == Kind::Base { after.seq } else { after.seq + 1 },
+        seq: if kind == ObjectKind::Base { after.seq } else { after.seq + 1 },
         epoch,
         writer: vault.identity.nonce.clone(),
         counter,

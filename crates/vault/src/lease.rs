@@ -1,4 +1,4 @@
-//! `lock/leader.json`: who leads (liveness only; the journal is the fence), and how it is taken, renewed and given up.
+//! `lock/leader.json`: who leads, and how the lease is taken, renewed and given up. It decides who should write; the journal decides who can.
 
 mod acquire;
 mod held;
@@ -6,7 +6,7 @@ mod held;
 mod tests;
 
 use super::bucket::{Body, BucketError, Generation, Object, Written};
-use super::pack::Bad;
+use super::pack::Invalid;
 use super::{FORMAT, Hash, Vault, VaultError, calls};
 pub(super) use acquire::acquire;
 pub(super) use held::Held;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Name of the lease object.
 pub const NAME: &str = "lock/leader.json";
 
-/// Who a server is, to others.
+/// A server, as other servers and people see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// 128 random bits of this process, hex.
@@ -27,20 +27,20 @@ pub struct Identity {
     pub machine: String,
     /// Version of Tidelock.
     pub version: String,
-    /// Digest of VCS host, bot account and allowlist: who differs in it never leads after this one without being forced.
+    /// Digest of the settings that must not change by accident. A server with another one does not lead after this one unless forced.
     pub fingerprint: String,
-    /// `--force-takeover`: lead although the fingerprint differs.
+    /// Lead although the fingerprint differs.
     pub force: bool,
 }
 
 /// Times of the lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// After so long without a change of the lease a waiter takes it.
+    /// A waiting server takes a lease that has not changed for this long.
     pub ttl: Duration,
-    /// Between two renewals.
+    /// Time between two renewals.
     pub renew: Duration,
-    /// Between two looks of a standby.
+    /// Time between two reads of the lease by a waiting server.
     pub poll: Duration,
 }
 
@@ -66,11 +66,11 @@ pub struct Record {
 /// A lease that we hold.
 #[derive(Debug, Clone)]
 pub struct Lease {
-    /// Ours.
+    /// Epoch of this holder.
     pub epoch: u64,
-    /// Of the object as we last wrote it.
+    /// Generation of the object as this holder last wrote it.
     pub generation: Generation,
-    /// On our clock: past it we may have been replaced. Counted from the moment the last successful renewal was sent.
+    /// On this clock. After it, another server may hold the lease. It counts from the moment the last successful renewal was sent.
     pub deadline: Duration,
 }
 
@@ -81,7 +81,7 @@ impl Lease {
     }
 }
 
-/// How long after a write that succeeded the holder counts on it: less than what waiters wait.
+/// Time for which a holder relies on a successful write: less than waiting servers wait.
 pub(super) fn held_for(timing: &Timing) -> Duration {
     timing.ttl * 4 / 5
 }
@@ -152,8 +152,8 @@ pub fn held_back(vault: &Vault, record: &Record) -> Option<String> {
     Some(why)
 }
 
-/// What a look at the lease says, with the generation to replace.
-struct Seen {
+/// The lease as it was read, with the generation to replace.
+struct ObservedLease {
     generation: Generation,
     record: Option<Record>,
 }
@@ -172,7 +172,7 @@ fn parse(vault: &Vault, bytes: &[u8]) -> Result<Record, VaultError> {
     };
     let Format { format } = serde_json::from_slice(bytes).map_err(foreign)?;
     if format > FORMAT {
-        return Err(VaultError::Damaged(calls::describe(vault.bucket.location(), NAME, &Bad::Newer(format))));
+        return Err(VaultError::Damaged(calls::describe(vault.bucket.location(), NAME, &Invalid::Newer(format))));
     }
     let record: Record = serde_json::from_slice(bytes).map_err(foreign)?;
     // An epoch grows with each holder: one near the end of its range was not written by us.
@@ -182,20 +182,20 @@ fn parse(vault: &Vault, bytes: &[u8]) -> Result<Record, VaultError> {
     Ok(record)
 }
 
-fn seen(vault: &Vault, object: Option<Object>) -> Result<Seen, VaultError> {
+fn seen(vault: &Vault, object: Option<Object>) -> Result<ObservedLease, VaultError> {
     match object {
-        None => Ok(Seen { generation: 0, record: None }),
-        Some(object) => Ok(Seen { generation: object.generation, record: Some(parse(vault, &object.bytes)?) }),
+        None => Ok(ObservedLease { generation: 0, record: None }),
+        Some(object) => Ok(ObservedLease { generation: object.generation, record: Some(parse(vault, &object.bytes)?) }),
     }
 }
 
-/// Looks once.
-async fn once(vault: &Vault) -> Result<Seen, VaultError> {
+/// Reads the lease once.
+async fn once(vault: &Vault) -> Result<ObservedLease, VaultError> {
     seen(vault, vault.bucket.get(NAME).await?)
 }
 
-/// Looks until there is an answer, or patience ends.
-async fn patiently(vault: &Vault) -> Result<Seen, VaultError> {
+/// Reads the lease, with retries.
+async fn patiently(vault: &Vault) -> Result<ObservedLease, VaultError> {
     seen(vault, vault.calls().get(NAME).await?)
 }
 
@@ -206,7 +206,7 @@ pub async fn look(vault: &Vault) -> Result<Option<Record>, VaultError> {
 
 /// The lease, if it names this process as its holder, whether or not this process knows that it has it.
 pub async fn ours(vault: &Vault) -> Result<Option<Lease>, VaultError> {
-    let Seen { generation, record } = once(vault).await?;
+    let ObservedLease { generation, record } = once(vault).await?;
     let ours = |record: &Record| record.holder.as_ref().is_some_and(|holder| holder.nonce == vault.identity.nonce);
     let lease = |record: Record| Lease { epoch: record.epoch, generation, deadline: vault.clock.now() };
     Ok(record.filter(ours).map(lease))

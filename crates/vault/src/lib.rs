@@ -125,41 +125,41 @@ impl<'de> serde::Deserialize<'de> for Hash {
     }
 }
 
-/// A place in the journal: the state exactly after object `seq`, whose own hash is `hash`. 0 and zeros: before the first one.
+/// A position in the journal: the state right after object `seq`. The default, 0 with a hash of zeros, is before the first object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
     /// Number of the journal object.
     pub seq: u64,
-    /// Its hash: of its header, which holds the hashes of all that follows it.
+    /// Hash of the object's header, which holds the hashes of everything behind it.
     pub hash: Hash,
 }
 
-/// Content of a file that is kept, known by its hash. Objects carry each content once.
+/// The content of a kept file. An object carries each content once.
 #[derive(Debug, Clone)]
 pub struct Blob {
-    /// Of the content.
+    /// SHA-256 of the content.
     pub hash: Hash,
-    /// Bytes.
+    /// Bytes of the content.
     pub length: u64,
-    /// Where the content is now.
+    /// Where the content is read from.
     pub source: Source,
 }
 
 /// Where bytes are read from when an object is written.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// Here.
+    /// Memory.
     Bytes(bytes::Bytes),
-    /// A file that does not change any more; read when the object is made, and its hash checked on the way.
+    /// A file that no longer changes. It is read, and its hash checked, when the object is made.
     File(PathBuf),
 }
 
 /// What one commit carries.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// Format of the database that `rows` needs (number of migrations).
+    /// Format of the state that `rows` needs. The caller counts it up; a chain gives the highest of its objects.
     pub schema: u32,
-    /// Changed rows, in `store`'s encoding.
+    /// What changed, in the caller's encoding.
     pub rows: bytes::Bytes,
     /// New contents of kept files.
     pub blobs: Vec<Blob>,
@@ -168,27 +168,27 @@ pub struct Changes {
 /// The whole state at one position, for a base.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The position it is the state of; its create was answered.
+    /// The position whose state this is. A commit of this leader made it.
     pub position: Position,
-    /// Format of the database.
+    /// Format of the state, as in [`Changes`].
     pub schema: u32,
-    /// A file with the database, which nobody else uses.
+    /// A file with the state in the caller's encoding. Nobody else uses it.
     pub database: PathBuf,
     /// All contents of kept files at that position.
     pub blobs: Vec<Blob>,
 }
 
-/// When bases are written and what stays restorable.
+/// When bases are written, and which states stay restorable.
 #[derive(Debug, Clone)]
 pub struct Retention {
-    /// A base is due after this many journal objects of no size…
+    /// A base is due after this many journal objects, if they were empty.
     pub base_after_objects: u64,
-    /// …or this many bytes in few objects; shares of both add up. Where the last base is large, both limits grow with it, so that
-    /// bases cost a fixed share of the journal however much is known: see [`Retention::is_base_due`].
+    /// A base is due after this many bytes of journal, if they were in one object. The two shares are added. Both limits grow with
+    /// the size of the last base, see [`Retention::is_base_due`].
     pub base_after_bytes: u64,
-    /// So many of the last states (journal objects) stay restorable.
+    /// This many of the last states (journal objects) stay restorable.
     pub keep_states: u64,
-    /// And all that is younger than this, by the bucket's own times.
+    /// States younger than this stay restorable too, by the times that the bucket gives.
     pub keep: std::time::Duration,
 }
 
@@ -204,7 +204,7 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// The journal after a base may grow to this many times the base's size: a restore reads both.
+    /// The journal after a base may grow to this many times the size of the base. A restore reads both.
     const TIMES: f64 = 2.0;
 
     /// Whether a base should be written: `objects` and `bytes` are those of the journal after the last one, which has `base` bytes.
@@ -215,16 +215,16 @@ impl Retention {
     }
 }
 
-/// Why the vault cannot go on.
+/// Why a call of the vault failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     /// Another server leads or may lead: nothing that this one does has an effect from now on. The text says why.
     #[error("deposed: {0}")]
     Deposed(String),
-    /// The state in the bucket cannot be used as it is; names the object and what to do. The server stops.
+    /// The state in the bucket cannot be used. The text names the object and what to do. A server stops.
     #[error("{0}")]
     Damaged(String),
-    /// The bucket could not be asked.
+    /// The bucket refused a call or did not answer it.
     #[error(transparent)]
     Bucket(#[from] BucketError),
     /// A local file could not be read or written.
@@ -232,25 +232,25 @@ pub enum VaultError {
     Local(String),
 }
 
-/// One server's way to the bucket; cheap to clone.
+/// One process's access to the bucket. Cheap to clone.
 #[derive(Clone)]
 pub struct Vault {
-    /// Where everything lies.
+    /// The bucket.
     pub bucket: Arc<dyn Bucket>,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Who we are.
+    /// This process, as others see it.
     pub identity: Identity,
-    /// Of the lease.
+    /// Times of the lease.
     pub timing: Timing,
-    /// Of bases and old objects.
+    /// When bases are written and old objects are deleted.
     pub retention: Retention,
-    /// Proves hand-over requests, ours and others'.
+    /// Signs this process's hand-over requests and checks those of others.
     pub handover: inbox::HandOverKey,
 }
 
 impl Vault {
-    /// One that only reads: for people who look at a bucket, without a server.
+    /// Access for reading, without a server. Set `identity` to lead, too.
     pub fn reader(bucket: Arc<dyn Bucket>) -> Vault {
         let identity = Identity {
             nonce: String::new(),
@@ -270,20 +270,20 @@ impl Vault {
         }
     }
 
-    /// Waits for the lease and takes it: at once when it is free, released or its holder is known to be gone, otherwise after
-    /// the same generation was seen for a full TTL on our own clock. Dropping the future leaves the lease alone. `ask`: request
-    /// a hand-over once at the start (not for a server that stands by only because it was deposed).
+    /// Waits for the lease and takes it: at once when nobody holds it or its holder is known to be gone, otherwise when the same
+    /// generation was seen for a whole TTL on this clock. Dropping the future does not change the lease. With `ask`, the leader is
+    /// asked once to hand over; a server that was just deposed does not ask.
     pub async fn acquire(&self, ask: bool) -> Result<Lease, VaultError> {
         lease::acquire(self, ask).await
     }
 
-    /// Gives up a lease with which this server did not come to lead. An error when it is another's already.
+    /// Gives up a lease that was acquired but not used to lead. An error when another server holds it by now.
     pub async fn give_up(&self, lease: Lease) -> Result<(), VaultError> {
         lease::Held::new(self, &lease).release().await
     }
 
-    /// Restores: reads the chain, creates the seal, looks again. `None`: the lease went to somebody else meanwhile.
-    /// [`Chain`] then gives the contents; nobody else deletes them while we lead.
+    /// Reads the newest state, creates the seal, and checks that nothing changed meanwhile. `None` when the lease was lost. The
+    /// [`Chain`] gives the contents; nobody else deletes them while this server leads.
     pub async fn lead(&self, lease: Lease) -> Result<Option<(Leader, Chain)>, VaultError> {
         leader::lead(self, lease, Proven).await
     }

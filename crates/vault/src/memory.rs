@@ -1,4 +1,4 @@
-//! A bucket in memory and a clock that only sleeping moves, for unit tests: generations as in Cloud Storage, and faults.
+//! A bucket in memory with faults on request, and a clock that moves only while somebody sleeps. For tests.
 
 use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Written, is_name};
 use super::clock::Clock;
@@ -15,19 +15,19 @@ use std::time::Duration;
 
 /// What goes wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// No answer; it did not happen.
+pub enum RequestFault {
+    /// The request is not done, and there is no answer.
     Before,
-    /// No answer; it happened.
+    /// The request is done, and there is no answer.
     After,
-    /// Never, as without rights.
+    /// The request is refused, as without permission.
     Refused,
 }
 
-/// One object.
+/// An object of the bucket.
 #[derive(Debug, Clone)]
-pub struct Kept {
-    /// Of its content.
+pub struct StoredObject {
+    /// Generation of its content.
     pub generation: Generation,
     /// Content.
     pub bytes: Bytes,
@@ -38,23 +38,23 @@ pub struct Kept {
 }
 
 /// Runs before a request of a kind on a name.
-type Hook = Box<dyn FnMut(&Memory, &str, &str) + Send>;
+type RequestHook = Box<dyn FnMut(&Memory, &str, &str) + Send>;
 
 #[derive(Default)]
-struct Inner {
-    objects: BTreeMap<String, Kept>,
+struct Contents {
+    objects: BTreeMap<String, StoredObject>,
     last: Generation,
     time: i64,
-    faults: Vec<(&'static str, String, Fault)>,
+    faults: Vec<(&'static str, String, RequestFault)>,
     log: Vec<String>,
     gone: HashSet<String>,
 }
 
-/// The bucket.
+/// A bucket in memory.
 #[derive(Default)]
 pub struct Memory {
-    inner: Mutex<Inner>,
-    hook: Mutex<Option<Hook>>,
+    inner: Mutex<Contents>,
+    hook: Mutex<Option<RequestHook>>,
 }
 
 impl Memory {
@@ -64,7 +64,7 @@ impl Memory {
     }
 
     /// The next request of this kind (`put`, `get`, `range`, `list`, `delete`) on a name that begins so fails.
-    pub fn fail(&self, kind: &'static str, name: &str, fault: Fault) {
+    pub fn fail(&self, kind: &'static str, name: &str, fault: RequestFault) {
         self.lock().faults.push((kind, name.to_owned(), fault));
     }
 
@@ -78,7 +78,7 @@ impl Memory {
         *self.hook() = Some(Box::new(hook));
     }
 
-    /// A process is known to be gone.
+    /// Makes the process with this nonce known to be gone.
     pub fn bury(&self, nonce: &str) {
         self.lock().gone.insert(nonce.to_owned());
     }
@@ -101,7 +101,7 @@ impl Memory {
     }
 
     /// An object.
-    pub fn object(&self, name: &str) -> Kept {
+    pub fn object(&self, name: &str) -> StoredObject {
         self.lock().objects[name].clone()
     }
 
@@ -125,11 +125,11 @@ impl Memory {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Contents> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hook(&self) -> MutexGuard<'_, Option<Hook>> {
+    fn hook(&self) -> MutexGuard<'_, Option<RequestHook>> {
         self.hook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,9 +149,9 @@ impl Memory {
         let due = inner.faults.iter().position(|(of, prefix, _)| *of == kind && name.starts_with(prefix.as_str()));
         let Some(due) = due else { return Ok(false) };
         match inner.faults.remove(due).2 {
-            Fault::After => Ok(true),
-            Fault::Before => Err(unavailable(kind, name)),
-            Fault::Refused => Err(refused(kind, name, "no rights")),
+            RequestFault::After => Ok(true),
+            RequestFault::Before => Err(unavailable(kind, name)),
+            RequestFault::Refused => Err(refused(kind, name, "no rights")),
         }
     }
 }
@@ -172,12 +172,12 @@ fn unavailable(kind: &str, name: &str) -> BucketError {
     }
 }
 
-impl Inner {
+impl Contents {
     fn set(&mut self, name: &str, bytes: Bytes, label: &str) -> Generation {
         self.last += 1;
         self.time += 1;
         let created = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(self.time);
-        let kept = Kept { generation: self.last, bytes, label: label.to_owned(), created };
+        let kept = StoredObject { generation: self.last, bytes, label: label.to_owned(), created };
         self.objects.insert(name.to_owned(), kept);
         self.last
     }
@@ -290,7 +290,7 @@ impl Clock for Manual {
     }
 
     async fn sleep(&self, time: Duration) {
-        // Whoever sleeps beside work that is ready must not move the time before that has run.
+        // Work that is ready has to run before the time moves.
         tokio::task::yield_now().await;
         self.advance(time);
     }
@@ -304,7 +304,7 @@ pub fn vault(bucket: &Arc<Memory>, nonce: &str) -> (Vault, Arc<Manual>) {
         url: format!("https://{nonce}.example"),
         machine: format!("{nonce}:1"),
         version: "1.0.0".into(),
-        fingerprint: super::lease::fingerprint("github.com", "bot", "github.com/acme/*"),
+        fingerprint: super::lease::fingerprint("host.example", "bot", "host.example/acme/*"),
         force: false,
     };
     let vault = Vault {

@@ -34,7 +34,7 @@ const MAX_DATABASE_PART: u64 = 64 << 20;
 /// What an object is; also the label that lists show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     /// Changes.
     Commit,
     /// Nothing but its place: what a new leader creates first.
@@ -43,13 +43,13 @@ pub(super) enum Kind {
     Base,
 }
 
-impl Kind {
+impl ObjectKind {
     /// The label of its objects.
     pub(super) fn label(self) -> &'static str {
         match self {
-            Kind::Commit => "commit",
-            Kind::Seal => "seal",
-            Kind::Base => "base",
+            ObjectKind::Commit => "commit",
+            ObjectKind::Seal => "seal",
+            ObjectKind::Base => "base",
         }
     }
 }
@@ -81,7 +81,7 @@ pub(super) struct Section {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Header {
     /// What it is.
-    pub(super) kind: Kind,
+    pub(super) kind: ObjectKind,
     /// Its number; of a base: of the journal object that it is the state after.
     pub(super) seq: u64,
     /// The writer's.
@@ -106,9 +106,9 @@ pub(super) struct Header {
     pub(super) blobs: Vec<Section>,
 }
 
-/// Why bytes are no object that can be used.
+/// Why an object cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Bad {
+pub(super) enum Invalid {
     /// Written by a newer version.
     Newer(u32),
     /// Written by a version that is too old.
@@ -119,7 +119,7 @@ pub(super) enum Bad {
 
 /// A header that was read, with its own hash.
 #[derive(Debug, Clone)]
-pub struct Head {
+pub struct ObjectHead {
     /// The header.
     pub(super) header: Header,
     /// Of the object.
@@ -128,7 +128,7 @@ pub struct Head {
     pub(super) contents: u64,
 }
 
-impl Head {
+impl ObjectHead {
     /// All contents with the place of each in the object.
     pub(super) fn sections(&self) -> impl Iterator<Item = (u64, Section)> + '_ {
         let header = &self.header;
@@ -162,62 +162,62 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 /// Bytes of prefix and header, from the first [`PREFIX`] bytes.
-pub(super) fn head_length(first: &[u8]) -> Result<usize, Bad> {
-    const SHORT: Bad = Bad::Damaged("it is too short");
+pub(super) fn head_length(first: &[u8]) -> Result<usize, Invalid> {
+    const SHORT: Invalid = Invalid::Damaged("it is too short");
     if first.get(..8).ok_or(SHORT)? != MAGIC {
-        return Err(Bad::Damaged("it does not begin as an object of Tidelock"));
+        return Err(Invalid::Damaged("it does not begin as an object of Tidelock"));
     }
     let format = u32::from_le_bytes(number(first, 8).ok_or(SHORT)?);
     if format > FORMAT {
-        return Err(Bad::Newer(format));
+        return Err(Invalid::Newer(format));
     }
     if format == 0 || format + 1 < FORMAT {
-        return Err(Bad::Older(format));
+        return Err(Invalid::Older(format));
     }
     let length = usize::try_from(u32::from_le_bytes(number(first, 12).ok_or(SHORT)?)).unwrap_or(usize::MAX);
     if length > MAX_HEADER_STORED {
-        return Err(Bad::Damaged("its header is too long"));
+        return Err(Invalid::Damaged("its header is too long"));
     }
     number::<8>(first, 16).ok_or(SHORT)?;
     Ok(PREFIX + length)
 }
 
 /// Reads the header from the beginning of an object of `size` bytes; `bytes` are at least [`head_length`] of them.
-pub(super) fn decode_head(bytes: &[u8], size: u64) -> Result<Head, Bad> {
+pub(super) fn decode_head(bytes: &[u8], size: u64) -> Result<ObjectHead, Invalid> {
     let length = head_length(bytes)?;
-    let head = bytes.get(..length).ok_or(Bad::Damaged("it is too short"))?;
-    let contents = u64::from_le_bytes(number(bytes, 16).ok_or(Bad::Damaged("it is too short"))?);
-    let json = inflate(&head[PREFIX..], MAX_HEADER).ok_or(Bad::Damaged("its header cannot be read"))?;
-    let header: Header = serde_json::from_slice(&json).map_err(|_| Bad::Damaged("its header cannot be read"))?;
-    let head = Head { hash: Hash::of(head), header, contents };
+    let head = bytes.get(..length).ok_or(Invalid::Damaged("it is too short"))?;
+    let contents = u64::from_le_bytes(number(bytes, 16).ok_or(Invalid::Damaged("it is too short"))?);
+    let json = inflate(&head[PREFIX..], MAX_HEADER).ok_or(Invalid::Damaged("its header cannot be read"))?;
+    let header: Header = serde_json::from_slice(&json).map_err(|_| Invalid::Damaged("its header cannot be read"))?;
+    let head = ObjectHead { hash: Hash::of(head), header, contents };
     check(&head, length as u64, size)?;
     Ok(head)
 }
 
 /// Contents fit the kind of object, their limits, and its size.
-fn check(head: &Head, length: u64, size: u64) -> Result<(), Bad> {
+fn check(head: &ObjectHead, length: u64, size: u64) -> Result<(), Invalid> {
     let header = &head.header;
     let fits = match header.kind {
-        Kind::Commit => header.database.is_none(),
-        Kind::Seal => header.database.is_none() && header.rows.is_none() && header.blobs.is_empty(),
-        Kind::Base => header.database.is_some() && header.rows.is_none(),
+        ObjectKind::Commit => header.database.is_none(),
+        ObjectKind::Seal => header.database.is_none() && header.rows.is_none() && header.blobs.is_empty(),
+        ObjectKind::Base => header.database.is_some() && header.rows.is_none(),
     };
     let rows = header.rows.is_none_or(|rows| rows.length <= MAX_ROWS);
     let parts = header.database.iter().flatten().all(|part| part.length <= MAX_DATABASE_PART);
     if !fits || !rows || !parts || head.contents < length || header.seq == 0 {
-        return Err(Bad::Damaged("its header does not make sense"));
+        return Err(Invalid::Damaged("its header does not make sense"));
     }
     let mut end = head.contents;
     for (_, section) in head.sections() {
         if section.coding == Coding::Raw && section.stored != section.length {
-            return Err(Bad::Damaged("its header does not make sense"));
+            return Err(Invalid::Damaged("its header does not make sense"));
         }
-        end = end.checked_add(section.stored).ok_or(Bad::Damaged("its header does not make sense"))?;
+        end = end.checked_add(section.stored).ok_or(Invalid::Damaged("its header does not make sense"))?;
     }
     match end.cmp(&size) {
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Greater => Err(Bad::Damaged("its end is missing")),
-        std::cmp::Ordering::Less => Err(Bad::Damaged("something is behind its end")),
+        std::cmp::Ordering::Greater => Err(Invalid::Damaged("its end is missing")),
+        std::cmp::Ordering::Less => Err(Invalid::Damaged("something is behind its end")),
     }
 }
 
@@ -230,18 +230,18 @@ fn inflate(stored: &[u8], limit: u64) -> Option<Vec<u8>> {
 }
 
 /// Content of a section from its stored bytes, verified. For contents that fit into memory.
-pub(super) fn decode(section: &Section, stored: Bytes) -> Result<Bytes, Bad> {
+pub(super) fn decode(section: &Section, stored: Bytes) -> Result<Bytes, Invalid> {
     if stored.len() as u64 != section.stored {
-        return Err(Bad::Damaged("a part of its contents is missing"));
+        return Err(Invalid::Damaged("a part of its contents is missing"));
     }
     let raw = match section.coding {
         Coding::Raw => stored,
         Coding::Zstd => {
-            inflate(&stored, section.length).ok_or(Bad::Damaged("its contents cannot be decompressed"))?.into()
+            inflate(&stored, section.length).ok_or(Invalid::Damaged("its contents cannot be decompressed"))?.into()
         }
     };
     if raw.len() as u64 != section.length || Hash::of(&raw) != section.hash {
-        return Err(Bad::Damaged("its contents do not have the hash that its header names"));
+        return Err(Invalid::Damaged("its contents do not have the hash that its header names"));
     }
     Ok(raw)
 }

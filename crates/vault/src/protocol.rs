@@ -5,7 +5,7 @@ use super::bucket::{BucketError, Generation, Written};
 use super::calls::{self, Attempt, Calls};
 use super::lease::{self, Held};
 use super::pack::build::Packed;
-use super::pack::{Head, Kind};
+use super::pack::{ObjectHead, ObjectKind};
 use super::{Position, Vault, VaultError, chain};
 use std::future::Future;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub enum Answered {
 }
 
 /// One try to commit: where, and what.
-pub struct Try {
+pub struct CommitTry {
     /// Number of the journal object.
     pub(crate) seq: u64,
     /// Its bytes.
@@ -35,13 +35,13 @@ pub struct Try {
 }
 
 /// What follows a try to commit.
-pub enum Next {
+pub enum AfterTry {
     /// The object is there.
     Done(Packed),
     /// Somebody else's object is there, described in the text: this leader is deposed.
     Deposed(String),
     /// The outcome is unknown, for the reason in the text: this is tried next.
-    Again(Try, String),
+    Again(CommitTry, String),
 }
 
 /// The decisions. Only the provided methods are right.
@@ -61,16 +61,16 @@ pub trait Protocol: Clone + Send + Sync + 'static {
     }
 
     /// Whether an object of this head and size is the one that was packed: the hash of the head covers all that is behind it.
-    fn is_same(&self, head: &Head, size: u64, packed: &Packed) -> bool {
+    fn is_same(&self, head: &ObjectHead, size: u64, packed: &Packed) -> bool {
         size == packed.size && head.hash == packed.hash
     }
 
     /// What follows a try to commit. While its outcome is unknown, the same bytes are tried under the same number.
-    fn after(&self, attempt: Attempt, tried: Try) -> Next {
+    fn after(&self, attempt: Attempt, tried: CommitTry) -> AfterTry {
         match attempt {
-            Attempt::Ours => Next::Done(tried.packed),
-            Attempt::Theirs(whose) => Next::Deposed(whose),
-            Attempt::Unknown(why) => Next::Again(tried, why),
+            Attempt::Ours => AfterTry::Done(tried.packed),
+            Attempt::Theirs(whose) => AfterTry::Deposed(whose),
+            Attempt::Unknown(why) => AfterTry::Again(tried, why),
         }
     }
 
@@ -83,7 +83,7 @@ pub trait Protocol: Clone + Send + Sync + 'static {
     /// Whether an old journal object with this label may be deleted. Seals stay for ever: a writer that was paused for any time must
     /// collide with the seal of its successor.
     fn is_deletable(&self, label: &str) -> bool {
-        label == Kind::Commit.label()
+        label == ObjectKind::Commit.label()
     }
 
     /// Whether a newer base explains that an object was missing during a read. `before` and `now` are the numbers of the newest base

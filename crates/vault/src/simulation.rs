@@ -1,6 +1,6 @@
 //! The vault's real code in a simulated world: a bucket and clocks that pause, reorder, delay and lose, servers that are killed
-//! and rolled over, and a judge that knows what really is in the bucket. The specification is the protocol's model
-//! (shared/vault_model); what it is to its `check` is [`search`], to its `sim` [`random`].
+//! and rolled over, and a judge that knows what is in the bucket. [`search`] tries all schedules of small scenarios, [`random`] plays whole
+//! servers with random faults. [`mutation`] breaks the protocol on purpose.
 //!
 //! A failing test names a profile and a seed, or a scenario, and prints what happened, one request a line.
 

@@ -1,4 +1,4 @@
-//! Removes a directory with all that is in it, however deep it is, and whatever is put into it meanwhile.
+//! Removes a directory with its contents, at any depth, even while processes add files.
 
 use super::FOLDER;
 use rustix::fs::{AtFlags, Dir, Mode, fchmod, openat, renameat, unlinkat};
@@ -7,12 +7,12 @@ use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Directories on the way down that are open at the same time. What is deeper is moved up first.
+/// Most directories that are open at the same time. Deeper ones are moved up first.
 const DEEPEST: usize = 64;
-/// Looks at a directory to which processes that still run add files.
+/// Attempts for a directory to which running processes add files.
 const ROUNDS: usize = 100_000;
 
-/// Removes what a directory has under this name; absent is fine. A link goes itself.
+/// Removes an entry of a directory; it may be absent. A link is removed itself.
 pub(super) fn at(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
     if unlinked(parent, name)? {
         return Ok(());
@@ -21,7 +21,7 @@ pub(super) fn at(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
         let top = match openat(parent, name, FOLDER, Mode::empty()) {
             Ok(top) => top,
             Err(Errno::NOENT) => return Ok(()),
-            // Swapped for a link meanwhile.
+            // It was exchanged for a link.
             Err(Errno::NOTDIR | Errno::LOOP) => return unlinked(parent, name).map(drop),
             Err(error) => return Err(error.into()),
         };
@@ -36,23 +36,23 @@ pub(super) fn at(parent: &OwnedFd, name: &OsStr) -> io::Result<()> {
     Err(io::Error::other("files are added to a directory as fast as they are removed from it"))
 }
 
-/// Removes a name that is no directory; whether it is gone.
+/// Removes an entry that is no directory; returns whether it is gone.
 fn unlinked<N: rustix::path::Arg + Copy>(parent: &OwnedFd, name: N) -> io::Result<bool> {
     match unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
-        // Linux says the former of a directory, POSIX the latter.
+        // Linux reports the former for a directory, POSIX the latter.
         Err(Errno::ISDIR | Errno::PERM) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Removes what is in a directory, as far as it stays as it is, down to [`DEEPEST`]; what is deeper is in `top` afterwards.
+/// Removes the contents of a directory down to [`DEEPEST`]; deeper ones are in `top` afterwards.
 fn empty(top: &OwnedFd, folder: &OwnedFd, depth: usize) -> io::Result<()> {
     for name in names(folder)? {
         let name = name.as_c_str();
         let gone = match unlinked(folder, name) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                // A step took away the right to write; the directory is ours, or we are root.
+                // A step removed the write permission; the directory is ours, or the server runs as root.
                 fchmod(folder, Mode::RWXU)?;
                 unlinked(folder, name)?
             }
@@ -67,7 +67,7 @@ fn empty(top: &OwnedFd, folder: &OwnedFd, depth: usize) -> io::Result<()> {
         }
         match openat(folder, name, FOLDER, Mode::empty()) {
             Ok(below) => empty(top, &below, depth + 1)?,
-            // Gone or swapped; the next look removes what is there then.
+            // Gone or exchanged; the next attempt removes what is there then.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
             Err(error) => return Err(error.into()),
         }

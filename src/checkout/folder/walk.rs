@@ -1,4 +1,4 @@
-//! A walk over all that is below a directory, without a link on the way.
+//! A walk over everything below a directory that follows no link.
 
 use super::{FOLDER, Folder};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, Stat, statat, unlinkat};
@@ -9,27 +9,27 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Deepest directory that a walk enters; as many are open on the way down.
+/// Deepest directory that a walk enters; this many are open at the same time.
 const DEEPEST: usize = 200;
 
-/// Something that a walk came to.
+/// An entry of a walk.
 pub struct FolderEntry<'a> {
     folder: &'a OwnedFd,
-    /// Its path, relative to where the walk began.
+    /// Path, relative to the start of the walk.
     pub path: &'a Path,
-    /// Its name.
+    /// Name.
     pub name: &'a OsStr,
-    /// What it is, a link as itself.
+    /// Kind of the entry, a link as itself.
     pub kind: FileType,
 }
 
 impl FolderEntry<'_> {
-    /// What the file system says of it; absent when it is gone by now.
+    /// Metadata of the entry; `None` if it is gone.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         super::present(statat(self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from))
     }
 
-    /// Removes it, unless it is a directory; absent is fine.
+    /// Removes it, unless it is a directory; it may be absent.
     pub fn remove_file(&self) -> io::Result<()> {
         super::present(unlinkat(self.folder, self.name, AtFlags::empty()).map_err(io::Error::from)).map(drop)
     }
@@ -45,9 +45,9 @@ impl FolderEntry<'_> {
 }
 
 impl Folder {
-    /// Shows `visit` everything below, in no order, a directory before what is in it; `visit` says whether to enter a directory.
-    /// What goes or is swapped meanwhile is passed over. Says whether it went everywhere: not where it may not, and not deeper than
-    /// 200 directories.
+    /// Calls `visit` for everything below, in no order, a directory before its contents; `visit` returns whether to
+    /// enter a directory. Entries that disappear or are exchanged are skipped. Returns whether the walk was complete:
+    /// it skips unreadable directories and more than 200 levels.
     pub fn walk(&self, visit: &mut dyn FnMut(&FolderEntry<'_>) -> io::Result<bool>) -> io::Result<bool> {
         descend(&self.fd, &mut PathBuf::new(), 0, visit)
     }
@@ -95,7 +95,7 @@ fn descend(
     Ok(everywhere)
 }
 
-/// What an entry is, for file systems that do not say it in the listing; absent when it is gone.
+/// The kind of an entry, for file systems that do not list it; `None` if it is gone.
 pub(super) fn kind(folder: &OwnedFd, name: &OsStr, listed: FileType) -> io::Result<Option<FileType>> {
     if listed != FileType::Unknown {
         return Ok(Some(listed));

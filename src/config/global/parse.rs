@@ -1,4 +1,4 @@
-//! `repos.yaml`: from what is written to [`GlobalConfig`].
+//! Parses `repos.yaml`: from its YAML form to [`GlobalConfig`].
 
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
@@ -40,7 +40,7 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
     Ok(GlobalConfig { repos, workflows, warnings })
 }
 
-/// Known, but without effect yet: silence would make people believe that a gate is there.
+/// A known key without an effect is an error: users would believe that a gate is in place.
 pub(in crate::config) fn not_built<T>(file: &str, node: &Spanned<T>, key: &str) -> ConfigError {
     error_at(file, node, format!("`{key}` is known, but its effect is not built yet; remove it"))
 }
@@ -137,7 +137,7 @@ fn allowed_overrides(list: &[LocatedText], file: &str) -> Result<Vec<String>, Co
         .collect()
 }
 
-/// `repo_locks`, and the old `repo_locking` in its words.
+/// `repo_locks`, or the equivalent of the old `repo_locking`.
 fn repo_locks(raw: &RawRepo, file: &str) -> Result<Option<LockMode>, ConfigError> {
     let mode = raw.repo_locks.as_ref().map(|locks| checks::lock_mode(locks, file)).transpose()?;
     Ok(match (raw.repo_locking.as_ref(), mode) {

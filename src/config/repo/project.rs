@@ -1,4 +1,4 @@
-//! One entry of `projects`: checked, held against the rules, expanded and made effective.
+//! An entry of `projects`: checked against the rules, expanded, and merged into the effective configuration.
 
 use super::{MAX_PROJECTS, Root, check_unique, locks, permitted, silenced};
 use crate::config::checks;
@@ -14,7 +14,7 @@ use crate::domain::ProjectId;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
-/// What all projects of the file are seen with.
+/// What all projects of the file share.
 pub(super) struct ProjectContext<'a> {
     pub(super) file: &'a str,
     pub(super) rules: &'a RepoRules,
@@ -25,7 +25,7 @@ pub(super) struct ProjectContext<'a> {
 }
 
 impl ProjectContext<'_> {
-    /// Projects for this base branch, and the directories of those for others.
+    /// The projects for this base branch, and the directories of those for other branches.
     pub(super) fn projects(
         &self,
         raw: Vec<Spanned<RawProject>>,
@@ -57,7 +57,7 @@ impl ProjectContext<'_> {
         Ok(checks::slashed_regex(branch, "branch", self.file)?.is_match(self.base_branch))
     }
 
-    /// `dir`, cleaned, or the directories that its glob matches.
+    /// The cleaned `dir`, or the directories that its glob matches.
     fn dirs(&self, raw: &Spanned<RawProject>) -> Result<Vec<String>, ConfigError> {
         let blank = "dir cannot be blank: every project needs `dir`, such as `dir: .`";
         let dir = raw.value.dir.as_ref().ok_or_else(|| error_at(self.file, raw, blank))?;
@@ -80,7 +80,7 @@ impl ProjectContext<'_> {
         Ok((self.directories)(&cleaned))
     }
 
-    /// Everything but the directory.
+    /// All keys except the directory.
     fn project(&self, raw: &Spanned<RawProject>) -> Result<ProjectConfig, ConfigError> {
         self.check_permissions(&raw.value)?;
         let raw = &raw.value;
@@ -133,7 +133,7 @@ impl ProjectContext<'_> {
             ("apply_requirements", &raw.apply_requirements),
             ("import_requirements", &raw.import_requirements),
         ] {
-            // A wrong value is wrong with or without permission, and says more.
+            // A wrong value is reported before a missing permission: the message is more useful.
             if let Some(list) = list {
                 checks::requirements(&list.value, key.trim_end_matches('s'), file)?;
             }
@@ -164,7 +164,7 @@ impl ProjectContext<'_> {
         }
     }
 
-    /// The repository's own workflows win over the server's of the same name; they exist only where they are allowed.
+    /// Workflows of the repository override those of the server with the same name, where they are allowed.
     fn workflow(&self, text: &LocatedText) -> Result<Workflow, ConfigError> {
         if let Some(own) = self.workflows.get(&text.value) {
             return Ok(own.clone());
@@ -197,7 +197,7 @@ impl ProjectContext<'_> {
         Ok(())
     }
 
-    /// Server, then the file's root, then the project; the old `repo_locking` first, as the weaker word.
+    /// Server, then the file's root, then the project; the old `repo_locking` has the lowest precedence.
     fn repo_locks(&self, raw: &RawProject) -> Result<LockMode, ConfigError> {
         let mut mode = self.rules.repo_locks;
         match raw.repo_locking.as_ref().map(|on| on.value) {

@@ -65,7 +65,7 @@ pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Words(pub(in crate::config) Vec<String>);
 
-/// What scalars look like to a visitor that does not know what comes.
+/// Scalars as seen by a visitor that accepts several types.
 macro_rules! scalars {
     ($wrap:expr) => {
         fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
@@ -210,7 +210,7 @@ impl<'de> Deserialize<'de> for RawRun {
     }
 }
 
-/// What stands below the key of a built-in step.
+/// The value of a built-in step's key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arguments {

@@ -1,4 +1,4 @@
-//! One effect, done on its host, and what its errors mean.
+//! Performs one effect on its host, and decides what follows from errors.
 
 use super::pace::Rank;
 use super::refusals::{is_passing, kind};
@@ -13,27 +13,27 @@ use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How a try ended.
+/// The result of an attempt.
 pub(super) enum PostResult {
     /// Done, or given up; the note says how.
     Done(String),
-    /// To be tried again after this.
+    /// Try again after this pause.
     Again(Duration),
-    /// Refused until somebody mends the token or its rights.
+    /// Refused until the token or its rights are fixed.
     Refused,
-    /// Not tried: its turn comes then, or when its door is open.
+    /// Not tried: it is due at this time, or when refused posts are accepted again.
     Later(Option<Instant>),
-    /// This server does not lead any more: nothing is tried, and nothing said of it.
+    /// This server was deposed: nothing more is tried.
     Halt(anyhow::Error),
 }
 
-/// Our clock and the host's may differ by this much.
+/// Largest difference between our clock and the host's.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(10);
 
 impl OutboxInner {
-    /// Tries an effect, when its turn has come.
+    /// Tries an effect when it is due.
     pub(super) async fn deliver(&self, effect: &PendingEffect) -> PostResult {
-        if self.refusals.closed(effect, Instant::now()).is_some() {
+        if self.refusals.suspended_until(effect, Instant::now()).is_some() {
             return PostResult::Later(None);
         }
         let host = match self.hosts.of(&effect.pull.repo) {
@@ -47,14 +47,14 @@ impl OutboxInner {
         let error = match self.attempt(&**host, effect).await {
             Ok(note) => {
                 if self.refusals.passed(effect) {
-                    tracing::info!(repository = %effect.pull.repo, "the host takes our {}s again", kind(&effect.effect));
+                    tracing::info!(repository = %effect.pull.repo, "the host accepts our {}s again", kind(&effect.effect));
                     self.wake_all(&effect.pull.repo);
                 }
                 return PostResult::Done(note);
             }
             Err(HostOrStateError::State(error)) if is_deposed(&error) => return PostResult::Halt(error),
             Err(HostOrStateError::State(error)) => {
-                tracing::warn!(pull = %effect.pull, effect = effect.id, "{error:#}; not acting now");
+                tracing::warn!(pull = %effect.pull, effect = effect.id, "{error:#}; no effect is posted now");
                 return PostResult::Again(self.pace.after(effect.attempts + 1));
             }
             Err(HostOrStateError::Host(error)) => error,
@@ -62,10 +62,12 @@ impl OutboxInner {
         self.failed(&**host, effect, error).await
     }
 
-    /// What follows from a host's error. Only what can never succeed is given up, and what nobody learns a result from.
+    /// What follows from an error of the host. Only impossible effects are given up, and pending statuses and
+    /// reactions.
     async fn failed(&self, host: &dyn Host, effect: &PendingEffect, error: HostError) -> PostResult {
         let tries = effect.attempts + 1;
-        // A repository that moved: its new name may be listed yet, or the redirect may be a proxy's and pass.
+        // The repository has moved: its new name may be allowlisted later, or the redirect may come from a proxy and be
+        // temporary.
         let waits = error.is_mendable() || matches!(error, HostError::Moved { .. });
         if !error.is_transient() && !waits {
             return self.given_up(effect, &error.to_string());
@@ -99,7 +101,7 @@ impl OutboxInner {
         PostResult::Again(pause)
     }
 
-    /// It stays recorded, and is tried again slowly until somebody has mended what is wrong.
+    /// The effect stays recorded and is retried slowly until the cause is fixed.
     fn refused(&self, effect: &PendingEffect, because: &dyn Display) -> PostResult {
         let now = Instant::now();
         let (first, until) = self.refusals.refused(effect, self.pace, now);
@@ -122,7 +124,7 @@ impl OutboxInner {
         PostResult::Done(format!("given up: {because}"))
     }
 
-    /// The right to one post, where the host limits them; the error says when to ask again.
+    /// Takes one post from the host's rate limit; the error is the time of the next attempt.
     fn turn(&self, host: &dyn Host, effect: &PendingEffect) -> Result<(), Instant> {
         let Some(per_hour) = host.posts_per_hour() else { return Ok(()) };
         let now = Instant::now();
@@ -132,7 +134,7 @@ impl OutboxInner {
         pacer.take(Rank::of(&effect.effect), &effect.pull.repo, now)
     }
 
-    /// Right before it leaves this machine: whether this server may still act.
+    /// Performs the effect, after asking whether this server may still act.
     async fn attempt(&self, host: &dyn Host, effect: &PendingEffect) -> Result<String, HostOrStateError> {
         match &effect.effect {
             Effect::Comment { run, part, body } => self.comment(host, effect, run, *part, body).await,
@@ -149,8 +151,8 @@ impl OutboxInner {
         }
     }
 
-    /// Posts a comment, unless it is there: an earlier try, of this process or of another one that led or leads, may have reached
-    /// the host. Only comments since it was recorded are looked at. Where it is there twice, the oldest stays.
+    /// Posts a comment unless it is there already: an earlier attempt, of this or another process, may have reached the
+    /// host. Only comments since it was recorded are searched. Of duplicates the oldest stays.
     async fn comment(
         &self,
         host: &dyn Host,
@@ -168,15 +170,17 @@ impl OutboxInner {
                 if let Some(first) = same.next() {
                     let extra: Vec<u64> = same.collect();
                     match duplicates::delete(&self.store, host, pull, &extra).await {
-                        Err(HostOrStateError::Host(error)) => tracing::warn!(%pull, "a duplicate stays: {error}"),
+                        Err(HostOrStateError::Host(error)) => {
+                            tracing::warn!(%pull, "a duplicate comment could not be deleted: {error}")
+                        }
                         result => result?,
                     }
                     return Ok(format!("found as comment {first}"));
                 }
             }
-            // A token that may not look may not post either.
+            // A token that may not list comments may not post either.
             Err(error) if error.is_transient() || error.is_mendable() => return Err(error.into()),
-            // Saying it twice is better than not at all.
+            // A duplicate is better than no comment.
             Err(error) => tracing::warn!(%pull, "cannot look for an earlier try of a comment: {error}"),
         }
         self.store.may_act().await?;

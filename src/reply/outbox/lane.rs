@@ -1,35 +1,36 @@
-//! What of a pull request's recorded effects is to be done next. Pure.
+//! Selects the next effects of a pull request. Pure.
 
 use super::pace::Rank;
 use crate::domain::state::{Effect, PendingEffect, StatusState};
 use std::collections::{HashMap, HashSet};
 use tokio::time::Instant;
 
-/// Which kind of effects: comments keep their order, marks (statuses, reactions) overtake each other.
+/// A kind of effects: comments keep their order, marks (statuses, reactions) do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
     Comments,
     Marks,
 }
 
-/// What to do next.
+/// The next effects of a lane.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct NextEffects {
     /// Statuses that a later one of the same name and commit replaces.
     pub(super) superseded: Vec<i64>,
-    /// To be done now, in this order.
+    /// Effects to perform now, in this order.
     pub(super) ready: Vec<PendingEffect>,
-    /// When the next one is ready that has to wait.
+    /// When the next waiting effect is due.
     pub(super) wait_until: Option<Instant>,
 }
 
-/// Whether a later effect may make this one needless: a status that says that something is under way.
+/// Whether a later effect may replace this one: a pending status.
 pub(super) fn may_be_replaced(effect: &Effect) -> bool {
     matches!(effect, Effect::Status { status, .. } if status.state == StatusState::Pending)
 }
 
 impl Lane {
-    /// Of `mine`, in the order they were recorded, results before what passes; `waits` says which may not be tried before when.
+    /// Selects from `mine`, in the order in which they were recorded, results before pending statuses and reactions;
+    /// `waits` has the times before which effects must not be tried.
     pub(super) fn next(self, mut mine: Vec<PendingEffect>, waits: &HashMap<i64, Instant>, now: Instant) -> NextEffects {
         let mut step = NextEffects::default();
         if self == Lane::Marks {

@@ -1,9 +1,9 @@
-//! How fast we post on a host that asks for restraint: about 80 posts a minute and 500 an hour on GitHub.
+//! Rate limits for hosts that ask for restraint: about 80 posts a minute and 500 an hour on GitHub.
 //!
-//! Two buckets, one for the minute and one for the hour, fill up as time passes, and each post takes one drop of both. They hold a
-//! burst, so that nobody waits on an ordinary day. When they run low, what can wait leaves the rest to what cannot: comments
-//! take the last drop, final statuses leave some to them, statuses of what is under way and reactions leave half. A repository that has made most
-//! of the last posts leaves more than others, so that these find room. Pure but for the clock.
+//! Two token buckets, one for the minute and one for the hour; each post takes a token of both. They hold a burst, so
+//! that nothing waits on an ordinary day. When they run low, each rank leaves a reserve to the more urgent ones:
+//! comments use the last token, final statuses leave some, pending statuses and reactions leave half. A repository with
+//! most of the last posts leaves more, so that others find tokens. Pure except for the clock.
 
 use crate::domain::RepoId;
 use crate::domain::state::{Effect, StatusState};
@@ -11,29 +11,29 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Posts in a minute where 500 an hour are allowed; other limits in proportion.
+/// Posts a minute with a limit of 500 an hour; in proportion for other limits.
 const A_MINUTE_OF_500: f64 = 80.0;
-/// Part of a minute's posts that may come at once; the rest comes spread over the minute.
+/// Share of a minute's posts that may come at once; the rest is spread over the minute.
 const MINUTE_BURST: f64 = 0.75;
-/// Part of an hour's posts that may come as fast as the minute allows; the rest comes spread over the hour.
+/// Share of an hour's posts that may come as fast as the minute's limit allows; the rest is spread over the hour.
 const HOUR_BURST: f64 = 0.4;
-/// Least that a bucket holds: below that nothing with a reserve would ever be posted.
+/// Least capacity of a bucket: below it nothing with a reserve would ever be posted.
 const LEAST: f64 = 8.0;
-/// The last posts, of which a repository's part is told, ...
+/// Number of last posts of which a repository's share is computed, ...
 const LAST: usize = 40;
-/// ... for so long.
+/// ... and their greatest age.
 const LAST_TIME: Duration = Duration::from_secs(300);
-/// Fewer posts than these are no burst of a repository.
+/// A repository with fewer posts than this is not limited.
 const BURST: usize = 10;
 
-/// What goes first.
+/// The urgency of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// A comment: people wait for it.
     Comment,
-    /// A status that stays.
+    /// A final status.
     Final,
-    /// What only says that something was heard of or is under way: a pending status, a reaction.
+    /// A pending status or a reaction.
     Passing,
 }
 
@@ -46,7 +46,7 @@ impl Rank {
         }
     }
 
-    /// Part of a bucket that it leaves to others.
+    /// Share of a bucket that is reserved for more urgent posts.
     fn reserve(self, greedy: bool) -> f64 {
         match (self, greedy) {
             (Rank::Comment, false) => 0.0,
@@ -59,16 +59,16 @@ impl Rank {
     }
 }
 
-/// What may still be posted on one host.
+/// The rate limiter of one host.
 pub(super) struct Pacer {
     minute: TokenBucket,
     hour: TokenBucket,
-    /// Who made the last posts, when.
+    /// Times and repositories of the last posts.
     last: VecDeque<(Instant, RepoId)>,
 }
 
 impl Pacer {
-    /// On a host that allows so many posts in an hour.
+    /// A limiter for this many posts an hour.
     pub(super) fn new(per_hour: u32, now: Instant) -> Pacer {
         let per_hour = f64::from(per_hour);
         let per_minute = per_hour * A_MINUTE_OF_500 / 500.0;
@@ -79,7 +79,7 @@ impl Pacer {
         }
     }
 
-    /// Takes the right to one post; the error says when to ask again.
+    /// Takes the tokens of one post; the error is the pause before the next attempt.
     pub(super) fn take(&mut self, rank: Rank, repo: &RepoId, now: Instant) -> Result<(), Instant> {
         while self.last.front().is_some_and(|(at, _)| now.duration_since(*at) > LAST_TIME) {
             self.last.pop_front();
@@ -90,8 +90,8 @@ impl Pacer {
         if !wait.is_zero() {
             return Err(now + wait);
         }
-        self.minute.left -= 1.0;
-        self.hour.left -= 1.0;
+        self.minute.tokens -= 1.0;
+        self.hour.tokens -= 1.0;
         if self.last.len() == LAST {
             self.last.pop_front();
         }
@@ -99,36 +99,36 @@ impl Pacer {
         Ok(())
     }
 
-    /// The host says that it was too much.
+    /// Empties the buckets after the host rejected a post as too much.
     pub(super) fn empty(&mut self, now: Instant) {
         self.minute.refill(now);
-        self.minute.left = 0.0;
+        self.minute.tokens = 0.0;
     }
 }
 
 struct TokenBucket {
-    holds: f64,
+    capacity: f64,
     per_second: f64,
-    left: f64,
+    tokens: f64,
     at: Instant,
 }
 
 impl TokenBucket {
-    fn new(holds: f64, per_second: f64, now: Instant) -> TokenBucket {
-        let holds = holds.max(LEAST);
-        TokenBucket { holds, per_second, left: holds, at: now }
+    fn new(capacity: f64, per_second: f64, now: Instant) -> TokenBucket {
+        let capacity = capacity.max(LEAST);
+        TokenBucket { capacity, per_second, tokens: capacity, at: now }
     }
 
     fn refill(&mut self, now: Instant) {
         let grown = now.saturating_duration_since(self.at).as_secs_f64() * self.per_second;
-        (self.left, self.at) = ((self.left + grown).min(self.holds), now);
+        (self.tokens, self.at) = ((self.tokens + grown).min(self.capacity), now);
     }
 
-    /// How long until a drop is there beside the reserve.
+    /// How long until there is a token beyond the reserve.
     fn wait(&mut self, reserve: f64, now: Instant) -> Duration {
         self.refill(now);
-        let missing = self.holds * reserve + 1.0 - self.left;
-        // A little more than it takes, so that it is there by then in spite of rounding.
+        let missing = self.capacity * reserve + 1.0 - self.tokens;
+        // Slightly longer, so that rounding does not make the token miss.
         if missing <= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.per_second + 0.001) }
     }
 }

@@ -1,11 +1,11 @@
-//! A plan as a `diff` fence shows it best: markers at the start of the line.
+//! Prepares a plan for a `diff` fence: markers at the start of the line.
 
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// The lines that explain the markers, which are no changes.
+/// Lines of Terraform's legend, which are no changes.
 const LEGEND: [&str; 4] = ["create", "update in-place", "destroy", "read (data resources)"];
-/// From an attribute's marker to the marker of a line in its heredoc.
+/// Columns between an attribute's marker and the markers of lines in its heredoc.
 const HEREDOC_MARKER: usize = 4;
 
 /// The beginning of a heredoc; a test compiles it.

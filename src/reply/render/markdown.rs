@@ -1,18 +1,18 @@
-//! Untrusted text made harmless in Markdown: prose, inline code, fences. Titles, branches, directories, output: nothing that a
-//! pull request contains can ping people, open HTML, end a fence or look like our marker.
+//! Escapes untrusted text for Markdown: prose, inline code, fences. No title, branch, directory or output of a pull
+//! request can ping people, open HTML, end a fence or imitate our marker.
 
 use std::fmt::Write as _;
 
-/// Longest piece of prose that comes from elsewhere, in characters.
+/// Longest untrusted prose, in characters.
 const MAX_PROSE: usize = 4000;
-/// Longest inline code or command, in characters: a directory is at most as long as a path may be.
+/// Longest inline code or command, in characters: as long as a path may be.
 const MAX_CODE: usize = 4200;
-/// Longest run of backticks that is shown; a fence has to be longer still.
+/// Longest run of backticks that is kept; a fence has to be longer.
 const MAX_TICKS: usize = 100;
-/// From this many lines on, output is folded (Atlantis' number).
+/// Output of this many lines is folded, as in Atlantis.
 const FOLD_FROM_LINES: usize = 13;
 
-/// Without terminal escapes, control characters and marks that turn the direction of writing; `\n` and `\t` stay.
+/// Removes terminal escapes, control characters and characters that change the direction of text; `\n` and `\t` stay.
 pub(crate) fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -29,7 +29,7 @@ pub(crate) fn clean(text: &str) -> String {
     out
 }
 
-/// Marks that reorder or hide text.
+/// Characters that reorder or hide text.
 pub(crate) fn turns_direction(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{feff}')
 }
@@ -50,13 +50,13 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     chars.next_if(|c| matches!(c, '@'..='~'));
 }
 
-/// One line of running text. Code spans of the text stay code spans; everything else that Markdown, HTML or the host would
-/// act on is taken literally.
+/// One line of prose. Code spans stay code spans; everything else that Markdown, HTML or the host would interpret is
+/// escaped.
 pub(crate) fn prose(text: &str) -> String {
     inline(text, true)
 }
 
-/// Prose; `at_start` of a line, where a few more characters would mean something.
+/// Prose; at the start of a line more characters need escaping.
 fn inline(text: &str, at_start: bool) -> String {
     let flat = shorten(&clean(text).split_whitespace().collect::<Vec<_>>().join(" "), MAX_PROSE);
     let mut out = String::with_capacity(flat.len() + 16);
@@ -80,7 +80,7 @@ fn inline(text: &str, at_start: bool) -> String {
     out
 }
 
-/// Where a run of exactly `ticks` backticks begins.
+/// Position of a run of exactly `ticks` backticks.
 fn closing(text: &str, ticks: usize) -> Option<usize> {
     let mut at = 0;
     while let Some(found) = text[at..].find('`') {
@@ -120,7 +120,7 @@ fn literal(out: &mut String, text: &str, at_start: bool) {
     }
 }
 
-/// Inline code, also right within table cells and headings.
+/// Inline code, also valid in table cells and headings.
 pub(crate) fn code(text: &str) -> String {
     let text = shorten(&clean(text).replace(['\n', '\t'], " "), MAX_CODE);
     if text.trim().is_empty() {
@@ -130,7 +130,7 @@ pub(crate) fn code(text: &str) -> String {
     if plain { format!("`{text}`") } else { html_code(&text) }
 }
 
-/// Code as HTML, for where Markdown is not read (`<summary>`), and for text that no code span can hold.
+/// Code as HTML, for places without Markdown (`<summary>`) and for text that no code span can hold.
 pub(crate) fn html_code(text: &str) -> String {
     let mut out = String::from("<code>");
     for c in shorten(&clean(text).replace(['\n', '\t'], " "), MAX_CODE).chars() {
@@ -147,7 +147,7 @@ pub(crate) fn html_code(text: &str) -> String {
     out
 }
 
-/// A link; its text is prose. Addresses that are not web addresses give the text alone.
+/// A link with prose as its text. An address that is not http(s) gives the text alone.
 pub(crate) fn link(text: &str, url: &str) -> String {
     let safe = |c: char| c.is_ascii_graphic() && !matches!(c, '(' | ')' | '<' | '>' | '"' | '\\' | '`' | '|');
     let text = inline(text, false).replace('[', "&#91;").replace(']', "&#93;");
@@ -185,7 +185,7 @@ pub(crate) fn block(command: &str) -> String {
     fence(&shorten(&clean(command).replace(['\n', '\t'], " "), MAX_CODE), "shell")
 }
 
-/// Output in a fence, folded under its title and length when it is long.
+/// Output in a fence; folded under its title and length if it is long.
 pub(crate) fn output(text: &str, language: &str, title: &str, folding: bool) -> String {
     let fenced = fence(text, language);
     let lines = fenced.lines().count() - 2;
@@ -202,7 +202,7 @@ fn details(title: &str, lines: usize, fenced: &str) -> String {
     format!("<details><summary>{title} ({lines} lines)</summary>\n\n{fenced}\n\n</details>")
 }
 
-/// At most so many characters, cut ones marked by an ellipsis.
+/// At most this many characters; an ellipsis marks a cut.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
@@ -210,7 +210,7 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     }
 }
 
-/// Without runs of empty lines outside of fences, and without any at either end.
+/// Removes repeated empty lines outside of fences, and empty lines at both ends.
 pub(crate) fn tidy(markdown: &str) -> String {
     let mut out: Vec<&str> = Vec::new();
     let mut fence: Option<usize> = None;

@@ -1,4 +1,4 @@
-//! Replies that are no results: which template, with which facts.
+//! Replies that are no results: their templates and facts.
 
 use super::RenderOptions;
 use super::markdown;
@@ -10,7 +10,7 @@ use crate::reply::wording;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
 
-/// Longest word that is compared with the names of commands, in characters.
+/// Longest word for which a command is suggested, in characters.
 const MAX_WORD: usize = 30;
 
 /// The template of a message and its context.
@@ -81,7 +81,7 @@ pub(super) fn template(
     }
 }
 
-/// The command that was probably meant by a word.
+/// The command that a mistyped word probably means.
 fn meant<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
     let word: String = word.chars().take(MAX_WORD).collect::<String>().to_lowercase();
     let names = allowed.iter().copied().chain(["help"]);
@@ -89,7 +89,7 @@ fn meant<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
     (near.0 > 0 && near.0 * 2 < near.1.len()).then_some(near.1)
 }
 
-/// The command as it was typed; what autoplan does is asked for with `plan`.
+/// The command as it was typed; `plan` for autoplan.
 fn again(reply: &Reply, options: &RenderOptions) -> String {
     let Some(command) = &reply.command else { return format!("{} plan", options.executable) };
     let mut line = format!("{} {}", options.executable, command.name.spoken());

@@ -1,19 +1,19 @@
-//! A long reply cut into parts at line borders. What is open at a cut (fold, fence, table) is closed there and opened again in
-//! the next part.
+//! Splits a long reply into parts at line breaks. A fold, fence or table that is open at a cut is closed there and
+//! opened again in the next part.
 
-/// Under a part that another follows.
+/// The last line of a part that continues.
 const CONTINUED: &str = "\n*Continued in the next comment.*";
 
-/// What is open after a line.
+/// Markdown blocks that are open after a line.
 #[derive(Clone, Default)]
 struct Open {
     /// The `<details><summary>…` line.
     details: Option<String>,
     /// The fence's backticks and its opening line.
     fence: Option<(String, String)>,
-    /// Head and ruler of the table.
+    /// Header and delimiter row of the table.
     table: Option<(String, String)>,
-    /// The line before, a possible table head.
+    /// The previous line, a possible table header.
     last: String,
 }
 
@@ -74,8 +74,7 @@ fn total(lines: &[String]) -> usize {
     lines.iter().map(|line| length(line)).sum()
 }
 
-/// Parts of at most `limit` characters each; `command` names what is continued. A single line that is longer than a part is
-/// cut.
+/// Parts of at most `limit` characters; `command` names what is continued. A line that is longer than a part is cut.
 pub(super) fn split(body: &str, limit: usize, command: &str) -> Vec<String> {
     if body.chars().count() <= limit {
         return vec![body.to_owned()];

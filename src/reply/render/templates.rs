@@ -1,4 +1,4 @@
-//! The templates, built once. What a template prints is taken literally unless it was made safe in [`super::markdown`].
+//! The templates, compiled once. Their values are printed literally unless [`super::markdown`] made them safe.
 
 use super::markdown;
 use crate::reply::wording;
@@ -76,14 +76,14 @@ fn environment() -> Result<Environment<'static>, Error> {
     Ok(env)
 }
 
-/// The text of one template; a fault in it is logged and gives a comment that says so.
+/// Renders one template; an error is logged and gives a comment that says so.
 pub(super) fn render(name: &str, context: Value) -> String {
     let text = match &*ENVIRONMENT {
         Ok(env) => env.get_template(name).and_then(|template| template.render(context)),
         Err(error) => Err(Error::new(ErrorKind::InvalidOperation, error.to_string())),
     };
     text.unwrap_or_else(|error| {
-        tracing::error!(template = name, "cannot word a comment: {error:#}");
+        tracing::error!(template = name, "cannot render a comment: {error:#}");
         format!(
             "### This reply failed to be worded\n\nIts facts are on the server's pages. {}",
             markdown::prose(&error.to_string())

@@ -1,4 +1,4 @@
-//! Results as the templates read them: facts picked, sorted and made safe; the words are in the templates.
+//! Results for the templates: facts selected, sorted and escaped. The words are in the templates.
 
 mod failure;
 mod output;
@@ -18,7 +18,7 @@ pub(super) use output::cut;
 use plan::PlanView;
 use serde::Serialize;
 
-/// Makes views of one reply.
+/// Creates the views of one reply.
 pub(super) struct Maker<'a> {
     pub(super) reply: &'a Reply,
     pub(super) options: &'a RenderOptions,
@@ -32,7 +32,7 @@ pub(super) struct ResultView {
     kind: &'static str,
     /// `Plan for`, `Apply of`.
     noun: String,
-    /// What `import` and the like did.
+    /// What a command such as `import` did.
     title: &'static str,
     project: ProjectId,
     time: Value,
@@ -68,14 +68,14 @@ pub(super) struct Offer {
 #[derive(Serialize)]
 pub(super) struct ErrorView {
     title: String,
-    /// What broke, in a word.
+    /// The kind of error, in a word.
     word: &'static str,
-    /// What the tool's first error says.
+    /// The first error of the tool.
     headline: Option<String>,
-    /// `was interrupted after`: how the heading goes on in front of the time.
+    /// `was interrupted after`: the heading's words before the duration.
     after: Option<&'static str>,
     message: String,
-    /// More lines of the message.
+    /// Further lines of the message.
     detail: Option<Value>,
     excerpt: Option<Value>,
     whole: Option<Value>,
@@ -83,7 +83,7 @@ pub(super) struct ErrorView {
 }
 
 impl Maker<'_> {
-    /// Visible results as people read them: trouble first, unchanged ones last.
+    /// Visible results in reading order: failed ones first, unchanged ones last.
     pub(super) fn results(&self, results: &Results) -> Vec<ResultView> {
         let mut shown: Vec<_> = visible(results).map(|job| self.result(job)).collect();
         shown.sort_by_key(|view| view.rank);
@@ -165,7 +165,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The command as it was given, for one project or for what it named.
+    /// The command as it was typed, for one project or for its own target.
     fn again(&self, label: &str, project: Option<&ProjectId>) -> Option<Offer> {
         let command = self.reply.command.as_ref()?;
         let name = command.name;
@@ -189,7 +189,8 @@ impl Maker<'_> {
         match &job.outcome {
             Outcome::Planned(planned) => {
                 let mut offers = Vec::new();
-                // A lone plan without changes can be applied, as in Atlantis: a required apply status may wait for it.
+                // A single plan without changes can be applied, as in Atlantis: a required apply status may depend on
+                // it.
                 if self.options.offer_apply && (self.is_single() || !planned.summary.no_changes) {
                     offers.push(self.offer("to apply", "apply", project, &[]));
                 }
@@ -219,13 +220,13 @@ impl Maker<'_> {
         }
         match command {
             CommandName::Apply => vec![self.offer("See what is left", "plan", project, &[])],
-            // A message that says what to type already needs no second command.
+            // A message that names the next command needs no second one.
             _ if fault.message.contains(&format!("`{} ", self.options.executable)) => Vec::new(),
             _ => self.again("When it is fixed", project).into_iter().collect(),
         }
     }
 
-    /// What broke, with the error's own lines in front of the whole log.
+    /// The error with its own lines before the whole log.
     fn error(&self, fault: &Fault, command: CommandName, log: Option<&str>) -> ErrorView {
         let (message, detail) = match markdown::clean(&fault.message).trim().split_once('\n') {
             Some((first, more)) => {
@@ -255,7 +256,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A command that broke before any project began.
+    /// A command that failed with an error before any project began.
     pub(super) fn command_error(&self, fault: &Fault) -> ErrorView {
         let command = self.reply.command_name().unwrap_or(CommandName::Plan);
         let verb =
@@ -269,7 +270,7 @@ impl Maker<'_> {
         ErrorView { title, offers, ..self.error(fault, command, None) }
     }
 
-    /// The project that the command named, as far as its flags tell.
+    /// The project that the command's flags name, as far as they tell.
     fn target(&self) -> Option<ProjectId> {
         let target = self.reply.command.as_ref().map(|command| &command.target).filter(|target| !target.is_all())?;
         Some(ProjectId {
@@ -294,7 +295,7 @@ impl Maker<'_> {
     }
 }
 
-/// It did not fail by itself: what its output says of errors is no news.
+/// Whether the job was interrupted: errors in its output then have no meaning.
 fn is_interruption(reason: Reason) -> bool {
     matches!(reason, Reason::Interrupted | Reason::Cancelled | Reason::Timeout)
 }
@@ -303,7 +304,7 @@ fn visible(results: &Results) -> impl Iterator<Item = &JobOutcome> {
     results.outcomes.iter().filter(|job| !job.silenced)
 }
 
-/// `+1 ~1 -1`, which Markdown takes as it is within a cell.
+/// `+1 ~1 -1`, which needs no escaping in a table cell.
 fn delta(added: u64, changed: u64, destroyed: u64) -> Value {
     Value::from_safe_string(format!("+{added} ~{changed} -{destroyed}"))
 }
@@ -315,7 +316,7 @@ fn capitalized(mut offers: Vec<Offer>) -> Vec<Offer> {
     offers
 }
 
-/// Page of a project's lock.
+/// Address of the page of a project's lock.
 fn wording_lock(options: &RenderOptions, repo: &crate::domain::RepoId, project: &ProjectId) -> String {
     let key = crate::domain::state::lock_id(repo, project);
     let query: String = url::form_urlencoded::byte_serialize(key.as_bytes()).collect();
@@ -326,7 +327,7 @@ fn applied_counts(applied: &Applied) -> String {
     format!("{} added, {} changed, {} destroyed", applied.added, applied.changed, applied.destroyed)
 }
 
-/// How a heading about a refused or broken command begins.
+/// The heading's beginning for a refused or failed command.
 fn noun(command: CommandName) -> String {
     match command {
         CommandName::Plan => "Plan for".to_owned(),
@@ -341,7 +342,7 @@ fn noun(command: CommandName) -> String {
     }
 }
 
-/// How a heading about a command that just ran begins.
+/// The heading's beginning for a command that has run.
 fn title(command: CommandName) -> &'static str {
     match command {
         CommandName::Import => "Imported into",

@@ -1,7 +1,7 @@
-//! The log of a running job is kept in pieces, each with what was written since the one before, so that all of them together have
-//! no more bytes than the log. The end of its job makes one file of them.
+//! The log of a running job is kept in pieces. Each has the text written since the previous one, so that together they
+//! are as long as the log. When the job ends, one file replaces the pieces.
 //!
-//! A piece is a kept file whose path is the log's with the place where it begins. It has no file of its own in the data directory:
+//! A piece is a kept file whose path is the log's with the piece's start offset. It has no file in the data directory:
 //! its content is that range of the log. A restore joins the pieces.
 
 use super::{KeptFile, log_path, open};
@@ -15,15 +15,15 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Digits of the place where a piece begins, so that paths of pieces are in the order of the log.
+/// Digits of a piece's start offset, so that the paths sort in the order of the log.
 const DIGITS: usize = 12;
 
-/// The path of the piece that begins after `from` bytes of the log at `log`.
+/// The path of the piece that starts at byte `from` of the log at `log`.
 fn piece_path(log: &str, from: u64) -> String {
     format!("{log}.{from:0DIGITS$}")
 }
 
-/// The path of the log that a kept file is a piece of, and where in it the piece begins; absent for every other file.
+/// The log's path and the start offset of a piece; `None` for other kept files.
 pub(in crate::store) fn piece_of(path: &str) -> Option<(&str, u64)> {
     let (log, from) = path.rsplit_once('.')?;
     let is_piece = log.starts_with("logs/")
@@ -33,15 +33,15 @@ pub(in crate::store) fn piece_of(path: &str) -> Option<(&str, u64)> {
     Some((log, from.parse().ok().filter(|_| is_piece)?))
 }
 
-/// Paths of a log and of its pieces are at or after the first of these, and before the second: `/` follows `.`.
+/// Bounds of the paths of a log and its pieces: at or after the first, before the second (`/` follows `.`).
 fn bounds(job: &str) -> (String, String) {
     let log = log_path(job);
     let end = format!("{log}/");
     (log, end)
 }
 
-/// What a log has from `from` to its end, or to `limit`, both counted from its beginning, and its content; absent when that is
-/// nothing. The file may be growing. Blocks.
+/// The text of a log between `from` and its end, or `limit` if that is less. `None` if there is none. The file may be
+/// growing. Blocks.
 pub(in crate::store) fn read_piece(data_dir: &Path, job: &str, from: u64, limit: u64) -> Result<Option<Piece>> {
     let log = log_path(job);
     let Some((file, mode)) = open(data_dir, &log)? else { return Ok(None) };
@@ -55,14 +55,14 @@ pub(in crate::store) fn read_piece(data_dir: &Path, job: &str, from: u64, limit:
     Ok(Some(Piece { job: job.to_owned(), from, file, content: content.into() }))
 }
 
-/// A range of a file; an error when it ends before.
+/// Reads a range of a file; an error if the file is shorter.
 fn range(file: &File, from: u64, length: u64) -> std::io::Result<Vec<u8>> {
     let mut content = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
     file.read_exact_at(&mut content, from)?;
     Ok(content)
 }
 
-/// Something that a running log has more than is kept of it.
+/// Text of a running log that is not kept yet.
 pub(in crate::store) struct Piece {
     job: String,
     from: u64,
@@ -75,7 +75,7 @@ pub(in crate::store) fn copy_piece(log: &Path, from: u64, length: u64, to: &Path
     std::fs::write(to, range(&File::open(log)?, from, length)?)
 }
 
-/// Makes one file of each log that was restored in pieces: `files` are all that were restored below `dir`. Blocks.
+/// Joins the pieces of each restored log into one file; `files` are all restored files below `dir`. Blocks.
 pub(in crate::store) fn join(dir: &Path, files: &[KeptFile]) -> Result<()> {
     for file in files {
         let Some((log, from)) = piece_of(&file.path) else { continue };
@@ -96,7 +96,7 @@ pub(in crate::store) fn join(dir: &Path, files: &[KeptFile]) -> Result<()> {
 }
 
 impl View<'_> {
-    /// Bytes that are kept of a log, in one file or in pieces.
+    /// Number of kept bytes of a log, in one file or in pieces.
     fn kept_of_log(&self, job: &str) -> Result<u64> {
         let (log, end) = bounds(job);
         let sum = "SELECT coalesce(sum(length), 0) FROM kept_files WHERE path >= ?1 AND path < ?2";
@@ -106,8 +106,8 @@ impl View<'_> {
 }
 
 impl Tx<'_> {
-    /// Keeps a piece of a running log; not when its job has ended meanwhile, as all of it is kept then, nor when it does not
-    /// continue what is kept.
+    /// Keeps a piece of a running log. No effect if the job has ended meanwhile, since the whole log is kept then, or
+    /// if the piece does not continue the kept ones.
     pub(in crate::store) fn keep_piece(&self, piece: Piece) -> Result<()> {
         let running = (self.connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND state = 'running'")?)
             .exists([&piece.job])?;
@@ -117,13 +117,13 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Keeps a log that is not written to any more as one file instead of its pieces; one that is kept so already, or that there
-    /// is none of, is left alone.
+    /// Keeps a finished log as one file instead of pieces. No effect if it is kept so already, or if there is no log.
     pub(in crate::store) fn keep_log(&self, job: &str) -> Result<()> {
         let (path, end) = bounds(job);
         let length = match self.kept.data_dir.join(&path).symlink_metadata() {
             Ok(meta) => meta.len(),
-            // A log is not worth the record that a job has ended. What is kept of it would only be missed in the next base.
+            // A missing log must not prevent the record of the job's end. Its kept pieces would be missing in the next
+            // base.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return self.drop_log(job);
             }
@@ -137,7 +137,7 @@ impl Tx<'_> {
         self.keep_file(&whole)
     }
 
-    /// Keeps nothing of a log any longer; the caller removes the file itself.
+    /// Stops keeping a log; the caller removes its file.
     pub(in crate::store) fn drop_log(&self, job: &str) -> Result<()> {
         let (log, end) = bounds(job);
         self.execute("DELETE FROM kept_files WHERE path >= ?1 AND path < ?2", params![log, end])?;

@@ -1,5 +1,5 @@
-//! Rows of many commits, put in place together: of each row only its last image, so that a restore does not repeat what later
-//! commits replaced.
+//! Rows of many commits, applied together: only the last image of each row, so that a restore does not write rows that
+//! later commits replaced.
 
 use super::{Input, decode, quoted};
 use anyhow::{Result, anyhow, ensure};
@@ -8,14 +8,14 @@ use rusqlite::{Connection, ToSql, params_from_iter};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Changes of commits that follow one another and have one format.
+/// Changes of consecutive commits of one format.
 #[derive(Default)]
 pub(in crate::store) struct Merged<'a> {
     tables: BTreeMap<&'a str, Table<'a>>,
 }
 
 struct Table<'a> {
-    /// The first commit that changed it.
+    /// The first commit that changed the table.
     first: u64,
     counter: Option<i64>,
     columns: Vec<&'a str>,
@@ -25,11 +25,11 @@ struct Table<'a> {
 /// The last image of a row.
 struct Last<'a> {
     commit: u64,
-    /// Encoded values; none: gone.
+    /// Encoded values; `None` if the row was deleted.
     values: Option<&'a [u8]>,
 }
 
-/// The commit whose rows cannot be put in place, and why.
+/// A commit whose rows cannot be applied, and the reason.
 pub(in crate::store) type CommitError = (u64, anyhow::Error);
 
 impl<'a> Merged<'a> {
@@ -55,8 +55,8 @@ impl<'a> Merged<'a> {
         Ok(())
     }
 
-    /// Puts all in place, in the caller's transaction. All that was touched is taken out first: rows may have swapped what is
-    /// unique among them.
+    /// Applies all changes in the caller's transaction. All changed rows are deleted first, since rows may have
+    /// exchanged unique values.
     pub(in crate::store) fn put(&self, connection: &Connection) -> Result<(), CommitError> {
         for (name, table) in &self.tables {
             table.clear(connection, name).map_err(|error| (table.first, error))?;
@@ -71,7 +71,7 @@ impl<'a> Merged<'a> {
     }
 }
 
-/// A value as it was read, on its way back.
+/// A decoded value as an SQL parameter.
 struct Bound<'a>(ValueRef<'a>);
 
 impl ToSql for Bound<'_> {

@@ -1,9 +1,9 @@
-//! Version constraints as Terraform's `required_version` has them (go-version's rules).
+//! Version constraints of `required_version`, by the rules of go-version.
 
 use anyhow::{Context, bail};
 use semver::Version;
 
-/// One comma-separated list: all of its conditions must hold.
+/// A comma-separated list of conditions, all of which must hold.
 #[derive(Debug, Clone)]
 pub(super) struct Constraint {
     conditions: Vec<Condition>,
@@ -17,23 +17,23 @@ struct Condition {
     written: usize,
 }
 
-/// Longest first, so that `>` does not eat half of `>=`.
+/// Longer operators come first, so that `>` does not match the start of `>=`.
 const OPERATORS: [&str; 7] = [">=", "<=", "!=", "~>", "=", ">", "<"];
 
 impl Constraint {
-    /// `>= 1.3, < 2.0.0`. Nothing at all allows everything.
+    /// Parses `>= 1.3, < 2.0.0`. An empty text allows everything.
     pub(super) fn parse(text: &str) -> anyhow::Result<Constraint> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let conditions = parts.map(Condition::parse).collect::<anyhow::Result<Vec<_>>>();
         Ok(Constraint { conditions: conditions.with_context(|| format!("{text:?} is not a version constraint"))? })
     }
 
-    /// Whether this version will do.
+    /// Whether this version is allowed.
     pub(super) fn allows(&self, version: &Version) -> bool {
         self.conditions.iter().all(|condition| condition.holds(version))
     }
 
-    /// The version, if only a single one is possible.
+    /// The version, if only one is allowed.
     pub(super) fn exact(&self) -> Option<&Version> {
         self.conditions.iter().find(|condition| condition.operator == "=").map(|condition| &condition.version)
     }
@@ -56,7 +56,7 @@ impl Condition {
             "!=" => return version.cmp_precedence(own).is_ne(),
             _ => {}
         }
-        // Pre-releases are only for those who ask for one of exactly that version.
+        // A pre-release matches only a condition that names a pre-release of the same version.
         let numbers = |v: &Version| [v.major, v.minor, v.patch];
         if !version.pre.is_empty() && (own.pre.is_empty() || numbers(version) != numbers(own)) {
             return false;
@@ -76,7 +76,7 @@ impl Condition {
     }
 }
 
-/// `1.5.7`, `v1.5.7`, `1.5`, `1`, `1.6.0-beta1`; how many numbers were written.
+/// Parses `1.5.7`, `v1.5.7`, `1.5`, `1`, `1.6.0-beta1`; also returns how many numbers were written.
 pub(super) fn lenient(text: &str) -> anyhow::Result<(Version, usize)> {
     let plain = text.strip_prefix(['v', 'V']).unwrap_or(text);
     let end = plain.find(['-', '+']).unwrap_or(plain.len());

@@ -1,4 +1,4 @@
-//! Release servers: HashiCorp's layout and OpenTofu's. What is downloaded is checked before it can be run.
+//! Downloads from release servers in HashiCorp's and OpenTofu's layouts. Files are verified before they can be run.
 
 use super::signature;
 use super::{InstallSettings, OPENTOFU_RELEASES};
@@ -18,25 +18,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::io::AsyncWriteExt;
 
-/// Largest list of versions, and file of checksums or signatures.
+/// Largest list of versions, checksums or signatures, in bytes.
 const LARGEST_TEXT: usize = 64 << 20;
-/// Largest zip.
+/// Largest zip, in bytes.
 const LARGEST_ZIP: u64 = 512 << 20;
-/// Largest binary in one.
+/// Largest binary in a zip, in bytes.
 const LARGEST_BINARY: u64 = 1 << 30;
-/// How often a request is tried where the server or the way to it fails.
+/// Attempts of a request when the server or the network fails.
 const TRIES: u32 = 3;
-/// Before the second try; twice as long before the third.
+/// Pause before the second attempt; twice as long before the third.
 const PAUSE: Duration = Duration::from_millis(300);
-/// To connect, and between two pieces of an answer.
+/// Timeout of connecting, and between two chunks of a response.
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(60);
-/// What was left by a server that was killed is removed after this long.
+/// Age from which files of killed servers are removed.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
-/// Prefix of files that are not finished.
+/// Prefix of unfinished files.
 const UNFINISHED: &str = ".download-";
 
-/// The way to release servers; the client is made when it is first needed.
+/// A client of release servers, created when it is first needed.
 #[derive(Default)]
 pub(super) struct Downloads {
     client: OnceLock<reqwest::Client>,
@@ -47,14 +47,14 @@ impl Downloads {
         if let Some(client) = self.client.get() {
             return Ok(client.clone());
         }
-        // Somebody else in this process may have chosen one already; then that serves.
+        // Another part of the process may have installed one already; then that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder().user_agent("tidelock").connect_timeout(CONNECT).read_timeout(SILENCE);
         let client = builder.build().context("cannot make an HTTP client")?;
         Ok(self.client.get_or_init(|| client).clone())
     }
 
-    /// An answer of 2xx; nothing at 404 and 403 (which is what object stores say for what is not there).
+    /// A response with status 2xx; `None` for 404, and for 403, which object stores return for missing objects.
     async fn get(&self, url: &str) -> anyhow::Result<Option<reqwest::Response>> {
         let client = self.client()?;
         let mut tries = 1;
@@ -86,7 +86,7 @@ impl Downloads {
         Ok(Some(body))
     }
 
-    /// Every version that the release server has, without builds for paying customers.
+    /// All versions of the release server, without enterprise builds.
     pub(super) async fn versions(
         &self,
         settings: &InstallSettings,
@@ -125,7 +125,8 @@ impl Downloads {
         Ok(versions.collect())
     }
 
-    /// Puts the binary of this version to `target`, checked. `false` if the server does not have that version.
+    /// Downloads, verifies and installs the binary of this version at `target`. `false` if the server does not have
+    /// that version.
     pub(super) async fn fetch(
         &self,
         settings: &InstallSettings,
@@ -188,7 +189,7 @@ impl Downloads {
         }
     }
 
-    /// The SHA-256 of what was saved, in hex.
+    /// Saves a file and returns its SHA-256 in hex.
     async fn save(&self, url: &str, path: &Path) -> anyhow::Result<String> {
         let mut response = self.get(url).await?.with_context(|| format!("{url} is not there"))?;
         let mut file =
@@ -205,7 +206,7 @@ impl Downloads {
     }
 }
 
-/// Takes the binary out, and puts it in place whole and on disk, or not at all.
+/// Extracts the binary, completely and synced to disk, or not at all.
 fn unpack(zip: &ScratchFile, name: &str, target: &Path) -> anyhow::Result<()> {
     let mut archive = zip::ZipArchive::new(File::open(&zip.0)?).context("the zip cannot be read")?;
     let entry = archive.by_name(name).with_context(|| format!("there is no {name} in the zip"))?;
@@ -218,7 +219,7 @@ fn unpack(zip: &ScratchFile, name: &str, target: &Path) -> anyhow::Result<()> {
     fs::rename(&binary.0, target).with_context(|| format!("cannot write {}", target.display()))
 }
 
-/// What the list says about this file.
+/// The checksum of this file in the list.
 fn checksum(sums: &[u8], name: &str) -> Option<String> {
     let text = std::str::from_utf8(sums).ok()?;
     let mut lines = text.lines().filter_map(|line| line.split_once(char::is_whitespace));
@@ -239,7 +240,7 @@ fn arch() -> &'static str {
     }
 }
 
-/// A file that goes when it is dropped.
+/// A file that is removed when dropped.
 struct ScratchFile(PathBuf);
 
 impl ScratchFile {
@@ -252,12 +253,12 @@ impl ScratchFile {
 
 impl Drop for ScratchFile {
     fn drop(&mut self) {
-        // It may have been renamed, or never been made.
+        // It may have been renamed or never created.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Removes what killed servers left; what cannot be removed is left for the next time.
+/// Removes files of killed servers. Failures are ignored until the next attempt.
 fn sweep(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let old = || SystemTime::now().duration_since(entry.metadata().ok()?.modified().ok()?).ok();

@@ -10,14 +10,14 @@ use std::io::Cursor;
 pub(super) const HASHICORP: &str = include_str!("../keys/hashicorp.asc");
 /// OpenTofu's key.
 pub(super) const OPENTOFU: &str = include_str!("../keys/opentofu.asc");
-/// A file with more signatures is refused.
+/// Most signatures of a file.
 const MOST_SIGNATURES: usize = 16;
 
-/// Whether one of the signatures over `content` is by one of these armored keys. An error says why not.
+/// Checks that one of the signatures of `content` is by one of these armored keys. The error says why not.
 pub(super) fn verify(content: &[u8], signatures: &[u8], keys: &[String]) -> anyhow::Result<()> {
     let keys = keys.iter().map(|key| read_key(key)).collect::<anyhow::Result<Vec<_>>>()?;
     for signature in read_signatures(signatures)? {
-        // Only what was made as a signature over a file, and not with a hash for which others can be made to fit.
+        // Only signatures over files, and only with hashes that are resistant to collisions.
         let strong = matches!(
             signature.signature.hash_alg(),
             Some(HashAlgorithm::Sha256 | HashAlgorithm::Sha384 | HashAlgorithm::Sha512)

@@ -5,14 +5,14 @@ use crate::domain::outcome::{ResourceAction, ResourceChange};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// More attributes of one resource are not listed.
+/// Most listed attributes of one resource.
 const MOST_ATTRIBUTES: usize = 20;
 /// Column of the name of a resource's own attributes, and how much deeper each level is.
 const NAME_COLUMN: usize = 8;
-/// What Terraform writes behind an attribute that costs the resource its life.
+/// Terraform's remark after an attribute that forces a replacement.
 const FORCES: &str = "# forces replacement";
 
-// One space where something is forgotten, two otherwise; values are indented deeper.
+// One space for a forgotten resource, two otherwise; values are indented deeper.
 pattern!(
     HEADING,
     r"^ {1,2}# (\S.*?)(?: \(deposed object \w+\))? (will be|must be|is tainted|has moved to|will no longer be|was) ?(.*)$"
@@ -52,7 +52,7 @@ pub fn plan_resources(text: &str) -> Vec<ResourceChange> {
     resources
 }
 
-/// What a heading says; none where it is about something else, such as a change that was deferred.
+/// The address and action of a heading; `None` for others, such as a deferred change.
 fn change(found: &regex::Captures<'_>) -> Option<(ResourceAction, String)> {
     let (address, verb, rest) = (found.get(1)?.as_str(), found.get(2)?.as_str(), found.get(3)?.as_str());
     let action = match verb {
@@ -78,10 +78,10 @@ fn change(found: &regex::Captures<'_>) -> Option<(ResourceAction, String)> {
 /// Attributes of one resource, as its lines are read.
 #[derive(Default)]
 struct Block {
-    /// Names on the way to the present line, by column.
+    /// Names of the blocks around the current line, by column.
     path: Vec<(usize, String)>,
     forcing: Vec<String>,
-    /// Own attributes that change, and whether the new value is not known yet.
+    /// Changed attributes, and whether the new value is unknown.
     changed: Vec<(String, bool)>,
     heredoc: bool,
 }
@@ -117,7 +117,7 @@ impl Block {
         }
     }
 
-    /// Those that force a replacement; else those that change, without the merely computed ones if there are others.
+    /// Attributes that force a replacement; otherwise the changed ones, without computed ones if there are others.
     fn attributes(self, action: ResourceAction) -> Vec<String> {
         let mut names = match action {
             ResourceAction::Replace if !self.forcing.is_empty() => self.forcing,

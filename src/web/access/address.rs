@@ -1,4 +1,4 @@
-//! Where a delivery comes from: the client's address behind trusted proxies, and the ranges that may send deliveries.
+//! The origin of a delivery: the client's address behind trusted proxies, and the ranges that may send deliveries.
 
 use http::HeaderMap;
 use ipnet::IpNet;
@@ -7,17 +7,17 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
-/// Longest chain that is looked at, in entries.
+/// Most entries of `X-Forwarded-For`.
 const MAX_ENTRIES: usize = 64;
 /// Most ranges of one published list.
 const MAX_RANGES: usize = 1000;
 
-/// Between two questions for the published ranges, and after one that failed.
+/// Interval of refreshing the published ranges, and the delay after a failure.
 const REFRESH: Duration = Duration::from_secs(6 * 3600);
 const TRY_AGAIN: Duration = Duration::from_secs(600);
-/// The client's address: the peer's with no trusted proxy; else the `hops`th entry of `X-Forwarded-For` from the right, since
-/// each proxy adds the address that it saw and what stands further left is the client's own invention. Absent when the chain is
-/// too short or that entry is no address: then nobody knows.
+/// The client's address: the peer's without trusted proxies, otherwise the `hops`th entry of `X-Forwarded-For` from the
+/// right. Each proxy appends the address that it saw; entries further left are the client's own and not trusted. `None`
+/// if there are too few entries or the entry is no address.
 pub fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<IpAddr> {
     let Some(place) = usize::from(hops).checked_sub(1) else { return Some(peer.ip().to_canonical()) };
     let mut entries = Vec::new();
@@ -31,31 +31,31 @@ pub fn client(peer: SocketAddr, headers: &HeaderMap, hops: u8) -> Option<IpAddr>
     entry.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// Ranges of addresses that a host publishes.
+/// The address ranges that a host publishes.
 pub struct Published {
-    /// What stands for them in `--webhook-allowlist`, lower case.
+    /// Their word in `--webhook-allowlist`, lower case.
     pub word: &'static str,
-    /// In force until others are read.
+    /// Used until they are refreshed.
     pub known: &'static [&'static str],
-    /// Where the host publishes them; absent: nowhere.
+    /// Address of the published list; `None` if the host has none.
     pub address: Option<String>,
-    /// The ranges in what is found there.
+    /// Reads the ranges from that list.
     pub read: fn(&[u8]) -> Option<Vec<String>>,
 }
 
-/// Who may send deliveries.
+/// The addresses that may send deliveries.
 pub struct Sources {
     fixed: Vec<IpNet>,
     published: Vec<(Published, RwLock<Vec<IpNet>>)>,
 }
 
 impl Sources {
-    /// From the words of `--webhook-allowlist`: those of `hosts`, addresses and ranges. None for an empty list: everyone may, and
-    /// what deliveries prove decides.
+    /// Parses the words of `--webhook-allowlist`: those of `hosts`, addresses and ranges. `None` for an empty list: all
+    /// addresses may send deliveries, and signatures decide.
     ///
     /// # Errors
     ///
-    /// The word that is none of these.
+    /// The first invalid word.
     pub fn parse(words: &[String], hosts: Vec<Published>) -> Result<Option<Sources>, String> {
         let mut sources = Sources { fixed: Vec::new(), published: Vec::new() };
         let is_host = |word: &String| hosts.iter().any(|host| word.eq_ignore_ascii_case(host.word));
@@ -83,7 +83,7 @@ impl Sources {
         has(&self.fixed) || self.published.iter().any(|(_, nets)| is_in(nets))
     }
 
-    /// Takes the ranges that hosts publish, now and every few hours, for ever; the old ones stay when that fails.
+    /// Refreshes the ranges that hosts publish, now and every few hours, forever. A failure keeps the old ones.
     pub async fn keep_fresh(&self) {
         futures::future::join_all(self.published.iter().map(|(host, nets)| keep_fresh(host, nets))).await;
     }

@@ -7,13 +7,13 @@ use super::iap::Person;
 pub struct Admins(Vec<String>);
 
 impl Admins {
-    /// From rules in lower case: `ada@example.com`, `@example.com`, `example.com`. None: everybody is one.
+    /// Rules in lower case: `ada@example.com`, `@example.com`, `example.com`. Without rules everybody may change state.
     pub fn new(rules: Vec<String>) -> Admins {
         Admins(rules)
     }
 
-    /// Whether this person may change state. A domain is the account's own (`hd`), for which Google vouches; an email that ends
-    /// like it can belong to an account of no organisation.
+    /// Whether this person may change state. A domain is the account's organisation (`hd`), which Google asserts; the
+    /// ending of an email is not enough, since an account of no organisation can have it.
     pub(super) fn allow(&self, person: &Person) -> bool {
         let is_meant = |rule: &String| match rule.split_once('@') {
             Some(("", domain)) => person.domain.as_deref() == Some(domain),

@@ -1,5 +1,5 @@
-//! Identity-Aware Proxy's signed assertion (`x-goog-iap-jwt-assertion`): who the person is, checked by the server itself, since
-//! the load balancer is not the only way in (cloud.google.com/iap/docs/signed-headers-howto).
+//! Verifies the signed assertion of Identity-Aware Proxy (`x-goog-iap-jwt-assertion`) in the server itself, since the
+//! load balancer is not the only way in (cloud.google.com/iap/docs/signed-headers-howto).
 
 use http::HeaderMap;
 use jsonwebtoken::jwk::{JwkSet, KeyAlgorithm};
@@ -15,23 +15,23 @@ pub const KEYS_URL: &str = "https://www.gstatic.com/iap/verify/public_key-jwk";
 /// The header. IAP drops what a client sends under this name.
 pub const HEADER: &str = "x-goog-iap-jwt-assertion";
 const ISSUER: &str = "https://cloud.google.com/iap";
-/// Clocks may differ by so much, in seconds (the documentation's allowance).
+/// Largest difference of clocks, in seconds, as the documentation allows.
 const SKEW: u64 = 30;
-/// Longest life of an assertion, in seconds; IAP's are of ten minutes.
+/// Longest lifetime of an assertion, in seconds; IAP's is ten minutes.
 const MAX_LIFE: u64 = 600;
-/// Longest assertion that is looked at, in bytes.
+/// Longest assertion, in bytes.
 const MAX_ASSERTION: usize = 16 * 1024;
-/// Keys older than this are asked for again, at the next request; the old ones go on being good while that fails.
+/// Age from which keys are refreshed at the next request; old keys stay valid while that fails.
 const FRESH: Duration = Duration::from_secs(3600);
-/// Least time between two questions for keys: an unknown key id costs no more than that.
+/// Least interval between two requests for keys, also for unknown key IDs.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
-/// Longest time for one answer of the key server.
+/// Timeout of a request to the key server.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest key set, in bytes, and most keys of it.
 const MAX_BODY: usize = 256 * 1024;
 const MAX_KEYS: usize = 64;
 
-/// A person whom IAP let in.
+/// A person whom IAP authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Person {
     /// E-mail address, lower case.
@@ -40,40 +40,40 @@ pub struct Person {
     pub domain: Option<String>,
 }
 
-/// Why an assertion is not believed; for the log and the page.
+/// Why an assertion is rejected; for the log and the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotBelieved {
     /// The request did not come through IAP.
     #[error("there is no assertion of Identity-Aware Proxy")]
     Absent,
-    /// Two headers: one of them is a stranger's.
+    /// Two headers: one of them is forged.
     #[error("there is more than one assertion")]
     Several,
-    /// Not a token at all.
+    /// Not a valid token.
     #[error("the assertion cannot be read")]
     Unreadable,
-    /// Anything but ES256.
+    /// Another algorithm than ES256.
     #[error("the assertion is not signed with ES256")]
     Algorithm,
     /// Signed with a key that Google does not publish.
     #[error("the assertion's key is unknown")]
     UnknownKey,
-    /// No key was ever loaded, so nothing can be believed.
+    /// No key could be loaded.
     #[error("the keys of Identity-Aware Proxy could not be loaded")]
     NoKeys,
-    /// Not what the key signed.
+    /// The signature does not match.
     #[error("the assertion's signature is wrong")]
     Signature,
-    /// Made by somebody else.
+    /// Issued by another party.
     #[error("the assertion is of another issuer")]
     Issuer,
-    /// Made for another service.
+    /// Issued for another service.
     #[error("the assertion is for another audience than --iap-audience names")]
     Audience,
-    /// Expired, of the future, or of a longer life than IAP gives.
+    /// Expired, issued in the future, or with too long a lifetime.
     #[error("the assertion is not valid at this time")]
     Time,
-    /// Nobody is named.
+    /// No email is named.
     #[error("the assertion names nobody")]
     Nobody,
 }
@@ -83,7 +83,7 @@ pub struct Iap {
     audiences: Vec<String>,
     keys_url: String,
     keys: Mutex<Keys>,
-    /// One question at a time.
+    /// Allows one request for keys at a time.
     asking: AsyncMutex<()>,
     client: OnceCell<reqwest::Client>,
 }
@@ -105,17 +105,17 @@ struct Claims {
 }
 
 impl Iap {
-    /// `audiences`: exactly these are accepted, such as `/projects/1/global/backendServices/2`. Nothing is asked for yet.
+    /// A verifier for exactly these audiences, such as `/projects/1/global/backendServices/2`. No key is loaded yet.
     pub fn new(audiences: Vec<String>, keys_url: &str) -> Iap {
         let keys = Mutex::new(Keys::default());
         Iap { audiences, keys_url: keys_url.to_owned(), keys, asking: AsyncMutex::new(()), client: OnceCell::new() }
     }
 
-    /// Who sent this request.
+    /// The person who sent this request.
     ///
     /// # Errors
     ///
-    /// When there is not exactly one assertion, or it is not believed.
+    /// If there is not exactly one assertion, or it is rejected.
     pub async fn verify(&self, headers: &HeaderMap) -> Result<Person, NotBelieved> {
         let mut values = headers.get_all(HEADER).iter();
         let assertion = values.next().ok_or(NotBelieved::Absent)?;
@@ -127,7 +127,7 @@ impl Iap {
             return Err(NotBelieved::Unreadable);
         }
         let header = jsonwebtoken::decode_header(assertion).map_err(|error| match error.kind() {
-            // `none` and names that the library does not know.
+            // `none`, and algorithms that the library does not know.
             jsonwebtoken::errors::ErrorKind::InvalidAlgorithm | jsonwebtoken::errors::ErrorKind::Json(_) => {
                 NotBelieved::Algorithm
             }
@@ -167,7 +167,7 @@ impl Iap {
         Ok(Person { email: email.to_lowercase(), domain: hd.map(|domain| domain.to_lowercase()) })
     }
 
-    /// The key of that id; asks the key server when it is unknown, or what we have is old.
+    /// The key of that ID; refreshes the keys if it is unknown or they are old.
     async fn key(&self, id: &str) -> Result<Arc<DecodingKey>, NotBelieved> {
         if let Some(key) = self.known(id, true) {
             return Ok(key);
@@ -228,7 +228,7 @@ impl Iap {
 
 /// A client for small public documents.
 pub(super) fn client() -> anyhow::Result<reqwest::Client> {
-    // Somebody else may have installed one.
+    // Another part of the process may have installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(reqwest::Client::builder().timeout(TIMEOUT).redirect(reqwest::redirect::Policy::none()).build()?)
 }

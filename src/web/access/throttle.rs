@@ -1,15 +1,16 @@
-//! Counts what fails by address, so that nobody guesses for long. In bounded memory: one row an address, the oldest goes first.
+//! Limits failures by address, so that secrets cannot be guessed. Memory is bounded: one row an address, and the oldest
+//! is dropped first.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many failures of one address within [`WINDOW`] are answered as they are.
+/// Failures of one address within [`WINDOW`] before it is throttled.
 const FAILURES: u32 = 20;
-/// From the first failure that counts.
+/// Time since the first counted failure.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Most addresses that are remembered.
+/// Most remembered addresses.
 const MAX_ADDRESSES: usize = 4096;
 
 /// Failures of one kind.
@@ -23,12 +24,12 @@ struct Failures {
 }
 
 impl Throttle {
-    /// Seconds for which nothing more is looked at from here; absent while it is.
+    /// Seconds until requests of this address are accepted again; `None` if they are now.
     pub(crate) fn wait(&self, address: IpAddr) -> Option<u32> {
         self.wait_at(address, Instant::now())
     }
 
-    /// Notes a failure.
+    /// Counts a failure.
     pub(crate) fn failed(&self, address: IpAddr) {
         self.failed_at(address, Instant::now());
     }
@@ -59,7 +60,7 @@ impl Throttle {
     }
 }
 
-/// Who has one address of IPv6 has 2⁶⁴ of them.
+/// An IPv6 address is counted by its /64 network, which has a single owner.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -24,7 +24,7 @@ pub(in crate::web) struct JobRow {
     took: Option<String>,
 }
 
-/// A project lock, and where its project stands.
+/// A project lock and the status of its project.
 #[derive(Serialize)]
 pub(super) struct LockRow {
     key: String,
@@ -35,7 +35,7 @@ pub(super) struct LockRow {
     since: When,
     mark: Option<StatusMark>,
     totals: Vec<Total>,
-    /// Where the mark leads.
+    /// Link of the mark.
     link: Option<String>,
 }
 
@@ -46,18 +46,18 @@ pub(super) struct PullRow {
     author: String,
     draft: bool,
     branch: String,
-    /// Why all of it could not be planned.
+    /// Why its plan failed as a whole.
     fault: Option<String>,
     projects: Vec<StatusView>,
     more: usize,
 }
 
-/// What kind of work a job does, for people.
+/// The kind of a job, in words.
 fn kind_words(kind: &str) -> String {
     if kind == CommandName::StateRm.as_str() { "state rm".into() } else { kind.replace('_', " ") }
 }
 
-/// What is being done to a project, as its mark says it.
+/// The mark of a project with a running job.
 fn busy(job: &Job) -> StatusMark {
     let word = match job.kind.as_str() {
         "plan" => "planning".into(),
@@ -67,7 +67,7 @@ fn busy(job: &Job) -> StatusMark {
     StatusMark { word, tone: "busy" }
 }
 
-/// The status of a project of this pull request; what runs on it now goes before how it ended last.
+/// The status of a project of this pull request; a running job takes precedence over the last result.
 fn status_view(status: &ProjectStatus, pull: &crate::domain::PullId, at_work: &[Job]) -> StatusView {
     let mut view = StatusView::from(status);
     let running = at_work.iter().find(|job| job.pull == *pull && job.project.as_ref() == Some(&status.project));

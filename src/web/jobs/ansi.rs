@@ -1,12 +1,13 @@
-//! Terminal output → coloured pieces of text. Colours and weight are kept, every other escape and control character goes.
+//! Terminal output → styled pieces of text. Colours and weight are kept; all other escapes and control characters are
+//! dropped.
 
 use serde::Serialize;
 
-/// Text in one style: its CSS classes, then the text. The same pair goes to the page and over the stream.
+/// A piece of text with its CSS classes, for the page and for the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Span(pub(super) String, pub(super) String);
 
-/// The style that holds at some point of the output; it lasts over line ends.
+/// The current style of the output; it continues across lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TextStyle {
     bold: bool,
@@ -33,7 +34,7 @@ impl TextStyle {
         classes
     }
 
-    /// Follows one `ESC [ … m`.
+    /// Applies one `ESC [ … m`.
     fn select(&mut self, parameters: &str) {
         let mut codes = parameters.split([';', ':']).map(|code| code.parse::<u16>().unwrap_or(0));
         while let Some(code) = codes.next() {
@@ -50,7 +51,7 @@ impl TextStyle {
                 39 => self.colour = None,
                 90..=97 => self.colour = Some((code - 90 + 8) as u8),
                 38 | 48 => {
-                    // Of the large palettes only the sixteen that have names; backgrounds are left out altogether.
+                    // Only the sixteen named colours of the large palettes; backgrounds are ignored.
                     let chosen = match codes.next() {
                         Some(5) => codes.next().filter(|index| *index < 16),
                         Some(2) => codes.nth(2).and(None),
@@ -65,7 +66,7 @@ impl TextStyle {
         }
     }
 
-    /// The pieces of one line. What a carriage return overwrote (progress bars) is not shown.
+    /// The pieces of one line. Text that a carriage return overwrote (progress bars) is dropped.
     pub(super) fn spans(&mut self, line: &str) -> Vec<Span> {
         let mut spans = Vec::new();
         let mut text = String::new();
@@ -97,12 +98,12 @@ impl TextStyle {
     }
 }
 
-/// Control characters, and those that turn the direction of text around: they can make a plan read as another one.
+/// Control characters, and characters that change the direction of text, which could make a plan read as another one.
 fn is_dropped(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Reads one escape sequence after its ESC; the parameters if it selects a style.
+/// Reads one escape sequence after its ESC, and returns the parameters if it selects a style.
 fn escape(rest: &mut std::str::Chars<'_>) -> Option<String> {
     let mut ahead = rest.clone();
     match ahead.next()? {
@@ -115,14 +116,14 @@ fn escape(rest: &mut std::str::Chars<'_>) -> Option<String> {
                         *rest = ahead;
                         return (c == 'm').then_some(parameters);
                     }
-                    // Not a sequence after all: the rest is text.
+                    // Not an escape sequence: the rest is text.
                     _ => break,
                 }
             }
             rest.next();
             None
         }
-        // A title, a link: text up to BEL or ESC \ that terminals do not show.
+        // A title or link: text up to BEL or ESC \ that terminals do not show.
         ']' | 'P' | '_' | '^' | 'X' => {
             let mut escaped = false;
             for c in ahead.by_ref() {

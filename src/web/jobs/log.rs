@@ -1,18 +1,18 @@
-//! A log as HTML: numbered lines with links, colours, the part of `init` folded once it is through.
+//! A log as HTML: numbered lines with links and colours; the output of a successful `init` is folded.
 
 use super::ansi::{Span, TextStyle};
 use super::{HEAD_LINES, MAX_PAGE_LINES};
 use std::fmt::Write;
 
-/// A log as it goes into the page.
+/// A rendered log.
 pub(super) struct Rendered {
-    /// Safe: everything of the log is escaped.
+    /// Safe HTML: the log is escaped.
     pub(super) html: String,
-    /// How many lines the log has.
+    /// Number of lines of the log.
     pub(super) lines: usize,
 }
 
-/// The lines of a log; the same count everywhere, since links and the stream's ids are made of it.
+/// The lines of a log. Links and IDs of the stream depend on this count.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let some = !text.is_empty();
@@ -95,7 +95,7 @@ fn put_text(html: &mut String, text: &str) {
     }
 }
 
-/// What a line without colours of its own is about, as a CSS class: parts of a plan, errors, warnings.
+/// The CSS class of an uncoloured line: part of a plan, error, warning.
 pub(super) fn kind(spans: &[Span]) -> &'static str {
     let [Span(classes, text)] = spans else { return "" };
     if !classes.is_empty() {
@@ -114,7 +114,7 @@ pub(super) fn kind(spans: &[Span]) -> &'static str {
     if text.starts_with("-/+ ") || text.starts_with("+/- ") {
         return "del";
     }
-    // `init` lists what it installs with dashes too: only what looks like a piece of a plan counts.
+    // `init` lists installed packages with dashes too: only lines in the form of a plan count.
     let of_plan = |rest: &str| {
         rest.starts_with("resource ")
             || rest.contains(" = ")
@@ -130,7 +130,7 @@ pub(super) fn kind(spans: &[Span]) -> &'static str {
     }
 }
 
-/// The lines that `init` wrote, once it succeeded.
+/// The lines of `init`, if it succeeded.
 fn init_part(lines: &[&str]) -> Option<std::ops::Range<usize>> {
     let has = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
     let begin = lines.iter().position(|line| {
@@ -143,7 +143,7 @@ fn init_part(lines: &[&str]) -> Option<std::ops::Range<usize>> {
         + lines[begin..].iter().position(|line| {
             has(line, &["Terraform has been successfully initialized", "OpenTofu has been successfully initialized"])
         })?;
-    // Advice follows: three lines in two paragraphs, after an empty line.
+    // The advice after an empty line has three lines in two paragraphs.
     let advice =
         ["You may now begin working", "any changes that are required", "should now work.", "If you ever set or change"];
     let more = ["rerun this command", "commands will detect it"];

@@ -1,5 +1,5 @@
-//! `/jobs/{id}/stream`: the lines that come after those of the page, as server-sent events. Each carries its number as id, so
-//! that a browser that reconnects goes on where it was.
+//! `/jobs/{id}/stream`: the lines after those of the page, as server-sent events. Each event has its line number as ID,
+//! so that a browser resumes after a reconnect.
 
 use super::ansi::{Span, TextStyle};
 use super::{checked, log};
@@ -18,22 +18,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Most streams that are open at the same time.
+/// Most concurrent streams.
 pub(in crate::web) const MAX_STREAMS: usize = 128;
 
-/// A comment is sent when nothing else was for this long, so that proxies keep the connection.
+/// Interval of comments on an idle stream, so that proxies keep the connection open.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// After this long a browser that lost its connection tries again.
+/// Delay before a disconnected browser reconnects.
 const RECONNECT: Duration = Duration::from_secs(2);
 
 #[derive(Deserialize)]
 pub(in crate::web) struct From {
-    /// How many lines the page has already.
+    /// Number of lines that the page has already.
     from: Option<usize>,
 }
 
-/// One line: what it is about, and its pieces.
+/// A line: its class and its pieces.
 #[derive(Serialize)]
 struct Line {
     k: &'static str,
@@ -58,7 +58,7 @@ pub(in crate::web) async fn stream(
     let reader = services.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
     let follower = Follower::new(reader, from, Some(permit));
     let mut response = Sse::new(follower.events()).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
-    // Proxies such as nginx would collect events otherwise.
+    // Proxies such as nginx buffer events otherwise.
     response.headers_mut().insert("x-accel-buffering", http::HeaderValue::from_static("no"));
     Ok(response)
 }
@@ -66,11 +66,11 @@ pub(in crate::web) async fn stream(
 /// One reader of a log.
 struct Follower {
     reader: LogReader,
-    /// Lines that were taken from the log and are not sent.
+    /// Lines that were read and not sent yet.
     waiting: VecDeque<String>,
-    /// Lines that the page has already; they are passed over.
+    /// Number of lines to skip: the page has them already.
     known: usize,
-    /// Number of the last line that was sent or passed over.
+    /// Number of the last sent or skipped line.
     sent: usize,
     style: TextStyle,
     ended: bool,
@@ -116,7 +116,7 @@ impl Follower {
         }
     }
 
-    /// Colours go on from line to line, so that those that are passed over are read too.
+    /// Skipped lines are parsed too, since their colours continue on later lines.
     fn line(&mut self, text: &str) -> Option<Event> {
         let spans = self.style.spans(text);
         self.sent += 1;
@@ -129,7 +129,7 @@ impl Follower {
     }
 }
 
-/// All that a reader is sent, for tests.
+/// All events of a stream, for tests.
 #[cfg(test)]
 pub(in crate::web) async fn log_events(reader: LogReader, from: usize) -> String {
     let body = Sse::new(Follower::new(reader, from, None).events()).into_response().into_body();

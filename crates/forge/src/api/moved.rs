@@ -1,7 +1,7 @@
 //! Repositories that were renamed or transferred: GitHub redirects requests for their former names.
 
 use super::super::Shared;
-use super::{Answer, Result};
+use super::{ApiReply, Result};
 use http::{HeaderValue, Method, StatusCode, header, request};
 use serde_json::json;
 
@@ -26,5 +26,5 @@ pub(super) fn redirect(shared: &Shared, parts: &request::Parts, id: u64, rest: &
         false => (StatusCode::TEMPORARY_REDIRECT, "Temporary Redirect"),
     };
     let headers = HeaderValue::from_str(&location).ok().map(|location| (header::LOCATION, location));
-    Ok(Answer(status, json!({"message": message, "url": location}), headers.into_iter().collect()))
+    Ok(ApiReply(status, json!({"message": message, "url": location}), headers.into_iter().collect()))
 }

@@ -5,11 +5,11 @@ mod output;
 use super::Wanted;
 use super::part::{self, Part};
 use crate::calls::{Calls, REMEDY};
-use crate::pack::{Bad, Section};
+use crate::pack::{Invalid, Section};
 use crate::{Hash, VaultError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use output::{Output, Trouble};
+use output::{Output, OutputError};
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -34,18 +34,18 @@ const GAP: u64 = 64 << 10;
 const ON_THE_SPOT: u64 = 64 << 10;
 
 /// Where each content lies.
-pub(super) type Index = HashMap<Hash, Place>;
+pub(super) type Index = HashMap<Hash, ContentLocation>;
 
 /// Where one content lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ContentLocation {
     part: usize,
     offset: u64,
 }
 
 /// One content to read, and what becomes of it.
-struct Job {
-    place: Place,
+struct ReadJob {
+    place: ContentLocation,
     section: Section,
     files: Vec<Wanted>,
 }
@@ -55,7 +55,7 @@ struct Batch {
     part: usize,
     start: u64,
     end: u64,
-    jobs: Vec<Job>,
+    jobs: Vec<ReadJob>,
 }
 
 /// Contents of kept files by hash, each where it comes first.
@@ -63,7 +63,7 @@ pub(super) fn index(parts: &[Part]) -> Index {
     let mut index = Index::new();
     for (number, part) in parts.iter().enumerate() {
         for (offset, section) in part.head.blobs() {
-            index.entry(section.hash).or_insert(Place { part: number, offset });
+            index.entry(section.hash).or_insert(ContentLocation { part: number, offset });
         }
     }
     index
@@ -89,10 +89,10 @@ pub(super) async fn fetch(
     let mut jobs = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         for (offset, section) in part.head.blobs() {
-            let place = Place { part: number, offset };
+            let place = ContentLocation { part: number, offset };
             let first = index.get(&section.hash) == Some(&place);
             if let Some(files) = first.then(|| wanted.remove(&section.hash)).flatten() {
-                jobs.push(Job { place, section, files });
+                jobs.push(ReadJob { place, section, files });
             }
         }
     }
@@ -106,7 +106,11 @@ pub(super) async fn fetch(
 pub(super) async fn verify(calls: &Calls, parts: &[Part], progress: &(dyn Fn(u64) + Sync)) -> Result<(), VaultError> {
     let jobs = parts.iter().enumerate().flat_map(|(number, part)| {
         let sections = part.head.sections();
-        sections.map(move |(offset, section)| Job { place: Place { part: number, offset }, section, files: Vec::new() })
+        sections.map(move |(offset, section)| ReadJob {
+            place: ContentLocation { part: number, offset },
+            section,
+            files: Vec::new(),
+        })
     });
     run(calls, parts, jobs.collect(), VERIFY, progress).await
 }
@@ -127,7 +131,7 @@ pub(super) async fn database(calls: &Calls, base: &Part, to: &Path) -> Result<()
             let write = move || file.write_all_at(&raw, at);
             let written = match section.length <= ON_THE_SPOT {
                 true => write(),
-                false => aside(write).await?,
+                false => off_thread(write).await?,
             };
             written.map_err(unwritable)
         }
@@ -136,7 +140,7 @@ pub(super) async fn database(calls: &Calls, base: &Part, to: &Path) -> Result<()
 }
 
 /// Runs work that takes long or blocks.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, VaultError> {
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, VaultError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| VaultError::Local(format!("a thread that reads state ended: {error}")))
 }
@@ -151,10 +155,10 @@ fn absent(calls: &Calls, file: &Wanted) -> VaultError {
 }
 
 /// Neighbours together, as far as one request carries.
-fn batches(jobs: Vec<Job>, range: u64) -> Vec<Batch> {
+fn batches(jobs: Vec<ReadJob>, range: u64) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for job in jobs {
-        let Place { part, offset } = job.place;
+        let ContentLocation { part, offset } = job.place;
         let end = offset + job.section.stored;
         match batches.last_mut() {
             Some(last) if last.part == part && offset <= last.end + GAP && end - last.start <= range => {
@@ -170,7 +174,7 @@ fn batches(jobs: Vec<Job>, range: u64) -> Vec<Batch> {
 async fn run(
     calls: &Calls,
     parts: &[Part],
-    jobs: Vec<Job>,
+    jobs: Vec<ReadJob>,
     Reading { range, at_once }: Reading,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), VaultError> {
@@ -192,11 +196,11 @@ async fn run(
     stream::iter(work).buffer_unordered(at_once).try_collect::<()>().await
 }
 
-impl Trouble {
+impl OutputError {
     fn about(self, calls: &Calls, part: &Part) -> VaultError {
         match self {
-            Trouble::Bad(why) => part.bad(calls, &Bad::Damaged(why)),
-            Trouble::Local(text) => VaultError::Local(text),
+            OutputError::Invalid(why) => part.bad(calls, &Invalid::Damaged(why)),
+            OutputError::Local(text) => VaultError::Local(text),
         }
     }
 }
@@ -206,14 +210,14 @@ async fn together(calls: &Calls, part: &Part, batch: Batch) -> Result<(), VaultE
     let Batch { start, end, jobs, .. } = batch;
     let bytes = part.range(calls, start..end).await?;
     if bytes.len() as u64 != end - start {
-        return Err(part.bad(calls, &Bad::Damaged("its end is missing")));
+        return Err(part.bad(calls, &Invalid::Damaged("its end is missing")));
     }
     let work = move || jobs.iter().try_for_each(|job| write(&bytes, start, job));
-    let written = if end - start <= ON_THE_SPOT { work() } else { aside(work).await? };
+    let written = if end - start <= ON_THE_SPOT { work() } else { off_thread(work).await? };
     written.map_err(|trouble| trouble.about(calls, part))
 }
 
-fn write(bytes: &Bytes, start: u64, job: &Job) -> Result<(), Trouble> {
+fn write(bytes: &Bytes, start: u64, job: &ReadJob) -> Result<(), OutputError> {
     // Both are below the length of `bytes`: the batch spans its jobs.
     let place = |at: u64| usize::try_from(at - start).unwrap_or(usize::MAX).min(bytes.len());
     let stored = &bytes[place(job.place.offset)..place(job.place.offset + job.section.stored)];
@@ -223,7 +227,7 @@ fn write(bytes: &Bytes, start: u64, job: &Job) -> Result<(), Trouble> {
 }
 
 /// One content that is larger than a request: the next range is on its way while one is written.
-async fn large(calls: &Calls, part: &Part, job: Job, length: u64) -> Result<(), VaultError> {
+async fn large(calls: &Calls, part: &Part, job: ReadJob, length: u64) -> Result<(), VaultError> {
     let start = job.place.offset;
     let end = start + job.section.stored;
     let range = |at: u64| part.range(calls, at..(at + length).min(end));
@@ -233,14 +237,14 @@ async fn large(calls: &Calls, part: &Part, job: Job, length: u64) -> Result<(), 
     while at < end {
         let next = at + bytes.len() as u64;
         if next != (at + length).min(end) {
-            return Err(part.bad(calls, &Bad::Damaged("its end is missing")));
+            return Err(part.bad(calls, &Invalid::Damaged("its end is missing")));
         }
-        let writing = aside(move || output.write(&bytes).map(|()| output));
+        let writing = off_thread(move || output.write(&bytes).map(|()| output));
         let reading = async { if next < end { range(next).await } else { Ok(Bytes::new()) } };
         let (written, read) = futures::join!(writing, reading);
         output = written?.map_err(|trouble| trouble.about(calls, part))?;
         bytes = read?;
         at = next;
     }
-    aside(move || output.finish()).await?.map_err(|trouble| trouble.about(calls, part))
+    off_thread(move || output.finish()).await?.map_err(|trouble| trouble.about(calls, part))
 }

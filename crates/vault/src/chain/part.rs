@@ -3,7 +3,7 @@
 use crate::VaultError;
 use crate::bucket::{Generation, Listed};
 use crate::calls::{self, Calls};
-use crate::pack::{self, Bad, Coding, Head, Kind, Section};
+use crate::pack::{self, Coding, Invalid, ObjectHead, ObjectKind, Section};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,24 +25,24 @@ pub(crate) struct Part {
     /// Bytes.
     pub(crate) size: u64,
     /// Header.
-    pub(crate) head: Head,
+    pub(crate) head: ObjectHead,
     /// Rows of a commit.
     pub(crate) rows: Bytes,
     /// All of it, if it was small.
     pub(crate) whole: Option<Bytes>,
 }
 
-/// Why a chain cannot be read.
-pub(super) enum Fault {
-    /// As it was listed; perhaps there is a newer base by now.
+/// Why a chain could not be read.
+pub(super) enum ReadError {
+    /// An object is missing or unusable. A newer base may be the reason.
     Stop(String),
-    /// At all.
+    /// Any other error.
     Error(VaultError),
 }
 
-impl From<VaultError> for Fault {
-    fn from(error: VaultError) -> Fault {
-        Fault::Error(error)
+impl From<VaultError> for ReadError {
+    fn from(error: VaultError) -> ReadError {
+        ReadError::Error(error)
     }
 }
 
@@ -60,7 +60,7 @@ impl Part {
     }
 
     /// The error about contents that are not what they should be.
-    pub(crate) fn bad(&self, calls: &Calls, bad: &Bad) -> VaultError {
+    pub(crate) fn bad(&self, calls: &Calls, bad: &Invalid) -> VaultError {
         calls::damaged(&*calls.bucket, &self.name, bad)
     }
 }
@@ -74,11 +74,11 @@ fn gone(calls: &Calls, name: &str) -> VaultError {
 }
 
 /// Reads header and rows of a listed object. Keeps it whole if it is small and `budget` has room.
-pub(super) async fn open(calls: &Calls, listed: Listed, seq: u64, budget: &AtomicU64) -> Result<Part, Fault> {
-    let stop = |bad: &Bad| Fault::Stop(calls::describe(calls.bucket.location(), &listed.name, bad));
+pub(super) async fn open(calls: &Calls, listed: Listed, seq: u64, budget: &AtomicU64) -> Result<Part, ReadError> {
+    let stop = |bad: &Invalid| ReadError::Stop(calls::describe(calls.bucket.location(), &listed.name, bad));
     let size = listed.size;
     if size < pack::PREFIX as u64 {
-        return Err(stop(&Bad::Damaged("it is too short")));
+        return Err(stop(&Invalid::Damaged("it is too short")));
     }
     let mut bytes = first(calls, &listed, 0..if size <= WHOLE { size } else { FIRST }).await?;
     let length = pack::head_length(&bytes).map_err(|bad| stop(&bad))? as u64;
@@ -87,9 +87,9 @@ pub(super) async fn open(calls: &Calls, listed: Listed, seq: u64, budget: &Atomi
         bytes = [bytes, rest].concat().into();
     }
     let head = decode_head(bytes.clone(), size).await.map_err(|bad| stop(&bad))?;
-    let journal = head.header.kind != Kind::Base;
+    let journal = head.header.kind != ObjectKind::Base;
     if head.header.seq != seq || journal != listed.name.starts_with("journal/") {
-        return Err(stop(&Bad::Damaged("it is another object under this name")));
+        return Err(stop(&Invalid::Damaged("it is another object under this name")));
     }
     let rows = match head.header.rows {
         None => Bytes::new(),
@@ -120,16 +120,16 @@ fn take(budget: &AtomicU64, size: u64) -> bool {
 }
 
 /// Bytes of a listed object; it may be gone because of a newer base.
-async fn first(calls: &Calls, listed: &Listed, range: Range<u64>) -> Result<Bytes, Fault> {
+async fn first(calls: &Calls, listed: &Listed, range: Range<u64>) -> Result<Bytes, ReadError> {
     let wanted = range.end - range.start;
     let bytes = calls.get_range(&listed.name, listed.generation, range).await;
-    match bytes.map_err(|error| Fault::Error(error.into()))? {
+    match bytes.map_err(|error| ReadError::Error(error.into()))? {
         Some(bytes) if bytes.len() as u64 == wanted => Ok(bytes),
         Some(_) => {
-            let bad = Bad::Damaged("it is shorter than the bucket's list says");
-            Err(Fault::Stop(calls::describe(calls.bucket.location(), &listed.name, &bad)))
+            let bad = Invalid::Damaged("it is shorter than the bucket's list says");
+            Err(ReadError::Stop(calls::describe(calls.bucket.location(), &listed.name, &bad)))
         }
-        None => Err(Fault::Stop(format!(
+        None => Err(ReadError::Stop(format!(
             "{}/{} is missing, and no newer base is there: the state cannot be restored. Nothing was changed. {}",
             calls.bucket.location(),
             listed.name,
@@ -138,22 +138,24 @@ async fn first(calls: &Calls, listed: &Listed, range: Range<u64>) -> Result<Byte
     }
 }
 
-async fn decode_head(bytes: Bytes, size: u64) -> Result<Head, Bad> {
+async fn decode_head(bytes: Bytes, size: u64) -> Result<ObjectHead, Invalid> {
     if bytes.len() <= ON_THE_SPOT || pack::head_length(&bytes)? <= ON_THE_SPOT {
         return pack::decode_head(&bytes, size);
     }
-    aside(move || pack::decode_head(&bytes, size)).await
+    off_thread(move || pack::decode_head(&bytes, size)).await
 }
 
 /// Content of a section that fits into memory, verified.
-pub(super) async fn decode(section: Section, stored: Bytes) -> Result<Bytes, Bad> {
+pub(super) async fn decode(section: Section, stored: Bytes) -> Result<Bytes, Invalid> {
     let small = section.length <= ON_THE_SPOT as u64 && stored.len() <= ON_THE_SPOT;
     if small || (section.coding == Coding::Raw && stored.is_empty()) {
         return pack::decode(&section, stored);
     }
-    aside(move || pack::decode(&section, stored)).await
+    off_thread(move || pack::decode(&section, stored)).await
 }
 
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T, Bad> + Send + 'static) -> Result<T, Bad> {
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(Bad::Damaged("it could not be decoded")))
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Invalid> + Send + 'static,
+) -> Result<T, Invalid> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(Invalid::Damaged("it could not be decoded")))
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::leader::Leader;
-use crate::memory::{Fault, Memory, vault};
+use crate::memory::{Memory, RequestFault, vault};
 use crate::{Blob, Changes, Image, Source, Vault};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex};
@@ -196,12 +196,12 @@ async fn contents_of_all_sizes_are_fetched_from_wherever_they_lie() {
 #[tokio::test]
 async fn reading_waits_for_answers_but_not_for_ever() {
     let (bucket, vault) = journal(&["one"]).await;
-    bucket.fail("list", "base/", Fault::Before);
-    bucket.fail("range", SECOND, Fault::After);
+    bucket.fail("list", "base/", RequestFault::Before);
+    bucket.fail("range", SECOND, RequestFault::After);
     assert_eq!(vault.read(None).await.unwrap().position.seq, 2);
     bucket.before(|bucket, kind, name| {
         if kind == "list" {
-            bucket.fail("list", name, Fault::Before);
+            bucket.fail("list", name, RequestFault::Before);
         }
     });
     assert!(matches!(vault.read(None).await, Err(VaultError::Bucket(_))));

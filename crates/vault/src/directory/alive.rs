@@ -1,8 +1,8 @@
 //! Who lives: each process that may lead holds a lock on a file under its nonce, which the kernel takes away when it ends.
 //! Children do not inherit it: the standard library opens files close-on-exec.
 
-use super::Shared;
-use super::fault::Fault;
+use super::OpenDirectory;
+use super::error::FileError;
 use crate::bucket::is_name;
 use crate::machine;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -19,15 +19,15 @@ const POLL: Duration = Duration::from_millis(2);
 /// Files of processes that ended so long ago are removed.
 const FORGET: Duration = Duration::from_secs(3600);
 
-impl Shared {
-    fn alive_file(&self, nonce: &str) -> Result<PathBuf, Fault> {
+impl OpenDirectory {
+    fn alive_file(&self, nonce: &str) -> Result<PathBuf, FileError> {
         if !is_name(nonce) || nonce.contains('/') {
-            return Err(Fault::Refused("this cannot be a nonce".into()));
+            return Err(FileError::Refused("this cannot be a nonce".into()));
         }
         Ok(self.ours("alive").join(nonce))
     }
 
-    pub(super) fn announce(&self, nonce: &str) -> Result<(), Fault> {
+    pub(super) fn announce(&self, nonce: &str) -> Result<(), FileError> {
         let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         if alive.contains_key(nonce) {
             return Ok(());
@@ -37,36 +37,36 @@ impl Shared {
         self.forget_the_dead();
         for _ in 0..TRIES {
             let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-            let mut file = open.map_err(Fault::at(&path))?;
+            let mut file = open.map_err(FileError::at(&path))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
                     std::thread::sleep(POLL);
                     continue;
                 }
-                Err(TryLockError::Error(error)) => return Err(Fault::at(&path)(error)),
+                Err(TryLockError::Error(error)) => return Err(FileError::at(&path)(error)),
             }
             // Somebody may have removed it as a dead one's before it was locked.
-            let ours = file.metadata().map_err(Fault::at(&path))?.ino();
+            let ours = file.metadata().map_err(FileError::at(&path))?.ino();
             if path.symlink_metadata().is_ok_and(|meta| meta.ino() == ours) {
-                file.write_all(machine::identity().as_bytes()).map_err(Fault::at(&path))?;
+                file.write_all(machine::identity().as_bytes()).map_err(FileError::at(&path))?;
                 alive.insert(nonce.to_owned(), file);
                 return Ok(());
             }
         }
-        Err(Fault::Unavailable(format!("another process holds {}", path.display())))
+        Err(FileError::Unavailable(format!("another process holds {}", path.display())))
     }
 
     /// True only when it was announced on this machine, since its start, and nobody holds the lock any more.
-    pub(super) fn is_gone(&self, nonce: &str) -> Result<bool, Fault> {
+    pub(super) fn is_gone(&self, nonce: &str) -> Result<bool, FileError> {
         let path = self.alive_file(nonce)?;
         let mut file = match File::open(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            file => file.map_err(Fault::at(&path))?,
+            file => file.map_err(FileError::at(&path))?,
         };
         let mut said = String::new();
         // Written under the lock: whoever reads it whole cannot be ahead of the locking.
-        file.read_to_string(&mut said).map_err(Fault::at(&path))?;
+        file.read_to_string(&mut said).map_err(FileError::at(&path))?;
         if said != machine::identity() || said.is_empty() {
             return Ok(false);
         }

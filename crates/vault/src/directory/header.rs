@@ -1,6 +1,6 @@
 //! The 128 bytes in front of each object's content.
 
-use super::fault::Fault;
+use super::error::FileError;
 use crate::bucket::Generation;
 use sha2::{Digest, Sha256};
 
@@ -15,7 +15,7 @@ const CHECKSUM: usize = SIZE - 32;
 
 /// What the file says about the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct FileHeader {
     pub(super) generation: Generation,
     /// Microseconds since 1970.
     pub(super) created: i64,
@@ -26,7 +26,7 @@ pub(super) struct Header {
     pub(super) label: String,
 }
 
-impl Header {
+impl FileHeader {
     /// For the object of this name: a file that is copied or moved to another name is not a valid object.
     pub(super) fn encode(&self, name: &str) -> [u8; SIZE] {
         let label = self.label.as_bytes();
@@ -46,13 +46,13 @@ impl Header {
         header
     }
 
-    pub(super) fn decode(name: &str, bytes: &[u8; SIZE]) -> Result<Header, Fault> {
-        let wrong = |what: &str| Err(Fault::Damaged(format!("{name} {what}")));
+    pub(super) fn decode(name: &str, bytes: &[u8; SIZE]) -> Result<FileHeader, FileError> {
+        let wrong = |what: &str| Err(FileError::Damaged(format!("{name} {what}")));
         if bytes[..7] != MAGIC[..7] {
-            return Err(Fault::Foreign(name.to_owned()));
+            return Err(FileError::Foreign(name.to_owned()));
         }
         if bytes[7] != MAGIC[7] {
-            return Err(Fault::Refused(format!(
+            return Err(FileError::Refused(format!(
                 "{name} was written by another version of Tidelock: start that one, or a newer one"
             )));
         }
@@ -64,7 +64,7 @@ impl Header {
         let (Some(label), generation @ 1..) = (label, number(8).cast_signed()) else {
             return wrong("has a header that makes no sense");
         };
-        Ok(Header {
+        Ok(FileHeader {
             generation,
             created: number(16).cast_signed(),
             length: number(24),

@@ -1,8 +1,8 @@
 //! Reading: an object is one open file, so that one that is replaced meanwhile is still read whole.
 
-use super::fault::Fault;
-use super::header::{self, Header};
-use super::{MAX_WHOLE, OURS, Shared};
+use super::error::FileError;
+use super::header::{self, FileHeader};
+use super::{MAX_WHOLE, OURS, OpenDirectory};
 use crate::bucket::{DAMAGED, Generation, Listed, Object, is_name};
 use crate::machine;
 use bytes::Bytes;
@@ -21,9 +21,9 @@ const SHOWN: usize = 5;
 /// Warnings about single objects.
 const MAX_WARNINGS: usize = 100;
 
-impl Shared {
+impl OpenDirectory {
     /// The present content's file and header; absent when there is no such object.
-    pub(super) fn open_object(&self, name: &str) -> Result<Option<(File, Header)>, Fault> {
+    pub(super) fn open_object(&self, name: &str) -> Result<Option<(File, FileHeader)>, FileError> {
         let path = self.root.join(name);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -31,31 +31,31 @@ impl Shared {
                 // Absent, but only as long as the bucket itself is there.
                 return self.root.join(OURS).metadata().map(|_| None).or_else(|_| self.look_at_root().map(|()| None));
             }
-            Err(error) => return Err(Fault::at(&path)(error)),
+            Err(error) => return Err(FileError::at(&path)(error)),
         };
-        let meta = file.metadata().map_err(Fault::at(&path))?;
+        let meta = file.metadata().map_err(FileError::at(&path))?;
         if meta.is_dir() {
             return Ok(None);
         }
         let mut bytes = [0; header::SIZE];
         match file.read_exact_at(&mut bytes, 0) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Err(Fault::Damaged(format!("{name} is cut off in its header")));
+                return Err(FileError::Damaged(format!("{name} is cut off in its header")));
             }
-            result => result.map_err(Fault::at(&path))?,
+            result => result.map_err(FileError::at(&path))?,
         }
-        let header = Header::decode(name, &bytes)?;
+        let header = FileHeader::decode(name, &bytes)?;
         if header.length.checked_add(header::SIZE as u64) != Some(meta.len()) {
             let there = meta.len().saturating_sub(header::SIZE as u64);
-            return Err(Fault::Damaged(format!("{name} has {there} of its {} bytes", header.length)));
+            return Err(FileError::Damaged(format!("{name} has {there} of its {} bytes", header.length)));
         }
         Ok(Some((file, header)))
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<Option<Object>, Fault> {
+    pub(super) fn get(&self, name: &str) -> Result<Option<Object>, FileError> {
         let Some((file, header)) = self.open_object(name)? else { return Ok(None) };
         if header.length > MAX_WHOLE {
-            return Err(Fault::Refused(format!("{} bytes are too many to be read in one piece", header.length)));
+            return Err(FileError::Refused(format!("{} bytes are too many to be read in one piece", header.length)));
         }
         let bytes = self.read_whole(name, &file, &header)?;
         Ok(Some(Object { generation: header.generation, bytes }))
@@ -66,7 +66,7 @@ impl Shared {
         name: &str,
         generation: Generation,
         range: Range<u64>,
-    ) -> Result<Option<Bytes>, Fault> {
+    ) -> Result<Option<Bytes>, FileError> {
         let Some((file, header)) = self.open_object(name)? else { return Ok(None) };
         if header.generation != generation {
             return Ok(None);
@@ -79,28 +79,29 @@ impl Shared {
     }
 
     /// Only of all of it the checksum is known.
-    fn read_whole(&self, name: &str, file: &File, header: &Header) -> Result<Bytes, Fault> {
+    fn read_whole(&self, name: &str, file: &File, header: &FileHeader) -> Result<Bytes, FileError> {
         let bytes = self.read(name, file, 0..header.length)?;
         let mut crc = flate2::Crc::new();
         crc.update(&bytes);
         if crc.sum() != header.crc {
-            return Err(Fault::Damaged(format!("the content of {name} does not fit its checksum")));
+            return Err(FileError::Damaged(format!("the content of {name} does not fit its checksum")));
         }
         Ok(bytes)
     }
 
-    fn read(&self, name: &str, file: &File, range: Range<u64>) -> Result<Bytes, Fault> {
+    fn read(&self, name: &str, file: &File, range: Range<u64>) -> Result<Bytes, FileError> {
         let length = range.end - range.start;
         let Some(length) = usize::try_from(length).ok().filter(|_| length <= MAX_WHOLE) else {
-            return Err(Fault::Refused(format!("{length} bytes are too many to be read in one piece")));
+            return Err(FileError::Refused(format!("{length} bytes are too many to be read in one piece")));
         };
         let mut bytes = vec![0; length];
-        file.read_exact_at(&mut bytes, range.start + header::SIZE as u64).map_err(Fault::at(&self.root.join(name)))?;
+        file.read_exact_at(&mut bytes, range.start + header::SIZE as u64)
+            .map_err(FileError::at(&self.root.join(name)))?;
         Ok(bytes.into())
     }
 
     /// At most `most` of them.
-    pub(super) fn list(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, Fault> {
+    pub(super) fn list(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, FileError> {
         let mut listed = Vec::new();
         for name in self.names(prefix)?.into_iter().filter(|name| name.as_str() > after) {
             if listed.len() == most {
@@ -111,13 +112,13 @@ impl Shared {
                 // One that was deleted meanwhile is none.
                 Ok(None) => continue,
                 // The bucket does not answer: nothing is known about the others either.
-                Err(fault @ Fault::Unavailable(_)) => return Err(fault),
+                Err(error @ FileError::Unavailable(_)) => return Err(error),
                 // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of
                 // it is an error.
                 Err(_) => damaged(&self.root.join(&name)),
             };
             let created = Timestamp::from_microsecond(header.created).unwrap_or_default();
-            let Header { generation, length: size, label, .. } = header;
+            let FileHeader { generation, length: size, label, .. } = header;
             listed.push(Listed { name, generation, size, created, label });
         }
         Ok(listed)
@@ -126,7 +127,7 @@ impl Shared {
     /// All names with this prefix. A directory is no snapshot while others create files: one pass may show a new file and miss
     /// an older one. So there are two passes, and from the second is taken what is not greater than the greatest of the first:
     /// of a sequence that is created in order, all before one that is shown are shown.
-    fn names(&self, prefix: &str) -> Result<BTreeSet<String>, Fault> {
+    fn names(&self, prefix: &str) -> Result<BTreeSet<String>, FileError> {
         let (mut first, mut second) = (BTreeSet::new(), BTreeSet::new());
         self.walk(prefix, &mut first, &mut Vec::new())?;
         let Some(last) = first.last() else { return Ok(first) };
@@ -136,7 +137,7 @@ impl Shared {
     }
 
     /// Names with this prefix, and what lies between them that cannot be an object's name.
-    fn walk(&self, prefix: &str, names: &mut BTreeSet<String>, foreign: &mut Vec<String>) -> Result<(), Fault> {
+    fn walk(&self, prefix: &str, names: &mut BTreeSet<String>, foreign: &mut Vec<String>) -> Result<(), FileError> {
         let start = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         if !start.is_empty() && !is_name(start) {
             return Ok(());
@@ -152,12 +153,12 @@ impl Shared {
                     self.look_at_root()?;
                     continue;
                 }
-                entries => entries.map_err(Fault::at(&path))?,
+                entries => entries.map_err(FileError::at(&path))?,
             };
             for entry in entries {
-                let entry = entry.map_err(Fault::at(&path))?;
+                let entry = entry.map_err(FileError::at(&path))?;
                 let segment = entry.file_name().to_string_lossy().into_owned();
-                let kind = entry.file_type().map_err(Fault::at(&path))?;
+                let kind = entry.file_type().map_err(FileError::at(&path))?;
                 let top = directory.is_empty();
                 if top && (segment == OURS || segment == "lost+found") {
                     continue;
@@ -173,7 +174,7 @@ impl Shared {
                     names.insert(name);
                 }
                 if names.len() > MAX_LISTED {
-                    return Err(Fault::Refused(format!("more than {MAX_LISTED} objects begin with `{prefix}`")));
+                    return Err(FileError::Refused(format!("more than {MAX_LISTED} objects begin with `{prefix}`")));
                 }
             }
         }
@@ -181,7 +182,7 @@ impl Shared {
     }
 
     /// At the start: may we write, does the file system do what we need, is all in it ours?
-    pub(super) fn check(&self) -> Result<Vec<String>, Fault> {
+    pub(super) fn check(&self) -> Result<Vec<String>, FileError> {
         self.look_at_root()?;
         self.probe()?;
         let (mut names, mut foreign) = (BTreeSet::new(), Vec::new());
@@ -190,9 +191,9 @@ impl Shared {
         for name in names {
             match self.open_object(&name) {
                 // Whether the state needs it will be seen when it is restored.
-                Err(Fault::Damaged(what)) => warnings.push(format!("an object is damaged: {what}")),
-                Err(Fault::Refused(what)) => warnings.push(format!("an object cannot be read: {what}")),
-                Err(Fault::Foreign(name)) => foreign.push(name),
+                Err(FileError::Damaged(what)) => warnings.push(format!("an object is damaged: {what}")),
+                Err(FileError::Refused(what)) => warnings.push(format!("an object cannot be read: {what}")),
+                Err(FileError::Foreign(name)) => foreign.push(name),
                 result => result.map(drop)?,
             }
         }
@@ -202,7 +203,7 @@ impl Shared {
             warnings.push(format!("{count} of its files are nothing of Tidelock's, and are left alone: {shown}"));
         }
         warnings.truncate(MAX_WARNINGS);
-        let mode = self.root.metadata().map_err(Fault::at(&self.root))?.mode();
+        let mode = self.root.metadata().map_err(FileError::at(&self.root))?.mode();
         if mode & 0o022 != 0 {
             let mode = mode & 0o7777;
             warnings.push(format!("others may write to {0} (mode {mode:o}): `chmod 700 {0}`", self.root.display()));
@@ -214,8 +215,8 @@ impl Shared {
 }
 
 /// How an object is listed of which nothing is known: as young as can be, so that it is not taken for old.
-fn damaged(path: &Path) -> Header {
+fn damaged(path: &Path) -> FileHeader {
     let length = path.metadata().map_or(0, |meta| meta.len()).saturating_sub(header::SIZE as u64);
     let created = Timestamp::now().as_microsecond();
-    Header { generation: Generation::MAX, created, length, crc: 0, label: DAMAGED.into() }
+    FileHeader { generation: Generation::MAX, created, length, crc: 0, label: DAMAGED.into() }
 }

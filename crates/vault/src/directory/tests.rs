@@ -271,10 +271,12 @@ fn faults_of_the_file_system_say_what_to_do() {
     for kind in
         [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied]
     {
-        assert!(matches!(Fault::at(path)(kind.into()), Fault::Refused(reason) if reason.contains("/b/journal/7: ")));
+        assert!(
+            matches!(FileError::at(path)(kind.into()), FileError::Refused(reason) if reason.contains("/b/journal/7: "))
+        );
     }
     for kind in [ErrorKind::TimedOut, ErrorKind::StaleNetworkFileHandle, ErrorKind::Interrupted, ErrorKind::Other] {
-        assert!(matches!(Fault::at(path)(kind.into()), Fault::Unavailable(_)));
+        assert!(matches!(FileError::at(path)(kind.into()), FileError::Unavailable(_)));
     }
 }
 

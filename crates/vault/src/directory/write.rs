@@ -1,8 +1,8 @@
 //! Writing: whole and on the disk under a name of its own first, then named.
 
-use super::fault::Fault;
-use super::header::{self, Header};
-use super::{OURS, Shared};
+use super::error::FileError;
+use super::header::{self, FileHeader};
+use super::{OURS, OpenDirectory};
 use crate::bucket::{Body, Generation, Written};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Error, ErrorKind, Read, Write};
@@ -22,22 +22,22 @@ const LEFTOVER_AGE: Duration = Duration::from_secs(10);
 const COPY: usize = 1 << 20;
 
 /// A file in `tmp/`, removed when dropped. Its lock says that its writer lives.
-pub(super) struct Temporary {
+pub(super) struct TemporaryFile {
     pub(super) path: PathBuf,
     file: File,
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         // Gone already once it is renamed; what stays after a crash is removed at the next start.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-impl Shared {
-    pub(super) fn put(&self, name: &str, expected: Generation, body: &Body, label: &str) -> Result<Written, Fault> {
+impl OpenDirectory {
+    pub(super) fn put(&self, name: &str, expected: Generation, body: &Body, label: &str) -> Result<Written, FileError> {
         if label.len() > header::MAX_LABEL {
-            return Err(Fault::Refused(format!("the label `{label}` is longer than {} bytes", header::MAX_LABEL)));
+            return Err(FileError::Refused(format!("the label `{label}` is longer than {} bytes", header::MAX_LABEL)));
         }
         let path = self.root.join(name);
         let directory = path.parent().unwrap_or(&self.root);
@@ -50,7 +50,7 @@ impl Shared {
         if expected == 0 {
             match std::fs::hard_link(&whole.path, &path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => return self.refused(directory),
-                result => result.map_err(Fault::at(&path))?,
+                result => result.map_err(FileError::at(&path))?,
             }
             self.sync_directory(directory)?;
         } else {
@@ -58,19 +58,19 @@ impl Shared {
             if !self.present(name, &path, expected)? {
                 return self.refused(directory);
             }
-            std::fs::rename(&whole.path, &path).map_err(Fault::at(&path))?;
+            std::fs::rename(&whole.path, &path).map_err(FileError::at(&path))?;
             self.sync_directory(directory)?;
         }
         Ok(Written::Stored(generation))
     }
 
-    pub(super) fn delete(&self, name: &str, generation: Generation) -> Result<bool, Fault> {
+    pub(super) fn delete(&self, name: &str, generation: Generation) -> Result<bool, FileError> {
         let path = self.root.join(name);
         let directory = path.parent().unwrap_or(&self.root);
         let _lock = self.lock()?;
         match self.open_object(name)? {
             Some((_, header)) if header.generation != generation => return Ok(false),
-            Some(_) => std::fs::remove_file(&path).map_err(Fault::at(&path))?,
+            Some(_) => std::fs::remove_file(&path).map_err(FileError::at(&path))?,
             None if !directory.is_dir() => return Ok(true),
             None => {}
         }
@@ -79,22 +79,22 @@ impl Shared {
     }
 
     /// Whether the precondition holds now.
-    fn present(&self, name: &str, path: &Path, expected: Generation) -> Result<bool, Fault> {
+    fn present(&self, name: &str, path: &Path, expected: Generation) -> Result<bool, FileError> {
         if expected != 0 {
             return Ok(self.open_object(name)?.is_some_and(|(_, header)| header.generation == expected));
         }
         match path.symlink_metadata() {
             // It would be refused for ever, and yet never be there.
-            Ok(meta) if !meta.is_file() => Err(Fault::at(path)(ErrorKind::IsADirectory.into())),
+            Ok(meta) if !meta.is_file() => Err(FileError::at(path)(ErrorKind::IsADirectory.into())),
             Ok(_) => Ok(false),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(Fault::at(path)(error)),
+            Err(error) => Err(FileError::at(path)(error)),
         }
     }
 
     /// Whoever is refused reads what is there and builds on it; so it has to be on the disk, even if its own writer was killed
     /// between naming it and the fsync.
-    fn refused(&self, directory: &Path) -> Result<Written, Fault> {
+    fn refused(&self, directory: &Path) -> Result<Written, FileError> {
         self.sync_directory(directory)?;
         Ok(Written::Refused)
     }
@@ -105,7 +105,7 @@ impl Shared {
         expected: Generation,
         body: &Body,
         label: &str,
-    ) -> Result<(Temporary, Generation), Fault> {
+    ) -> Result<(TemporaryFile, Generation), FileError> {
         let generation = loop {
             let candidate = random()?.cast_signed() & i64::MAX;
             if candidate > 0 && candidate != expected {
@@ -113,18 +113,20 @@ impl Shared {
             }
         };
         let mut temporary = self.temporary()?;
-        let Temporary { path, file } = &mut temporary;
-        let mut header = Header { generation, created: self.now(), length: 0, crc: 0, label: label.to_owned() };
+        let TemporaryFile { path, file } = &mut temporary;
+        let mut header = FileHeader { generation, created: self.now(), length: 0, crc: 0, label: label.to_owned() };
         let mut crc = flate2::Crc::new();
         match body {
             Body::Bytes(bytes) => {
                 crc.update(bytes);
                 (header.length, header.crc) = (bytes.len() as u64, crc.sum());
-                file.write_all(&header.encode(name)).and_then(|()| file.write_all(bytes)).map_err(Fault::at(path))?;
+                file.write_all(&header.encode(name))
+                    .and_then(|()| file.write_all(bytes))
+                    .map_err(FileError::at(path))?;
             }
             Body::File(source) => {
                 let mut from = File::open(source).map_err(local(source))?;
-                file.write_all(&[0; header::SIZE]).map_err(Fault::at(path))?;
+                file.write_all(&[0; header::SIZE]).map_err(FileError::at(path))?;
                 let mut buffer = vec![0; COPY];
                 loop {
                     let count = match from.read(&mut buffer) {
@@ -134,46 +136,46 @@ impl Shared {
                         Err(error) => return Err(local(source)(error)),
                     };
                     crc.update(&buffer[..count]);
-                    file.write_all(&buffer[..count]).map_err(Fault::at(path))?;
+                    file.write_all(&buffer[..count]).map_err(FileError::at(path))?;
                     header.length += count as u64;
                 }
                 header.crc = crc.sum();
-                file.write_all_at(&header.encode(name), 0).map_err(Fault::at(path))?;
+                file.write_all_at(&header.encode(name), 0).map_err(FileError::at(path))?;
             }
         }
-        file.sync_all().map_err(Fault::at(path))?;
+        file.sync_all().map_err(FileError::at(path))?;
         Ok((temporary, generation))
     }
 
-    pub(super) fn temporary(&self) -> Result<Temporary, Fault> {
+    pub(super) fn temporary(&self) -> Result<TemporaryFile, FileError> {
         let folder = self.ours("tmp");
         self.ensure(&folder)?;
         let path = folder.join(format!("{:016x}", random()?));
-        let file = new_file(&path).map_err(Fault::at(&path))?;
-        let temporary = Temporary { path, file };
+        let file = new_file(&path).map_err(FileError::at(&path))?;
+        let temporary = TemporaryFile { path, file };
         match temporary.file.try_lock() {
             // Somebody looks whether it is left over; it is too young to be.
             Ok(()) | Err(TryLockError::WouldBlock) => Ok(temporary),
-            Err(TryLockError::Error(error)) => Err(Fault::at(&temporary.path)(error)),
+            Err(TryLockError::Error(error)) => Err(FileError::at(&temporary.path)(error)),
         }
     }
 
     /// The exclusive section between processes, and between threads of this one.
-    pub(super) fn lock(&self) -> Result<Locked<'_>, Fault> {
+    pub(super) fn lock(&self) -> Result<Locked<'_>, FileError> {
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_none() {
             self.ensure(&self.root.join(OURS))?;
             let path = self.ours("lock");
             let open = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&path);
-            *held = Some(open.map_err(Fault::at(&path))?);
+            *held = Some(open.map_err(FileError::at(&path))?);
         }
         let since = Instant::now();
         while let Some(file) = held.as_ref() {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::Error(error)) => return Err(Fault::at(&self.ours("lock"))(error)),
+                Err(TryLockError::Error(error)) => return Err(FileError::at(&self.ours("lock"))(error)),
                 Err(TryLockError::WouldBlock) if since.elapsed() > LOCK_LIMIT => {
-                    return Err(Fault::Unavailable(format!(
+                    return Err(FileError::Unavailable(format!(
                         "another process has held {} for {} s: see `fuser -v` on that file",
                         self.ours("lock").display(),
                         LOCK_LIMIT.as_secs()
@@ -209,19 +211,19 @@ impl Shared {
     }
 
     /// Tries all that writing needs.
-    pub(super) fn probe(&self) -> Result<(), Fault> {
+    pub(super) fn probe(&self) -> Result<(), FileError> {
         let temporary = self.temporary()?;
-        temporary.file.sync_all().map_err(Fault::at(&temporary.path))?;
+        temporary.file.sync_all().map_err(FileError::at(&temporary.path))?;
         let link = temporary.path.with_extension("link");
         if let Err(error) = std::fs::hard_link(&temporary.path, &link) {
             // link(2) says EPERM where the file system has no hard links.
             let kind = if error.kind() == ErrorKind::PermissionDenied { ErrorKind::Unsupported } else { error.kind() };
-            return Err(Fault::at(&link)(kind.into()));
+            return Err(FileError::at(&link)(kind.into()));
         }
-        std::fs::remove_file(&link).map_err(Fault::at(&link))?;
-        let again = OpenOptions::new().write(true).open(&temporary.path).map_err(Fault::at(&temporary.path))?;
+        std::fs::remove_file(&link).map_err(FileError::at(&link))?;
+        let again = OpenOptions::new().write(true).open(&temporary.path).map_err(FileError::at(&temporary.path))?;
         if !matches!(again.try_lock(), Err(TryLockError::WouldBlock)) {
-            return Err(Fault::at(&temporary.path)(ErrorKind::Unsupported.into()));
+            return Err(FileError::at(&temporary.path)(ErrorKind::Unsupported.into()));
         }
         self.lock().map(drop)
     }
@@ -246,11 +248,11 @@ fn new_file(path: &Path) -> Result<File, Error> {
     OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(path)
 }
 
-fn random() -> Result<u64, Fault> {
-    getrandom::u64().map_err(|error| Fault::Unavailable(format!("no random numbers: {error}")))
+fn random() -> Result<u64, FileError> {
+    getrandom::u64().map_err(|error| FileError::Unavailable(format!("no random numbers: {error}")))
 }
 
 /// Of a file that was to be stored.
-fn local(source: &Path) -> impl FnOnce(Error) -> Fault {
-    move |error| Fault::Refused(format!("cannot read {}: {error}", source.display()))
+fn local(source: &Path) -> impl FnOnce(Error) -> FileError {
+    move |error| FileError::Refused(format!("cannot read {}: {error}", source.display()))
 }

@@ -1,6 +1,6 @@
 //! The two clients, and how one call is made: attempts, their ends, waits, counts.
 
-use super::answer::Answer;
+use super::error::CallError;
 use super::{Access, Limits, Options};
 use futures::future::BoxFuture;
 use google_cloud_auth::credentials::{Builder, Credentials, anonymous};
@@ -19,7 +19,7 @@ const TOO_FAST_WAIT: Duration = Duration::from_millis(400);
 
 /// What requests are counted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     Get,
     GetRange,
     Put,
@@ -28,16 +28,16 @@ pub(super) enum Kind {
     Check,
 }
 
-impl Kind {
+impl CallKind {
     fn writes(self) -> bool {
-        matches!(self, Kind::Put | Kind::Delete)
+        matches!(self, CallKind::Put | CallKind::Delete)
     }
 }
 
-/// In the order of [`Kind`].
+/// In the order of [`CallKind`].
 const NAMES: [&str; 6] = ["get", "get_range", "put", "delete", "list", "check"];
 
-pub(super) struct Calls {
+pub(super) struct GcsCalls {
     options: Options,
     credentials: OnceCell<Credentials>,
     storage: OnceCell<Storage>,
@@ -45,10 +45,10 @@ pub(super) struct Calls {
     counts: [AtomicU64; 6],
 }
 
-/// Ends with [`Answer::late`] at `end`.
-pub(super) async fn before<T>(end: Instant, doing: impl Future<Output = Result<T, Answer>>) -> Result<T, Answer> {
+/// Ends with [`CallError::late`] at `end`.
+pub(super) async fn before<T>(end: Instant, doing: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
     let begun = Instant::now();
-    tokio::time::timeout_at(end, doing).await.unwrap_or_else(|_| Err(Answer::late(begun.elapsed())))
+    tokio::time::timeout_at(end, doing).await.unwrap_or_else(|_| Err(CallError::timed_out(begun.elapsed())))
 }
 
 /// Between half and all of it, so that many who failed together do not come back together.
@@ -57,17 +57,17 @@ fn jittered(wait: Duration) -> Duration {
     wait / 2 + (wait / 2).mul_f64(f64::from(part) / f64::from(u32::MAX))
 }
 
-fn unbuilt(error: BuildError) -> Answer {
+fn unbuilt(error: BuildError) -> CallError {
     let text = error.to_string();
-    if error.is_default_credentials() { Answer::Unknown(text) } else { Answer::Silent(text) }
+    if error.is_default_credentials() { CallError::Unauthenticated(text) } else { CallError::Unanswered(text) }
 }
 
-impl Calls {
-    pub(super) fn new(options: Options) -> Calls {
+impl GcsCalls {
+    pub(super) fn new(options: Options) -> GcsCalls {
         // Before credentials are looked up too: that may be over TLS. An error: one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let counts = Default::default();
-        Calls { options, credentials: OnceCell::new(), storage: OnceCell::new(), control: Mutex::default(), counts }
+        GcsCalls { options, credentials: OnceCell::new(), storage: OnceCell::new(), control: Mutex::default(), counts }
     }
 
     pub(super) fn limits(&self) -> &Limits {
@@ -93,10 +93,10 @@ impl Calls {
     /// had no answer, a refusal of a later one is none of the write: it may be there.
     pub(super) async fn run<'a, T>(
         &self,
-        kind: Kind,
+        kind: CallKind,
         bytes: u64,
-        attempt: impl Fn(Instant) -> BoxFuture<'a, Result<T, Answer>> + Send + Sync,
-    ) -> Result<T, Answer> {
+        attempt: impl Fn(Instant) -> BoxFuture<'a, Result<T, CallError>> + Send + Sync,
+    ) -> Result<T, CallError> {
         let limits = &self.options.limits;
         let extra = self.time_for(bytes);
         let last = Instant::now() + limits.call + extra;
@@ -107,18 +107,19 @@ impl Calls {
             self.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
             let end = last.min(Instant::now() + limits.attempt + extra);
             let answer = match attempt(end).await {
-                Err(answer) if answer.passes() => answer,
-                Err(answer) if doubt => return Err(answer.after_doubt()),
+                Err(answer) if answer.is_transient() => answer,
+                Err(answer) if doubt => return Err(answer.after_unknown_outcome()),
                 done => return done,
             };
-            doubt |= kind.writes() && answer.leaves_doubt();
-            if Instant::now() >= end && matches!(kind, Kind::Delete | Kind::List | Kind::Check) {
+            doubt |= kind.writes() && answer.leaves_outcome_unknown();
+            if Instant::now() >= end && matches!(kind, CallKind::Delete | CallKind::List | CallKind::Check) {
                 // The connection may be dead without a word, and all calls share it: the next one takes another.
                 self.control.lock().await.take();
             }
-            let pause = if matches!(answer, Answer::TooFast(_)) { wait.max(TOO_FAST_WAIT) } else { jittered(wait) };
+            let pause =
+                if matches!(answer, CallError::RateLimited(_)) { wait.max(TOO_FAST_WAIT) } else { jittered(wait) };
             if tried >= limits.attempts || Instant::now() + pause >= last {
-                return Err(if doubt { answer.after_doubt() } else { answer });
+                return Err(if doubt { answer.after_unknown_outcome() } else { answer });
             }
             tokio::time::sleep(pause).await;
             wait = (wait * 2).min(limits.longest_wait);
@@ -126,20 +127,20 @@ impl Calls {
     }
 
     /// Looked up once; `Anonymous` looks nothing up.
-    pub(super) async fn credentials(&self) -> Result<Credentials, Answer> {
+    pub(super) async fn credentials(&self) -> Result<Credentials, CallError> {
         let make = async || match self.options.access {
             Access::Anonymous => Ok(anonymous::Builder::new().build()),
             Access::ApplicationDefault => {
                 let built = tokio::task::spawn_blocking(|| Builder::default().build()).await;
-                let built = built.map_err(|e| Answer::Silent(e.to_string()))?;
-                built.map_err(|e| Answer::Unknown(e.to_string()))
+                let built = built.map_err(|e| CallError::Unanswered(e.to_string()))?;
+                built.map_err(|e| CallError::Unauthenticated(e.to_string()))
             }
         };
         Ok(self.credentials.get_or_try_init(make).await?.clone())
     }
 
     /// For contents, over HTTP.
-    pub(super) async fn storage(&self) -> Result<&Storage, Answer> {
+    pub(super) async fn storage(&self) -> Result<&Storage, CallError> {
         let make = async || {
             let credentials = self.credentials().await?;
             let builder = Storage::builder()
@@ -158,7 +159,7 @@ impl Calls {
     }
 
     /// For all else, over gRPC.
-    pub(super) async fn control(&self) -> Result<StorageControl, Answer> {
+    pub(super) async fn control(&self) -> Result<StorageControl, CallError> {
         let mut kept = self.control.lock().await;
         if let Some(control) = &*kept {
             return Ok(control.clone());
@@ -176,8 +177,8 @@ impl Calls {
 /// Builds on a thread that may block: certificates are read from disk.
 async fn apart<T: Send + 'static>(
     build: impl Future<Output = Result<T, BuildError>> + Send + 'static,
-) -> Result<T, Answer> {
+) -> Result<T, CallError> {
     let runtime = tokio::runtime::Handle::current();
     let built = tokio::task::spawn_blocking(move || runtime.block_on(build)).await;
-    built.map_err(|e| Answer::Silent(e.to_string()))?.map_err(unbuilt)
+    built.map_err(|e| CallError::Unanswered(e.to_string()))?.map_err(unbuilt)
 }

@@ -1,8 +1,8 @@
 //! Whether a bucket can keep the vault: is it there, may we write, does anything in its settings lose data.
 
 use super::Gcs;
-use super::answer::{Answer, grant};
-use super::calls::{Kind, before};
+use super::calls::{CallKind, before};
+use super::error::{CallError, grant};
 use crate::bucket::{BucketError, probe};
 use futures::future::BoxFuture;
 use google_cloud_storage::model::Bucket;
@@ -35,11 +35,11 @@ pub(super) async fn check(gcs: &Gcs) -> Result<Vec<String>, BucketError> {
     match settings(gcs).await {
         Ok(settings) => {
             if let Some(reason) = loses_data(&settings, gcs.address.prefix(), bucket) {
-                return Err(gcs.error("looking at the bucket's settings", Answer::Refused(reason)));
+                return Err(gcs.error("looking at the bucket's settings", CallError::Refused(reason)));
             }
             warnings.extend(costs(&settings, bucket));
         }
-        Err(Answer::Denied(_)) => warnings.push(format!(
+        Err(CallError::PermissionDenied(_)) => warnings.push(format!(
             "The bucket's settings could not be looked at, so nobody knows whether a retention policy or a lifecycle rule \
              will delete the state or keep it from being changed. {}",
             grant(bucket, "roles/storage.bucketViewer")
@@ -51,17 +51,17 @@ pub(super) async fn check(gcs: &Gcs) -> Result<Vec<String>, BucketError> {
     Ok(warnings)
 }
 
-async fn settings(gcs: &Gcs) -> Result<Bucket, Answer> {
+async fn settings(gcs: &Gcs) -> Result<Bucket, CallError> {
     let attempt = |end| -> BoxFuture<'_, _> {
         let request = async move {
             let control = gcs.calls.control().await?;
             let request = control.get_bucket().set_name(gcs.address.resource());
             let request = request.set_read_mask(FieldMask::default().set_paths(SETTINGS));
-            request.send().await.map_err(|e| Answer::of(&e).of_bucket())
+            request.send().await.map_err(|e| CallError::of(&e).of_bucket())
         };
         Box::pin(before(end, request))
     };
-    gcs.calls.run(Kind::Check, 0, attempt).await
+    gcs.calls.run(CallKind::Check, 0, attempt).await
 }
 
 /// Whether the rule can delete something of ours that is there. What is not understood counts as such.
@@ -158,12 +158,12 @@ async fn foreign(gcs: &Gcs) -> Result<Option<String>, BucketError> {
             let control = gcs.calls.control().await?;
             let request = control.list_objects().set_parent(gcs.address.resource()).set_prefix(gcs.address.prefix());
             let request = request.set_delimiter("/").set_read_mask(FieldMask::default().set_paths(["name"]));
-            request.send().await.map_err(|e| Answer::of(&e).of_bucket())
+            request.send().await.map_err(|e| CallError::of(&e).of_bucket())
         };
         Box::pin(before(end, request))
     };
     let doing = "looking at what is there";
-    let page = gcs.calls.run(Kind::Check, 0, attempt).await.map_err(|answer| gcs.error(doing, answer))?;
+    let page = gcs.calls.run(CallKind::Check, 0, attempt).await.map_err(|answer| gcs.error(doing, answer))?;
     let names = page.prefixes.into_iter().chain(page.objects.into_iter().map(|object| object.name));
     let names = names.filter_map(|name| name.strip_prefix(gcs.address.prefix()).map(str::to_owned));
     // An empty object with the prefix's own name: consoles make those for folders.
@@ -179,7 +179,7 @@ async fn foreign(gcs: &Gcs) -> Result<Option<String>, BucketError> {
             "there are somebody else's objects ({shown}{more}) and none of ours. Take a prefix of its own: {}/tidelock",
             gcs.address.text()
         );
-        return Err(gcs.error(doing, Answer::Refused(reason)));
+        return Err(gcs.error(doing, CallError::Refused(reason)));
     }
     Ok(Some(format!(
         "There are objects that are not ours: {shown}{more}. They are left alone; a prefix of its own is safer"
@@ -192,13 +192,13 @@ async fn may_write(gcs: &Gcs) -> Result<(), BucketError> {
         let request = async move {
             let control = gcs.calls.control().await?;
             let request = control.test_iam_permissions().set_resource(gcs.address.resource());
-            request.set_permissions(PERMISSIONS).send().await.map_err(|e| Answer::of(&e))
+            request.set_permissions(PERMISSIONS).send().await.map_err(|e| CallError::of(&e))
         };
         Box::pin(before(end, request))
     };
-    match gcs.calls.run(Kind::Check, 0, attempt).await {
+    match gcs.calls.run(CallKind::Check, 0, attempt).await {
         Ok(has) if PERMISSIONS.iter().all(|wanted| has.permissions.iter().any(|p| p == wanted)) => return Ok(()),
-        Err(answer @ Answer::Silent(_)) => return Err(gcs.error("asking for our rights", answer)),
+        Err(answer @ CallError::Unanswered(_)) => return Err(gcs.error("asking for our rights", answer)),
         _ => {}
     }
     // The same name each time, so that a check after one that was cut off removes what that one left.

@@ -1,8 +1,8 @@
-//! Contents over a resumable session of the service, piece by piece: what has arrived stays there. A slow way, or one that breaks,
-//! costs the piece that was under way. An upload ends by lack of progress, and is gone on with by the next call that writes the same.
+//! Uploads in pieces, over the service's resumable sessions. What has arrived stays, so a slow or broken connection costs one piece. An
+//! upload without progress is given up, and resumed by the next call that writes the same content.
 
-use super::answer::Answer;
-use super::calls::Calls;
+use super::calls::GcsCalls;
+use super::error::CallError;
 use super::{Address, LABEL};
 use crate::bucket::{Body, Generation, Uploading};
 use base64::Engine as _;
@@ -38,18 +38,18 @@ const SLOW: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Uploads {
     client: OnceCell<Client>,
-    inner: Mutex<Inner>,
+    inner: Mutex<Sessions>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct Sessions {
     under_way: Vec<Arc<Mutex<Progress>>>,
-    sessions: Vec<(Key, String)>,
+    sessions: Vec<(SessionKey, String)>,
 }
 
 /// What a session is for: another content, or another precondition, needs another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Key {
+struct SessionKey {
     name: String,
     expected: Generation,
     size: u64,
@@ -64,8 +64,8 @@ struct Progress {
 }
 
 /// One object to write.
-pub(super) struct Task<'a> {
-    pub(super) calls: &'a Calls,
+pub(super) struct Upload<'a> {
+    pub(super) calls: &'a GcsCalls,
     pub(super) uploads: &'a Uploads,
     pub(super) address: &'a Address,
     /// Name below the prefix.
@@ -80,12 +80,12 @@ pub(super) struct Task<'a> {
 struct Session {
     url: String,
     arrived: u64,
-    /// What has arrived has to be asked for.
+    /// `arrived` may be outdated: ask the service.
     unsure: bool,
 }
 
-/// What the service said.
-enum Said {
+/// The service's reply to a request of a session.
+enum UploadReply {
     /// The object is there.
     Stored(Generation),
     /// So many bytes have arrived.
@@ -106,7 +106,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Uploads {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
         locked(&self.inner)
     }
 
@@ -119,14 +119,14 @@ impl Uploads {
         self.lock().under_way.iter().map(shown).collect()
     }
 
-    fn show(&self, task: &Task<'_>) -> Shown<'_> {
+    fn show(&self, task: &Upload<'_>) -> Shown<'_> {
         let progress = Progress { name: task.name.to_owned(), size: task.size, arrived: 0, began: Instant::now() };
         let progress = Arc::new(Mutex::new(progress));
         self.lock().under_way.push(Arc::clone(&progress));
         Shown(self, progress)
     }
 
-    fn remember(&self, key: &Key, url: &str) {
+    fn remember(&self, key: &SessionKey, url: &str) {
         let mut inner = self.lock();
         inner.sessions.retain(|(known, _)| known != key);
         if inner.sessions.len() == SESSIONS {
@@ -135,36 +135,36 @@ impl Uploads {
         inner.sessions.push((key.clone(), url.to_owned()));
     }
 
-    fn forget(&self, key: &Key) {
+    fn forget(&self, key: &SessionKey) {
         self.lock().sessions.retain(|(known, _)| known != key);
     }
 
-    fn session(&self, key: &Key) -> Option<Session> {
+    fn session(&self, key: &SessionKey) -> Option<Session> {
         let inner = self.lock();
         let (_, url) = inner.sessions.iter().find(|(known, _)| known == key)?;
         Some(Session { url: url.clone(), arrived: 0, unsure: true })
     }
 
-    async fn client(&self, connect: Duration) -> Result<&Client, Answer> {
+    async fn client(&self, connect: Duration) -> Result<&Client, CallError> {
         let make = async || {
             // Certificates are read from disk.
             let build = move || {
                 let builder = Client::builder().redirect(reqwest::redirect::Policy::none());
                 builder.connect_timeout(connect).build()
             };
-            let built = tokio::task::spawn_blocking(build).await.map_err(|e| Answer::Silent(e.to_string()))?;
-            built.map_err(|e| Answer::Refused(format!("no client for uploads: {e}")))
+            let built = tokio::task::spawn_blocking(build).await.map_err(|e| CallError::Unanswered(e.to_string()))?;
+            built.map_err(|e| CallError::Refused(format!("no client for uploads: {e}")))
         };
         self.client.get_or_try_init(make).await
     }
 }
 
-impl Task<'_> {
-    /// Writes the object; tries as long as more of it arrives. `doubt`: it was tried in another way, and nobody answered.
-    pub(super) async fn run(&self, mut doubt: bool) -> Result<Generation, Answer> {
+impl Upload<'_> {
+    /// Writes the object, and tries as long as more of it arrives. `doubt`: an earlier attempt had no answer.
+    pub(super) async fn run(&self, mut doubt: bool) -> Result<Generation, CallError> {
         let limits = self.calls.limits();
         let crc32c = checksum(self.body).await?;
-        let key = Key { name: self.name.to_owned(), expected: self.expected, size: self.size, crc32c };
+        let key = SessionKey { name: self.name.to_owned(), expected: self.expected, size: self.size, crc32c };
         let shown = self.uploads.show(self);
         let began = Instant::now();
         let last = began + limits.call + Duration::from_secs(self.size / limits.slowest.max(1));
@@ -173,7 +173,7 @@ impl Task<'_> {
         let (mut most, mut told) = (0, false);
         loop {
             let step = tokio::time::timeout(limits.stall, self.step(&key, &mut session, &mut piece)).await;
-            let answer = match step.unwrap_or_else(|_| Err(Answer::late(limits.stall))) {
+            let answer = match step.unwrap_or_else(|_| Err(CallError::timed_out(limits.stall))) {
                 Ok(Some(generation)) => {
                     self.uploads.forget(&key);
                     return Ok(generation);
@@ -193,14 +193,14 @@ impl Task<'_> {
                 }
                 Err(answer) => answer,
             };
-            if !answer.passes() {
+            if !answer.is_transient() {
                 self.uploads.forget(&key);
-                return Err(if doubt { answer.after_doubt() } else { answer });
+                return Err(if doubt { answer.after_unknown_outcome() } else { answer });
             }
-            doubt |= answer.leaves_doubt();
+            doubt |= answer.leaves_outcome_unknown();
             (failures, piece) = (failures + 1, QUANTUM);
             if failures >= limits.attempts || Instant::now() + wait >= last {
-                return Err(if doubt { answer.after_doubt() } else { answer });
+                return Err(if doubt { answer.after_unknown_outcome() } else { answer });
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(limits.longest_wait);
@@ -210,10 +210,10 @@ impl Task<'_> {
     /// One request: begins a session, asks how far it is, or sends a piece. The object's generation once it is there.
     async fn step(
         &self,
-        key: &Key,
+        key: &SessionKey,
         session: &mut Option<Session>,
         piece: &mut u64,
-    ) -> Result<Option<Generation>, Answer> {
+    ) -> Result<Option<Generation>, CallError> {
         let Some(known) = session else {
             let url = self.begin(key.crc32c).await?;
             self.uploads.remember(key, &url);
@@ -226,8 +226,8 @@ impl Task<'_> {
         known.unsure = true;
         let said = if asks { self.ask(&known.url).await } else { self.send(&known.url, from, *piece).await };
         match said {
-            Ok(Said::Stored(generation)) => Ok(Some(generation)),
-            Ok(Said::Arrived(arrived)) if arrived <= self.size => {
+            Ok(UploadReply::Stored(generation)) => Ok(Some(generation)),
+            Ok(UploadReply::Arrived(arrived)) if arrived <= self.size => {
                 (known.arrived, known.unsure) = (arrived, false);
                 if !asks {
                     let share = AIM.as_secs_f64() / began.elapsed().as_secs_f64().max(0.001);
@@ -236,34 +236,36 @@ impl Task<'_> {
                 }
                 Ok(None)
             }
-            Ok(Said::Arrived(_)) => Err(Answer::Silent("more is said to have arrived than there is".into())),
+            Ok(UploadReply::Arrived(_)) => {
+                Err(CallError::Unanswered("more is said to have arrived than there is".into()))
+            }
             // The service has lost the session: another one, from the beginning.
-            Err(Answer::Absent | Answer::Gone) => {
+            Err(CallError::Absent | CallError::Gone) => {
                 self.uploads.forget(key);
                 *session = None;
-                Err(Answer::Silent("the upload's session is lost; it starts over".into()))
+                Err(CallError::Unanswered("the upload's session is lost; it starts over".into()))
             }
             Err(answer) => Err(answer),
         }
     }
 
-    async fn request(&self, method: Method, url: &str) -> Result<RequestBuilder, Answer> {
+    async fn request(&self, method: Method, url: &str) -> Result<RequestBuilder, CallError> {
         let client = self.uploads.client(self.calls.limits().attempt).await?;
         let headers = self.calls.credentials().await?.headers(http::Extensions::new()).await;
         let headers = match headers {
             Ok(CacheableResource::New { data, .. }) => data,
             // Not reached: nothing is remembered that could be unchanged.
             Ok(CacheableResource::NotModified) => http::HeaderMap::new(),
-            Err(error) if error.is_transient() => return Err(Answer::Silent(error.to_string())),
-            Err(error) => return Err(Answer::Unknown(error.to_string())),
+            Err(error) if error.is_transient() => return Err(CallError::Unanswered(error.to_string())),
+            Err(error) => return Err(CallError::Unauthenticated(error.to_string())),
         };
         Ok(client.request(method, url).headers(headers))
     }
 
-    async fn begin(&self, crc32c: u32) -> Result<String, Answer> {
+    async fn begin(&self, crc32c: u32) -> Result<String, CallError> {
         let service = self.calls.endpoint().unwrap_or(SERVICE);
         let mut url = reqwest::Url::parse(&format!("{service}/upload/storage/v1/b/{}/o", self.address.bucket()))
-            .map_err(|e| Answer::Refused(format!("no address to upload to: {e}")))?;
+            .map_err(|e| CallError::Refused(format!("no address to upload to: {e}")))?;
         url.query_pairs_mut()
             .append_pair("uploadType", "resumable")
             .append_pair("name", &format!("{}{}", self.address.prefix(), self.name))
@@ -280,20 +282,22 @@ impl Task<'_> {
         let location = response.headers().get(LOCATION).and_then(|url| url.to_str().ok()).map(str::to_owned);
         match location {
             Some(url) if response.status().is_success() => Ok(url),
-            _ => match said(response).await.map_err(Answer::of_bucket)? {
-                Said::Stored(_) | Said::Arrived(_) => Err(Answer::Silent("the answer names no upload session".into())),
+            _ => match said(response).await.map_err(CallError::of_bucket)? {
+                UploadReply::Stored(_) | UploadReply::Arrived(_) => {
+                    Err(CallError::Unanswered("the answer names no upload session".into()))
+                }
             },
         }
     }
 
     /// How far it is.
-    async fn ask(&self, url: &str) -> Result<Said, Answer> {
+    async fn ask(&self, url: &str) -> Result<UploadReply, CallError> {
         let request = self.request(Method::PUT, url).await?;
         let request = request.header(CONTENT_RANGE, format!("bytes */{}", self.size)).body(Bytes::new());
         said(request.send().await.map_err(|error| lost(&error))?).await
     }
 
-    async fn send(&self, url: &str, from: u64, piece: u64) -> Result<Said, Answer> {
+    async fn send(&self, url: &str, from: u64, piece: u64) -> Result<UploadReply, CallError> {
         let length = piece.min(self.size - from);
         if length == 0 {
             // All of it is there, and the object is not yet: that is what the question ends, too.
@@ -307,24 +311,24 @@ impl Task<'_> {
 }
 
 /// No answer came.
-fn lost(error: &reqwest::Error) -> Answer {
+fn lost(error: &reqwest::Error) -> CallError {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);
     while let Some(inner) = next {
         text = format!("{text}: {inner}");
         next = inner.source();
     }
-    Answer::Silent(text)
+    CallError::Unanswered(text)
 }
 
 /// What an answer of the session says.
-async fn said(mut response: Response) -> Result<Said, Answer> {
+async fn said(mut response: Response) -> Result<UploadReply, CallError> {
     let status = response.status();
     if status == StatusCode::PERMANENT_REDIRECT {
-        let Some(range) = response.headers().get(RANGE) else { return Ok(Said::Arrived(0)) };
+        let Some(range) = response.headers().get(RANGE) else { return Ok(UploadReply::Arrived(0)) };
         let last = range.to_str().ok().and_then(|range| range.strip_prefix("bytes=0-")?.parse::<u64>().ok());
-        let last = last.ok_or_else(|| Answer::Silent("the answer names a range that is none".into()))?;
-        return Ok(Said::Arrived(last.saturating_add(1)));
+        let last = last.ok_or_else(|| CallError::Unanswered("the answer names a range that is none".into()))?;
+        return Ok(UploadReply::Arrived(last.saturating_add(1)));
     }
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
@@ -337,15 +341,17 @@ async fn said(mut response: Response) -> Result<Said, Answer> {
     let value: Value = serde_json::from_slice(&body).unwrap_or_default();
     if status.is_success() {
         let generation = value["generation"].as_str().and_then(|text| text.parse().ok()).filter(|number| *number > 0);
-        return generation.map(Said::Stored).ok_or_else(|| Answer::Silent("the answer names no generation".into()));
+        return generation
+            .map(UploadReply::Stored)
+            .ok_or_else(|| CallError::Unanswered("the answer names no generation".into()));
     }
     let words =
         value["error"]["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
-    Err(Answer::of_status(status.as_u16(), super::answer::shortened(&words)))
+    Err(CallError::of_status(status.as_u16(), super::error::shortened(&words)))
 }
 
 /// So many bytes of the content.
-async fn read(body: &Body, from: u64, length: u64) -> Result<Bytes, Answer> {
+async fn read(body: &Body, from: u64, length: u64) -> Result<Bytes, CallError> {
     let path = match body {
         Body::Bytes(bytes) => {
             let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(bytes.len());
@@ -360,11 +366,11 @@ async fn read(body: &Body, from: u64, length: u64) -> Result<Bytes, Answer> {
         file.read_exact(&mut bytes).await?;
         Ok::<_, std::io::Error>(bytes.into())
     };
-    reading.await.map_err(|e| Answer::Refused(format!("cannot read {}: {e}", path.display())))
+    reading.await.map_err(|e| CallError::Refused(format!("cannot read {}: {e}", path.display())))
 }
 
 /// CRC32C of the whole content.
-async fn checksum(body: &Body) -> Result<u32, Answer> {
+async fn checksum(body: &Body) -> Result<u32, CallError> {
     let body = body.clone();
     let sum = move || match body {
         Body::Bytes(bytes) => Ok(crc32c::crc32c(&bytes)),
@@ -379,8 +385,8 @@ async fn checksum(body: &Body) -> Result<u32, Answer> {
                     sum = crc32c::crc32c_append(sum, buffer.get(..count).unwrap_or_default());
                 }
             };
-            summing().map_err(|e| Answer::Refused(format!("cannot read {}: {e}", path.display())))
+            summing().map_err(|e| CallError::Refused(format!("cannot read {}: {e}", path.display())))
         }
     };
-    tokio::task::spawn_blocking(sum).await.unwrap_or_else(|e| Err(Answer::Silent(e.to_string())))
+    tokio::task::spawn_blocking(sum).await.unwrap_or_else(|e| Err(CallError::Unanswered(e.to_string())))
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::VaultError;
 use crate::leader::Leader;
-use crate::memory::{Fault, Memory, vault};
+use crate::memory::{Memory, RequestFault, vault};
 use std::sync::Arc;
 
 fn delivery(body: &str) -> (Hash, StoredDelivery) {
@@ -127,11 +127,11 @@ async fn a_hand_over_request_that_cannot_be_read_or_deleted_stops_no_other() {
     for number in 0..2 * REQUESTS {
         let name = format!("{HANDOVER}odd-{number}");
         bucket.set(&name, "{}", "handover");
-        bucket.fail("get", &name, Fault::Refused);
+        bucket.fail("get", &name, RequestFault::Refused);
     }
     let (standby, _) = vault(&bucket, "b");
     request_handover(&standby, 1).await.unwrap();
-    bucket.fail("delete", "inbox/handover/b", Fault::Refused);
+    bucket.fail("delete", "inbox/handover/b", RequestFault::Refused);
     let mut followed = Vec::new();
     for _ in 0..3 {
         followed.extend(leader.look().await.unwrap().into_iter().map(|mail| mail.name));

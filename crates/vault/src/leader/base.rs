@@ -1,10 +1,10 @@
-//! Bases, and the deletion of what they make superfluous.
+//! Bases, and the deletion of the objects that a newer base makes superfluous.
 
-use super::{Shared, header};
+use super::{Leadership, header};
 use crate::bucket::{BucketError, DAMAGED, Listed};
 use crate::calls::{self, Attempt};
 use crate::chain;
-use crate::pack::Kind;
+use crate::pack::ObjectKind;
 use crate::pack::build::{self, Draft, Packed};
 use crate::protocol::Protocol;
 use crate::{Image, Retention, VaultError};
@@ -17,7 +17,7 @@ use std::time::Duration;
 const AT_ONCE: usize = 16;
 
 /// Writes a base, reads it back and verifies it ([`super::Leader::write_base`]).
-pub(super) async fn write<P: Protocol>(shared: &Shared<P>, image: Image) -> Result<bool, VaultError> {
+pub(super) async fn write<P: Protocol>(shared: &Leadership<P>, image: Image) -> Result<bool, VaultError> {
     let Image { position, schema, database, blobs } = image;
     let known = shared.known().bytes_at(&position);
     let Some(before) = shared.protocol().base_allowed(known) else {
@@ -27,13 +27,13 @@ pub(super) async fn write<P: Protocol>(shared: &Shared<P>, image: Image) -> Resu
     if shared.known().verified >= Some(position.seq) {
         return Ok(false);
     }
-    let header = header(&shared.vault, Kind::Base, position, shared.held.epoch(), 0, schema);
+    let header = header(&shared.vault, ObjectKind::Base, position, shared.held.epoch(), 0, schema);
     let packed = build::build(Draft { header, rows: Bytes::new(), database: Some(database), blobs }).await?;
     let name = calls::base(position.seq);
     match shared.calls().create(shared.protocol(), &name, &packed).await? {
         Attempt::Ours => {}
         Attempt::Theirs(_) => return Ok(false),
-        // It comes later: a base of another state, or this one, which is then found to be ours.
+        // It may still be stored later. A next try then finds it and compares it.
         Attempt::Unknown(reason) => {
             let (location, doing) = (shared.vault.bucket.location().to_owned(), format!("writing {name}"));
             return Err(BucketError::Unavailable { location, doing, reason }.into());
@@ -45,7 +45,7 @@ pub(super) async fn write<P: Protocol>(shared: &Shared<P>, image: Image) -> Resu
 }
 
 /// Reads a base back, all of it.
-async fn verify<P: Protocol>(shared: &Shared<P>, name: &str, packed: &Packed) -> Result<(), VaultError> {
+async fn verify<P: Protocol>(shared: &Leadership<P>, name: &str, packed: &Packed) -> Result<(), VaultError> {
     let read = chain::read_base(&shared.calls(), name).await?;
     let Some(read) = read.filter(|read| read.is(&packed.hash)) else {
         let location = shared.vault.bucket.location();
@@ -57,8 +57,8 @@ async fn verify<P: Protocol>(shared: &Shared<P>, name: &str, packed: &Packed) ->
     read.verify(&|_| ()).await
 }
 
-/// Deletes what is superfluous ([`super::Leader::collect`]). What cannot be deleted is named once, and stays.
-pub(super) async fn collect<P: Protocol>(shared: &Shared<P>) -> Result<u64, VaultError> {
+/// Deletes superfluous objects ([`super::Leader::collect`]). An object that cannot be deleted is logged once and stays.
+pub(super) async fn collect<P: Protocol>(shared: &Leadership<P>) -> Result<u64, VaultError> {
     let Some(verified) = shared.known().verified else { return Ok(0) };
     let calls = shared.calls();
     let (journal, mut others) = chain::sorted_out(&calls, "journal/", "").await?;
@@ -66,7 +66,7 @@ pub(super) async fn collect<P: Protocol>(shared: &Shared<P>) -> Result<u64, Vaul
     others.extend(more);
     shared.name_others(&others).await;
     let old = superfluous(shared.protocol(), &shared.vault.retention, verified, &bases, &journal);
-    // Bases first: what is interrupted then leaves journal objects that nobody asks for, but no base without its journal.
+    // Bases first: an interrupted deletion then leaves journal objects that are not needed, but no base without its journal.
     let (old_bases, old_journal): (Vec<_>, Vec<_>) =
         old.into_iter().partition(|listed| listed.name.starts_with("base/"));
     let mut deleted = 0;
@@ -78,7 +78,7 @@ pub(super) async fn collect<P: Protocol>(shared: &Shared<P>) -> Result<u64, Vaul
                 match calls.delete(&listed.name, listed.generation).await {
                     Err(error @ BucketError::Refused { .. }) => {
                         if shared.told.lock().await.first(&listed.name) {
-                            tracing::warn!("an old object that nobody needs could not be deleted, and stays: {error}");
+                            tracing::warn!("an old object that is no longer needed could not be deleted: {error}");
                         }
                         Ok(0)
                     }
@@ -106,7 +106,7 @@ fn superfluous<P: Protocol>(
     let age = |base: u64| ages.range(base..).next().map_or(Duration::ZERO, |(_, age)| *age);
     let is_old = |seq: u64, listed: &Listed| {
         let counts = seq <= verified && seq.saturating_add(retention.keep_states) <= last && age(seq) >= least;
-        // Nothing is deleted for the sake of a base that cannot be read.
+        // A base that cannot be read replaces nothing.
         counts && listed.label != DAMAGED
     };
     let Some(floor) = bases.iter().rev().find(|(seq, listed)| is_old(*seq, listed)).map(|(seq, _)| *seq) else {

@@ -1,10 +1,10 @@
-//! Taking the lead: read the chain, seal the next place, look again (DESIGN §3 "Restore and seal").
+//! Taking the lead: read the chain, create the seal, check that nothing changed (docs/vault.md, "Restore and seal").
 
-use super::{Known, Leader, Shared, header};
+use super::{Known, Leader, Leadership, header};
 use crate::calls::{self, Attempt};
 use crate::chain::{self, Chain};
 use crate::lease::{Held, Lease};
-use crate::pack::Kind;
+use crate::pack::ObjectKind;
 use crate::pack::build::{self, Draft};
 use crate::protocol::Protocol;
 use crate::{Position, Vault, VaultError};
@@ -13,16 +13,16 @@ use futures::FutureExt as _;
 use std::future::Future;
 use std::sync::Arc;
 
-/// How often it starts over because somebody else wrote meanwhile.
+/// A restore starts over this often because another server wrote meanwhile.
 const ROUNDS: u64 = 8;
 
 /// How one round ended.
-enum Round {
+enum RestoreRound {
     /// Sealed, and nothing happened meanwhile: the position to go on from, and the size of the seal.
     Leads(Box<Chain>, Position, u64),
-    /// The lease is another's.
+    /// Another server holds the lease.
     Lost,
-    /// Something came up: once more.
+    /// Something changed meanwhile: start over.
     Again,
 }
 
@@ -42,11 +42,11 @@ pub(crate) async fn lead<P: Protocol>(
             round => round?,
         };
         match round {
-            Round::Again => {}
-            Round::Lost => return Ok(None),
-            Round::Leads(chain, position, seal_size) => {
+            RestoreRound::Again => {}
+            RestoreRound::Lost => return Ok(None),
+            RestoreRound::Leads(chain, position, seal_size) => {
                 let known = Known::restored(&chain, position, seal_size);
-                let shared = Arc::new(Shared::new(vault.clone(), held, counter, known));
+                let shared = Arc::new(Leadership::new(vault.clone(), held, counter, known));
                 shared.name_others(&chain.others).await;
                 return Ok(Some((Leader { shared }, chain.sealed(position))));
             }
@@ -59,7 +59,7 @@ pub(crate) async fn lead<P: Protocol>(
     )))
 }
 
-/// Does the work and renews the lease meanwhile. The work goes on while a renewal waits: it may hold what that waits for.
+/// Does the work and renews the lease meanwhile. The work goes on during a renewal, which may wait for a lock that the work holds.
 async fn holding<P: Protocol, T>(
     vault: &Vault,
     held: &Held<P>,
@@ -81,28 +81,28 @@ async fn holding<P: Protocol, T>(
     }
 }
 
-async fn round<P: Protocol>(vault: &Vault, held: &Held<P>, counter: u64) -> Result<Round, VaultError> {
+async fn round<P: Protocol>(vault: &Vault, held: &Held<P>, counter: u64) -> Result<RestoreRound, VaultError> {
     let calls = vault.calls();
     let protocol = held.protocol();
     let chain = chain::read(&calls, protocol, None).boxed().await?;
     if !protocol.is_newest(vault, chain.base).await? {
-        return Ok(Round::Again);
+        return Ok(RestoreRound::Again);
     }
-    let header = header(vault, Kind::Seal, chain.position, held.epoch(), counter, chain.schema);
+    let header = header(vault, ObjectKind::Seal, chain.position, held.epoch(), counter, chain.schema);
     let seal = build::build(Draft { header, rows: Bytes::new(), database: None, blobs: Vec::new() }).await?;
     let sealed = Position { seq: chain.position.seq + 1, hash: seal.hash };
     match protocol.seal(&calls, &calls::journal(sealed.seq), &seal).await? {
         Attempt::Ours => {}
-        // Somebody was faster: is it still our turn?
-        Attempt::Theirs(_) => return held.confirm().await.map(|()| Round::Again),
+        // Another server was faster. Is the lease still ours?
+        Attempt::Theirs(_) => return held.confirm().await.map(|()| RestoreRound::Again),
         Attempt::Unknown(why) => {
             tracing::warn!(why, "cannot tell whether the seal is there");
-            return Ok(Round::Lost);
+            return Ok(RestoreRound::Lost);
         }
     }
     if !protocol.is_undisturbed(vault, held, chain.base, sealed.seq).await? {
-        return Ok(Round::Again);
+        return Ok(RestoreRound::Again);
     }
     let position = protocol.goes_on_from(chain.position, sealed);
-    Ok(Round::Leads(Box::new(chain), position, seal.size))
+    Ok(RestoreRound::Leads(Box::new(chain), position, seal.size))
 }

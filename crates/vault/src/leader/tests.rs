@@ -3,7 +3,7 @@
 use super::*;
 use crate::bucket::Body;
 use crate::chain::Wanted;
-use crate::memory::{Fault, Manual, Memory, vault};
+use crate::memory::{Manual, Memory, RequestFault, vault};
 use crate::{Blob, Hash, Source};
 
 async fn leading(bucket: &Arc<Memory>, nonce: &str) -> (Leader, Arc<Manual>) {
@@ -63,13 +63,17 @@ async fn a_commit_is_one_request_and_is_read_again() {
 
 #[tokio::test]
 async fn a_lost_answer_is_asked_again_with_the_same_bytes() {
-    for faults in [vec![Fault::Before], vec![Fault::After], vec![Fault::After, Fault::Before, Fault::After]] {
+    for faults in [
+        vec![RequestFault::Before],
+        vec![RequestFault::After],
+        vec![RequestFault::After, RequestFault::Before, RequestFault::After],
+    ] {
         let bucket = Memory::new();
         let (leader, _) = leading(&bucket, "a").await;
         for fault in &faults {
             bucket.fail("put", "journal/", *fault);
         }
-        bucket.fail("get", "journal/", Fault::Before);
+        bucket.fail("get", "journal/", RequestFault::Before);
         leader.commit(changes("one")).await.unwrap();
         leader.commit(changes("two")).await.unwrap();
         assert_eq!(rows(&bucket, None).await, ["one", "two"]);
@@ -82,7 +86,7 @@ async fn a_large_commit_whose_answer_was_lost_is_compared_by_its_header() {
     let (leader, _) = leading(&bucket, "a").await;
     let noise: Vec<u8> = (0..400_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let blob = Blob { hash: Hash::of(&noise), length: noise.len() as u64, source: Source::Bytes(noise.into()) };
-    bucket.fail("put", "journal/", Fault::After);
+    bucket.fail("put", "journal/", RequestFault::After);
     bucket.log();
     leader.commit(Changes { blobs: vec![blob], ..changes("one") }).await.unwrap();
     let (two, of) = ("journal/0000000000000002", "range journal/0000000000000002");
@@ -117,7 +121,7 @@ async fn without_any_answer_a_commit_is_given_up_past_the_deadline() {
     let (leader, clock) = leading(&bucket, "a").await;
     bucket.before(|bucket, kind, name| {
         if kind != "list" {
-            bucket.fail(if kind == "put" { "put" } else { "get" }, name, Fault::Before);
+            bucket.fail(if kind == "put" { "put" } else { "get" }, name, RequestFault::Before);
         }
     });
     let error = leader.commit(changes("one")).await.unwrap_err();
@@ -130,7 +134,7 @@ async fn without_any_answer_a_commit_is_given_up_past_the_deadline() {
 async fn a_refused_write_is_an_error_and_no_deposition() {
     let bucket = Memory::new();
     let (leader, _) = leading(&bucket, "a").await;
-    bucket.fail("put", "journal/", Fault::Refused);
+    bucket.fail("put", "journal/", RequestFault::Refused);
     assert!(matches!(leader.commit(changes("one")).await, Err(VaultError::Bucket(_))));
     leader.commit(changes("two")).await.unwrap();
     assert_eq!(rows(&bucket, None).await, ["two"]);
@@ -138,14 +142,14 @@ async fn a_refused_write_is_an_error_and_no_deposition() {
 
 #[tokio::test]
 async fn a_refusal_after_a_lost_answer_undoes_nothing() {
-    for first in [Fault::Before, Fault::After] {
+    for first in [RequestFault::Before, RequestFault::After] {
         let bucket = Memory::new();
         let (leader, _) = leading(&bucket, "a").await;
-        for fault in [first, Fault::Refused, Fault::Refused] {
+        for fault in [first, RequestFault::Refused, RequestFault::Refused] {
             bucket.fail("put", "journal/", fault);
         }
         // Nor does a look that is refused.
-        bucket.fail("get", "journal/", Fault::Refused);
+        bucket.fail("get", "journal/", RequestFault::Refused);
         leader.commit(changes("one")).await.unwrap();
         leader.commit(changes("two")).await.unwrap();
         assert_eq!((rows(&bucket, None).await, bucket.faults_left()), (vec!["one".to_owned(), "two".to_owned()], 0));
@@ -156,10 +160,10 @@ async fn a_refusal_after_a_lost_answer_undoes_nothing() {
 async fn a_commit_of_which_nobody_can_tell_deposes_instead_of_being_called_undone() {
     let bucket = Memory::new();
     let (leader, _) = leading(&bucket, "a").await;
-    bucket.fail("put", "journal/", Fault::After);
+    bucket.fail("put", "journal/", RequestFault::After);
     bucket.before(|bucket, kind, name| {
         if bucket.names("journal/").len() == 2 && kind != "list" {
-            bucket.fail(if kind == "put" { "put" } else { "get" }, name, Fault::Refused);
+            bucket.fail(if kind == "put" { "put" } else { "get" }, name, RequestFault::Refused);
         }
     });
     let error = leader.commit(changes("one")).await.unwrap_err();
@@ -170,16 +174,16 @@ async fn a_commit_of_which_nobody_can_tell_deposes_instead_of_being_called_undon
 
 #[tokio::test]
 async fn a_refusal_of_an_inbox_write_or_of_a_deletion_after_a_lost_answer_says_nothing() {
-    for first in [Fault::Before, Fault::After] {
+    for first in [RequestFault::Before, RequestFault::After] {
         let bucket = Memory::new();
         let calls = vault(&bucket, "a").0.calls();
-        [first, Fault::Refused].iter().for_each(|fault| bucket.fail("put", "inbox/", *fault));
+        [first, RequestFault::Refused].iter().for_each(|fault| bucket.fail("put", "inbox/", *fault));
         calls.create_any("inbox/1", "x".into(), "delivery").await.unwrap();
         let kept = bucket.object("inbox/1");
-        [first, Fault::Refused].iter().for_each(|fault| bucket.fail("delete", "inbox/", *fault));
+        [first, RequestFault::Refused].iter().for_each(|fault| bucket.fail("delete", "inbox/", *fault));
         assert!(calls.delete("inbox/1", kept.generation).await.unwrap());
         assert_eq!((bucket.names(""), bucket.faults_left()), (Vec::new(), 0));
-        bucket.fail("put", "inbox/", Fault::Refused);
+        bucket.fail("put", "inbox/", RequestFault::Refused);
         assert!(calls.create_any("inbox/1", "x".into(), "delivery").await.is_err());
     }
 }
@@ -188,7 +192,7 @@ async fn a_refusal_of_an_inbox_write_or_of_a_deletion_after_a_lost_answer_says_n
 async fn an_abandoned_commit_deposes() {
     let bucket = Memory::new();
     let (leader, _) = leading(&bucket, "a").await;
-    bucket.fail("put", "journal/", Fault::Before);
+    bucket.fail("put", "journal/", RequestFault::Before);
     let mut commit = Box::pin(leader.commit(changes("one")));
     assert!(futures::poll!(&mut commit).is_pending());
     drop(commit);
@@ -224,7 +228,7 @@ async fn a_renewal_is_one_request_and_a_look_is_another() {
     assert_eq!(bucket.log(), ["put lock/leader.json"]);
     assert_eq!(leader.look().await.unwrap(), []);
     assert_eq!(bucket.log(), ["list inbox/"]);
-    bucket.fail("list", "inbox/", Fault::Before);
+    bucket.fail("list", "inbox/", RequestFault::Before);
     assert_eq!(leader.look().await.unwrap(), []);
 }
 
@@ -421,7 +425,7 @@ async fn an_interrupted_deletion_is_harmless() {
         leader.commit(changes(rows)).await.unwrap();
     }
     leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap();
-    bucket.fail("delete", "journal/0000000000000003", Fault::Refused);
+    bucket.fail("delete", "journal/0000000000000003", RequestFault::Refused);
     assert_eq!(leader.collect().await.unwrap(), 2);
     assert_eq!(rows(&bucket, None).await, Vec::<String>::new());
     let error = a.read(Some(3)).await.err().unwrap();
@@ -466,7 +470,7 @@ async fn an_old_object_that_cannot_be_deleted_keeps_no_other_from_it() {
         leader.write_base(image(&leader, dir.path(), vec![])).await.unwrap();
     }
     for _ in 0..2 {
-        bucket.fail("delete", "base/0000000000000002", Fault::Refused);
+        bucket.fail("delete", "base/0000000000000002", RequestFault::Refused);
         leader.collect().await.unwrap();
     }
     assert_eq!(bucket.names("base/"), [2, 4].map(|seq| format!("base/{seq:016}")));

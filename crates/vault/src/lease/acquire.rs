@@ -1,20 +1,21 @@
 //! Waiting for the lease and taking it.
 
 use super::{
-    Lease, Record, Seen, between_writes, difference, is_of_bucket, is_unavailable, once, record, refusal, write,
+    Lease, ObservedLease, Record, between_writes, difference, is_of_bucket, is_unavailable, once, record, refusal,
+    write,
 };
 use crate::bucket::{Generation, Written};
 use crate::{Vault, VaultError, inbox};
 use std::time::Duration;
 
-/// What a waiter remembers between two looks.
+/// What a waiting server remembers between two reads of the lease.
 struct Waiter<'a> {
     vault: &'a Vault,
-    /// The generation that was seen last, and since when.
+    /// The generation that was read last, and since when it has not changed.
     unchanged: Option<(Generation, Duration)>,
-    /// Epoch that we tried to take, and when the first try was sent whose outcome is not known.
+    /// The epoch that was tried, and when the first try with an unknown outcome was sent.
     tried: Option<(u64, Duration)>,
-    /// A hand-over is still to be asked for.
+    /// The hand-over has not been requested yet.
     ask: bool,
     /// The refusal that was logged last.
     said: Option<String>,
@@ -22,7 +23,7 @@ struct Waiter<'a> {
 
 /// Waits for the lease and takes it ([`Vault::acquire`]).
 pub(crate) async fn acquire(vault: &Vault, ask: bool) -> Result<Lease, VaultError> {
-    // Before anything is taken, so that nobody believes us gone while we hold it.
+    // Before the lease is taken, so that no other server takes this process for gone while it holds the lease.
     vault.bucket.announce(&vault.identity.nonce)?;
     let mut waiter = Waiter { vault, unchanged: None, tried: None, ask, said: None };
     loop {
@@ -44,7 +45,7 @@ pub(crate) async fn acquire(vault: &Vault, ask: bool) -> Result<Lease, VaultErro
 }
 
 impl Waiter<'_> {
-    async fn look(&mut self, seen: Seen) -> Result<Option<Lease>, VaultError> {
+    async fn look(&mut self, seen: ObservedLease) -> Result<Option<Lease>, VaultError> {
         let Waiter { vault, .. } = *self;
         let now = vault.clock.now();
         if self.unchanged.is_none_or(|(generation, _)| generation != seen.generation) {
@@ -79,12 +80,12 @@ impl Waiter<'_> {
         Ok(None)
     }
 
-    /// Whether nobody can be behind the lease any more: its directory is this machine's, and its holder is gone.
+    /// Whether the bucket is a directory of this machine and the holder's process is gone.
     async fn left_behind(&self, held: &Record, now: Duration) -> Result<bool, VaultError> {
         Ok(self.vault.bucket.knows_who_lives() && self.free(held, now).await?)
     }
 
-    /// Whether the lease is ours by a try whose answer was lost.
+    /// The lease, if an earlier try without an answer took it.
     fn taken(&self, held: &Record, generation: Generation, now: Duration) -> Option<Lease> {
         let (epoch, sent) = self.tried?;
         let ours = held.epoch == epoch && held.holder.as_ref()?.nonce == self.vault.identity.nonce;
@@ -92,7 +93,8 @@ impl Waiter<'_> {
         (ours && now < lease.deadline).then_some(lease)
     }
 
-    /// Nobody holds it, or whoever does is gone: known, or silent for a full TTL. One's own from before is free, too.
+    /// Whether the lease may be taken: nobody holds it, its holder is known to be gone, or it has not changed for a whole TTL. A lease of
+    /// this process from before is free, too.
     async fn free(&self, held: &Record, now: Duration) -> Result<bool, VaultError> {
         let Some(holder) = &held.holder else { return Ok(true) };
         if holder.nonce == self.vault.identity.nonce {
@@ -107,7 +109,7 @@ impl Waiter<'_> {
         }
     }
 
-    async fn take(&mut self, seen: &Seen, epoch: u64) -> Result<Option<Lease>, VaultError> {
+    async fn take(&mut self, seen: &ObservedLease, epoch: u64) -> Result<Option<Lease>, VaultError> {
         let vault = self.vault;
         let epoch = epoch + 1;
         let sent = vault.clock.now();
@@ -116,7 +118,7 @@ impl Waiter<'_> {
         match write(vault, seen.generation, &record(vault, epoch, true)).await {
             Ok(Written::Stored(generation)) => return Ok(Some(Lease::new(epoch, generation, sent, &vault.timing))),
             Ok(Written::Refused) => {}
-            // After a try without an answer, a refusal says nothing of that one.
+            // After a try without an answer, a refusal does not tell whether that try was done.
             Err(error) if is_unavailable(&error) || (tried && is_of_bucket(&error)) => {
                 tracing::warn!(%error, "cannot tell whether the lease was taken");
             }
@@ -127,7 +129,7 @@ impl Waiter<'_> {
         Ok(None)
     }
 
-    /// Asks the holder to go, once.
+    /// Requests a hand-over, once.
     async fn request(&mut self, held: &Record) {
         if !self.ask {
             return;

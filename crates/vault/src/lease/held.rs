@@ -1,7 +1,7 @@
 //! The lease while it is held: renewals one at a time, the deadline, release.
 
 use super::{
-    Lease, NAME, Seen, between_writes, held_for, is_of_bucket, is_unavailable, once, patiently, record, write,
+    Lease, NAME, ObservedLease, between_writes, held_for, is_of_bucket, is_unavailable, once, patiently, record, write,
 };
 use crate::bucket::{Generation, Written};
 use crate::protocol::{Protocol, Proven};
@@ -12,20 +12,20 @@ use std::time::Duration;
 /// Tries of one renewal.
 const TRIES: usize = 3;
 
-/// A lease that is held, shared by all that look at its deadline.
+/// A lease that this process holds.
 pub struct Held<P: Protocol = Proven> {
     vault: Vault,
     protocol: P,
     epoch: u64,
-    state: tokio::sync::Mutex<State>,
+    state: tokio::sync::Mutex<RenewalState>,
     deadline: Mutex<Duration>,
 }
 
-struct State {
+struct RenewalState {
     generation: Generation,
     /// When the last write was sent.
     sent: Duration,
-    /// When the first of the writes was sent whose outcome is not known; all of them name `generation`.
+    /// When the first write with an unknown outcome was sent. All such writes name `generation`.
     unanswered: Option<Duration>,
 }
 
@@ -38,7 +38,7 @@ impl Held {
 impl<P: Protocol> Held<P> {
     pub(crate) fn under(protocol: P, vault: &Vault, lease: &Lease) -> Held<P> {
         let sent = lease.deadline.saturating_sub(held_for(&vault.timing));
-        let state = State { generation: lease.generation, sent, unanswered: None };
+        let state = RenewalState { generation: lease.generation, sent, unanswered: None };
         Held {
             vault: vault.clone(),
             protocol,
@@ -56,7 +56,7 @@ impl<P: Protocol> Held<P> {
         self.epoch
     }
 
-    /// Past it, somebody else may have taken the lease.
+    /// After it, another server may hold the lease.
     pub(crate) fn deadline(&self) -> Duration {
         *self.deadline.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -65,7 +65,7 @@ impl<P: Protocol> Held<P> {
         *self.deadline.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = deadline;
     }
 
-    /// Since the last successful renewal was sent.
+    /// Time since the last successful renewal was sent.
     pub(crate) fn age(&self) -> Duration {
         let sent = self.deadline().saturating_sub(held_for(&self.vault.timing));
         self.vault.clock.now().saturating_sub(sent)
@@ -80,13 +80,13 @@ impl<P: Protocol> Held<P> {
         self.protocol.holds(self.vault.clock.now(), self.deadline())
     }
 
-    /// Renews. An error means that the lease is another's, or that its deadline passed without an answer in time; a renewal
-    /// that fails before is tried again by the next one.
+    /// Renews the lease. Fails when another server holds it, or when its deadline has passed without an answer in time. A renewal that
+    /// fails before the deadline is left to the next one.
     pub(crate) async fn renew(&self) -> Result<(), VaultError> {
         let clock = &self.vault.clock;
         let least = between_writes(&self.vault.timing);
         let mut state = self.state.lock().await;
-        // Somebody else renewed while we waited for the lock, or just before.
+        // Another task renewed it just now.
         if clock.now() < state.sent + least && !self.is_past() && state.unanswered.is_none() {
             return Ok(());
         }
@@ -97,7 +97,6 @@ impl<P: Protocol> Held<P> {
                 clock.sleep(next.saturating_sub(clock.now())).await;
             }
             match self.once(&mut state).await {
-                // An answer may come when the deadline that it moves has passed, too: it says nothing about now.
                 Ok(true) if self.holds() => return Ok(()),
                 Ok(true) => why = "its answers come too late".into(),
                 Ok(false) => {}
@@ -112,8 +111,8 @@ impl<P: Protocol> Held<P> {
         Ok(())
     }
 
-    /// One write. False: it did not take effect so far. True: the deadline has moved, which may have passed all the same.
-    async fn once(&self, state: &mut State) -> Result<bool, VaultError> {
+    /// One write. True when it took effect; the new deadline may have passed already.
+    async fn once(&self, state: &mut RenewalState) -> Result<bool, VaultError> {
         let Held { vault, epoch, .. } = self;
         let sent = vault.clock.now();
         state.sent = sent;
@@ -121,7 +120,7 @@ impl<P: Protocol> Held<P> {
         let first = *state.unanswered.get_or_insert(sent);
         let written = write(vault, state.generation, &record(vault, *epoch, true)).await;
         if let Ok(Written::Stored(generation)) = written {
-            // Whatever is still on its way names a generation that is gone.
+            // Writes that are still on their way name an older generation, and will be refused.
             (state.generation, state.unanswered) = (generation, None);
             let since = self.protocol.counts_from(sent, vault.clock.now());
             self.set_deadline(since + held_for(&vault.timing));
@@ -131,14 +130,14 @@ impl<P: Protocol> Held<P> {
         if seen == state.generation {
             return written.map(|_| false);
         }
-        // One of the writes whose answer was lost; at the earliest the first of them.
+        // A write whose answer was lost took effect, at the earliest the first of them.
         (state.generation, state.unanswered) = (seen, None);
         self.set_deadline(self.deadline().max(first + held_for(&vault.timing)));
         Ok(true)
     }
 
     /// Generation of the lease, if it is still ours.
-    fn own(&self, seen: Seen) -> Result<Generation, VaultError> {
+    fn own(&self, seen: ObservedLease) -> Result<Generation, VaultError> {
         let record = seen.record;
         let holder = record.as_ref().and_then(|record| record.holder.as_ref());
         match (holder, &record) {
@@ -153,12 +152,12 @@ impl<P: Protocol> Held<P> {
         }
     }
 
-    /// Looks whether the lease is still ours. Without the lock, so that renewals go on meanwhile.
+    /// Checks that this process still holds the lease. Does not take the lock, so that renewals go on meanwhile.
     pub(crate) async fn confirm(&self) -> Result<(), VaultError> {
         self.own(patiently(&self.vault).await?).map(drop)
     }
 
-    /// Gives the lease up; an error when it is another's already, or when nobody could tell.
+    /// Gives the lease up. Fails when another server holds it already, or when the outcome is unknown.
     pub(crate) async fn release(&self) -> Result<(), VaultError> {
         let Held { vault, epoch, .. } = self;
         let mut state = self.state.lock().await;
@@ -170,7 +169,7 @@ impl<P: Protocol> Held<P> {
             match self.protocol.give_up(vault, state.generation, *epoch).await {
                 Ok(Written::Stored(_)) => return Ok(()),
                 Ok(Written::Refused) => doubt = true,
-                // After a try without an answer, a refusal says nothing of that one.
+                // After a try without an answer, a refusal does not tell whether that try was done.
                 Err(error) if is_unavailable(&error) || (doubt && is_of_bucket(&error)) => {
                     (doubt, last) = (true, Some(error));
                 }
@@ -184,6 +183,6 @@ impl<P: Protocol> Held<P> {
             }
         }
         Err(last
-            .unwrap_or_else(|| VaultError::Deposed("the lease could not be released: it changes all the time".into())))
+            .unwrap_or_else(|| VaultError::Deposed("the lease could not be released: it changed at every try".into())))
     }
 }

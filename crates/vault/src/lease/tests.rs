@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::Clock;
-use crate::memory::{Fault, Manual, Memory, vault};
+use crate::memory::{Manual, Memory, RequestFault, vault};
 use std::sync::Arc;
 
 const TTL: Duration = Duration::from_secs(20);
@@ -68,34 +68,34 @@ async fn a_released_lease_and_one_of_a_dead_process_are_taken_at_once() {
 
 #[tokio::test]
 async fn taking_it_survives_a_lost_answer() {
-    for (fault, epoch) in [(Fault::Before, 1), (Fault::After, 1)] {
+    for (fault, epoch) in [(RequestFault::Before, 1), (RequestFault::After, 1)] {
         let bucket = Memory::new();
         let (a, clock) = vault(&bucket, "a");
         bucket.fail("put", NAME, fault);
         let lease = a.acquire(false).await.unwrap();
         assert_eq!((lease.epoch, lease.generation), (epoch, bucket.object(NAME).generation));
         // Counted from the first try whose answer was lost, not from when it was found out.
-        let deadline = if fault == Fault::After { TTL * 4 / 5 } else { clock.now() + TTL * 4 / 5 };
+        let deadline = if fault == RequestFault::After { TTL * 4 / 5 } else { clock.now() + TTL * 4 / 5 };
         assert_eq!(lease.deadline, deadline);
     }
 }
 
 #[tokio::test]
 async fn a_refusal_after_a_lost_answer_neither_gives_the_lease_away_nor_keeps_it() {
-    for first in [Fault::Before, Fault::After] {
+    for first in [RequestFault::Before, RequestFault::After] {
         let bucket = Memory::new();
         let (a, _) = vault(&bucket, "a");
         bucket.fail("put", NAME, first);
-        if first == Fault::Before {
-            bucket.fail("put", NAME, Fault::Refused);
+        if first == RequestFault::Before {
+            bucket.fail("put", NAME, RequestFault::Refused);
         }
         let lease = a.acquire(false).await.unwrap();
         assert_eq!((lease.epoch, lease.generation, bucket.faults_left()), (1, bucket.object(NAME).generation, 0));
         let held = Held::new(&a, &lease);
         bucket.fail("put", NAME, first);
-        bucket.fail("get", NAME, Fault::Before);
-        bucket.fail("put", NAME, Fault::Refused);
-        bucket.fail("get", NAME, Fault::Refused);
+        bucket.fail("get", NAME, RequestFault::Before);
+        bucket.fail("put", NAME, RequestFault::Refused);
+        bucket.fail("get", NAME, RequestFault::Refused);
         held.release().await.unwrap();
         assert_eq!((held_record(&bucket), bucket.faults_left()), (record(&a, 1, false), 0));
     }
@@ -158,7 +158,7 @@ async fn a_lost_renewal_is_found_again_and_counts_from_its_own_sending() {
     let (a, clock) = vault(&bucket, "a");
     let held = Held::new(&a, &a.acquire(false).await.unwrap());
     clock.advance(Duration::from_secs(6));
-    bucket.fail("put", NAME, Fault::After);
+    bucket.fail("put", NAME, RequestFault::After);
     held.renew().await.unwrap();
     assert_eq!((held.deadline(), bucket.faults_left()), (Duration::from_secs(22), 0));
     clock.advance(Duration::from_secs(6));
@@ -175,9 +175,9 @@ async fn of_several_lost_renewals_the_deadline_counts_from_the_first() {
     let held = Held::new(&a, &a.acquire(false).await.unwrap());
     clock.advance(Duration::from_secs(6));
     // The first one lands, and nobody can tell; the second one does not reach the bucket.
-    bucket.fail("put", NAME, Fault::After);
-    bucket.fail("get", NAME, Fault::Before);
-    bucket.fail("put", NAME, Fault::Before);
+    bucket.fail("put", NAME, RequestFault::After);
+    bucket.fail("get", NAME, RequestFault::Before);
+    bucket.fail("put", NAME, RequestFault::Before);
     held.renew().await.unwrap();
     assert_eq!((bucket.faults_left(), clock.now()), (0, Duration::from_secs(7)));
     assert_eq!(held.deadline(), Duration::from_secs(22));
@@ -219,8 +219,8 @@ async fn without_answers_it_is_deposed_only_past_its_deadline() {
     let held = Held::new(&a, &a.acquire(false).await.unwrap());
     let silence = || {
         for _ in 0..6 {
-            bucket.fail("put", NAME, Fault::Before);
-            bucket.fail("get", NAME, Fault::Before);
+            bucket.fail("put", NAME, RequestFault::Before);
+            bucket.fail("get", NAME, RequestFault::Before);
         }
     };
     silence();
@@ -237,7 +237,7 @@ async fn other_settings_never_lead_without_being_forced() {
     let (a, _) = vault(&bucket, "a");
     Held::new(&a, &a.acquire(false).await.unwrap()).release().await.unwrap();
     let (mut b, clock) = vault(&bucket, "b");
-    b.identity.fingerprint = fingerprint("github.com", "another", "github.com/*");
+    b.identity.fingerprint = fingerprint("host.example", "another", "github.com/*");
     let waits = tokio::task::spawn({
         let b = b.clone();
         async move { b.acquire(true).await }
@@ -262,7 +262,7 @@ async fn a_lease_that_is_not_ours_or_newer_stops_the_server() {
     insta::assert_snapshot!(a.acquire(true).await.unwrap_err(), @"memory://test/lock/leader.json is not a lease of Tidelock (expected value at line 1 column 1). Nothing was changed. Give Tidelock a prefix of the bucket for itself (--bucket), or bring that object back from a copy of the bucket");
     bucket.set(NAME, r#"{"format":2,"terms":[]}"#, "");
     insta::assert_snapshot!(look(&a).await.unwrap_err(), @"memory://test/lock/leader.json was written by a newer version of Tidelock (format 2, this one reads up to 1). Nothing was changed. Run the newer version again; or, to go back, let it write a state from before its start with `tidelock vault export DIR --at SEQ` and start this version with that");
-    bucket.fail("get", NAME, Fault::Refused);
+    bucket.fail("get", NAME, RequestFault::Refused);
     assert!(matches!(a.acquire(true).await, Err(VaultError::Bucket(BucketError::Refused { .. }))));
 }
 
@@ -272,7 +272,7 @@ async fn a_waiter_asks_once_for_the_hand_over() {
     let (a, _) = vault(&bucket, "a");
     a.acquire(false).await.unwrap();
     let (b, _) = vault(&bucket, "b");
-    bucket.fail("put", "inbox/", Fault::Before);
+    bucket.fail("put", "inbox/", RequestFault::Before);
     bucket.log();
     b.acquire(true).await.unwrap();
     let asked: Vec<String> = bucket.log().into_iter().filter(|request| request.contains("inbox")).collect();

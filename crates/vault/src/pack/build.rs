@@ -1,6 +1,8 @@
 //! Makes objects: in memory when they are small, otherwise as a file next to what they are made from.
 
-use super::{Coding, DATABASE_PART, Header, Kind, MAGIC, MAX_HEADER, MAX_HEADER_STORED, MAX_ROWS, PREFIX, Section};
+use super::{
+    Coding, DATABASE_PART, Header, MAGIC, MAX_HEADER, MAX_HEADER_STORED, MAX_ROWS, ObjectKind, PREFIX, Section,
+};
 use crate::bucket::Body;
 use crate::{Blob, FORMAT, Hash, Source, VaultError};
 use bytes::Bytes;
@@ -42,21 +44,21 @@ pub(crate) struct Draft {
 #[derive(Debug, Clone)]
 pub struct Packed {
     /// What it is.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ObjectKind,
     /// Its own hash.
     pub(crate) hash: Hash,
     /// The bytes.
     pub(crate) body: Body,
     /// How many.
     pub(crate) size: u64,
-    _file: Option<Arc<Temporary>>,
+    _file: Option<Arc<PackedFile>>,
 }
 
 /// A file that goes with its last user.
 #[derive(Debug)]
-struct Temporary(PathBuf);
+struct PackedFile(PathBuf);
 
-impl Drop for Temporary {
+impl Drop for PackedFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -99,7 +101,7 @@ fn unwritable(path: Option<&Path>, error: &std::io::Error) -> VaultError {
 /// Where contents go while the header is not known yet.
 enum Sink {
     Memory(Vec<u8>),
-    File { file: File, path: Temporary, written: u64 },
+    File { file: File, path: PackedFile, written: u64 },
 }
 
 impl Sink {
@@ -154,7 +156,7 @@ fn sink(draft: &Draft, size: u64) -> Result<Sink, VaultError> {
     let path = near.with_file_name(name);
     let opened = File::options().write(true).create(true).truncate(true).open(&path);
     let mut file = opened.map_err(|error| unwritable(Some(&path), &error))?;
-    let path = Temporary(path);
+    let path = PackedFile(path);
     file.seek(std::io::SeekFrom::Start(reserve(draft, size))).map_err(|error| unwritable(Some(&path.0), &error))?;
     Ok(Sink::File { file, path, written: 0 })
 }
@@ -191,7 +193,7 @@ fn assemble(draft: Draft, size: u64) -> Result<Packed, VaultError> {
 }
 
 /// Puts prefix and header before the contents.
-fn finish(sink: Sink, kind: Kind, header: &[u8], reserved: u64) -> Result<Packed, VaultError> {
+fn finish(sink: Sink, kind: ObjectKind, header: &[u8], reserved: u64) -> Result<Packed, VaultError> {
     let mut head = Vec::with_capacity(PREFIX + header.len());
     head.extend_from_slice(MAGIC);
     head.extend_from_slice(&FORMAT.to_le_bytes());

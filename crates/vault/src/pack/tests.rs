@@ -13,7 +13,7 @@ struct Content {
     sections: Vec<Bytes>,
 }
 
-fn open(bytes: &[u8]) -> Result<Content, Bad> {
+fn open(bytes: &[u8]) -> Result<Content, Invalid> {
     let head = decode_head(bytes, bytes.len() as u64)?;
     let decoded = head.sections().map(|(offset, section)| {
         let place = |at: u64| usize::try_from(at).unwrap();
@@ -24,7 +24,7 @@ fn open(bytes: &[u8]) -> Result<Content, Bad> {
     Ok(Content { header: head.header, sections })
 }
 
-fn header(kind: Kind) -> Header {
+fn header(kind: ObjectKind) -> Header {
     Header {
         kind,
         seq: 7,
@@ -57,7 +57,7 @@ fn built(draft: Draft) -> Result<(build::Packed, Vec<u8>), VaultError> {
 
 fn commit(rows: Vec<u8>, blobs: Vec<Vec<u8>>) -> Vec<u8> {
     let blobs = blobs.into_iter().map(blob).collect();
-    built(Draft { header: header(Kind::Commit), rows: rows.into(), database: None, blobs }).unwrap().1
+    built(Draft { header: header(ObjectKind::Commit), rows: rows.into(), database: None, blobs }).unwrap().1
 }
 
 /// Bytes of which zstd makes nothing smaller.
@@ -124,7 +124,7 @@ proptest! {
 #[test]
 fn a_header_that_claims_too_much_is_refused_without_the_memory() {
     let with = |change: fn(&mut Header)| {
-        let mut header = header(Kind::Commit);
+        let mut header = header(ObjectKind::Commit);
         change(&mut header);
         let json = zstd::bulk::compress(&serde_json::to_vec(&header).unwrap(), 1).unwrap();
         let mut bytes = [&MAGIC[..], &FORMAT.to_le_bytes(), &u32::try_from(json.len()).unwrap().to_le_bytes()].concat();
@@ -139,7 +139,7 @@ fn a_header_that_claims_too_much_is_refused_without_the_memory() {
             header.rows = Some(Section { hash: Hash::default(), stored: 0, length: 1 << 60, coding: Coding::Zstd })
         }),
         with(|header| header.seq = 0),
-        with(|header| header.kind = Kind::Base),
+        with(|header| header.kind = ObjectKind::Base),
         with(|header| header.database = Some(Vec::new())),
         with(|header| {
             let section = Section { hash: Hash::default(), stored: u64::MAX, length: u64::MAX, coding: Coding::Raw };
@@ -147,7 +147,7 @@ fn a_header_that_claims_too_much_is_refused_without_the_memory() {
         }),
     ];
     for bytes in huge {
-        assert!(matches!(open(&bytes), Err(Bad::Damaged(_))));
+        assert!(matches!(open(&bytes), Err(Invalid::Damaged(_))));
     }
     // A bomb: few stored bytes that grow beyond the length that the header names.
     let bomb = Bytes::from(zstd::bulk::compress(&vec![0; 1 << 20], 19).unwrap());
@@ -158,9 +158,9 @@ fn a_header_that_claims_too_much_is_refused_without_the_memory() {
 fn formats_newer_and_too_old_are_told_apart() {
     let mut bytes = commit(vec![1], vec![]);
     bytes[8] = 2;
-    assert_eq!(open(&bytes).unwrap_err(), Bad::Newer(2));
+    assert_eq!(open(&bytes).unwrap_err(), Invalid::Newer(2));
     bytes[8] = 0;
-    assert_eq!(open(&bytes).unwrap_err(), Bad::Older(0));
+    assert_eq!(open(&bytes).unwrap_err(), Invalid::Older(0));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_large_base_is_packed_into_a_file_that_goes_with_it() {
         .enumerate()
         .map(|(number, bytes)| Blob { source: Source::File(write(&number.to_string(), bytes)), ..blob(bytes.clone()) });
     let blobs = blobs.collect();
-    let draft = Draft { header: header(Kind::Base), rows: Bytes::new(), database: Some(database), blobs };
+    let draft = Draft { header: header(ObjectKind::Base), rows: Bytes::new(), database: Some(database), blobs };
     let (packed, bytes) = built(draft).unwrap();
     assert_eq!(packed.size, bytes.len() as u64);
     assert!(matches!(packed.body, Body::File(_)));
@@ -209,7 +209,7 @@ fn a_file_that_changed_while_it_was_kept_is_refused() {
     for (now, then) in [(vec![1; 10], vec![2; 10]), (vec![1; 11], vec![1; 10]), (vec![0; 200_000], vec![0; 199_999])] {
         std::fs::write(&path, &now).unwrap();
         let blob = Blob { source: Source::File(path.clone()), ..blob(then) };
-        let header = header(Kind::Commit);
+        let header = header(ObjectKind::Commit);
         let error = built(Draft { header, rows: Bytes::new(), database: None, blobs: vec![blob] }).unwrap_err();
         assert!(error.to_string().ends_with("plan changed while it was being kept; try again"), "{error}");
     }

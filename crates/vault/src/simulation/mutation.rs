@@ -4,8 +4,8 @@ use crate::bucket::{Body, BucketError, Generation, Written};
 use crate::calls::{Attempt, Calls, journal};
 use crate::lease::{self, Held};
 use crate::pack::build::{Packed, with_next_counter};
-use crate::pack::{Head, decode_head};
-use crate::protocol::{Answered, Next, Protocol, Proven, Try};
+use crate::pack::{ObjectHead, decode_head};
+use crate::protocol::{AfterTry, Answered, CommitTry, Protocol, Proven};
 use crate::{Position, Vault, VaultError, chain};
 use std::time::Duration;
 
@@ -70,19 +70,19 @@ impl Protocol for Broken {
         }
     }
 
-    fn is_same(&self, head: &Head, size: u64, packed: &Packed) -> bool {
+    fn is_same(&self, head: &ObjectHead, size: u64, packed: &Packed) -> bool {
         Proven.is_same(head, size, packed)
             || (self.is(RetryRegroupedSameWriter) && head.header.writer == writer(packed))
     }
 
-    fn after(&self, attempt: Attempt, Try { seq, packed }: Try) -> Next {
+    fn after(&self, attempt: Attempt, CommitTry { seq, packed }: CommitTry) -> AfterTry {
         match (attempt, self.0) {
-            (Attempt::Theirs(why), Some(NextPlaceTaken)) => Next::Again(Try { seq: seq + 1, packed }, why),
-            (Attempt::Unknown(_), Some(AnswerNotAwaited)) => Next::Done(packed),
+            (Attempt::Theirs(why), Some(NextPlaceTaken)) => AfterTry::Again(CommitTry { seq: seq + 1, packed }, why),
+            (Attempt::Unknown(_), Some(AnswerNotAwaited)) => AfterTry::Done(packed),
             (Attempt::Unknown(why), Some(RetryRegrouped | RetryRegroupedSameWriter)) => {
-                Next::Again(Try { seq, packed: with_next_counter(&packed) }, why)
+                AfterTry::Again(CommitTry { seq, packed: with_next_counter(&packed) }, why)
             }
-            (attempt, _) => Proven.after(attempt, Try { seq, packed }),
+            (attempt, _) => Proven.after(attempt, CommitTry { seq, packed }),
         }
     }
 

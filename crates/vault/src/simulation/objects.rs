@@ -3,7 +3,7 @@
 use super::request::Content;
 use super::world::Fact;
 use crate::inbox::StoredDelivery;
-use crate::pack::{self, Bad, Kind, Section};
+use crate::pack::{self, Invalid, ObjectKind, Section};
 use crate::{Hash, Position, calls};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -41,13 +41,13 @@ pub(super) fn journal_name(seq: u64) -> String {
     calls::journal(seq)
 }
 
-fn section(content: &Content, offset: u64, section: &Section) -> Result<Vec<u8>, Bad> {
+fn section(content: &Content, offset: u64, section: &Section) -> Result<Vec<u8>, Invalid> {
     let start = usize::try_from(offset).unwrap();
     let end = start + usize::try_from(section.stored).unwrap();
     pack::decode(section, content.bytes.slice(start..end)).map(|bytes| bytes.to_vec())
 }
 
-fn decode_journal(content: &Content) -> Result<Journal, Bad> {
+fn decode_journal(content: &Content) -> Result<Journal, Invalid> {
     let head = pack::decode_head(&content.bytes, content.bytes.len() as u64)?;
     let rows = match &head.header.rows {
         Some(rows) => section(content, head.contents, rows)?,
@@ -57,7 +57,7 @@ fn decode_journal(content: &Content) -> Result<Journal, Bad> {
         section(content, offset, &blob)?;
     }
     Ok(Journal {
-        seal: head.header.kind == Kind::Seal,
+        seal: head.header.kind == ObjectKind::Seal,
         epoch: head.header.epoch,
         previous: head.header.previous,
         hash: head.hash,
@@ -89,7 +89,7 @@ pub(super) fn base(content: &Content) -> Result<Base, String> {
         let position = Position { seq: head.header.seq, hash: head.header.previous };
         Ok(Base { position, facts: facts(&database) })
     };
-    decode().map_err(|bad: Bad| format!("{bad:?}"))
+    decode().map_err(|bad: Invalid| format!("{bad:?}"))
 }
 
 /// The delivery that an inbox object holds, behind its envelope.

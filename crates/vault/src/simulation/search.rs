@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// What goes wrong with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum Injected {
     /// It takes effect; its answer is lost.
     Lost,
     /// Its answer is lost; it takes effect later, or never.
@@ -221,10 +221,10 @@ impl Search {
             let base = Node { last: Some(server), switches, ..node.clone() };
             moves.push(self.step(base.clone(), server, slot, &op, None));
             if node.faults > 0 && op.writes() && !matches!(op, Op::Spawn(_)) {
-                let faults: &[Fault] = match op.is_of_bucket() && bounds.faults > 1 {
-                    true => &[Fault::Lost, Fault::Late, Fault::Refused],
+                let faults: &[Injected] = match op.is_of_bucket() && bounds.faults > 1 {
+                    true => &[Injected::Lost, Injected::Late, Injected::Refused],
                     // A refusal alone is no riddle.
-                    false => &[Fault::Lost, Fault::Late],
+                    false => &[Injected::Lost, Injected::Late],
                 };
                 for fault in faults {
                     moves.push(self.step(base.clone(), server, slot, &op, Some(*fault)));
@@ -242,18 +242,18 @@ impl Search {
         moves
     }
 
-    fn step(&mut self, mut node: Node, server: usize, slot: usize, op: &Op, fault: Option<Fault>) -> Node {
+    fn step(&mut self, mut node: Node, server: usize, slot: usize, op: &Op, fault: Option<Injected>) -> Node {
         let (reply, shown) = match fault {
             None => (node.world.apply(op), ""),
-            Some(Fault::Lost) => {
+            Some(Injected::Lost) => {
                 node.world.apply(op);
                 (Reply::Lost, " [took effect]")
             }
-            Some(Fault::Late) => {
+            Some(Injected::Late) => {
                 node.late.push((server, op.clone()));
                 (Reply::Lost, " [may land late]")
             }
-            Some(Fault::Refused) => (Reply::Refused, ""),
+            Some(Injected::Refused) => (Reply::Refused, ""),
         };
         node.faults -= u32::from(fault.is_some());
         let before = node.line.take();

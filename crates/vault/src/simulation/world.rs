@@ -1,5 +1,4 @@
-//! The bucket, the pull request, and what really happened: the judge. A port of `World` of the protocol's model
-//! (shared/vault_model), which looks into every object that is written.
+//! The judge: the bucket, the pull request, and what really happened to both. It looks into every object that is written.
 
 use super::objects::{self, Journal};
 use super::request::{Content, Op, Reply};

@@ -1,4 +1,4 @@
-//! Refusals: what blocks, since when and whose it is, and the exact next command.
+//! Refusals: the blocker, its age and owner, and the next command.
 
 use super::{Maker, Offer};
 use crate::domain::ProjectId;
@@ -11,13 +11,13 @@ use serde::Serialize;
 #[derive(Default, Serialize)]
 pub(super) struct FailureView {
     kind: &'static str,
-    /// What blocks, in a few words.
+    /// The blocker, in a few words.
     pub(super) word: String,
     holder: Option<Holder>,
     /// Page of the lock.
     lock: String,
     checks: Vec<RequirementCheck>,
-    /// Commands that apply what it depends on.
+    /// Commands that apply its dependencies.
     missing: Vec<String>,
     because: String,
 }
@@ -87,7 +87,7 @@ impl Maker<'_> {
         }
     }
 
-    /// What to do when the block is gone.
+    /// Commands to use when the blocker is gone.
     pub(super) fn after_failure(&self, failure: &Failure, project: &ProjectId) -> Vec<Offer> {
         match failure {
             Failure::StalePlan { .. } | Failure::NoPlan { .. } | Failure::Unplanned { .. } => {

@@ -1,4 +1,4 @@
-//! Output of Terraform and steps: what is shown of it, and what is folded.
+//! Output of Terraform and steps: what is shown and what is folded.
 
 use super::Maker;
 use crate::domain::outcome::Planned;
@@ -6,17 +6,17 @@ use crate::reply::render::diff::diff_markdown;
 use crate::reply::render::markdown;
 use minijinja::Value;
 
-/// Lines of an error that are shown unfolded.
+/// Most lines of an error that are not folded.
 const ERROR_LINES: usize = 40;
-/// Most characters of an error in a heading.
+/// Longest error in a heading, in characters.
 const HEADLINE: usize = 120;
-/// Lines of output values that are shown in front of a log.
+/// Most lines of output values before a log.
 const OUTPUT_VALUE_LINES: usize = 20;
-/// Logs of at most so many lines are not folded, so nothing is picked out of them.
+/// Logs of at most this many lines are not folded, so nothing is quoted from them.
 const SHORT_LOG: usize = 12;
 
 impl Maker<'_> {
-    /// Output in a fence, folded when long; absent when there is none.
+    /// Output in a fence, folded if it is long; `None` if it is empty.
     pub(super) fn block(&self, text: &str, language: &str, title: &str, log: Option<&str>) -> Option<Value> {
         self.shown(text, language, title, log, !self.options.disable_folding)
     }
@@ -29,7 +29,7 @@ impl Maker<'_> {
         Some(Value::from_safe_string(markdown::output(&text, language, title, fold)))
     }
 
-    /// A plan's text. That of an unchanged one among several stands inside a fold already.
+    /// The text of a plan. An unchanged plan among several is already in a fold.
     pub(super) fn plan_output(&self, planned: &Planned, log: Option<&str>) -> Option<Value> {
         let text = markdown::clean(&planned.output);
         let text = if self.options.diff_format { diff_markdown(&text) } else { markdown::diff_columns(&text) };
@@ -50,12 +50,12 @@ impl Maker<'_> {
         (highlights, whole)
     }
 
-    /// An error's own lines, and the whole log if that is more.
+    /// The lines of an error, and the whole log if it has more.
     pub(super) fn error_output(&self, output: &str, log: Option<&str>) -> (Option<Value>, Option<Value>) {
         let text = markdown::clean(output);
         let lines: Vec<&str> = text.trim_end().lines().collect();
         let excerpt = error_lines(&lines);
-        // What succeeded before it is folded away, however short it is.
+        // Output before the error is folded, however short it is.
         let whole = (excerpt.len() < lines.len()).then(|| {
             let text = cut(output, self.budget, log);
             let fold = !self.options.disable_folding;
@@ -69,20 +69,20 @@ impl Maker<'_> {
     }
 }
 
-/// What a line of output says after `Error:`, inside Terraform's frame or without one.
+/// The text after `Error:` on a line, with or without Terraform's frame.
 fn error_on(line: &str) -> Option<&str> {
     Some(line.trim_start_matches(['│', ' ', '╷']).strip_prefix("Error:")?.trim())
 }
 
-/// What the first error of an output says on its first line.
+/// The first line of the first error of an output.
 pub(super) fn headline(output: &str) -> Option<String> {
     let text = markdown::clean(output);
     let first = text.lines().find_map(error_on).filter(|error| !error.is_empty())?;
     Some(markdown::shorten(first.trim_end_matches(['.', ':']), HEADLINE))
 }
 
-/// The lines from the first error on, as many as are shown; without any error, the last lines. What succeeded before an error is
-/// no part of it.
+/// The lines from the first error on, as many as are shown; the last lines if there is no error. Lines before an error
+/// do not belong to it.
 fn error_lines<'a>(lines: &'a [&'a str]) -> &'a [&'a str] {
     let with_frame = |at: usize| match at.checked_sub(1) {
         Some(above) if lines[above].trim() == "╷" => above,
@@ -94,7 +94,7 @@ fn error_lines<'a>(lines: &'a [&'a str]) -> &'a [&'a str] {
     }
 }
 
-/// At most `budget` characters: the middle is left out, at line borders, more of the end stays than of the beginning.
+/// At most `budget` characters: the middle is cut at line breaks, and more of the end is kept than of the beginning.
 pub(in crate::reply::render) fn cut(text: &str, budget: usize, log: Option<&str>) -> String {
     let length = text.chars().count();
     if length <= budget {

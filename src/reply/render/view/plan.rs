@@ -1,20 +1,20 @@
-//! A plan's facts: counts, what is dangerous about them, and its resources by action.
+//! Facts of a plan: counts, dangers, and resources by action.
 
 use crate::domain::outcome::{Planned, ResourceAction, ResourceChange};
 use crate::reply::wording;
 use minijinja::Value;
 use serde::Serialize;
 
-/// Resources that are listed of each action.
+/// Most listed resources of each action.
 const LISTED: usize = 10;
-/// Attributes that are listed of each resource.
+/// Most listed attributes of each resource.
 const ATTRIBUTES: usize = 4;
 
 /// A plan.
 #[derive(Serialize)]
 pub(super) struct PlanView {
     counts: String,
-    /// Terraform told totals.
+    /// Whether Terraform printed totals.
     totals: bool,
     no_changes: bool,
     outputs_only: bool,
@@ -39,14 +39,14 @@ struct ActionRow {
 struct Resource {
     address: String,
     attributes: Vec<String>,
-    /// Further attributes that are not listed.
+    /// Number of attributes that are not listed.
     more: usize,
     /// The attributes force a replacement.
     forced: bool,
 }
 
 impl PlanView {
-    /// `base` is the commit that the head was planned on top of, as it is shown.
+    /// `base` is the commit that the head was planned on, as it is shown.
     pub(super) fn new(planned: &Planned, base: Option<Value>) -> PlanView {
         let s = &planned.summary;
         let replaced = planned.resources.iter().filter(|r| r.action == ResourceAction::Replace).count();
@@ -85,7 +85,7 @@ fn danger(destroyed: u64, replaced: u64) -> String {
     }
 }
 
-/// By action, the most dangerous first. Data sources that are read are no news.
+/// Resources by action, the most dangerous first, without data sources that are read.
 fn rows(resources: &[ResourceChange]) -> Vec<ActionRow> {
     use ResourceAction::{Create, Destroy, Forget, Import, Move, Replace, Update};
     let actions = [

@@ -1,4 +1,4 @@
-//! What stands around several results: their totals, what all of it comes to, and the commands for all of them.
+//! What surrounds several results: counts, totals, and commands for all of them.
 
 use super::{Maker, Offer, applied_counts, capitalized, visible};
 use crate::domain::command::CommandName;
@@ -8,14 +8,14 @@ use crate::reply::wording;
 use minijinja::Value;
 use serde::Serialize;
 
-/// Commands that apply one project each, in the footer of several plans.
+/// Most commands that apply one project each, in the footer of several plans.
 const LISTED_APPLIES: usize = 10;
 
-/// What stands around several results.
+/// What surrounds several results.
 #[derive(Serialize)]
 pub(in crate::reply::render) struct Totals {
     line: String,
-    /// What all of it comes to, where the line does not say so.
+    /// Totals of all results, if the line above does not have them.
     sum: String,
     head: Option<Value>,
     base: Option<Value>,
@@ -23,9 +23,9 @@ pub(in crate::reply::render) struct Totals {
     /// Whether any project has a name, so that the table has a column for it.
     named: bool,
     hide_unchanged: bool,
-    /// Commands that apply what is planned, one by one, because not everything is.
+    /// Commands that apply the planned projects one by one, if not all are planned.
     applies: Vec<String>,
-    /// Such commands that are not listed.
+    /// Number of such commands that are not listed.
     more_applies: usize,
     offers: Vec<Offer>,
     locked: bool,
@@ -33,7 +33,7 @@ pub(in crate::reply::render) struct Totals {
 }
 
 impl Maker<'_> {
-    /// What stands around the results.
+    /// What surrounds the results.
     pub(in crate::reply::render) fn totals(&self, results: &Results) -> Totals {
         let command = self.reply.command_name().unwrap_or(CommandName::Plan);
         let trouble = visible(results).any(|job| !job.outcome.is_success());
@@ -72,12 +72,12 @@ impl Maker<'_> {
     }
 }
 
-/// A plan that would change something when it is applied.
+/// Whether applying a plan would change something.
 fn has_changes(job: &JobOutcome) -> bool {
     matches!(&job.outcome, Outcome::Planned(planned) if !planned.summary.no_changes)
 }
 
-/// What several applies changed together.
+/// The totals of several applies.
 fn applied_sum(results: &Results) -> Applied {
     let mut sum = Applied::default();
     for job in visible(results) {
@@ -90,7 +90,7 @@ fn applied_sum(results: &Results) -> Applied {
     sum
 }
 
-/// What several results come to; empty where that is nothing, or where the totals say it already.
+/// The totals of several results; empty if they are zero or stated already.
 fn sum(command: CommandName, results: &Results) -> String {
     let applied = applied_sum(results);
     match command {
@@ -122,7 +122,7 @@ fn totals_line(command: CommandName, results: &Results) -> String {
     let ok = count(&Outcome::is_success);
     let counts = if command == CommandName::Plan {
         let same = count(&|outcome| matches!(outcome, Outcome::Planned(planned) if planned.summary.no_changes));
-        // What waits for a lock is not planned, which is no failure of its own.
+        // A project that waits for a lock is not planned; it has not failed.
         let locked = count(&|outcome| matches!(outcome, Outcome::Failed(Failure::Locked(_))));
         vec![
             (ok - same, "with changes"),

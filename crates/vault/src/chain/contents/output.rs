@@ -10,21 +10,21 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Why a content cannot be written.
-pub(super) enum Trouble {
+pub(super) enum OutputError {
     /// The object is not what it should be.
-    Bad(&'static str),
+    Invalid(&'static str),
     /// This machine's disk.
     Local(String),
 }
 
-impl From<String> for Trouble {
-    fn from(text: String) -> Trouble {
-        Trouble::Local(text)
+impl From<String> for OutputError {
+    fn from(text: String) -> OutputError {
+        OutputError::Local(text)
     }
 }
 
 /// Hashes what it passes on; nowhere, when a content is only verified.
-struct Target {
+struct HashedFile {
     file: Option<File>,
     hasher: sha2::Sha256,
     written: u64,
@@ -34,7 +34,7 @@ struct Target {
 /// What goes wrong when more comes than the header says.
 const TOO_MUCH: &str = "more than its length";
 
-impl Write for Target {
+impl Write for HashedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.written + bytes.len() as u64 > self.limit {
             return Err(io::Error::new(io::ErrorKind::InvalidData, TOO_MUCH));
@@ -53,53 +53,53 @@ impl Write for Target {
     }
 }
 
-enum Stage {
-    Raw(Target),
-    Zstd(Box<zstd::stream::write::Decoder<'static, Target>>),
+enum Decoding {
+    Raw(HashedFile),
+    Zstd(Box<zstd::stream::write::Decoder<'static, HashedFile>>),
 }
 
 /// Where one content goes.
 pub(super) struct Output {
-    stage: Stage,
+    stage: Decoding,
     section: Section,
     files: Vec<Wanted>,
 }
 
 impl Output {
     /// Makes the file, and directories where they are missing.
-    pub(super) fn new(section: &Section, files: &[Wanted]) -> Result<Output, Trouble> {
+    pub(super) fn new(section: &Section, files: &[Wanted]) -> Result<Output, OutputError> {
         let file = files.first().map(create).transpose()?;
-        let target = Target { file, hasher: sha2::Sha256::new(), written: 0, limit: section.length };
+        let target = HashedFile { file, hasher: sha2::Sha256::new(), written: 0, limit: section.length };
         let stage = match section.coding {
-            Coding::Raw => Stage::Raw(target),
+            Coding::Raw => Decoding::Raw(target),
             Coding::Zstd => {
                 let decoder = zstd::stream::write::Decoder::new(target);
-                Stage::Zstd(Box::new(decoder.map_err(|error| format!("cannot decompress: {error}"))?))
+                Decoding::Zstd(Box::new(decoder.map_err(|error| format!("cannot decompress: {error}"))?))
             }
         };
         Ok(Output { stage, section: *section, files: files.to_vec() })
     }
 
     /// Takes stored bytes.
-    pub(super) fn write(&mut self, stored: &[u8]) -> Result<(), Trouble> {
+    pub(super) fn write(&mut self, stored: &[u8]) -> Result<(), OutputError> {
         let written = match &mut self.stage {
-            Stage::Raw(target) => target.write_all(stored),
-            Stage::Zstd(decoder) => decoder.write_all(stored),
+            Decoding::Raw(target) => target.write_all(stored),
+            Decoding::Zstd(decoder) => decoder.write_all(stored),
         };
         written.map_err(|error| trouble(&self.files, &error))
     }
 
     /// The content is complete and right; further files of it are made from the first.
-    pub(super) fn finish(self) -> Result<(), Trouble> {
+    pub(super) fn finish(self) -> Result<(), OutputError> {
         let target = match self.stage {
-            Stage::Raw(target) => target,
-            Stage::Zstd(mut decoder) => {
+            Decoding::Raw(target) => target,
+            Decoding::Zstd(mut decoder) => {
                 decoder.flush().map_err(|error| trouble(&self.files, &error))?;
                 decoder.into_inner()
             }
         };
         if target.written != self.section.length || Hash(target.hasher.finalize().into()) != self.section.hash {
-            return Err(Trouble::Bad("its contents do not have the hash that its header names"));
+            return Err(OutputError::Invalid("its contents do not have the hash that its header names"));
         }
         drop(target.file);
         let Some((first, others)) = self.files.split_first() else { return Ok(()) };
@@ -117,11 +117,11 @@ pub(super) fn empty(file: &Wanted) -> Result<(), String> {
     create(file).map(drop)
 }
 
-fn trouble(files: &[Wanted], error: &io::Error) -> Trouble {
+fn trouble(files: &[Wanted], error: &io::Error) -> OutputError {
     // Errors of decompression come as `InvalidData` or `Other` without a number of the operating system.
     match (error.raw_os_error(), files.first()) {
-        (Some(_), Some(file)) => Trouble::Local(local(&file.path, error)),
-        _ => Trouble::Bad("its contents cannot be decompressed"),
+        (Some(_), Some(file)) => OutputError::Local(local(&file.path, error)),
+        _ => OutputError::Invalid("its contents cannot be decompressed"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// A failed call, before it is told with the bucket's name.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum FileError {
     Unavailable(String),
     Refused(String),
     /// An object whose file is not as it was written.
@@ -15,9 +15,9 @@ pub(super) enum Fault {
     Foreign(String),
 }
 
-impl Fault {
+impl FileError {
     /// Of a file or directory.
-    pub(super) fn at(path: &Path) -> impl FnOnce(Error) -> Fault {
+    pub(super) fn at(path: &Path) -> impl FnOnce(Error) -> FileError {
         move |error| {
             let said = format!("{}: {error}", path.display());
             let advice = match error.kind() {
@@ -41,25 +41,25 @@ impl Fault {
                     "this file system cannot do what a bucket needs (hard links, locks): use a local disk, or gs://"
                 }
                 ErrorKind::FileTooLarge => "the file system allows no file of this size: use another one, or gs://",
-                _ => return Fault::Unavailable(said),
+                _ => return FileError::Unavailable(said),
             };
-            Fault::Refused(format!("{said}: {advice}"))
+            FileError::Refused(format!("{said}: {advice}"))
         }
     }
 
     pub(super) fn tell(self, location: &str, doing: String) -> BucketError {
         let location = location.to_owned();
         match self {
-            Fault::Unavailable(reason) => BucketError::Unavailable { location, doing, reason },
-            Fault::Refused(reason) => BucketError::Refused { location, doing, reason },
-            Fault::Damaged(what) => {
+            FileError::Unavailable(reason) => BucketError::Unavailable { location, doing, reason },
+            FileError::Refused(reason) => BucketError::Refused { location, doing, reason },
+            FileError::Damaged(what) => {
                 let reason = format!(
                     "the object is damaged: {what}. Put its file back from a copy of the directory, or go back to a state that does \
                      not need it: `tidelock vault ls`, then `tidelock vault export DIR --at SEQ`. Nothing was changed"
                 );
                 BucketError::Refused { location, doing, reason }
             }
-            Fault::Foreign(name) => {
+            FileError::Foreign(name) => {
                 let reason = format!(
                     "it has somebody else's objects, such as `{name}`: choose an empty directory, or move that file away"
                 );
