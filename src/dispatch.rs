@@ -16,11 +16,12 @@ mod resume;
 mod tasks;
 
 pub use allowlist::Allowlist;
+pub use immediate_commands::Discard;
 
 use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect, ProjectLock};
+use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect};
 use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState, RepoId};
 use crate::execute::{Context, comment_effects, random_id};
 use crate::reply::outbox::RefusedPosts;
@@ -80,21 +81,6 @@ impl Answer {
     fn unrecorded() -> Answer {
         Answer { status: UNRECORDED, text: "The delivery could not be recorded. Deliver it again.".to_owned() }
     }
-}
-
-/// How deleting a lock by hand ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "one per click")]
-pub enum Discard {
-    /// It is gone, its plan too.
-    Deleted(ProjectLock),
-    /// There is no such lock.
-    Absent,
-    /// An apply of this pull request runs; its job, if one has begun.
-    Applying {
-        /// Id of the job.
-        job: String,
-    },
 }
 
 /// What is to be done about an event.
