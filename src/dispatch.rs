@@ -17,6 +17,7 @@ mod resume;
 mod tasks;
 
 pub use allowlist::Allowlist;
+pub use immediate_commands::Discard;
 
 use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
@@ -81,20 +82,6 @@ impl Answer {
     fn unrecorded() -> Answer {
         Answer { status: UNRECORDED, text: "The delivery could not be recorded. Deliver it again.".to_owned() }
     }
-}
-
-/// How deleting a lock by hand ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Discard {
-    /// It is gone, its plan too.
-    Deleted,
-    /// There is no such lock.
-    Absent,
-    /// An apply of this pull request runs; its job, if one has begun.
-    Applying {
-        /// Id of the job.
-        job: String,
-    },
 }
 
 /// What is to be done about an event.

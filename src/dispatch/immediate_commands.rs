@@ -2,7 +2,7 @@
 
 use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
-use super::{Discard, Inner, reconcile};
+use super::{Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
@@ -15,6 +15,21 @@ use crate::vcs::HostError;
 use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::Arc;
+
+/// How deleting a lock by hand ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one per click")]
+pub enum Discard {
+    /// It is gone, its plan too.
+    Deleted,
+    /// There is no such lock.
+    Absent,
+    /// An apply of this pull request runs; its job, if one has begun.
+    Applying {
+        /// Id of the job.
+        job: String,
+    },
+}
 
 /// `unlock`: all locks and plans of the pull request go.
 pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Command, item: &Item) -> Result<()> {
