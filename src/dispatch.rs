@@ -6,6 +6,7 @@
 
 mod actor;
 mod allowlist;
+mod by_host;
 mod immediate_commands;
 mod late_outcomes;
 mod merge_group;
@@ -21,7 +22,7 @@ use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, DeliveryState, Effect, NewEffect};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState, RepoId};
+use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
 use crate::execute::{Context, comment_effects, random_id};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::Tx;
@@ -229,28 +230,6 @@ impl Handle {
 }
 
 impl Inner {
-    /// An event whose host tells that a pull request changed, and not what, becomes what has happened since it was last recorded.
-    async fn compared(&self, event: Event) -> Result<Event> {
-        let Event::Pull(event) = event else { return Ok(event) };
-        if event.action != PullAction::Updated {
-            return Ok(Event::Pull(event));
-        }
-        let id = event.pull.id.clone();
-        let known = self.ctx.store.read(move |view| view.known_pull(&id)).await?.filter(|known| known.open);
-        let head = &event.pull.head.commit;
-        let same_head = known.as_ref().is_some_and(|known| known.pull.head.commit == *head);
-        let action = if !event.pull.is_open() {
-            PullAction::Closed { merged: event.pull.state != PullState::Closed }
-        } else if !same_head && !self.actors.has_head(&event.pull.id, head) {
-            PullAction::Pushed
-        } else if known.is_some_and(|known| known.pull.draft) && !event.pull.draft {
-            PullAction::Ready
-        } else {
-            return Ok(Event::Other("pull request updated, head and draft as before".to_owned()));
-        };
-        Ok(Event::Pull(PullEvent { action, ..event }))
-    }
-
     fn decide(&self, event: &Event, pull: &PullId) -> Decision {
         let allowed = self.allowlist.allows(&pull.repo);
         match event {
@@ -270,17 +249,6 @@ impl Inner {
         }
         tracing::warn!(%pull, "{NOT_ALLOWLISTED}");
         if say { Decision::Reply(Message::NotAllowlisted) } else { Decision::Ignore(NOT_ALLOWLISTED) }
-    }
-
-    /// What the parser has to know about us on the host of a repository; absent where that host is not configured.
-    fn names_for(&self, repo: &RepoId) -> Option<ParserSettings> {
-        let host = self.ctx.hosts.of(repo).ok()?;
-        Some(ParserSettings { bot_login: host.bot_login().to_owned(), ..self.names.clone() })
-    }
-
-    /// The same for what was accepted earlier: it is answered even if its host is not configured any more.
-    fn names_or_default(&self, repo: &RepoId) -> ParserSettings {
-        self.names_for(repo).unwrap_or_else(|| self.names.clone())
     }
 
     fn decide_comment(&self, comment: &CommentEvent, allowed: bool) -> Decision {

@@ -68,7 +68,7 @@ impl ServerStatus {
         ServerStatus {
             role: Role::Standby,
             since: Timestamp::now(),
-            why: "it has just started, and looks who leads".into(),
+            why: "it has just started, and checks which server leads".into(),
             leader: None,
             epoch: None,
             mismatch: false,

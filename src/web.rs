@@ -29,7 +29,7 @@ use crate::webhook::Intake;
 pub use access::Who;
 use access::throttle::Throttle;
 use access::{AccessDenied, Admitted};
-use answer::{Problem, Visit};
+use answer::{HttpProblem, Visit};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::handler::Handler;
 use axum::middleware::{Next, from_fn_with_state};
@@ -115,9 +115,9 @@ impl Site {
     }
 
     /// The services while this server owns the state, or a problem that names the leader.
-    fn services(&self) -> Result<Arc<Services>, Problem> {
+    fn services(&self) -> Result<Arc<Services>, HttpProblem> {
         let server_status = self.server_status();
-        server_status.services.clone().ok_or_else(|| Problem::not_leading(&server_status))
+        server_status.services.clone().ok_or_else(|| HttpProblem::not_leading(&server_status))
     }
 
     fn request_id(&self) -> String {
@@ -261,7 +261,7 @@ async fn gate(
                 visit.name.clone_from(email);
                 audit::log(&visit.entry("change of state", &asked, "refused: not named by --admins"));
             }
-            Problem::refused(refusal).into_response()
+            HttpProblem::refused(refusal).into_response()
         }
     };
     answer::dress(&site, &visit, response)
@@ -282,8 +282,8 @@ async fn admit(site: &Site, who: Who, mut caller: access::Caller<'_>) -> Result<
     admitted
 }
 
-async fn unknown(State(site): State<Arc<Site>>) -> Problem {
-    Problem::not_found(if site.state.events_only {
+async fn unknown(State(site): State<Arc<Site>>) -> HttpProblem {
+    HttpProblem::not_found(if site.state.events_only {
         "This server only takes deliveries (--events-only): there is nothing here but /events and probes. Pages and API are on \
          the server that leads."
     } else {

@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-const USAGE: &str = "Looks at everything that a server with these settings needs, and says how to mend what is wrong\n\n\
+const USAGE: &str = "Checks everything that a server with these settings needs, and says how to fix what is wrong\n\n\
     Usage: tidelock doctor [flags of `tidelock server`] [--json] [--from-outside] [--expect-iap] [--events-url URL]\n\n\
     Run it where the server runs, with the same flags, variables and config file.\n\n  \
     --json            print JSON\n  \
@@ -34,7 +34,7 @@ pub(super) fn command(server: clap::Command) -> clap::Command {
     };
     server
         .name("doctor")
-        .about("Looks at everything that a server with these settings needs, and says how to mend what is wrong")
+        .about("Checks everything that a server with these settings needs, and says how to fix what is wrong")
         .arg(switch("json", "Print JSON"))
         .arg(switch("from-outside", "This is not the server's machine: leave its tools and data directory out"))
         .arg(switch("expect-iap", "Pages have to answer with the redirect of Google's Identity-Aware Proxy"))

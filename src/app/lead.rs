@@ -169,7 +169,7 @@ impl Roles {
                 release(leader).await;
                 if !ended {
                     bail!(
-                        "commands did not end after {INTERRUPT_LIMIT:?}: this process ends, so that nothing of it goes on"
+                        "commands did not end after {INTERRUPT_LIMIT:?}: this process exits, so that none of them continues"
                     );
                 }
                 Ok(Next::StandBack)

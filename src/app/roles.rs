@@ -129,9 +129,9 @@ impl Roles {
             now.role = Role::Standby;
             (now.services, now.intake, now.leader) = (None, false, None);
             now.why = match (ask, stand_back) {
-                (true, _) => "it has just started, and looks who leads",
+                (true, _) => "it has just started, and checks which server leads",
                 (false, true) => "it has given the lead to the server that asked for it",
-                (false, false) => "it does not lead any more, and looks who does",
+                (false, false) => "it does not lead any more, and checks which server does",
             }
             .into();
         });
@@ -182,7 +182,7 @@ impl Roles {
             let why = match (&refusal, &leader) {
                 (Some(refusal), _) => refusal.clone(),
                 (None, Some(leader)) => format!("{} leads, with epoch {}", leader.machine, epoch.unwrap_or_default()),
-                (None, None) => "nobody leads, and it takes the lead".into(),
+                (None, None) => "no server leads, and it takes the lead".into(),
             };
             self.turn(|now| {
                 now.mismatch = refusal.is_some();

@@ -62,7 +62,7 @@ impl Tree for DiskTree {
             })
         });
         if let Err(error) = walked {
-            tracing::warn!(root = %self.root.display(), %error, "a checkout cannot be walked; the rest of it is not looked at");
+            tracing::warn!(root = %self.root.display(), %error, "a checkout cannot be walked; the rest of it is ignored");
         }
         self.complain_of(found.len());
         found.sort();
@@ -115,7 +115,7 @@ impl DiskTree {
 
     fn complain_of(&self, dirs: usize) {
         if dirs >= MOST_DIRS {
-            tracing::warn!(root = %self.root.display(), MOST_DIRS, "too many directories; the rest is not looked at");
+            tracing::warn!(root = %self.root.display(), MOST_DIRS, "too many directories; the rest is ignored");
         }
     }
 }

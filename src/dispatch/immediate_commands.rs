@@ -164,7 +164,7 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
         let Some(job) = status.job.as_deref().map(|id| view.job(id)).transpose()?.flatten() else { continue };
         if status.state == ProjectState::ApplyErrored && job.state == JobState::Interrupted {
             remarks.push(format!(
-                "The apply of `{}` was interrupted, and nobody has looked since at what it had changed: the next plan there shows it.",
+                "The apply of `{}` was interrupted, and no plan has run since: the next plan there shows what it had changed.",
                 status.project.label()
             ));
         }

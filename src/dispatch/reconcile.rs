@@ -219,7 +219,7 @@ impl Round<'_> {
                 author: comment.author.clone(),
                 body: comment.body.clone(),
             };
-            let Some(identity) = self.inner.intake.comment_identity(&id.repo, comment.id) else { continue };
+            let Some(identity) = self.inner.intake.comment_identity(id, comment.id) else { continue };
             let event = Event::Comment(event);
             let decision = match self.inner.decide(&event, id) {
                 Decision::Queue(_) if comment.edited => Decision::Reply(edited()),

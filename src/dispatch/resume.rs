@@ -120,7 +120,7 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
         .store
         .write(move |tx| abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id)));
     for job in ended.await? {
-        tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that nobody had is ended: {because}");
+        tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that no process ran is recorded as ended: {because}");
         inner.ctx.orphaned_locks.note(&job);
         inner.ctx.outbox.wake(&job.pull);
     }

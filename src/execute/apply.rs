@@ -313,9 +313,9 @@ impl ApplyRun<'_> {
     ) -> (Outcome, Option<KeptFile>) {
         let steps = Steps::Stage { first, steps: config.workflow.apply.clone() };
         let ran = job.run(config, ready, self.facts, (steps, plan.to_apply()), ()).await;
-        let outcome = match job.judged(config, &ran) {
-            Ok(output) => applied(output, &config.workflow.apply, plan.record()),
-            Err(outcome) => outcome,
+        let outcome = match job.failed(config, &ran) {
+            None => applied(ran.output, &config.workflow.apply, plan.record()),
+            Some(outcome) => outcome,
         };
         let errored = match ran.errored_state {
             Some(state) => kept_file_or_none(self.ctx, state.path).await,

@@ -218,7 +218,7 @@ impl Idlers<'_> {
 }
 
 fn removed(measured: &mut Option<Measured>, what: &str, bytes: u64) {
-    tracing::info!(bytes, "removed {what} to make room: nobody uses it now, and it can be made again");
+    tracing::info!(bytes, "removed {what}, which is not in use and can be made again, to free space");
     if let Some(measured) = measured {
         measured.taken = measured.taken.saturating_sub(bytes);
     }

@@ -162,7 +162,7 @@ async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, i
     let (ready, _directory) = job.ready(prepared, config).await?;
     let steps = Steps::ForceUnlock { before: preparation(config), lock: id.to_owned() };
     let ran = job.run(config, &ready, &PullFacts::default(), (steps, PlanUse::None), ()).await;
-    job.judged(config, &ran)
+    job.failed(config, &ran).map_or(Ok(ran.output), Err)
 }
 
 #[cfg(test)]

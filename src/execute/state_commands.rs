@@ -155,5 +155,5 @@ async fn steps(
         _ => stage(&config.workflow.state_rm),
     };
     let ran = job.run(config, &ready, facts, (steps, PlanUse::None), ()).await;
-    job.judged(config, &ran)
+    job.failed(config, &ran).map_or(Ok(ran.output), Err)
 }

@@ -29,7 +29,7 @@ impl From<anyhow::Error> for HostOrStateError {
 pub async fn delete(store: &Store, host: &dyn Host, pull: &PullId, comments: &[u64]) -> Result<(), HostOrStateError> {
     for comment in comments {
         store.may_act().await?;
-        tracing::warn!(%pull, comment, "a comment was there twice; the later one goes");
+        tracing::warn!(%pull, comment, "a duplicate comment is deleted; the oldest one stays");
         host.delete_comment(pull, *comment).await?;
     }
     Ok(())

@@ -91,7 +91,7 @@ struct OutboxInner {
     host_slots: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// Slots of repositories with requests under way.
     repo_slots: Mutex<HashMap<RepoId, Arc<Semaphore>>>,
-    lanes: Mutex<HashMap<(PullId, Lane), Working>>,
+    lanes: Mutex<HashMap<(PullId, Lane), LaneState>>,
     /// Notifies that a lane ended or became idle.
     ended: Notify,
     /// Hosts that requested a pause, and its end.
@@ -105,12 +105,12 @@ struct OutboxInner {
 }
 
 /// A lane with a worker.
-struct Working {
+struct LaneState {
     wake: Arc<Notify>,
     /// Effects were recorded since it last read them.
     more: bool,
     /// It has nothing to do within [`PATIENCE`].
-    rests: bool,
+    idle: bool,
 }
 
 impl Outbox {
@@ -120,7 +120,7 @@ impl Outbox {
     }
 
     async fn with_pace(store: Store, hosts: Hosts, pace: Pace) -> anyhow::Result<Outbox> {
-        let left = store.read(|view| view.pulls_with_effects()).await?;
+        let pulls = store.read(|view| view.pulls_with_effects()).await?;
         let shared = OutboxInner {
             store,
             hosts,
@@ -136,7 +136,7 @@ impl Outbox {
             stop: CancellationToken::new(),
         };
         let outbox = Outbox { shared: Arc::new(shared) };
-        left.iter().for_each(|pull| outbox.wake(pull));
+        pulls.iter().for_each(|pull| outbox.wake(pull));
         Ok(outbox)
     }
 
@@ -162,9 +162,9 @@ impl Outbox {
                     shared: Arc::clone(&self.shared),
                     key: free.key().clone(),
                     wake: Arc::default(),
-                    left: false,
+                    finished: false,
                 };
-                free.insert(Working { wake: Arc::clone(&worker.wake), more: false, rests: false });
+                free.insert(LaneState { wake: Arc::clone(&worker.wake), more: false, idle: false });
                 let stop = self.shared.stop.clone();
                 self.shared.runtime.spawn(async move {
                     tokio::select! {
@@ -196,7 +196,7 @@ impl Outbox {
         loop {
             let mut ended = std::pin::pin!(self.shared.ended.notified());
             ended.as_mut().enable();
-            if lock(&self.shared.lanes).values().all(|working| working.rests) {
+            if lock(&self.shared.lanes).values().all(|working| working.idle) {
                 return;
             }
             ended.await;
@@ -236,13 +236,13 @@ struct Worker {
     shared: Arc<OutboxInner>,
     key: (PullId, Lane),
     wake: Arc<Notify>,
-    left: bool,
+    finished: bool,
 }
 
 impl Drop for Worker {
     /// After a panic or stop, the next wake starts another worker.
     fn drop(&mut self) {
-        if !self.left {
+        if !self.finished {
             lock(&self.shared.lanes).remove(&self.key);
             self.shared.ended.notify_waiters();
         }
@@ -260,14 +260,14 @@ impl Worker {
                 Ok(true) if self.leave() => return,
                 Ok(_) => store_failures = 0,
                 Err(error) if is_deposed(&error) => {
-                    tracing::info!(pull = %self.key.0, "another server says what is left to say");
+                    tracing::info!(pull = %self.key.0, "another server leads now, and posts the remaining effects");
                     return;
                 }
                 // Effects that are left are recorded for the next start.
                 Err(error) if is_closed(&error) => return,
                 Err(error) => {
                     store_failures = MAX_TRIES.min(store_failures + 1);
-                    tracing::warn!(pull = %self.key.0, "the outbox cannot reach the state, trying again: {error:#}");
+                    tracing::warn!(pull = %self.key.0, "the outbox cannot read or write the state, and tries again: {error:#}");
                     tokio::time::sleep(self.shared.pace.after(store_failures)).await;
                 }
             }
@@ -284,7 +284,7 @@ impl Worker {
             return false;
         }
         lanes.remove(&self.key);
-        self.left = true;
+        self.finished = true;
         self.shared.ended.notify_waiters();
         true
     }
@@ -302,8 +302,8 @@ impl Worker {
         }
         let mut until = waits.clone();
         for effect in &pending {
-            if let Some(closed) = self.shared.refusals.closed(effect, now) {
-                until.entry(effect.id).and_modify(|other| *other = closed.max(*other)).or_insert(closed);
+            if let Some(suspended) = self.shared.refusals.suspended_until(effect, now) {
+                until.entry(effect.id).and_modify(|other| *other = suspended.max(*other)).or_insert(suspended);
             }
         }
         let step = lane.next(pending, &until, now);
@@ -320,12 +320,12 @@ impl Worker {
             lock(&self.shared.pauses).get(&self.key.0.repo.host).copied().filter(|until| *until > Instant::now());
         if let Some(until) = paused.or(step.wait_until.filter(|_| step.ready.is_empty())) {
             self.record(notes, Vec::new()).await?;
-            self.rest(until > Instant::now() + PATIENCE);
+            self.set_idle(until > Instant::now() + PATIENCE);
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
                 () = self.wake.notified() => {}
             }
-            self.rest(false);
+            self.set_idle(false);
             return Ok(false);
         }
         self.deliver_all(step.ready, waits, notes).await?;
@@ -333,11 +333,11 @@ impl Worker {
     }
 
     /// Marks this lane as idle or not.
-    fn rest(&self, rests: bool) {
+    fn set_idle(&self, idle: bool) {
         if let Some(working) = lock(&self.shared.lanes).get_mut(&self.key) {
-            working.rests = rests;
+            working.idle = idle;
         }
-        if rests {
+        if idle {
             self.shared.ended.notify_waiters();
         }
     }

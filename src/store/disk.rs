@@ -109,7 +109,7 @@ pub(super) fn make_room_of(data_dir: &Path, free: u64) -> Result<()> {
     if free >= taken.saturating_mul(2).saturating_add(RESERVE) {
         return Ok(());
     }
-    tracing::info!(free, taken, "little room is left: the old copy of the state goes before it is restored");
+    tracing::info!(free, taken, "little space is left: the old copy of the state is removed before the restore");
     copy.iter().try_for_each(|path| removed(path))
 }
 

@@ -121,6 +121,6 @@ fn errored_path(job: &str) -> String {
 pub fn remove_errored(data_dir: &Path, job: &str) {
     let path = data_dir.join(errored_path(job));
     if let Err(error) = std::fs::remove_file(&path) {
-        tracing::warn!(path = %path.display(), %error, "a state that is needed no more could not be removed");
+        tracing::warn!(path = %path.display(), %error, "a failed state that is not needed any more could not be removed");
     }
 }

@@ -23,29 +23,29 @@ const WIDTH_LIMIT: u64 = 1000;
 
 /// Rows that changed since the group began, in order, with repetitions.
 #[derive(Default)]
-struct Noted {
+struct RecordedChanges {
     tables: Vec<String>,
     rows: Vec<(usize, i64)>,
 }
 
 /// Records which rows change on one connection.
 #[derive(Clone, Default)]
-pub(super) struct Notes {
-    noted: Arc<Mutex<Noted>>,
+pub(super) struct ChangeRecorder {
+    recorded: Arc<Mutex<RecordedChanges>>,
 }
 
-impl Notes {
+impl ChangeRecorder {
     /// Records every change of `connection` from now on. SQLite does not report rows that `REPLACE` displaces, nor a
     /// `DELETE` without `WHERE`: the store uses neither.
-    pub(super) fn attach(connection: &mut Connection) -> Result<Notes> {
-        let notes = Notes::default();
-        let hook = notes.clone();
+    pub(super) fn attach(connection: &mut Connection) -> Result<ChangeRecorder> {
+        let recorder = ChangeRecorder::default();
+        let hook = recorder.clone();
         connection.update_hook(Some(move |_, database: &str, table: &str, row: i64| {
             if database == "main" {
                 hook.lock().add(table, row);
             }
         }))?;
-        Ok(notes)
+        Ok(recorder)
     }
 
     /// Drops all records.
@@ -63,17 +63,17 @@ impl Notes {
         self.lock().rows.truncate(mark);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RecordedChanges> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The encoded final images of all changed rows; `None` if nothing changed.
     pub(super) fn capture(&self, connection: &Connection) -> Result<Option<Vec<u8>>> {
         let mut changed: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
         {
-            let noted = self.lock();
-            for (table, row) in &noted.rows {
-                let name = noted.tables.get(*table).context("a change was noted of no table")?;
+            let recorded = self.lock();
+            for (table, row) in &recorded.rows {
+                let name = recorded.tables.get(*table).context("a change was recorded without its table")?;
                 match changed.get_mut(name) {
                     Some(rows) => _ = rows.insert(*row),
                     None => _ = changed.insert(name.clone(), BTreeSet::from([*row])),
@@ -92,7 +92,7 @@ impl Notes {
     }
 }
 
-impl Noted {
+impl RecordedChanges {
     fn add(&mut self, table: &str, row: i64) {
         let known = self.tables.iter().position(|name| name == table);
         let table = known.unwrap_or_else(|| {

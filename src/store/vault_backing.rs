@@ -172,7 +172,7 @@ async fn adopt(data_dir: &Path, mut connection: Connection, leader: &Leader) -> 
         let scratch = BaseFolder::new(&dir)?;
         drop(connection);
         let pinned = Pinned::of(schema::open_reader(&dir.join(DATABASE))?, position)?;
-        let image = pinned.image(&dir, &scratch)?.context("a file went while the state was taken over")?;
+        let image = pinned.image(&dir, &scratch)?.context("a file disappeared while the state was taken over")?;
         Ok((image, scratch))
     })
     .await??;

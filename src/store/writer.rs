@@ -4,7 +4,7 @@
 use super::audit::PendingAudit;
 use super::base::Pin;
 use super::files::KeptFiles;
-use super::rows::Notes;
+use super::rows::ChangeRecorder;
 use super::schema::{self, DirectoryGuard};
 use super::{CLOSED, Tx, View};
 use crate::vault::leader::Leader;
@@ -24,25 +24,25 @@ const QUEUE_LIMIT: usize = 1024;
 const GROUP_LIMIT: usize = 256;
 
 /// Runs in the writer: with the transaction, or with the reason why there is none.
-type Change = Box<dyn FnOnce(Result<&Tx<'_>, &Undone>) -> ExecutedChange + Send>;
+type Change = Box<dyn FnOnce(Result<&Tx<'_>, &GroupError>) -> ExecutedChange + Send>;
 
 /// Answers the caller with the result of the group's commit.
-type Completion = Box<dyn FnOnce(Result<(), &Undone>) + Send>;
+type Completion = Box<dyn FnOnce(Result<(), &GroupError>) + Send>;
 
 /// Why a group of changes was not committed.
 #[derive(Debug, Clone)]
-enum Undone {
+enum GroupError {
     /// This group failed; a later one may succeed.
     Failed(String),
     /// Another server leads or may lead: all further groups fail.
     Deposed(String),
 }
 
-impl Undone {
+impl GroupError {
     fn error(&self) -> anyhow::Error {
         match self {
-            Undone::Failed(reason) => anyhow!("{reason}"),
-            Undone::Deposed(reason) => VaultError::Deposed(reason.clone()).into(),
+            GroupError::Failed(reason) => anyhow!("{reason}"),
+            GroupError::Deposed(reason) => VaultError::Deposed(reason.clone()).into(),
         }
     }
 }
@@ -87,7 +87,7 @@ impl WriteQueue {
             let keep = result.is_ok();
             let answer: Completion = Box::new(move |durable| {
                 // The caller may have stopped waiting.
-                let _ = sender.send(result.and_then(|value| durable.map(|()| value).map_err(Undone::error)));
+                let _ = sender.send(result.and_then(|value| durable.map(|()| value).map_err(GroupError::error)));
             });
             ExecutedChange { keep, answer }
         });
@@ -139,7 +139,7 @@ pub(super) struct Journal {
 pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
     let (messages, queue) = mpsc::channel(QUEUE_LIMIT);
     let (report, ended) = watch::channel(None);
-    let notes = work.journal.as_ref().map(|_| Notes::attach(&mut work.connection)).transpose()?;
+    let recorder = work.journal.as_ref().map(|_| ChangeRecorder::attach(&mut work.connection)).transpose()?;
     let WriterParts { connection, guard, kept, journal } = work;
     let writer = WriterThread {
         connection,
@@ -147,8 +147,8 @@ pub(super) fn start(mut work: WriterParts) -> Result<WriteQueue> {
         kept,
         journal,
         pending_audit: PendingAudit::default(),
-        notes: notes.unwrap_or_default(),
-        aside: None,
+        recorder: recorder.unwrap_or_default(),
+        deferred_pin: None,
     };
     std::thread::Builder::new()
         .name("store".into())
@@ -163,11 +163,11 @@ struct WriterThread {
     kept: KeptFiles,
     journal: Option<Journal>,
     /// Rows that the group changed so far; empty without a journal.
-    notes: Notes,
+    recorder: ChangeRecorder,
     /// Audit entries of the group.
     pending_audit: PendingAudit,
     /// A pin that arrived while a group was collected and waits for its end.
-    aside: Option<Pin>,
+    deferred_pin: Option<Pin>,
 }
 
 impl WriterThread {
@@ -179,7 +179,7 @@ impl WriterThread {
                 // Accepts no new changes; queued ones still run.
                 WriterMessage::Close => self.queue.close(),
             }
-            if let Some(pin) = self.aside.take() {
+            if let Some(pin) = self.deferred_pin.take() {
                 self.pin(pin);
             }
         }
@@ -190,10 +190,10 @@ impl WriterThread {
 
     /// The next queued change, without waiting.
     fn waiting(&mut self) -> Option<Change> {
-        while self.aside.is_none() {
+        while self.deferred_pin.is_none() {
             match self.queue.try_recv().ok()? {
                 WriterMessage::Change(change) => return Some(change),
-                WriterMessage::Pin(pin) => self.aside = Some(pin),
+                WriterMessage::Pin(pin) => self.deferred_pin = Some(pin),
                 WriterMessage::Close => self.queue.close(),
             }
         }
@@ -207,8 +207,8 @@ impl WriterThread {
     }
 
     /// The reason why no change is possible any more.
-    fn deposed(&self) -> Option<Undone> {
-        self.journal.as_ref().and_then(|journal| journal.deposed.get()).cloned().map(Undone::Deposed)
+    fn deposed(&self) -> Option<GroupError> {
+        self.journal.as_ref().and_then(|journal| journal.deposed.get()).cloned().map(GroupError::Deposed)
     }
 
     /// Runs `first` and the queued changes behind it in one transaction.
@@ -216,12 +216,12 @@ impl WriterThread {
         let begun = match self.deposed() {
             Some(deposed) => Err(deposed),
             None => (self.connection.execute_batch("BEGIN IMMEDIATE"))
-                .map_err(|error| Undone::Failed(format!("cannot change the state: {error}"))),
+                .map_err(|error| GroupError::Failed(format!("cannot change the state: {error}"))),
         };
         if let Err(undone) = begun {
             return (first(Err(&undone)).answer)(Err(&undone));
         }
-        self.notes.clear();
+        self.recorder.clear();
         self.kept.clear();
         self.pending_audit.clear();
         let mut answers = Vec::new();
@@ -238,21 +238,21 @@ impl WriterThread {
 
     /// Runs one change that can be undone alone; an error concerns the whole group.
     fn step(&self, change: Change, answers: &mut Vec<Completion>) -> rusqlite::Result<()> {
-        let marks = (self.notes.mark(), self.kept.mark(), self.pending_audit.mark());
+        let marks = (self.recorder.mark(), self.kept.mark(), self.pending_audit.mark());
         let begun = self.statement("SAVEPOINT change");
         let ran = match &begun {
             Ok(()) => {
                 let view = View { connection: &self.connection };
                 change(Ok(&Tx { view, kept: &self.kept, pending_audit: &self.pending_audit }))
             }
-            Err(error) => change(Err(&Undone::Failed(error.to_string()))),
+            Err(error) => change(Err(&GroupError::Failed(error.to_string()))),
         };
         answers.push(ran.answer);
         begun?;
         // A full disk or a failed read may have ended the whole transaction; then neither statement works.
         if !ran.keep {
             self.statement("ROLLBACK TO change")?;
-            self.notes.rewind(marks.0);
+            self.recorder.rewind(marks.0);
             self.kept.rewind(marks.1);
             self.pending_audit.rewind(marks.2);
         }
@@ -266,7 +266,7 @@ impl WriterThread {
     /// Commits a group and answers its callers. This is the only place where changes become durable.
     fn commit(&mut self, answers: Vec<Completion>, intact: rusqlite::Result<()>) {
         let failed = |error: anyhow::Error| {
-            Undone::Failed(format!("the change could not be recorded and was undone: {error:#}"))
+            GroupError::Failed(format!("the change could not be recorded and was undone: {error:#}"))
         };
         let durable = intact.map_err(|error| failed(error.into())).and_then(|()| self.durable());
         if let Err(undone) = &durable {
@@ -285,9 +285,9 @@ impl WriterThread {
     }
 
     /// Commits to the journal before SQLite, so that readers see only what is in the bucket.
-    fn durable(&self) -> Result<(), Undone> {
+    fn durable(&self) -> Result<(), GroupError> {
         let failed = |error: anyhow::Error| {
-            Undone::Failed(format!("the change could not be recorded and was undone: {error:#}"))
+            GroupError::Failed(format!("the change could not be recorded and was undone: {error:#}"))
         };
         let mut journalled = false;
         if let Some(journal) = &self.journal
@@ -311,23 +311,23 @@ impl WriterThread {
 
     /// The changes of the group; `None` if it changed no row.
     fn changes(&self) -> Result<Option<Changes>> {
-        let Some(rows) = self.notes.capture(&self.connection)? else { return Ok(None) };
+        let Some(rows) = self.recorder.capture(&self.connection)? else { return Ok(None) };
         let blobs = self.kept.blobs(&self.connection)?;
         Ok(Some(Changes { schema: schema::newest(), rows: rows.into(), blobs }))
     }
 }
 
 impl Journal {
-    fn commit(&self, changes: Changes) -> Result<(), Undone> {
+    fn commit(&self, changes: Changes) -> Result<(), GroupError> {
         match self.runtime.block_on(self.leader.commit(changes)) {
             Ok(_) => Ok(()),
             Err(VaultError::Deposed(reason)) => Err(self.depose(reason)),
-            Err(error) => Err(Undone::Failed(format!("the change could not be recorded and was undone: {error}"))),
+            Err(error) => Err(GroupError::Failed(format!("the change could not be recorded and was undone: {error}"))),
         }
     }
 
     /// Records that this process was deposed: no further change or external effect.
-    fn depose(&self, reason: String) -> Undone {
-        Undone::Deposed(self.deposed.get_or_init(|| reason).clone())
+    fn depose(&self, reason: String) -> GroupError {
+        GroupError::Deposed(self.deposed.get_or_init(|| reason).clone())
     }
 }

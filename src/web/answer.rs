@@ -85,7 +85,7 @@ impl Visit {
 
 /// An error or refusal; `dress` renders it as a page, a text or JSON.
 #[derive(Debug, Clone)]
-pub(super) struct Problem {
+pub(super) struct HttpProblem {
     status: StatusCode,
     title: &'static str,
     text: String,
@@ -103,10 +103,10 @@ pub(super) struct Problem {
     cause: Option<Arc<anyhow::Error>>,
 }
 
-impl Problem {
-    pub(super) fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Problem {
+impl HttpProblem {
+    pub(super) fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> HttpProblem {
         let text = text.into();
-        Problem {
+        HttpProblem {
             status,
             title,
             text,
@@ -119,12 +119,12 @@ impl Problem {
         }
     }
 
-    pub(super) fn not_found(text: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::NOT_FOUND, "Not found", text)
+    pub(super) fn not_found(text: impl Into<String>) -> HttpProblem {
+        HttpProblem::new(StatusCode::NOT_FOUND, "Not found", text)
     }
 
     /// This server does not lead: names the leader, and the reason.
-    pub(super) fn not_leading(server_status: &ServerStatus) -> Problem {
+    pub(super) fn not_leading(server_status: &ServerStatus) -> HttpProblem {
         let title = match server_status.role {
             Role::Standby => "ServerStatus by",
             Role::Restoring => "Starting",
@@ -139,17 +139,17 @@ impl Problem {
         let retry = Some(RETRY_SECONDS);
         // The next step, if it does not happen automatically.
         let next = if server_status.mismatch { vec!["--force-takeover".to_owned()] } else { Vec::new() };
-        Problem { leader, retry, next, ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
+        HttpProblem { leader, retry, next, ..HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
-    pub(super) fn with_job(mut self, job: String) -> Problem {
+    pub(super) fn with_job(mut self, job: String) -> HttpProblem {
         self.job = Some(job);
         self
     }
 
-    pub(super) fn refused(refusal: AccessDenied) -> Problem {
+    pub(super) fn refused(refusal: AccessDenied) -> HttpProblem {
         match refusal {
-            AccessDenied::NotThroughIap(why) => Problem::new(
+            AccessDenied::NotThroughIap(why) => HttpProblem::new(
                 StatusCode::FORBIDDEN,
                 "Not signed in",
                 format!(
@@ -157,7 +157,7 @@ impl Problem {
                      the server's public address."
                 ),
             ),
-            AccessDenied::NotAdmin(email) => Problem::new(
+            AccessDenied::NotAdmin(email) => HttpProblem::new(
                 StatusCode::FORBIDDEN,
                 "Not yours to change",
                 format!(
@@ -166,21 +166,21 @@ impl Problem {
             ),
             AccessDenied::TooMany(seconds) => {
                 let text = format!("Too many wrong logins came from your address. Try again in {seconds} seconds.");
-                Problem {
+                HttpProblem {
                     retry: Some(seconds),
-                    ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong logins", text)
+                    ..HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong logins", text)
                 }
             }
             AccessDenied::Login => {
                 let text = "User name or password is missing or wrong.";
-                Problem { challenge: true, ..Problem::new(StatusCode::UNAUTHORIZED, "Login needed", text) }
+                HttpProblem { challenge: true, ..HttpProblem::new(StatusCode::UNAUTHORIZED, "Login needed", text) }
             }
-            AccessDenied::WrongToken => Problem::new(
+            AccessDenied::WrongToken => HttpProblem::new(
                 StatusCode::UNAUTHORIZED,
                 "Wrong token",
                 "X-Atlantis-Token is not the server's api-secret.",
             ),
-            AccessDenied::OtherOrigin => Problem::new(
+            AccessDenied::OtherOrigin => HttpProblem::new(
                 StatusCode::FORBIDDEN,
                 "Asked for by another site",
                 "A page of another site asked for this change, so nothing was changed. Use the buttons of these pages; \
@@ -191,22 +191,22 @@ impl Problem {
                             Start the server with one of these to open them:";
                 let login = "--web-basic-auth --web-username=NAME --web-password=PASSWORD".into();
                 let next = vec![login, "--allow-unauthenticated-pages".into()];
-                Problem { next, ..Problem::new(StatusCode::FORBIDDEN, "Pages are closed", text) }
+                HttpProblem { next, ..HttpProblem::new(StatusCode::FORBIDDEN, "Pages are closed", text) }
             }
         }
     }
 }
 
-impl From<anyhow::Error> for Problem {
-    fn from(error: anyhow::Error) -> Problem {
+impl From<anyhow::Error> for HttpProblem {
+    fn from(error: anyhow::Error) -> HttpProblem {
         let text = "The server could not do this. Its log says why, under the request id of this answer.";
-        let mut problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "Something broke", text);
+        let mut problem = HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "Something broke", text);
         problem.cause = Some(Arc::new(error));
         problem
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for HttpProblem {
     /// An empty response that carries the problem to `dress`.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
@@ -217,7 +217,7 @@ impl IntoResponse for Problem {
 
 /// Adds the headers of all responses, and renders a problem.
 pub(super) fn dress(site: &Site, visit: &Visit, mut response: Response) -> Response {
-    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+    if let Some(problem) = response.extensions_mut().remove::<HttpProblem>() {
         if let Some(cause) = &problem.cause {
             tracing::error!(request = visit.id, "answering a request: {cause:#}");
         }
@@ -233,11 +233,11 @@ pub(super) fn dress(site: &Site, visit: &Visit, mut response: Response) -> Respo
     response
 }
 
-fn word(site: &Site, visit: &Visit, problem: &Problem) -> Response {
+fn word(site: &Site, visit: &Visit, problem: &HttpProblem) -> Response {
     let mut response = if visit.json {
         axum::Json(serde_json::json!({ "error": plain(problem) })).into_response()
     } else if visit.browser {
-        let Problem { status, title, text, next, job, leader, .. } = problem;
+        let HttpProblem { status, title, text, next, job, leader, .. } = problem;
         let code = status.as_u16();
         let refresh = problem.retry;
         let leader = leader.as_deref().map(|(machine, url)| context! { machine, url => web_address(url) });
@@ -258,7 +258,7 @@ fn word(site: &Site, visit: &Visit, problem: &Problem) -> Response {
 }
 
 /// The problem as text, with the next steps.
-fn plain(problem: &Problem) -> String {
+fn plain(problem: &HttpProblem) -> String {
     let mut text = problem.text.clone();
     for next in &problem.next {
         text.push_str("\n  ");

@@ -1,7 +1,7 @@
 //! Responses for machines: probes, `/status`, `/api/locks` in Atlantis' format, and the complete results of a run.
 
 use super::Site;
-use super::answer::{Problem, typed};
+use super::answer::{HttpProblem, typed};
 use crate::domain::state::ProjectLock;
 use crate::server_status::Role;
 use crate::vault::bucket::{Bucket, Uploading};
@@ -179,14 +179,14 @@ fn answer(locks: Vec<ProjectLock>) -> Locks {
 }
 
 /// All project locks.
-pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, Problem> {
+pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
     let locks = site.services()?.store.read(|view| view.locks()).await?;
     Ok(axum::Json(answer(locks)).into_response())
 }
 
 /// A run with all results, also those that the marker of its comment had no space for.
-pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, Problem> {
-    let none = || Problem::not_found("There is no such run, or it is so old that it was dropped.");
+pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
+    let none = || HttpProblem::not_found("There is no such run, or it is so old that it was dropped.");
     if id.len() != RUN_ID || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(none());
     }

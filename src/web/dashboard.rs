@@ -4,7 +4,7 @@
 mod rows;
 
 use super::Site;
-use super::answer::{Problem, Visit};
+use super::answer::{HttpProblem, Visit};
 use super::pages::{VERSION, When};
 use crate::domain::PullRequest;
 use crate::domain::state::{ApplyLock, Job, ProjectLock, ProjectStatus};
@@ -191,7 +191,7 @@ impl Notice {
     /// The notice of this name. Free text in the address would let a link put words on our page.
     fn named(name: &str) -> Option<Notice> {
         let (text, tone) = match name {
-            "unlocked" => ("The lock and its plan are gone. The pull request is told.", "good"),
+            "unlocked" => ("The lock and its plan are deleted. A comment on the pull request says so.", "good"),
             "applies-stopped" => ("Applies are stopped until somebody allows them again.", "warn"),
             "applies-allowed" => ("Applies are allowed again.", "good"),
             _ => return None,
@@ -283,7 +283,7 @@ pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
     Query(parameters): Query<Parameters>,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let asked = parameters.asked();
     let facts = DashboardData::load(&services.store, &asked).await?;

@@ -196,7 +196,7 @@ async fn before_state_is_open_it_is_healthy_but_not_ready() {
     assert!(answer.ends_with(r#"{"status":"ok"}"#));
     let (status, answer) = ask(address, "GET /readyz", &[], "").await;
     assert_eq!(status, 503);
-    let error = r#"{"error":"standby: it has just started, and looks who leads","status":"error"}"#;
+    let error = r#"{"error":"standby: it has just started, and checks which server leads","status":"error"}"#;
     assert!(answer.ends_with(error), "{answer}");
     let (status, answer) = ask(address, "GET /status", &[], "").await;
     assert_eq!(status, 200);

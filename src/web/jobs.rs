@@ -4,7 +4,7 @@ mod ansi;
 mod log;
 mod stream;
 
-use super::answer::{Problem, Visit, typed};
+use super::answer::{HttpProblem, Visit, typed};
 use super::dashboard::JobRow;
 use super::pages::web_address;
 use super::{Site, header_value};
@@ -74,13 +74,13 @@ impl JobPage {
 }
 
 /// Checks that a job ID is 32 hex digits; others are not looked up in state or on disk.
-fn checked(id: &str) -> Result<&str, Problem> {
+fn checked(id: &str) -> Result<&str, HttpProblem> {
     let valid = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     if valid { Ok(id) } else { Err(no_such_job()) }
 }
 
-fn no_such_job() -> Problem {
-    Problem::not_found("There is no such job, or it is so old that it was dropped.")
+fn no_such_job() -> HttpProblem {
+    HttpProblem::not_found("There is no such job, or it is so old that it was dropped.")
 }
 
 /// A job and its pull request.
@@ -100,7 +100,7 @@ pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
     Path(id): Path<String>,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let id = checked(&id)?;
     // The log is opened first: a job that ends in between is then shown as ended, not as running.
@@ -123,10 +123,10 @@ pub(super) async fn page(
 }
 
 /// The log so far, without colours.
-pub(super) async fn plain(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn plain(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let id = checked(&id)?;
-    let mut log = services.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
+    let mut log = services.logs.read(id).await?.ok_or_else(|| HttpProblem::not_found("This job has no log."))?;
     let text = log.so_far().await?;
     let text = tokio::task::spawn_blocking(move || log::plain(&text)).await.map_err(anyhow::Error::from)?;
     let mut response = typed("text/plain; charset=utf-8", text);

@@ -1,7 +1,7 @@
 //! Pages of project locks, the apply lock, and their changes.
 
 use super::Site;
-use super::answer::{Problem, Visit};
+use super::answer::{HttpProblem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::dispatch::Discard;
 use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus};
@@ -78,10 +78,10 @@ fn shell_word(text: &str) -> String {
 struct FormFields(Vec<(String, String)>);
 
 impl FormFields {
-    async fn of(request: Request) -> Result<FormFields, Problem> {
+    async fn of(request: Request) -> Result<FormFields, HttpProblem> {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let body = to_bytes(request.into_body(), MAX_FORM).await.map_err(|_| {
-            Problem::new(
+            HttpProblem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "Too large",
                 format!("The form is larger than {MAX_FORM} bytes."),
@@ -96,9 +96,9 @@ impl FormFields {
     }
 
     /// Possible keys of the lock: links escape it once or, as Atlantis writes them, twice.
-    fn lock_keys(&self) -> Result<Vec<String>, Problem> {
+    fn lock_keys(&self) -> Result<Vec<String>, HttpProblem> {
         let id = self.get("id").ok_or_else(|| {
-            Problem::new(StatusCode::BAD_REQUEST, "No lock named", "The address has no id=… that names a lock.")
+            HttpProblem::new(StatusCode::BAD_REQUEST, "No lock named", "The address has no id=… that names a lock.")
         })?;
         let mut keys = vec![id.to_owned()];
         if id.contains('%') {
@@ -133,11 +133,11 @@ pub(super) async fn page(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let keys = FormFields::of(request).await?.lock_keys()?;
     let Some((lock, status)) = find(&services.store, keys).await? else {
-        return Err(Problem::not_found(
+        return Err(HttpProblem::not_found(
             "There is no such lock: it was released since, by a merge, a close or an unlock.",
         ));
     };
@@ -150,7 +150,7 @@ pub(super) async fn delete(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let keys = FormFields::of(request).await?.lock_keys()?;
     for key in keys {
@@ -164,11 +164,11 @@ pub(super) async fn delete(
                      To interrupt it, comment on its pull request: {} cancel --apply",
                     site.state.executable_name
                 );
-                return Err(Problem::new(StatusCode::CONFLICT, "An apply runs", text).with_job(job));
+                return Err(HttpProblem::new(StatusCode::CONFLICT, "An apply runs", text).with_job(job));
             }
         }
     }
-    Err(Problem::not_found("There is no such lock: it was released since, by a merge, a close or an unlock."))
+    Err(HttpProblem::not_found("There is no such lock: it was released since, by a merge, a close or an unlock."))
 }
 
 /// Stops all applies until they are allowed again.
@@ -176,7 +176,7 @@ pub(super) async fn stop_applies(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let fields = FormFields::of(request).await?;
     let printable = fields.get("reason").unwrap_or_default().chars().filter(|c| !c.is_control());
@@ -184,7 +184,7 @@ pub(super) async fn stop_applies(
     let reason = reason.trim().to_owned();
     // Scripts written for Atlantis give no reason.
     if visit.browser && reason.is_empty() {
-        return Err(Problem::new(
+        return Err(HttpProblem::new(
             StatusCode::BAD_REQUEST,
             "No reason given",
             "Applies were not stopped: say why, so that everyone who tries to apply can read it. Go back and fill in the reason.",
@@ -200,7 +200,7 @@ pub(super) async fn stop_applies(
 pub(super) async fn allow_applies(
     State(site): State<Arc<Site>>,
     Extension(visit): Extension<Visit>,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     set_apply_lock(&site.services()?.store, visit.entry("apply unlock", "", "done"), None).await?;
     Ok(visit.done("applies-allowed", "Deleted apply lock".into()))
 }

@@ -2,7 +2,7 @@
 //! values are counters in memory, so a scrape reads neither the state nor the bucket.
 
 use super::Site;
-use super::answer::{Problem, typed};
+use super::answer::{HttpProblem, typed};
 use crate::server_status::{Meters, Role, ServerStatus};
 use crate::vault::leader::Figures;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The page.
-pub(super) async fn page(State(site): State<Arc<Site>>) -> Result<Response, Problem> {
+pub(super) async fn page(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
     let server_status = site.server_status();
     let leader = server_status.services.as_ref().map(|services| &services.leader);
     let facts = MetricsData {

@@ -349,7 +349,7 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     Plan planned −1 ~1 +1 commit 3f2c1ab
     Lock id github.com/acme/infra/infra/network/prod/network
     Unlock
-    The lock goes, and the plan with it; the pull request is told. The project is free for others then. To plan it again, comment there:
+    This deletes the lock and its plan, and posts a comment on the pull request. Others can then plan the project. To plan it again, comment there:
     atlantis plan -p network
     Delete lock and plan
     "##);

@@ -1,7 +1,7 @@
 //! The intake: one [`Door`] for each host. It decides whose delivery a request is, and is the only maker of [`Verified`].
 
 use super::{MAX_BODY, Rejection, Signed, Verified, seal};
-use crate::domain::{Event, RepoId};
+use crate::domain::{Event, PullId, RepoId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -35,6 +35,11 @@ pub trait Door: Send + Sync {
     ///
     /// A [`Rejection`] where it cannot be decoded.
     fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Delivered, Rejection>;
+
+    /// What the delivery of a comment is known by. Ids are unique within a repository; the door of a host where they are not says more.
+    fn comment_identity(&self, pull: &PullId, comment_id: u64) -> String {
+        super::comment_identity(self.kind(), &pull.repo, comment_id)
+    }
 
     /// Lower-case names of the headers that name the event: together with the body they name a stored delivery.
     fn event_headers(&self) -> &'static [&'static str];
@@ -160,8 +165,8 @@ impl Intake {
     }
 
     /// What the delivery of a comment is known by; absent where the host of the repository has no door.
-    pub fn comment_identity(&self, repo: &RepoId, comment_id: u64) -> Option<String> {
-        Some(super::comment_identity(self.of(repo)?.kind(), repo, comment_id))
+    pub fn comment_identity(&self, pull: &PullId, comment_id: u64) -> Option<String> {
+        Some(self.of(&pull.repo)?.comment_identity(pull, comment_id))
     }
 
     /// What the identity of the delivery about the merge queue's entry of this commit begins with; absent as above.

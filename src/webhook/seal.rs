@@ -3,6 +3,7 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::{ExposeSecret, SecretString};
+use sha2::Sha256;
 
 /// Name of the seal among the stored headers.
 pub(super) const HEADER: &str = "tidelock-seal";
@@ -12,8 +13,6 @@ const KEY_LABEL: &[u8] = b"tidelock inbox seal 1";
 const ID_LABEL: &[u8] = b"tidelock key id 1";
 /// Bytes of such an id.
 const ID_BYTES: usize = 6;
-
-type HmacSha256 = Hmac<sha2::Sha256>;
 
 /// Names a secret and does not reveal it.
 pub(super) fn key_id(secret: &SecretString) -> String {
@@ -33,9 +32,9 @@ pub(super) fn is_sealed(secret: &SecretString, headers: &[(String, String)], bod
 }
 
 /// Headers in their order without the seal itself, then the body; lengths keep parts from running into each other.
-fn over(secret: &SecretString, headers: &[(String, String)], body: &[u8]) -> Option<HmacSha256> {
+fn over(secret: &SecretString, headers: &[(String, String)], body: &[u8]) -> Option<Hmac<Sha256>> {
     let key = mac(secret.expose_secret().as_bytes(), KEY_LABEL)?.finalize().into_bytes();
-    let mut mac = <HmacSha256 as KeyInit>::new_from_slice(&key).ok()?;
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&key).ok()?;
     for (name, value) in headers.iter().filter(|(name, _)| name != HEADER) {
         for part in [name, value] {
             mac.update(&(part.len() as u64).to_be_bytes());
@@ -47,8 +46,8 @@ fn over(secret: &SecretString, headers: &[(String, String)], body: &[u8]) -> Opt
     Some(mac)
 }
 
-fn mac(key: &[u8], label: &[u8]) -> Option<HmacSha256> {
-    let mut mac = <HmacSha256 as KeyInit>::new_from_slice(key).ok()?;
+fn mac(key: &[u8], label: &[u8]) -> Option<Hmac<Sha256>> {
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key).ok()?;
     mac.update(label);
     Some(mac)
 }

@@ -1,4 +1,4 @@
-//! The forge's listener, whose connections a handler can reset: real servers die in the middle, and a test must be able to say when.
+//! The forge's listener. A handler can reset the connection of its request, as a server that dies does.
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};

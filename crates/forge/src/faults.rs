@@ -1,4 +1,4 @@
-//! Faults that tests order: the next matching request of the API or git is refused, stalled or dropped.
+//! Injected faults: the next matching request of the API or of git is refused, delayed, held or reset.
 
 use anyhow::Context;
 use globset::GlobMatcher;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What goes wrong with a request.
+/// A fault of a request.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// This answer instead, nothing is done: status, body, headers.
+    /// Nothing is done, and this is the answer: status, body, headers.
     Status(u16, String, Vec<(String, String)>),
     /// The connection is reset before anything is done.
     Reset,
-    /// Answered as always, this much later.
+    /// The usual answer, this much later.
     Stall(Duration),
-    /// Answered as always, once the gate is open.
+    /// The usual answer, once the gate is open.
     Hold(Arc<Gate>),
-    /// It is done, then the connection is reset instead of an answer.
+    /// The request is done, and the connection is reset instead of an answer.
     AppliedThenReset,
 }
 
@@ -34,7 +34,7 @@ impl Gate {
         Arc::default()
     }
 
-    /// Waits until so many requests have come to it.
+    /// Waits until this many requests have reached it.
     pub async fn reached(&self, times: usize) {
         // An error is not possible: the sender is here.
         let _ = self.reached.subscribe().wait_for(|reached| *reached >= times).await;
@@ -66,7 +66,7 @@ impl Planned {
     }
 }
 
-/// The fault that hits this request; the first one planned goes first and is used up.
+/// The fault for this request: the first one that was injected and still matches. It is used up.
 pub(super) fn take(faults: &mut Vec<Planned>, method: &str, path: &str) -> Option<Fault> {
     let hit = |planned: &Planned| {
         planned.left > 0 && (planned.method == "*" || planned.method == method) && planned.path.is_match(path)

@@ -1,7 +1,5 @@
-//! Real git under the forge: one bare repository per repository, driven by plumbing.
-//!
-//! The sandbox starts git by itself, not through `process`: what goes through the pipes is binary, and nothing of a pull
-//! request runs here. This file and `git_http` are the only ones that do.
+//! Real git under the forge: a bare repository for each repository, used through plumbing commands. Only this file and `git_http` start
+//! git. Nothing of a pull request is executed.
 
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
@@ -17,13 +15,13 @@ const GIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of output that are read of one command; more is an error.
 const MAX_GIT_OUTPUT: u64 = 32 << 20;
 
-/// `merge-tree --write-tree` came with it.
+/// The oldest version that can be used: it brought `merge-tree --write-tree`.
 const OLDEST_GIT: (u32, u32) = (2, 38);
 
 const CONFIG: &str = "[http]\n\treceivepack = true\n[uploadpack]\n\tallowFilter = true\n\tallowAnySHA1InWant = true\n\
      [receive]\n\thideRefs = refs/pull\n\tautogc = false\n[gc]\n\tauto = 0\n";
 
-/// Variables of a surrounding git (hooks, rebases) that would lead ours astray.
+/// Variables that a surrounding git command sets (hooks, rebases) and that must not reach the forge's own git.
 const GIT_VARIABLES: [&str; 7] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -48,7 +46,7 @@ pub(super) struct CommitLine {
     pub subject: String,
 }
 
-/// git with pipes, free of the user's configuration.
+/// A git command with pipes that ignores the user's configuration.
 pub(super) fn git_command() -> Command {
     let mut command = Command::new("git");
     for name in GIT_VARIABLES {
@@ -66,7 +64,7 @@ pub(super) fn git_command() -> Command {
     command
 }
 
-/// Runs it, feeding `input`; fails when it cannot be started, takes too long or prints too much.
+/// Runs a command with `input` on its standard input. Fails when it cannot be started, takes too long or prints too much.
 async fn output(mut command: Command, input: Vec<u8>) -> anyhow::Result<Output> {
     let mut child = command.spawn().context("cannot start git; is it installed?")?;
     let (Some(mut stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -92,7 +90,7 @@ async fn output(mut command: Command, input: Vec<u8>) -> anyhow::Result<Output> 
     Ok(Output { status, stdout: out, stderr: err })
 }
 
-/// Whether git is there, new enough, and has its HTTP server.
+/// Checks that git is installed, new enough, and has its HTTP server.
 pub(super) async fn check_version() -> anyhow::Result<()> {
     let mut command = git_command();
     command.args(["version"]);
@@ -112,7 +110,7 @@ pub(super) async fn check_version() -> anyhow::Result<()> {
 }
 
 impl GitRepo {
-    /// Makes an empty one with branch `main`.
+    /// Creates an empty repository with the branch `main`.
     pub(super) async fn init(path: &Path) -> anyhow::Result<GitRepo> {
         if path.exists() {
             bail!("{} is there already; the sandbox starts with an empty directory", path.display());
@@ -140,7 +138,7 @@ impl GitRepo {
         succeed(output(self.command(args), input).await?, &format!("git {}", args.join(" ")))
     }
 
-    /// One commit on a branch; `None` deletes the file. Its id.
+    /// Creates a commit on a branch and returns its id. `None` deletes the file.
     pub(super) async fn commit(
         &self,
         branch: &str,
@@ -197,7 +195,7 @@ impl GitRepo {
         self.run(&["fetch", "-q", "--no-tags", &path, "+refs/heads/*:refs/heads/*"], Vec::new()).await.map(drop)
     }
 
-    /// The tree of merging both; none when they conflict.
+    /// The tree of a merge of both; `None` when they conflict.
     pub(super) async fn merge_tree(&self, ours: &str, theirs: &str) -> anyhow::Result<Option<String>> {
         let args = ["merge-tree", "--write-tree", "--no-messages", ours, theirs];
         let ended = output(self.command(&args), Vec::new()).await?;
@@ -246,7 +244,7 @@ impl GitRepo {
         Ok(text.lines().filter_map(parse).collect())
     }
 
-    /// How many commits `head` has that `base` has not, and the other way round. Both are branches or commits.
+    /// Number of commits that only `head` has, and number that only `base` has. Both are branches or commits.
     pub(super) async fn distance(&self, base: &str, head: &str) -> anyhow::Result<(u64, u64)> {
         let range = format!("{base}...{head}");
         let counts = self.run(&["rev-list", "--left-right", "--count", "--end-of-options", &range], Vec::new()).await?;
@@ -266,7 +264,7 @@ impl GitRepo {
         Ok(text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
     }
 
-    /// Text of one file of a commit; none when it is absent.
+    /// Text of a file of a commit; `None` when the file does not exist.
     pub(super) async fn file(&self, commit: &str, path: &str) -> anyhow::Result<Option<String>> {
         check_path(path)?;
         let ended = output(self.command(&["cat-file", "blob", &format!("{commit}:{path}")]), Vec::new()).await?;

@@ -1,4 +1,4 @@
-//! git over HTTP: `git http-backend` as a CGI program, its answer streamed. After a push the pull requests follow.
+//! git over HTTP: `git http-backend` as a CGI program, whose output is streamed. After a push, pull requests are updated.
 
 use super::git::{GitRepo, git_command};
 use super::{Shared, repo, server};
@@ -11,16 +11,16 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout};
 
-/// Bytes of headers that are read from git.
+/// Limit of the headers that git sends, in bytes.
 const MAX_HEADERS: usize = 16 << 10;
 
-/// How long git may be silent before its headers.
+/// Time limit for git's headers.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes sent at once.
 const CHUNK: usize = 64 << 10;
 
-/// Bytes of the answer to a push, which is kept back until the pull requests have followed.
+/// Limit of the answer to a push, in bytes. The answer is held until the pull requests are updated.
 const MAX_PUSH_ANSWER: usize = 4 << 20;
 
 const SERVICES: [&str; 3] = ["info/refs", "git-upload-pack", "git-receive-pack"];
@@ -39,7 +39,7 @@ fn split(path: &str) -> Option<(&str, &str)> {
     (full_name.split('/').count() == 2).then_some((full_name, service))
 }
 
-/// Answers git's request; 401 without a token of somebody who may read, 403 for a push of somebody who may not write.
+/// Answers a request of git: 401 without a valid token, 404 without read access, 403 for a push without write access.
 pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: Bytes) -> Response {
     let Some((full_name, service)) = split(parts.uri.path()) else {
         return StatusCode::NOT_FOUND.into_response();
@@ -75,7 +75,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
     })
 }
 
-/// A push: no other change of refs meanwhile, and webhooks before the pusher hears of success.
+/// Handles a push. No other refs change meanwhile, and webhooks are queued before the pusher gets the answer.
 async fn receive(
     shared: &Arc<Shared>,
     git: &GitRepo,
@@ -157,7 +157,7 @@ async fn read_headers(stdout: &mut BufReader<ChildStdout>) -> anyhow::Result<(u1
     }
 }
 
-/// The rest of its output; the child ends with the stream.
+/// The rest of git's output. The child ends with the stream.
 fn stream(child: Child, stdout: BufReader<ChildStdout>) -> Body {
     let chunks = futures::stream::try_unfold((child, stdout), |(mut child, mut stdout)| async move {
         let bytes = Bytes::copy_from_slice(stdout.fill_buf().await?);

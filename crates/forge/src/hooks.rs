@@ -1,4 +1,4 @@
-//! Webhooks: signed as GitHub signs them, sent in order by one task, recorded, sent again only when asked.
+//! Webhooks: signed like GitHub's, sent in order by one task, recorded, and sent again only on request.
 
 use super::state::State;
 use super::{Shared, random_hex, shapes, timestamp};
@@ -13,16 +13,16 @@ use std::time::Duration;
 /// How long the receiver may take, as on GitHub.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Deliveries that are remembered; the oldest finished ones go first.
+/// Number of deliveries that are kept. The oldest finished ones are dropped first.
 const MAX_DELIVERIES: usize = 10_000;
 
-/// How long one round of waiting for something to send is.
+/// Longest wait for something to send before the queue is checked again.
 const ROUND: Duration = Duration::from_secs(3600);
 
 /// Bytes of the receiver's answer that are kept.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// One delivery of an event and what became of it.
+/// One delivery of an event, and its result.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// Number of this record, for [`super::Forge::redeliver`].
@@ -35,18 +35,18 @@ pub struct Delivery {
     pub action: Option<String>,
     /// The exact body.
     pub body: String,
-    /// It was tried.
+    /// Whether it was sent.
     pub done: bool,
-    /// Status of the answer; absent when there was none.
+    /// Status of the answer; `None` when there was none.
     pub status: Option<u16>,
-    /// The answer's text, or what went wrong.
+    /// Text of the answer, or the error.
     pub answer: String,
     /// When the event happened, RFC 3339.
     pub created_at: String,
 }
 
 impl Delivery {
-    /// It was tried and answered with 2xx.
+    /// Whether it was sent and answered with 2xx.
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
     }

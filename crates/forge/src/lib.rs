@@ -41,7 +41,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// Login of the account that the server under test uses.
 const BOT: &str = "tidelock-bot";
 
-/// People of every repository and what they may do there; anybody else may nothing.
+/// People with access to every repository, and their permissions.
 const PEOPLE: [(&str, &str); 4] = [("alice", "admin"), ("bob", "write"), ("carol", "write"), ("dave", "read")];
 
 /// How a forge is set up.
@@ -52,42 +52,42 @@ pub struct ForgeOptions {
     pub port: u16,
 }
 
-/// A running forge; cheap to clone. It stops when the last clone is dropped.
+/// A running forge. Cheap to clone. It stops when the last clone is dropped.
 #[derive(Clone)]
 pub struct Forge {
     shared: Arc<Shared>,
-    /// None in handles that the forge makes for itself, which must not keep it running.
+    /// `None` in handles of the forge's own tasks, which must not keep it running.
     _stop: Option<Arc<DropGuard>>,
 }
 
-/// What the forge's own tasks hold: everything but the guard that stops them.
+/// What the forge's own tasks share. Has no guard, so that they end with the last [`Forge`].
 struct Shared {
     dir: PathBuf,
     url: String,
     webhook_secret: SecretString,
     state: Mutex<State>,
-    /// Counts changes of `state`, so that waiting needs no polling.
+    /// Number of changes of `state`. Waiting tasks watch it.
     changes: watch::Sender<u64>,
-    /// Held while refs of any repository change and the state follows them.
+    /// Locked while refs of any repository change and the state is updated.
     refs: tokio::sync::Mutex<()>,
     client: reqwest::Client,
     stop: CancellationToken,
 }
 
 impl Shared {
-    /// The state, to look at only; never held over an await.
+    /// The state for reading. Must not be held over an await.
     fn look(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes who waits for that.
+    /// Changes the state and wakes waiting tasks.
     fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let done = act(&mut self.look());
         self.changes.send_modify(|count| *count += 1);
         done
     }
 
-    /// Waits until `find` finds something; an error at the limit.
+    /// Waits until `find` returns something. Fails at the limit.
     async fn wait_for<T>(&self, limit: Duration, find: impl Fn(&State) -> Option<T>) -> anyhow::Result<T> {
         let mut changes = self.changes.subscribe();
         let waiting = async {
@@ -117,8 +117,7 @@ impl Shared {
 }
 
 impl Forge {
-    /// Starts it: binds `127.0.0.1`, and serves until the last clone is dropped. Fails when git is absent, too old or without its
-    /// HTTP server.
+    /// Starts a forge on `127.0.0.1`. Fails when git is missing, too old or has no HTTP server.
     pub async fn start(options: ForgeOptions) -> anyhow::Result<Forge> {
         git::check_version().await?;
         // Others of this process may have chosen a provider before; then that one is used.
@@ -166,7 +165,7 @@ impl Forge {
         &self.shared.dir
     }
 
-    /// What goes into `--gh-hostname`.
+    /// The address as a server's setting for the host: `--gh-hostname`.
     pub fn hostname_setting(&self) -> String {
         self.shared.url.clone()
     }
@@ -181,12 +180,12 @@ impl Forge {
         self.shared.look().users.get(BOT).map(|user| user.token.clone()).unwrap_or_default().into()
     }
 
-    /// What webhooks are signed with.
+    /// The secret that webhooks are signed with.
     pub fn webhook_secret(&self) -> SecretString {
         self.shared.webhook_secret.clone()
     }
 
-    /// From now on events go to this address; GitHub's `ping` goes first.
+    /// Sends events to this address from now on, beginning with GitHub's `ping`.
     pub fn set_webhook(&self, url: &str) {
         let shared = &self.shared;
         shared.change(|state| {
@@ -196,7 +195,7 @@ impl Forge {
         });
     }
 
-    /// Makes a private repository with one commit on `main`.
+    /// Creates a private repository with one commit on `main`.
     pub async fn create_repo(&self, full_name: &str, files: &[(&str, &str)]) -> anyhow::Result<Repo> {
         let Some((owner, name)) = full_name.split_once('/').filter(|(o, n)| is_name(o) && is_name(n)) else {
             bail!("not a repository's name: {full_name:?}, expected OWNER/NAME");
@@ -215,8 +214,7 @@ impl Forge {
         Ok(self.repo(full_name))
     }
 
-    /// Gives a repository another owner or name. API and git answer requests for the former one with a redirect, as GitHub does;
-    /// handles go on to work.
+    /// Gives a repository another owner or name. API and git redirect requests for its former name, as GitHub does. Handles stay valid.
     pub fn transfer(&self, from: &str, to: &str) -> anyhow::Result<()> {
         let Some((owner, name)) = to.split_once('/').filter(|(o, n)| is_name(o) && is_name(n)) else {
             bail!("not a repository's name: {to:?}, expected OWNER/NAME");
@@ -224,7 +222,7 @@ impl Forge {
         self.shared.change(|state| state.transfer(from, owner, name))
     }
 
-    /// Handle to a repository; its methods fail if there is none.
+    /// A handle to a repository. Its methods fail if the repository does not exist.
     pub fn repo(&self, full_name: &str) -> Repo {
         Repo { forge: self.clone(), full_name: full_name.to_owned() }
     }
@@ -239,36 +237,36 @@ impl Forge {
         self.shared.look().deliveries.iter().cloned().collect()
     }
 
-    /// Sends a delivery again: same id and body in a new record.
+    /// Sends a delivery again, with the same GUID and body, in a new record.
     pub fn redeliver(&self, id: u64) -> anyhow::Result<()> {
         self.shared.change(|state| hooks::redeliver(state, id))
     }
 
-    /// Holds webhooks back, or lets those that were held go in order.
+    /// Holds webhooks back, or sends the held ones in order.
     pub fn pause_webhooks(&self, paused: bool) {
         self.shared.change(|state| state.webhooks_paused = paused);
     }
 
-    /// Waits until every delivery that is not held back was tried.
+    /// Waits until every delivery that is not held back was sent.
     pub async fn wait_for_deliveries(&self, limit: Duration) -> anyhow::Result<()> {
         let done = |state: &State| state.deliveries.iter().all(|d| d.done).then_some(());
         self.shared.wait_for(limit, done).await.context("waiting for webhook deliveries")
     }
 
-    /// The next `times` API or git requests with this method (`*`: any) and a path that matches the glob (`*` also crosses `/`)
-    /// fail like that. Later calls come after earlier ones that still wait.
+    /// Injects a fault into the next `times` API or git requests with this method (`*`: any) and a path that matches the glob, where `*`
+    /// also matches `/`. Faults are used in the order of their injection.
     pub fn fail_next(&self, method: &str, path_glob: &str, fault: Fault, times: usize) -> anyhow::Result<()> {
         let planned = faults::Planned::new(method, path_glob, fault, times)?;
         self.shared.change(|state| state.faults.push(planned));
         Ok(())
     }
 
-    /// Faults that still wait for their requests will not happen.
+    /// Removes the faults that have not been used.
     pub fn clear_faults(&self) {
         self.shared.change(|state| state.faults.clear());
     }
 
-    /// From now on the API's answers say that it is so much later.
+    /// Moves the time in the API's answers ahead by this much.
     pub fn set_clock_ahead(&self, by: jiff::SignedDuration) {
         self.shared.change(|state| state.clock_ahead = by);
     }
@@ -278,7 +276,7 @@ impl Forge {
         self.shared.look().requests.iter().cloned().collect()
     }
 
-    /// A person's user name and token for git and the API. An unknown login gets an account, with access to nothing.
+    /// A person's user name and token for git and the API. An unknown login gets an account without access to any repository.
     pub fn credentials(&self, login: &str) -> anyhow::Result<(String, SecretString)> {
         let fresh = random_hex()?;
         Ok(self.shared.change(|state| {

@@ -1,4 +1,4 @@
-//! Pages in the browser: what a person plays with. Server-rendered; without JavaScript one reloads by hand.
+//! Pages for the browser, rendered by the forge. Without JavaScript they have to be reloaded by hand.
 //!
 //! They need no login, so they only listen to this machine: the `Host` must be ours and a form must come from our own page, else any
 //! website could make this forge run Terraform code through the server.
@@ -25,7 +25,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
 /// Fields of a form or a query.
 pub(super) type Fields = HashMap<String, String>;
 
-/// Where a form leads, or what a page shows; errors are worded for the person.
+/// The result of a form or a page. Errors are worded for people.
 enum Reaction {
     Page(String),
     Redirect(String),
@@ -50,7 +50,7 @@ pub(super) async fn answer(shared: Arc<Shared>, parts: &request::Parts, body: By
     response
 }
 
-/// Other sites in the person's browser, by their `Origin` or by a name of theirs that leads to this machine.
+/// Refuses requests of other sites in the person's browser, by their `Origin` or their `Host`.
 fn refuse_strangers(shared: &Shared, parts: &request::Parts) -> Option<Response> {
     let text = |name| parts.headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     let port = shared.url.rsplit(':').next().unwrap_or_default();

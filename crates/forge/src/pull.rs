@@ -1,4 +1,4 @@
-//! A pull request of the forge, as people use it, and as tests look at it and wait for it.
+//! A pull request of the forge: what people do with it, and what tests read and wait for.
 
 use super::repo::{self, Repo};
 use super::state::{CommentState, PullState, ReviewState, State};
@@ -35,7 +35,7 @@ pub struct CommitStatus {
     pub state: String,
     /// One line of text; may be empty.
     pub description: String,
-    /// Where it leads; may be empty.
+    /// The link of the status; may be empty.
     pub url: String,
 }
 
@@ -73,23 +73,23 @@ impl Pull {
         self.look(|pull| pull.head_sha.clone())
     }
 
-    /// Neither merged nor closed.
+    /// Whether it is neither merged nor closed.
     pub fn is_open(&self) -> anyhow::Result<bool> {
         self.look(|pull| pull.open)
     }
 
-    /// It was merged.
+    /// Whether it was merged.
     pub fn is_merged(&self) -> anyhow::Result<bool> {
         self.look(|pull| pull.merged.is_some())
     }
 
-    /// One commit on its head branch by its author; `None` deletes the file. Its id.
+    /// Pushes a commit by its author to its head branch and returns the commit's id. `None` deletes the file.
     pub async fn push(&self, changes: &[(&str, Option<&str>)]) -> anyhow::Result<String> {
         let author = self.look(|pull| pull.author.clone())?;
         self.push_as(&author, &repo::subject_of(changes), changes).await
     }
 
-    /// [`Pull::push`] by somebody, with a message.
+    /// [`Pull::push`] by a given person, with a message.
     pub async fn push_as(
         &self,
         author: &str,
@@ -100,14 +100,14 @@ impl Pull {
         self.repo.forge.repo(&head_repo).push_as(author, &head_ref, message, changes).await
     }
 
-    /// Somebody comments; the comment's id.
+    /// Adds a comment by this person and returns its id.
     pub fn comment(&self, user: &str, body: &str) -> anyhow::Result<u64> {
         self.repo.forge.credentials(user)?;
         let shared = self.shared();
         shared.change(|state| comment(state, &shared.url, &self.repo.full_name, self.number, user, body))
     }
 
-    /// Makes a comment look as if it had been written so much earlier.
+    /// Moves the time of a comment back by this much.
     pub fn age_comment(&self, id: u64, by: jiff::SignedDuration) -> anyhow::Result<()> {
         self.shared().change(|state| {
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
@@ -119,7 +119,7 @@ impl Pull {
         })
     }
 
-    /// Somebody edits a comment, whoever wrote it; it looks as if at least a second had gone by.
+    /// Edits a comment as this person. Its time of change is at least a second after its creation.
     pub fn edit_comment(&self, user: &str, id: u64, body: &str) -> anyhow::Result<()> {
         self.repo.forge.credentials(user)?;
         let shared = self.shared();
@@ -138,12 +138,12 @@ impl Pull {
         })
     }
 
-    /// Somebody approves the present head.
+    /// Approves the present head as this person.
     pub fn approve(&self, user: &str) -> anyhow::Result<()> {
         self.review(user, "APPROVED", "")
     }
 
-    /// Somebody requests changes.
+    /// Requests changes as this person.
     pub fn request_changes(&self, user: &str) -> anyhow::Result<()> {
         self.review(user, "CHANGES_REQUESTED", "Not like this.")
     }
@@ -169,23 +169,23 @@ impl Pull {
         })
     }
 
-    /// Alice merges, with a merge commit.
+    /// Merges it as alice, with a merge commit.
     pub async fn merge(&self) -> anyhow::Result<String> {
         self.merge_as("alice", "merge").await
     }
 
-    /// Somebody merges by `merge` or `squash`; the new tip of the base branch.
+    /// Merges it as this person by `merge` or `squash`. Returns the new tip of the base branch.
     pub async fn merge_as(&self, actor: &str, method: &str) -> anyhow::Result<String> {
         merge(self.shared(), &self.repo.full_name, self.number, actor, method).await
     }
 
-    /// Alice closes without merging.
+    /// Closes it as alice without a merge.
     pub fn close(&self) -> anyhow::Result<()> {
         let shared = self.shared();
         shared.change(|state| repo::close(state, &shared.url, &self.repo.full_name, self.number, "alice"))
     }
 
-    /// Alice opens it again.
+    /// Reopens it as alice.
     pub fn reopen(&self) -> anyhow::Result<()> {
         self.alter("reopened", |pull| {
             if pull.open || pull.merged.is_some() {
@@ -196,7 +196,7 @@ impl Pull {
         })
     }
 
-    /// Alice says that the draft is ready for review.
+    /// Marks the draft as ready for review, as alice.
     pub fn ready(&self) -> anyhow::Result<()> {
         self.alter("ready_for_review", |pull| {
             if !std::mem::take(&mut pull.draft) {
@@ -206,7 +206,7 @@ impl Pull {
         })
     }
 
-    /// Alice changes the base branch; GitHub says `edited`.
+    /// Changes the base branch as alice. The event's action is `edited`.
     pub async fn retarget(&self, branch: &str) -> anyhow::Result<()> {
         let base = self.repo.tip(branch).await?;
         self.alter("edited", |pull| {
@@ -225,7 +225,7 @@ impl Pull {
         })
     }
 
-    /// Makes the API say this `mergeable_state` (`blocked`, `unknown`, `behind`, …) whatever would be true.
+    /// Makes the API answer with this `mergeable_state` (`blocked`, `unknown`, `behind`, …).
     pub fn set_mergeable_state(&self, mergeable_state: &str) -> anyhow::Result<()> {
         self.shared().change(|state| {
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
@@ -257,7 +257,7 @@ impl Pull {
         })
     }
 
-    /// The server's comment number `after` (0: its first), as soon as it is there; an error at the limit.
+    /// Waits for the server's comment number `after`, counted from 0. Fails at the limit.
     pub async fn wait_for_comment(&self, after: usize, limit: Duration) -> anyhow::Result<Comment> {
         let find = |state: &State| {
             let pull = state.pull(&self.repo.full_name, self.number).ok()?;
@@ -267,7 +267,7 @@ impl Pull {
         found.with_context(|| format!("waiting for the server's comment {} on #{}", after + 1, self.number))
     }
 
-    /// The status of this context, as soon as `accept` likes it; an error at the limit.
+    /// Waits until `accept` returns true for the status of this context, and returns it. Fails at the limit.
     pub async fn wait_for_status(
         &self,
         context: &str,
@@ -324,7 +324,7 @@ pub(super) fn statuses_of(
     Ok(latest.into_iter().map(shape).collect())
 }
 
-/// Adds a comment and announces it; its id.
+/// Adds a comment, queues its webhook, and returns its id.
 pub(super) fn comment(
     state: &mut State,
     url: &str,
@@ -356,7 +356,7 @@ pub(super) fn comment(
     Ok(id)
 }
 
-/// Really merges in git; the new tip of the base branch. Fails, saying why, where GitHub would answer 405.
+/// Merges in git and returns the new tip of the base branch. Fails with the reason where GitHub answers 405.
 pub(super) async fn merge(
     shared: &Shared,
     full_name: &str,

@@ -1,4 +1,4 @@
-//! The merge queue: a pull request gets a commit of its own on top of what is ahead of it, and its checks are asked for.
+//! The merge queue: a pull request gets a commit on top of the one ahead of it, and checks are requested for that commit.
 
 use super::pull::Pull;
 use super::state::State;

@@ -1,4 +1,4 @@
-//! A repository of the forge, as people use it: pushes, new pull requests, permissions. Also what every push sets off.
+//! A repository of the forge: pushes, new pull requests, permissions, and what follows a push.
 
 use super::git::GitRepo;
 use super::pull::{self, CommitStatus, Pull};
@@ -15,7 +15,7 @@ pub struct Repo {
     pub(super) full_name: String,
 }
 
-/// How a pull request is opened; the default is a ready one into `main` from a branch of the same repository.
+/// How a pull request is opened. The default is one that is ready for review, into `main`, from a branch of the same repository.
 #[derive(Default, Clone)]
 pub struct OpenOptions {
     /// Open it as a draft.
@@ -24,16 +24,16 @@ pub struct OpenOptions {
     pub base: Option<String>,
     /// Names of its labels.
     pub labels: Vec<String>,
-    /// Account whose fork holds the head branch; the fork is made if there is none.
+    /// Account whose fork has the head branch. The fork is created if there is none.
     pub fork: Option<String>,
-    /// Name of that fork, where it is another than the repository's: of a fork inside the same organization.
+    /// Name of that fork, if it differs from the repository's name, as inside the same organization.
     pub fork_name: Option<String>,
     /// Text under the title.
     pub body: String,
 }
 
 impl Repo {
-    /// The forge that it lies on.
+    /// The forge of this repository.
     pub fn forge(&self) -> &Forge {
         &self.forge
     }
@@ -48,7 +48,7 @@ impl Repo {
         format!("{}/{}.git", self.forge.shared.url, self.full_name)
     }
 
-    /// Address for git that lets this person in. Has that person's token in it.
+    /// Address for git with this person's user name and token in it.
     pub fn clone_url_for(&self, login: &str) -> anyhow::Result<String> {
         let (user, token) = self.forge.credentials(login)?;
         let bare = self.clone_url();
@@ -71,7 +71,7 @@ impl Repo {
         pull::statuses_of(&self.forge.shared.look(), &self.full_name, commit)
     }
 
-    /// Lets a person `admin`, `write`, `read` or `none`.
+    /// Sets a person's permission: `admin`, `write`, `read` or `none`.
     pub fn set_permission(&self, login: &str, level: &str) -> anyhow::Result<()> {
         self.forge.credentials(login)?;
         self.forge.shared.change(|state| {
@@ -80,7 +80,7 @@ impl Repo {
         })
     }
 
-    /// Says which ways of merging are allowed.
+    /// Sets which merge methods are allowed.
     pub fn set_merge_methods(&self, merge: bool, squash: bool) -> anyhow::Result<()> {
         self.forge.shared.change(|state| {
             let repo = state.repo_mut(&self.full_name)?;
@@ -89,7 +89,7 @@ impl Repo {
         })
     }
 
-    /// Says how large it is, in KiB, whatever it is. Servers fetch large repositories without the contents of old files.
+    /// Sets the size in KiB that the API answers with. Servers fetch large repositories without the contents of old files.
     pub fn set_size_kib(&self, size_kib: u64) -> anyhow::Result<()> {
         self.forge.shared.change(|state| {
             state.repo_mut(&self.full_name)?.size_kib = size_kib;
@@ -97,12 +97,12 @@ impl Repo {
         })
     }
 
-    /// One commit by alice on a branch, which is made from `main` if there is none; `None` deletes the file. Its id.
+    /// Pushes a commit by alice to a branch and returns its id. A missing branch is created from `main`. `None` deletes the file.
     pub async fn push(&self, branch: &str, changes: &[(&str, Option<&str>)]) -> anyhow::Result<String> {
         self.push_as("alice", branch, &subject_of(changes), changes).await
     }
 
-    /// [`Repo::push`] by somebody, with a message.
+    /// [`Repo::push`] by a given person, with a message.
     pub async fn push_as(
         &self,
         author: &str,
@@ -200,7 +200,7 @@ impl Repo {
         Ok(self.pull(number))
     }
 
-    /// The account's fork of this repository; made if there is none.
+    /// The account's fork of this repository, created if there is none.
     async fn fork(&self, account: &str, name: Option<&str>) -> anyhow::Result<Repo> {
         let shared = &self.forge.shared;
         let (_, own_name) = self.full_name.split_once('/').context("a repository without an owner")?;
@@ -223,7 +223,7 @@ impl Repo {
         Ok(self.forge.repo(&full_name))
     }
 
-    /// Text of a file on a branch or of a commit; none when it is absent.
+    /// Text of a file on a branch or of a commit; `None` when the file does not exist.
     pub async fn file(&self, commit: &str, path: &str) -> anyhow::Result<Option<String>> {
         self.forge.shared.git(&self.full_name)?.file(commit, path).await
     }
@@ -241,8 +241,8 @@ pub(super) fn subject_of(changes: &[(&str, Option<&str>)]) -> String {
     format!("Change {}", paths.join(", "))
 }
 
-/// After refs of `full_name` changed (push, merge): pull requests whose head moved get it and are announced, those whose base moved are
-/// tried again for conflicts. The caller holds `shared.refs`.
+/// Updates pull requests after refs of `full_name` changed (push, merge): those whose head moved get a webhook, those whose base moved
+/// are checked again for conflicts. The caller holds `shared.refs`.
 pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -> anyhow::Result<()> {
     let moved = shared.git(full_name)?;
     let heads = moved.heads().await?;
@@ -308,7 +308,7 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
     Ok(())
 }
 
-/// Closes without merging, and says so.
+/// Closes it without a merge, and queues the webhook.
 pub(super) fn close(
     state: &mut super::state::State,
     url: &str,

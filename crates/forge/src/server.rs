@@ -1,4 +1,4 @@
-//! The forge's HTTP server: tells API, git and pages apart, knows who asks, plays faults and records requests.
+//! The forge's HTTP server: routes to API, git and pages, authenticates, injects faults and records requests.
 
 use super::connection::{ResetSwitch, ResettableListener};
 use super::faults::{self, Fault};
@@ -11,10 +11,10 @@ use base64::Engine;
 use http::{HeaderMap, StatusCode, header, request};
 use std::sync::Arc;
 
-/// Bytes of a request's body that are taken; git pushes included.
+/// Limit of a request's body in bytes, also of a push.
 const MAX_BODY: usize = 64 << 20;
 
-/// Requests that are remembered; the oldest go first.
+/// Number of requests that are kept. The oldest are dropped first.
 const MAX_REQUESTS: usize = 100_000;
 
 /// One API or git request.
@@ -101,7 +101,7 @@ fn refusal(status: u16, text: &str, headers: &[(String, String)]) -> Response {
     built.unwrap_or_else(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response())
 }
 
-/// Who asks: a login, nobody, or an error for a token that is no one's.
+/// The login of a request's token; `None` without a token, an error for an unknown one.
 pub(super) fn principal(shared: &Shared, headers: &HeaderMap) -> Result<Option<String>, ()> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let (scheme, rest) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(())?;

@@ -1,4 +1,4 @@
-//! What the forge knows besides git objects: accounts, repositories, pull requests, comments, statuses. In memory, behind one mutex.
+//! The forge's state besides git objects: accounts, repositories, pull requests, comments, statuses. In memory, behind one mutex.
 
 use super::faults::Planned;
 use super::git::GitRepo;
@@ -20,7 +20,7 @@ pub(super) struct State {
     pub webhooks_paused: bool,
     pub deliveries: VecDeque<Delivery>,
     pub requests: VecDeque<Request>,
-    /// How much later it is in the API's answers than it is.
+    /// How far the time in the API's answers is ahead.
     pub clock_ahead: jiff::SignedDuration,
     pub faults: Vec<Planned>,
     last_id: u64,
@@ -44,7 +44,7 @@ pub(super) struct RepoState {
     pub permissions: BTreeMap<String, String>,
     pub allow_merge_commit: bool,
     pub allow_squash_merge: bool,
-    /// As the host tells it, in KiB.
+    /// Size in KiB, as the API answers it.
     pub size_kib: u64,
     pub pulls: Vec<PullState>,
     pub statuses: Vec<StatusState>,
@@ -72,7 +72,7 @@ pub(super) struct PullState {
     pub conflicts: bool,
     /// Tip of the base branch that this was tried with.
     pub tried_with: String,
-    /// Said instead of what would be worked out.
+    /// Replaces the computed `mergeable_state` in answers.
     pub forced_mergeable_state: Option<String>,
     pub comments: Vec<CommentState>,
     pub reviews: Vec<ReviewState>,
@@ -86,7 +86,7 @@ pub(super) struct CommentState {
     pub author: String,
     pub body: String,
     pub created_at: String,
-    /// The same until somebody edits it.
+    /// Equal to `created_at` until somebody edits it.
     pub updated_at: String,
     pub reactions: Vec<ReactionState>,
 }
@@ -121,13 +121,13 @@ pub(super) struct StatusState {
 }
 
 impl State {
-    /// Ids grow over everything that has one.
+    /// A new id, greater than every other one of any kind.
     pub(super) fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         1000 + self.last_id
     }
 
-    /// The account of that login; made with this token if there is none.
+    /// The account with that login, created with this token if there is none.
     pub(super) fn add_user(&mut self, login: &str, token: String) -> &User {
         let id = self.new_id();
         let user = User { id, login: login.to_owned(), token: format!("ghp_{token}") };
@@ -148,7 +148,7 @@ impl State {
         self.moved.get(&key).map_or(key, |now| now.to_lowercase())
     }
 
-    /// Gives a repository another owner or name; the former one leads to it from now on.
+    /// Gives a repository another owner or name. Its former name redirects to it.
     pub(super) fn transfer(&mut self, from: &str, owner: &str, name: &str) -> anyhow::Result<()> {
         let to = format!("{owner}/{name}");
         if self.repo(&to).is_ok() {

@@ -119,9 +119,6 @@ impl<P: Protocol> Leader<P> {
         self.shared.check()?;
         while self.shared.held.is_past() {
             self.shared.renew().await?;
-            if self.shared.held.holds() {
-                break;
-            }
         }
         self.shared.check()
     }

@@ -135,11 +135,6 @@ pub trait Protocol: Clone + Send + Sync + 'static {
         sent
     }
 
-    /// Whether a renewal that succeeded holds now: its answer may come after the deadline that it gives.
-    fn holds(&self, now: Duration, deadline: Duration) -> bool {
-        now <= deadline
-    }
-
     /// Gives the lease up by writing it without a holder. It is never deleted, so that its epoch only grows.
     fn give_up(
         &self,

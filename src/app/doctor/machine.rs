@@ -62,7 +62,7 @@ pub(super) async fn check(settings: &Settings) -> Findings {
     });
     match looked.await {
         Ok(found) => findings.extend(found),
-        Err(error) => findings.fault(DATA_DIR, format!("could not be looked at: {error}"), ""),
+        Err(error) => findings.fault(DATA_DIR, format!("could not be checked: {error}"), ""),
     }
     findings
 }

@@ -68,12 +68,12 @@ impl Job<'_> {
         ran
     }
 
-    /// What people read of the job: its output, or how it broke.
-    pub(in super::super) fn judged(&self, config: &ProjectConfig, ran: &Ran) -> Result<String, Outcome> {
+    /// The outcome of a job that did not do what it should; absent when it did.
+    pub(in super::super) fn failed(&self, config: &ProjectConfig, ran: &Ran) -> Option<Outcome> {
         match &ran.ending {
-            Ending::Done => Ok(ran.output.clone()),
-            Ending::Stopped => Err(Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() })),
-            Ending::Broken(problem) => Err(broken(self.ctx, self.work, config, problem, &ran.output)),
+            Ending::Done => None,
+            Ending::Stopped => Some(Outcome::Failed(Failure::Cancelled { by: self.work.cancel.by() })),
+            Ending::Broken(problem) => Some(broken(self.ctx, self.work, config, problem, &ran.output)),
         }
     }
 }

@@ -196,7 +196,10 @@ impl PlanRun<'_> {
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
         let plan = PlanUse::Make { id: id.clone(), dirs: self.dirs.to_vec() };
         let ran = job.run(config, &ready, self.facts, (steps, plan), turn).await;
-        let output = job.judged(config, &ran)?;
+        if let Some(outcome) = job.failed(config, &ran) {
+            return Err(outcome);
+        }
+        let output = ran.output;
         let Some(made) = ran.plan else {
             let message = "The plan was made, and its runner did not give it back".to_owned();
             return Err(Outcome::Errored(Fault { reason: Reason::Internal, message, output }));

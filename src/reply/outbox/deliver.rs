@@ -33,7 +33,7 @@ const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(10);
 impl OutboxInner {
     /// Tries an effect when it is due.
     pub(super) async fn deliver(&self, effect: &PendingEffect) -> PostResult {
-        if self.refusals.closed(effect, Instant::now()).is_some() {
+        if self.refusals.suspended_until(effect, Instant::now()).is_some() {
             return PostResult::Later(None);
         }
         let host = match self.hosts.of(&effect.pull.repo) {
@@ -47,14 +47,14 @@ impl OutboxInner {
         let error = match self.attempt(&**host, effect).await {
             Ok(note) => {
                 if self.refusals.passed(effect) {
-                    tracing::info!(repository = %effect.pull.repo, "the host takes our {}s again", kind(&effect.effect));
+                    tracing::info!(repository = %effect.pull.repo, "the host accepts our {}s again", kind(&effect.effect));
                     self.wake_all(&effect.pull.repo);
                 }
                 return PostResult::Done(note);
             }
             Err(HostOrStateError::State(error)) if is_deposed(&error) => return PostResult::Halt(error),
             Err(HostOrStateError::State(error)) => {
-                tracing::warn!(pull = %effect.pull, effect = effect.id, "{error:#}; not acting now");
+                tracing::warn!(pull = %effect.pull, effect = effect.id, "{error:#}; no effect is posted now");
                 return PostResult::Again(self.pace.after(effect.attempts + 1));
             }
             Err(HostOrStateError::Host(error)) => error,
@@ -170,7 +170,9 @@ impl OutboxInner {
                 if let Some(first) = same.next() {
                     let extra: Vec<u64> = same.collect();
                     match duplicates::delete(&self.store, host, pull, &extra).await {
-                        Err(HostOrStateError::Host(error)) => tracing::warn!(%pull, "a duplicate stays: {error}"),
+                        Err(HostOrStateError::Host(error)) => {
+                            tracing::warn!(%pull, "a duplicate comment could not be deleted: {error}")
+                        }
                         result => result?,
                     }
                     return Ok(format!("found as comment {first}"));

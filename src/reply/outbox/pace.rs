@@ -90,8 +90,8 @@ impl Pacer {
         if !wait.is_zero() {
             return Err(now + wait);
         }
-        self.minute.left -= 1.0;
-        self.hour.left -= 1.0;
+        self.minute.tokens -= 1.0;
+        self.hour.tokens -= 1.0;
         if self.last.len() == LAST {
             self.last.pop_front();
         }
@@ -102,32 +102,32 @@ impl Pacer {
     /// Empties the buckets after the host rejected a post as too much.
     pub(super) fn empty(&mut self, now: Instant) {
         self.minute.refill(now);
-        self.minute.left = 0.0;
+        self.minute.tokens = 0.0;
     }
 }
 
 struct TokenBucket {
-    holds: f64,
+    capacity: f64,
     per_second: f64,
-    left: f64,
+    tokens: f64,
     at: Instant,
 }
 
 impl TokenBucket {
-    fn new(holds: f64, per_second: f64, now: Instant) -> TokenBucket {
-        let holds = holds.max(LEAST);
-        TokenBucket { holds, per_second, left: holds, at: now }
+    fn new(capacity: f64, per_second: f64, now: Instant) -> TokenBucket {
+        let capacity = capacity.max(LEAST);
+        TokenBucket { capacity, per_second, tokens: capacity, at: now }
     }
 
     fn refill(&mut self, now: Instant) {
         let grown = now.saturating_duration_since(self.at).as_secs_f64() * self.per_second;
-        (self.left, self.at) = ((self.left + grown).min(self.holds), now);
+        (self.tokens, self.at) = ((self.tokens + grown).min(self.capacity), now);
     }
 
     /// How long until there is a token beyond the reserve.
     fn wait(&mut self, reserve: f64, now: Instant) -> Duration {
         self.refill(now);
-        let missing = self.holds * reserve + 1.0 - self.left;
+        let missing = self.capacity * reserve + 1.0 - self.tokens;
         // Slightly longer, so that rounding does not make the token miss.
         if missing <= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.per_second + 0.001) }
     }

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 /// Posts that are refused together: rights belong to repositories and to kinds of posts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct RefusedKind {
+struct PostKind {
     repo: RepoId,
     kind: &'static str,
 }
 
-impl RefusedKind {
-    fn of(effect: &PendingEffect) -> RefusedKind {
-        RefusedKind { repo: effect.pull.repo.clone(), kind: kind(&effect.effect) }
+impl PostKind {
+    fn of(effect: &PendingEffect) -> PostKind {
+        PostKind { repo: effect.pull.repo.clone(), kind: kind(&effect.effect) }
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) fn kind(effect: &Effect) -> &'static str {
     }
 }
 
-struct Closed {
+struct Suspension {
     since: Timestamp,
     tries: u32,
     until: Instant,
@@ -51,54 +51,54 @@ pub struct RefusedPosts {
 /// All refused kinds of posts.
 #[derive(Default)]
 pub(super) struct Refusals {
-    doors: Mutex<HashMap<RefusedKind, Closed>>,
+    suspended: Mutex<HashMap<PostKind, Suspension>>,
 }
 
 impl Refusals {
     /// Until when an effect waits because similar ones were refused.
-    pub(super) fn closed(&self, effect: &PendingEffect, now: Instant) -> Option<Instant> {
-        let mut doors = lock(&self.doors);
-        let closed = doors.get_mut(&RefusedKind::of(effect))?;
-        closed.waiting.insert(effect.id);
-        Some(closed.until).filter(|until| *until > now)
+    pub(super) fn suspended_until(&self, effect: &PendingEffect, now: Instant) -> Option<Instant> {
+        let mut suspended = lock(&self.suspended);
+        let suspension = suspended.get_mut(&PostKind::of(effect))?;
+        suspension.waiting.insert(effect.id);
+        Some(suspension.until).filter(|until| *until > now)
     }
 
     /// Records a refused effect; returns whether it is the first of its kind, and until when the kind waits.
     pub(super) fn refused(&self, effect: &PendingEffect, pace: Pace, now: Instant) -> (bool, Instant) {
-        let mut doors = lock(&self.doors);
-        let closed = doors.entry(RefusedKind::of(effect)).or_insert_with(|| Closed {
+        let mut suspended = lock(&self.suspended);
+        let suspension = suspended.entry(PostKind::of(effect)).or_insert_with(|| Suspension {
             since: Timestamp::now(),
             tries: 0,
             until: now,
             waiting: HashSet::new(),
         });
-        closed.waiting.insert(effect.id);
+        suspension.waiting.insert(effect.id);
         // Refusals of posts that were already under way do not lengthen the pause.
-        if closed.until <= now {
-            closed.tries = closed.tries.saturating_add(1);
-            closed.until = now + pace.after(closed.tries);
+        if suspension.until <= now {
+            suspension.tries = suspension.tries.saturating_add(1);
+            suspension.until = now + pace.after(suspension.tries);
         }
-        (closed.tries == 1, closed.until)
+        (suspension.tries == 1, suspension.until)
     }
 
     /// Records a successful effect; returns whether its kind was refused until now.
     pub(super) fn passed(&self, effect: &PendingEffect) -> bool {
-        lock(&self.doors).remove(&RefusedKind::of(effect)).is_some()
+        lock(&self.suspended).remove(&PostKind::of(effect)).is_some()
     }
 
     /// Drops an effect that was given up or replaced.
     pub(super) fn forget(&self, effect: i64) {
-        lock(&self.doors).retain(|_, closed| {
-            closed.waiting.remove(&effect);
-            !closed.waiting.is_empty()
+        lock(&self.suspended).retain(|_, suspension| {
+            suspension.waiting.remove(&effect);
+            !suspension.waiting.is_empty()
         });
     }
 
     /// All refused posts; `None` if there are none.
     pub(super) fn all(&self) -> Option<RefusedPosts> {
-        let doors = lock(&self.doors);
-        let since = doors.values().map(|closed| closed.since).min()?;
-        Some(RefusedPosts { since, waiting: doors.values().map(|closed| closed.waiting.len()).sum() })
+        let suspended = lock(&self.suspended);
+        let since = suspended.values().map(|suspension| suspension.since).min()?;
+        Some(RefusedPosts { since, waiting: suspended.values().map(|suspension| suspension.waiting.len()).sum() })
     }
 }
 

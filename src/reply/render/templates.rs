@@ -83,7 +83,7 @@ pub(super) fn render(name: &str, context: Value) -> String {
         Err(error) => Err(Error::new(ErrorKind::InvalidOperation, error.to_string())),
     };
     text.unwrap_or_else(|error| {
-        tracing::error!(template = name, "cannot word a comment: {error:#}");
+        tracing::error!(template = name, "cannot render a comment: {error:#}");
         format!(
             "### This reply failed to be worded\n\nIts facts are on the server's pages. {}",
             markdown::prose(&error.to_string())

@@ -48,7 +48,7 @@ impl Mutation {
 fn sound() -> (tempfile::TempDir, Connection, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     let mut connection = open_writer(&dir.path().join("a.db"), Durability::Bucket).unwrap().connection;
-    let notes = Notes::attach(&mut connection).unwrap();
+    let recorder = ChangeRecorder::attach(&mut connection).unwrap();
     let put = "INSERT INTO audit (at, record) VALUES (?1, ?2)";
     for number in 0..5_i64 {
         connection.execute(put, (number * 1_000_000_007, format!("{{\"who\":\"{number}\"}}"))).unwrap();
@@ -58,7 +58,7 @@ fn sound() -> (tempfile::TempDir, Connection, Vec<u8>) {
         connection.execute(put, (format!("pull {number}"), "{}")).unwrap();
     }
     connection.execute("DELETE FROM effects WHERE pull = 'pull 1'", []).unwrap();
-    let encoded = notes.capture(&connection).unwrap().unwrap();
+    let encoded = recorder.capture(&connection).unwrap().unwrap();
     (dir, connection, encoded)
 }
 

@@ -3,14 +3,14 @@ use crate::store::schema::{Durability, open_writer};
 use proptest::prelude::*;
 
 /// A database with the store's tables and hook, and a place for a second one.
-fn database() -> (tempfile::TempDir, Connection, Notes) {
+fn database() -> (tempfile::TempDir, Connection, ChangeRecorder) {
     let dir = tempfile::tempdir().unwrap();
     let mut connection = open_writer(&dir.path().join("a.db"), Durability::Bucket).unwrap().connection;
     connection
         .execute_batch("CREATE TABLE odd (\"a \"\"b\" INTEGER PRIMARY KEY AUTOINCREMENT, u UNIQUE, v, w)")
         .unwrap();
-    let notes = Notes::attach(&mut connection).unwrap();
-    (dir, connection, notes)
+    let recorder = ChangeRecorder::attach(&mut connection).unwrap();
+    (dir, connection, recorder)
 }
 
 fn copy_of(dir: &tempfile::TempDir, name: &str, connection: &Connection) -> Connection {
@@ -31,9 +31,9 @@ fn digest(connection: &Connection) -> crate::vault::Hash {
 }
 
 /// What changed on `connection` is put on `copy`, which was like it before.
-fn carried(connection: &Connection, notes: &Notes, copy: &Connection) -> Vec<u8> {
-    let encoded = notes.capture(connection).unwrap().unwrap();
-    notes.clear();
+fn carried(connection: &Connection, recorder: &ChangeRecorder, copy: &Connection) -> Vec<u8> {
+    let encoded = recorder.capture(connection).unwrap().unwrap();
+    recorder.clear();
     apply(copy, &encoded).unwrap();
     assert_eq!(digest(copy), digest(connection));
     encoded
@@ -41,10 +41,10 @@ fn carried(connection: &Connection, notes: &Notes, copy: &Connection) -> Vec<u8>
 
 #[test]
 fn rows_that_swap_what_is_unique_among_them_come_over() {
-    let (dir, connection, notes) = database();
+    let (dir, connection, recorder) = database();
     connection.execute_batch("INSERT INTO odd (u) VALUES ('one'), ('two'), ('three')").unwrap();
     let copy = copy_of(&dir, "b.db", &connection);
-    notes.clear();
+    recorder.clear();
     connection
         .execute_batch(
             "DELETE FROM odd WHERE u = 'three';
@@ -54,54 +54,54 @@ fn rows_that_swap_what_is_unique_among_them_come_over() {
              INSERT INTO odd (u) VALUES ('three')",
         )
         .unwrap();
-    carried(&connection, &notes, &copy);
+    carried(&connection, &recorder, &copy);
 }
 
 #[test]
 fn counters_come_over_also_when_their_rows_are_gone_again() {
-    let (dir, connection, notes) = database();
+    let (dir, connection, recorder) = database();
     let copy = copy_of(&dir, "b.db", &connection);
     connection.execute_batch("INSERT INTO odd (u) VALUES ('a'), ('b'); DELETE FROM odd WHERE u = 'b'").unwrap();
-    carried(&connection, &notes, &copy);
+    carried(&connection, &recorder, &copy);
     copy.execute("INSERT INTO odd (u) VALUES ('c')", []).unwrap();
     assert_eq!(copy.last_insert_rowid(), 3);
 }
 
 #[test]
 fn every_type_keeps_its_bits() {
-    let (dir, connection, notes) = database();
+    let (dir, connection, recorder) = database();
     let copy = copy_of(&dir, "b.db", &connection);
     let add = "INSERT INTO odd (u, v, w) VALUES (?1, ?2, ?3)";
     connection.execute(add, (i64::MIN, f64::MIN_POSITIVE, [0u8, 255])).unwrap();
     connection.execute(add, (i64::MAX, -0.0f64, "é\0\"'")).unwrap();
     connection.execute("INSERT INTO odd (\"a \"\"b\", u, w) VALUES (-5, '', CAST(x'ff00' AS TEXT))", []).unwrap();
     connection.execute("INSERT INTO odd (\"a \"\"b\", w) VALUES (9223372036854775807, x'')", []).unwrap();
-    carried(&connection, &notes, &copy);
+    carried(&connection, &recorder, &copy);
 }
 
 #[test]
 fn a_commit_is_as_small_as_its_change() {
-    let (_dir, connection, notes) = database();
+    let (_dir, connection, recorder) = database();
     connection.execute("INSERT INTO odd (u) VALUES (1)", []).unwrap();
-    let encoded = notes.capture(&connection).unwrap().unwrap();
+    let encoded = recorder.capture(&connection).unwrap().unwrap();
     assert!(encoded.len() < 40, "{}", encoded.len());
 }
 
 #[test]
 fn nothing_noted_is_nothing_to_carry_and_undone_changes_are_forgotten() {
-    let (_dir, connection, notes) = database();
-    assert!(notes.capture(&connection).unwrap().is_none());
+    let (_dir, connection, recorder) = database();
+    assert!(recorder.capture(&connection).unwrap().is_none());
     connection.execute_batch("BEGIN; SAVEPOINT change").unwrap();
-    let mark = notes.mark();
+    let mark = recorder.mark();
     connection.execute("INSERT INTO odd (u) VALUES (1)", []).unwrap();
     connection.execute_batch("ROLLBACK TO change; RELEASE change; COMMIT").unwrap();
-    notes.rewind(mark);
-    assert!(notes.capture(&connection).unwrap().is_none());
+    recorder.rewind(mark);
+    assert!(recorder.capture(&connection).unwrap().is_none());
 }
 
 #[test]
 fn a_note_of_a_change_that_was_undone_does_no_harm() {
-    let (dir, connection, notes) = database();
+    let (dir, connection, recorder) = database();
     connection.execute("INSERT INTO odd (u) VALUES ('stays')", []).unwrap();
     let copy = copy_of(&dir, "b.db", &connection);
     connection
@@ -111,7 +111,7 @@ fn a_note_of_a_change_that_was_undone_does_no_harm() {
              ROLLBACK TO change; RELEASE change; COMMIT",
         )
         .unwrap();
-    carried(&connection, &notes, &copy);
+    carried(&connection, &recorder, &copy);
 }
 
 #[test]
@@ -136,14 +136,14 @@ fn what_is_not_ours_is_refused() {
 
 #[test]
 fn rows_that_cannot_be_put_back_are_told_of_the_commit_that_has_them() {
-    let (_dir, connection, notes) = database();
+    let (_dir, connection, recorder) = database();
     let mut commits = Vec::new();
     for statement in
         ["INSERT INTO odd (u) VALUES ('a')", "INSERT INTO odd (u) VALUES ('b')", "UPDATE odd SET v = 1 WHERE u = 'b'"]
     {
         connection.execute(statement, []).unwrap();
-        commits.push(notes.capture(&connection).unwrap().unwrap());
-        notes.clear();
+        commits.push(recorder.capture(&connection).unwrap().unwrap());
+        recorder.clear();
     }
     let mut merged = Merged::default();
     for (commit, encoded) in [(7, &commits[0]), (8, &commits[1]), (9, &commits[2])] {
@@ -176,7 +176,7 @@ proptest! {
 
     #[test]
     fn groups_of_changes_make_a_copy_like_the_original(groups in prop::collection::vec(prop::collection::vec(change(), 1..12), 1..6)) {
-        let (dir, connection, notes) = database();
+        let (dir, connection, recorder) = database();
         let (copy, at_once) = (copy_of(&dir, "b.db", &connection), copy_of(&dir, "c.db", &connection));
         let mut commits = Vec::new();
         for group in groups {
@@ -192,8 +192,8 @@ proptest! {
                     Change::Remove(unique) => connection.execute("DELETE FROM odd WHERE u = ?1", [unique]),
                 };
             }
-            if let Some(encoded) = notes.capture(&connection).unwrap() {
-                notes.clear();
+            if let Some(encoded) = recorder.capture(&connection).unwrap() {
+                recorder.clear();
                 apply(&copy, &encoded).unwrap();
                 commits.push(encoded);
             }
@@ -215,9 +215,9 @@ proptest! {
 
     #[test]
     fn damaged_bytes_never_panic(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
-        let (_dir, connection, notes) = database();
+        let (_dir, connection, recorder) = database();
         connection.execute_batch("INSERT INTO odd (u, v, w) VALUES (1, 2.5, 'x'), ('y', NULL, x'00'); DELETE FROM odd WHERE u = 1").unwrap();
-        let mut encoded = notes.capture(&connection).unwrap().unwrap();
+        let mut encoded = recorder.capture(&connection).unwrap().unwrap();
         let at = at.index(encoded.len());
         encoded[at] = byte;
         let _ = decode(&encoded);

@@ -5,7 +5,7 @@ use super::ansi::{Span, TextStyle};
 use super::{checked, log};
 use crate::store::logs::LogReader;
 use crate::web::Site;
-use crate::web::answer::Problem;
+use crate::web::answer::HttpProblem;
 use axum::extract::{Path, Query, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -46,16 +46,16 @@ pub(in crate::web) async fn stream(
     Path(id): Path<String>,
     Query(query): Query<From>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let id = checked(&id)?;
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
     let from = resumed.or(query.from).unwrap_or(0);
     let permit = site.streams.clone().try_acquire_owned().map_err(|_| {
         let text = format!("{MAX_STREAMS} logs are being followed already; reload the page to see what is new.");
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many streams", text)
+        HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, "Too many streams", text)
     })?;
-    let reader = services.logs.read(id).await?.ok_or_else(|| Problem::not_found("This job has no log."))?;
+    let reader = services.logs.read(id).await?.ok_or_else(|| HttpProblem::not_found("This job has no log."))?;
     let follower = Follower::new(reader, from, Some(permit));
     let mut response = Sse::new(follower.events()).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
     // Proxies such as nginx buffer events otherwise.

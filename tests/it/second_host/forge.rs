@@ -310,7 +310,7 @@ impl Door for SecondDoor {
         if event == "commented" {
             let id = body["comment"]["id"].as_u64().ok_or_else(|| Rejection::new(400, "no comment"))?;
             let text = |key: &str| body["comment"][key].as_str().unwrap_or_default().to_owned();
-            let identity = tidelock::webhook::comment_identity("second", &pull.id.repo, id);
+            let identity = self.comment_identity(&pull.id, id);
             let (author, body) = (text("author"), text("text"));
             let event = CommentEvent { pull: pull.id, clone_url: pull.clone_url, comment_id: id, author, body };
             return Ok(Delivered { event: Event::Comment(event), identity: Some(identity), host_id: String::new() });
@@ -320,6 +320,11 @@ impl Door for SecondDoor {
         let identity = format!("second:{}:{event}:{version:?}", pull.id);
         let event = PullEvent { action, pull, sender: "ann".into(), version };
         Ok(Delivered { event: Event::Pull(event), identity: Some(identity), host_id: String::new() })
+    }
+
+    /// Ids of comments are unique within a pull request only.
+    fn comment_identity(&self, pull: &PullId, comment_id: u64) -> String {
+        format!("second:{pull}:comment:{comment_id}")
     }
 
     fn event_headers(&self) -> &'static [&'static str] {

@@ -1,4 +1,4 @@
-//! Markdown of descriptions and comments → HTML that is safe to show: of raw HTML only a few harmless tags stay, the rest is text.
+//! Renders the Markdown of descriptions and comments as safe HTML. A few harmless tags of raw HTML are kept; the rest is shown as text.
 
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 

@@ -1,4 +1,4 @@
-//! What the pages show, as data for the templates in `templates/sandbox`.
+//! The data of the pages, for the package's templates.
 
 use super::super::state::{PullState, RepoState, State};
 use super::super::{BOT, PEOPLE, Shared};
@@ -63,7 +63,7 @@ fn page(shared: &Shared, name: &str, content: Value) -> anyhow::Result<Reaction>
     render(shared, name, content).map(Reaction::Page)
 }
 
-/// A page that says what went wrong.
+/// A page with an error.
 pub(super) fn problem(shared: &Shared, status: StatusCode, text: &str) -> Response {
     let html = render(shared, "problem.html", json!({ "text": text })).unwrap_or_else(|_| escape(text));
     (status, Html(html)).into_response()

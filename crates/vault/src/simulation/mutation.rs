@@ -42,13 +42,11 @@ pub(super) enum Mutation {
     LeaseDeleted,
     /// The lease's deadline counts from the answer to a renewal.
     DeadlineFromAnswer,
-    /// A renewal counts although its answer came after the deadline that it gives.
-    LateRenewalCounts,
 }
 
 use Mutation::{
-    AnswerNotAwaited, BaseUnchecked, DeadlineFromAnswer, GapStops, LateRenewalCounts, LeaseDeleted, LooksOnlyAboveSeal,
-    NextPlaceTaken, NoLookAfterSeal, NoLookBeforeSeal, NoSeal, RefusalIsUndone, RefusedIsSuccess, RetryRegrouped,
+    AnswerNotAwaited, BaseUnchecked, DeadlineFromAnswer, GapStops, LeaseDeleted, LooksOnlyAboveSeal, NextPlaceTaken,
+    NoLookAfterSeal, NoLookBeforeSeal, NoSeal, RefusalIsUndone, RefusedIsSuccess, RetryRegrouped,
     RetryRegroupedSameWriter, SealsCollected,
 };
 
@@ -126,10 +124,6 @@ impl Protocol for Broken {
 
     fn counts_from(&self, sent: Duration, answered: Duration) -> Duration {
         if self.is(DeadlineFromAnswer) { answered } else { Proven.counts_from(sent, answered) }
-    }
-
-    fn holds(&self, now: Duration, deadline: Duration) -> bool {
-        self.is(LateRenewalCounts) || Proven.holds(now, deadline)
     }
 
     async fn give_up(&self, vault: &Vault, expected: Generation, epoch: u64) -> Result<Written, VaultError> {

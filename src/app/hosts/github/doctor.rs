@@ -126,7 +126,7 @@ fn budget(github: &Github, findings: &mut Findings) {
         None => findings.unknown(GITHUB, "the host tells no rate limit", ""),
         Some(budget) => {
             let text = format!("{} of {} requests of this hour are left", budget.left, budget.all);
-            let mend = "does something else use this token? What nobody waits for is put off meanwhile";
+            let mend = "does something else use this token? Requests that no command waits for are postponed meanwhile";
             if budget.is_low() { findings.warn(GITHUB, text, mend) } else { findings.fine(GITHUB, text) }
         }
     }

@@ -53,7 +53,7 @@ pub(super) async fn check(
     }
     if left_out > 0 {
         let mend = "a webhook of the organization would serve all";
-        findings.unknown(WEBHOOK, format!("{left_out} more repositories were not looked at"), mend);
+        findings.unknown(WEBHOOK, format!("{left_out} more repositories were not checked"), mend);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::buckets::fresh;
 use super::*;
-use crate::store::rows::Notes;
+use crate::store::rows::ChangeRecorder;
 use crate::vault::Changes;
 
 pub(super) const JOB: &str = "0123456789abcdef0123456789abcdef";
@@ -137,15 +137,15 @@ async fn a_vault_of_the_first_format_is_restored_and_brought_up() {
     let dir = tempfile::tempdir().unwrap();
     let mut old = schema::open_raw(&dir.path().join("old.db")).unwrap();
     schema::migrate(&old, 1).unwrap();
-    let notes = Notes::attach(&mut old).unwrap();
+    let recorder = ChangeRecorder::attach(&mut old).unwrap();
     for number in 0..3 {
         old.execute(
             "INSERT INTO deliveries (identity, host_id, state, received, record) VALUES (?1, '', 'queued', 0, ?2)",
             (number.to_string(), json(&delivery(&number.to_string())).unwrap()),
         )
         .unwrap();
-        let rows = notes.capture(&old).unwrap().unwrap();
-        notes.clear();
+        let rows = recorder.capture(&old).unwrap().unwrap();
+        recorder.clear();
         leader.commit(Changes { schema: 1, rows: rows.into(), blobs: vec![] }).await.unwrap();
     }
     leader.release().await.unwrap();

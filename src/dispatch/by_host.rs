@@ -1,0 +1,41 @@
+//! What differs between hosts when an event is decided on: some do not tell what has changed, and on each we have another login.
+
+use super::Inner;
+use crate::comment::ParserSettings;
+use crate::domain::{Event, PullAction, PullEvent, PullState, RepoId};
+use anyhow::Result;
+
+impl Inner {
+    /// An event whose host tells that a pull request changed, and not what, becomes what has happened since it was last recorded.
+    pub(super) async fn compared(&self, event: Event) -> Result<Event> {
+        let Event::Pull(event) = event else { return Ok(event) };
+        if event.action != PullAction::Updated {
+            return Ok(Event::Pull(event));
+        }
+        let id = event.pull.id.clone();
+        let known = self.ctx.store.read(move |view| view.known_pull(&id)).await?.filter(|known| known.open);
+        let head = &event.pull.head.commit;
+        let same_head = known.as_ref().is_some_and(|known| known.pull.head.commit == *head);
+        let action = if !event.pull.is_open() {
+            PullAction::Closed { merged: event.pull.state != PullState::Closed }
+        } else if !same_head && !self.actors.has_head(&event.pull.id, head) {
+            PullAction::Pushed
+        } else if known.is_some_and(|known| known.pull.draft) && !event.pull.draft {
+            PullAction::Ready
+        } else {
+            return Ok(Event::Other("pull request updated, head and draft as before".to_owned()));
+        };
+        Ok(Event::Pull(PullEvent { action, ..event }))
+    }
+
+    /// What the parser has to know about us on the host of a repository; absent where that host is not configured.
+    pub(super) fn names_for(&self, repo: &RepoId) -> Option<ParserSettings> {
+        let host = self.ctx.hosts.of(repo).ok()?;
+        Some(ParserSettings { bot_login: host.bot_login().to_owned(), ..self.names.clone() })
+    }
+
+    /// The same for what was accepted earlier: it is answered even if its host is not configured any more.
+    pub(super) fn names_or_default(&self, repo: &RepoId) -> ParserSettings {
+        self.names_for(repo).unwrap_or_else(|| self.names.clone())
+    }
+}
