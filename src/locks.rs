@@ -123,7 +123,7 @@ pub struct Consequences {
     /// Projects of a plan that another pull request holds: they are not planned.
     pub held: Vec<(ProjectId, Box<LockHolder>)>,
     /// The event is refused as a whole: it changes nothing.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<LockRefusal>,
     /// What its pull request is told.
     pub message: Option<Message>,
     /// What the audit log gets.
@@ -149,7 +149,7 @@ pub enum LockChange {
 
 /// Why an event is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum LockRefusal {
     /// Another pull request has the lock.
     HeldBy(Box<LockHolder>),
     /// All applies are stopped.

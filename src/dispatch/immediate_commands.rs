@@ -8,7 +8,7 @@ use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
 use crate::domain::{PullEvent, PullId, PullRequest, RepoId};
 use crate::execute::{comment_effects_on, random_id, remove_plan_files};
-use crate::locks::{LockEvent, Refusal};
+use crate::locks::{LockEvent, LockRefusal};
 use crate::store::logs::Logs;
 use crate::store::{Tx, View};
 use crate::vcs::HostError;
@@ -249,7 +249,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) 
     follows.freed().for_each(|lock| inner.ctx.outbox.wake(&lock.holder.pull));
     Ok(match follows.refusal {
         None => Discard::Deleted,
-        Some(Refusal::ApplyRuns { job }) => Discard::Applying { job },
+        Some(LockRefusal::ApplyRuns { job }) => Discard::Applying { job },
         Some(_) => Discard::Absent,
     })
 }

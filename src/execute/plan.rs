@@ -233,14 +233,14 @@ pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConf
 }
 
 /// Why a project may not begin, in the words of its outcome.
-pub(super) fn lock_failure(refusal: locks::Refusal) -> Failure {
+pub(super) fn lock_failure(refusal: locks::LockRefusal) -> Failure {
     let not_permitted = |because: String| Failure::Refused { reason: Reason::NotPermitted, because };
     match refusal {
-        locks::Refusal::HeldBy(holder) => Failure::Locked(holder),
-        locks::Refusal::AppliesStopped(lock) => not_permitted(super::apply::apply_lock_text(&lock)),
-        locks::Refusal::NoPlan => Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() },
-        locks::Refusal::NoLock => not_permitted("its lock is not there any more".into()),
-        locks::Refusal::ApplyRuns { job } => not_permitted(format!("the job {job} changes it")),
+        locks::LockRefusal::HeldBy(holder) => Failure::Locked(holder),
+        locks::LockRefusal::AppliesStopped(lock) => not_permitted(super::apply::apply_lock_text(&lock)),
+        locks::LockRefusal::NoPlan => Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() },
+        locks::LockRefusal::NoLock => not_permitted("its lock is not there any more".into()),
+        locks::LockRefusal::ApplyRuns { job } => not_permitted(format!("the job {job} changes it")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The rules: what each event does to locks and plans.
 
-use super::{Consequences, LockChange, LockEvent, Refusal, Wanted, World};
+use super::{Consequences, LockChange, LockEvent, LockRefusal, Wanted, World};
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
@@ -19,7 +19,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         }
         LockEvent::ApplyBegins { plan, job, project } => step.apply_begins(plan, job, project),
         LockEvent::StateChangeBegins { project } => match step.other_holder(project) {
-            Some(holder) => step.refuse(Refusal::HeldBy(holder)),
+            Some(holder) => step.refuse(LockRefusal::HeldBy(holder)),
             None => step.hold_for_change(project),
         },
         LockEvent::StateChanged { pull, project } => {
@@ -84,7 +84,7 @@ impl Transition {
         dropped
     }
 
-    fn refuse(&mut self, refusal: Refusal) {
+    fn refuse(&mut self, refusal: LockRefusal) {
         self.follows.refusal = Some(refusal);
     }
 
@@ -149,13 +149,13 @@ impl Transition {
 
     fn apply_begins(&mut self, plan: &str, job: &str, project: &Wanted) {
         if let Some(stop) = self.world.apply_lock.clone() {
-            return self.refuse(Refusal::AppliesStopped(stop));
+            return self.refuse(LockRefusal::AppliesStopped(stop));
         }
         if let Some(holder) = self.other_holder(project) {
-            return self.refuse(Refusal::HeldBy(holder));
+            return self.refuse(LockRefusal::HeldBy(holder));
         }
         let Some(at) = self.world.plans.iter().position(|known| known.id == plan) else {
-            return self.refuse(Refusal::NoPlan);
+            return self.refuse(LockRefusal::NoPlan);
         };
         let used = PlanRecord { consumed_by: Some(job.to_owned()), ..self.world.plans.remove(at) };
         self.follows.changes.push(LockChange::UsePlan(used));
@@ -179,11 +179,11 @@ impl Transition {
     /// One lock goes, and the plan of its project; the pull request that had it is told.
     fn lock_deleted(&mut self, key: &str, applying: Option<&str>, by: &AuditEntry) {
         let Some(lock) = self.world.locks.iter().find(|lock| lock.key() == key).cloned() else {
-            return self.refuse(Refusal::NoLock);
+            return self.refuse(LockRefusal::NoLock);
         };
         if let Some(job) = applying {
             self.follows.audit = Some(AuditEntry { result: format!("refused: job {job} applies"), ..by.clone() });
-            return self.refuse(Refusal::ApplyRuns { job: job.to_owned() });
+            return self.refuse(LockRefusal::ApplyRuns { job: job.to_owned() });
         }
         let pull = &lock.holder.pull;
         self.release(pull, ReleaseReason::Person, |other| other.project == lock.project && other.repo == lock.repo);

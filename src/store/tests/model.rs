@@ -8,7 +8,7 @@ use proptest::prelude::*;
 enum Step {
     Accept(u8),
     Move(u8, DeliveryState),
-    Event(LockEvent),
+    Event(Box<LockEvent>),
     PutPlan { pull: u64, dir: u8 },
     Forget(u64),
     Reopen,
@@ -61,7 +61,7 @@ fn steps() -> impl Strategy<Value = (Step, bool)> {
     let step = prop_oneof![
         3 => (0..6u8).prop_map(Step::Accept),
         3 => (0..6u8, states).prop_map(|(delivery, state)| Step::Move(delivery, state)),
-        12 => lock_events().prop_map(Step::Event),
+        12 => lock_events().prop_map(|event| Step::Event(Box::new(event))),
         4 => (1..4u64, 0..3u8).prop_map(|(pull, dir)| Step::PutPlan { pull, dir }),
         1 => (1..4u64).prop_map(Step::Forget),
         1 => Just(Step::Reopen),
