@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 /// How deleting a lock by hand ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "one per click")]
 pub enum Discard {
     /// It is gone, its plan too.
     Deleted,
