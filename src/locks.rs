@@ -99,7 +99,7 @@ pub enum LockEvent {
     },
     /// Somebody deletes one lock, on the page or through the API.
     LockDeleted {
-        /// The lock's key, as in Atlantis ([`crate::domain::state::lock_key`]).
+        /// What names the lock: [`ProjectLock::id`], or [`ProjectLock::key`] where only one host has a lock with it.
         key: String,
         /// Job of an apply, or of what else must not be interrupted, that the holder has begun and that still runs.
         applying: Option<String>,

@@ -176,9 +176,17 @@ impl Transition {
         self.follows.audit = Some(by.clone());
     }
 
+    /// The lock that a link names: with its host, or with Atlantis' key alone where locks of several hosts do not have it.
+    fn named_by(&self, key: &str) -> Option<ProjectLock> {
+        let locks = &self.world.locks;
+        let mut with_key = locks.iter().filter(|lock| lock.key() == key);
+        let alone = with_key.next().filter(|_| with_key.next().is_none());
+        locks.iter().find(|lock| lock.id() == key).or(alone).cloned()
+    }
+
     /// One lock goes, and the plan of its project; the pull request that had it is told.
     fn lock_deleted(&mut self, key: &str, applying: Option<&str>, by: &AuditEntry) {
-        let Some(lock) = self.world.locks.iter().find(|lock| lock.key() == key).cloned() else {
+        let Some(lock) = self.named_by(key) else {
             return self.refuse(LockRefusal::NoLock);
         };
         if let Some(job) = applying {

@@ -429,3 +429,18 @@ fn who_deletes_a_lock_is_named_to_its_holder_and_in_the_audit_log() {
     assert_eq!((after.locks.len(), after.plans.len(), follows.message), (2, 1, None));
     assert_eq!(follows.audit.unwrap().result, "refused: job j applies");
 }
+
+#[test]
+fn a_lock_is_named_with_its_host_or_by_a_key_that_only_one_host_has() {
+    let mut other = lock(2, 0);
+    other.repo.host = "other".into();
+    other.holder.pull.repo.host = "other".into();
+    let freed = |locks: Vec<ProjectLock>, key: String| {
+        let world = World { locks, ..World::default() };
+        let (_, follows) = step(world, &LockEvent::LockDeleted { key, applying: None, by: AuditEntry::default() });
+        follows.freed().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(freed(vec![lock(1, 0), other.clone()], other.id()), std::slice::from_ref(&other));
+    assert_eq!(freed(vec![lock(1, 0), other.clone()], other.key()), []);
+    assert_eq!(freed(vec![other.clone()], other.key()), [other]);
+}

@@ -98,6 +98,19 @@ fn deleting_the_lock_on_the_page_frees_the_project_and_tells_the_pull_request() 
 }
 
 #[test]
+fn a_lock_is_deleted_by_the_link_that_the_page_has_for_it() {
+    run_test(quick(), async |ctx| {
+        let (first, _) = holder_and_refused(ctx).await;
+        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        let id = page.split("lock?id=").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let (status, text) = ctx.ask("DELETE", &format!("/locks?id={id}"), &[]).await;
+        assert!(status < 400, "{id}: {status} {text}");
+        ctx.next(&first).await.is_message("discarded");
+        assert!(ctx.locks().await.is_empty());
+    });
+}
+
+#[test]
 fn a_plan_that_fails_holds_nothing() {
     run_test(Setup::one_project().steps(&["[ $PULL_NUM = 2 ]", PLANNED], &[]), async |ctx| {
         let first = ctx.open_input("first", "2").await;

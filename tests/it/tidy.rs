@@ -77,7 +77,6 @@ const REPEATED_TYPES: &[&str] = &[
     "Answer",
     "Clock",
     "Findings",
-    "HmacSha256",
     "Job",
     "Label",
     "Memory",

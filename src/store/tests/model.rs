@@ -50,7 +50,10 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                 6 => LockEvent::StateChanged { pull, project },
                 7 if flag => LockEvent::Unlocked { pull, by },
                 7 => LockEvent::Closed { pull, remarks: Vec::new() },
-                _ => LockEvent::LockDeleted { key: one.lock.key(), applying: (plan == 0).then(|| "job".into()), by },
+                _ => {
+                    let key = if flag { one.lock.id() } else { one.lock.key() };
+                    LockEvent::LockDeleted { key, applying: (plan == 0).then(|| "job".into()), by }
+                }
             }
         },
     )
