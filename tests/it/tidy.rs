@@ -74,21 +74,8 @@ const NO_TREE: &str = "src/execute/memory.rs";
 const MAX_LINES: usize = 450;
 /// Names that still stand for types in more than one file. The list shrinks: a type is named for what it is in the whole project.
 const REPEATED_TYPES: &[&str] = &[
-    "Answer",
-    "Clock",
-    "Findings",
-    "Job",
-    "Label",
-    "Memory",
-    "Next",
-    "Options",
-    "Pull",
-    "Scratch",
-    "Source",
-    "Stage",
-    "User",
-    "Verdict",
-    "Wanted",
+    "Answer", "Clock", "Findings", "Job", "Label", "Memory", "Next", "Options", "Pull", "Scratch", "Source", "Stage",
+    "User", "Verdict", "Wanted",
 ];
 /// Packages that play another system. They name types as that system does.
 const PLAYS_ANOTHER: &[&str] = &["crates/forge/", "crates/storage-double/"];
