@@ -200,7 +200,7 @@ fn web_state(
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
         commit_addresses: joined
             .iter()
-            .map(|host| (host.door.hostname().to_owned(), host.commit_address.clone()))
+            .map(|host| (host.door.hostname().to_ascii_lowercase(), host.commit_address.clone()))
             .collect(),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
     }

@@ -19,8 +19,8 @@ use crate::schedule::{Refusal, Schedule};
 use anyhow::Result;
 use jiff::Timestamp;
 use projects::PlanRun;
-use recorded::{RecordedSchedule, Resumed};
-use std::collections::BTreeSet;
+use recorded::{FinishedProjects, RecordedSchedule, Resumed};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
@@ -28,8 +28,7 @@ use tokio::sync::Semaphore;
 pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     recorder::begin(ctx, work).await?;
     let resumed = Resumed::load(ctx, work).await?;
-    let need = resumed.as_ref().map_or(Need::Changes, |resumed| Need::Base(&resumed.recorded.base));
-    let prepared = match prepare::check_out(ctx, work, need).await {
+    let prepared = match prepare::check_out(ctx, work, Need::Changes).await {
         Ok(prepared) => prepared,
         Err(stop) => return answer_stop(ctx, work, stop).await,
     };
@@ -107,11 +106,11 @@ async fn plan(
     let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
     let (held, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
         Some(resumed) => {
-            let held = take_locks_again(ctx, work, &schedule, &resumed).await?;
-            (held, resumed.recorded.earlier, resumed.finished)
+            let (held, finished) = take_locks_again(ctx, work, &schedule, resumed.finished).await?;
+            (held, resumed.recorded.earlier, finished)
         }
         None => {
-            let recorded = RecordedSchedule::new(work, &prepared.fetched.base_tip, &schedule);
+            let recorded = RecordedSchedule::new(work, &schedule);
             let (held, earlier) = take_locks(ctx, work, &schedule, recorded).await?;
             (held, earlier, Vec::new())
         }
@@ -171,17 +170,26 @@ fn nothing_to_plan(ctx: &Context, work: &CommandRun) -> Answer {
 /// Projects that another pull request holds.
 type HeldProjects = Vec<(ProjectId, Box<LockHolder>)>;
 
-/// Takes the locks of the projects that are not finished, for a run that goes on: who had them may have lost them meanwhile.
+/// Takes the locks of the projects that are not finished, for a run that goes on: the pull request may have lost them meanwhile.
+/// Returns who holds the others, and which projects are still finished: their plans may have been dropped meanwhile, too.
 async fn take_locks_again(
     ctx: &Context,
     work: &CommandRun,
     schedule: &Schedule,
-    resumed: &Resumed,
-) -> Result<HeldProjects> {
-    let missing = schedule.groups.iter().flatten().filter(|config| !resumed.has(config));
-    let projects = missing.map(|config| wanted_lock(ctx, work, config)).collect();
-    let event = LockEvent::PlanGoesOn { projects };
-    recorder::facts(ctx, move |tx| Ok(tx.record_lock_event(&event)?.held)).await
+    mut finished: FinishedProjects,
+) -> Result<(HeldProjects, FinishedProjects)> {
+    let pull = work.pull.id.clone();
+    let mut projects: Vec<WantedLock> =
+        schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
+    recorder::facts(ctx, move |tx| {
+        let plans: HashSet<String> = tx.plans(&pull)?.into_iter().map(|plan| plan.id).collect();
+        finished.retain(|(_, plan)| plans.contains(&plan.id));
+        let done: HashSet<&ProjectId> = finished.iter().map(|(outcome, _)| &outcome.project).collect();
+        projects.retain(|wanted| !done.contains(&wanted.lock.project));
+        let held = tx.record_lock_event(&LockEvent::PlanGoesOn { projects })?.held;
+        Ok((held, finished))
+    })
+    .await
 }
 
 /// One commit: the schedule is recorded, earlier plans go, and locks are freed and taken. Projects that others hold, and the plans

@@ -70,8 +70,6 @@ pub(super) fn credentials(ctx: &Context, work: &CommandRun) -> Option<Credential
 pub(super) enum Need<'a> {
     /// The base branch as it is now, and the files that the pull request changes.
     Changes,
-    /// The files that it changes, from this commit of the base branch.
-    Base(&'a str),
     /// The files that it changes, from the base that the tree is on.
     Files,
     /// Nothing: these plans are known, and the newest one's base is what the tree is on.
@@ -87,7 +85,6 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
         // Only a plan moves on to a newer base.
         let base = match need {
             Need::Changes => None,
-            Need::Base(base) => Some(base.to_owned()),
             Need::Files => ctx.checkouts.base_of_tree(&work.pull),
             Need::Plans(plans_to_apply) => plans_to_apply.base(&work.pull.head.commit).map(str::to_owned),
         };
@@ -95,7 +92,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
         let modified = async {
             match need {
                 Need::Plans(_) => Ok(Vec::new()),
-                Need::Changes | Need::Base(_) | Need::Files => ctx.checkouts.modified_files(&work.pull, &fetched).await,
+                Need::Changes | Need::Files => ctx.checkouts.modified_files(&work.pull, &fetched).await,
             }
         };
         if ctx.checkouts.sparse {

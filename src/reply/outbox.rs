@@ -209,7 +209,7 @@ impl OutboxInner {
     async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let of_host = {
             let mut all = lock(&self.host_slots);
-            Arc::clone(all.entry(repo.host.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
+            Arc::clone(all.entry(repo.host.to_ascii_lowercase()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
         };
         let of_repo = {
             let mut all = lock(&self.repo_slots);

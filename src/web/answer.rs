@@ -126,7 +126,7 @@ impl HttpProblem {
     /// This server does not lead: names the leader, and the reason.
     pub(super) fn not_leading(server_status: &ServerStatus) -> HttpProblem {
         let title = match server_status.role {
-            Role::Standby => "ServerStatus by",
+            Role::Standby => "Standing by",
             Role::Restoring => "Starting",
             Role::Leading => "Not ready",
             Role::Draining => "Replaced",

@@ -226,7 +226,7 @@ async fn a_standby_shows_who_leads_and_no_state() {
         serve(WebState { server_status: watch::channel(Arc::new(server_status)).1, ..web_state() }, NEAR).await;
     let (status, answer) = ask(address, "GET /", &[BROWSER], "").await;
     assert_eq!(status, 503);
-    for part in ["<h1>ServerStatus by", "http-equiv=\"refresh\"", "retry-after: 2", "tide.example&#x2f;x</a>"] {
+    for part in ["<h1>Standing by", "http-equiv=\"refresh\"", "retry-after: 2", "tide.example&#x2f;x</a>"] {
         assert!(answer.contains(part), "{part}: {answer}");
     }
     let (status, answer) = ask(address, "GET /api/locks", &[], "").await;

@@ -115,7 +115,8 @@ pub(super) async fn page(
         None => None,
     };
     let rendered = tokio::task::spawn_blocking(move || {
-        let address = site.state.commit_addresses.get(&job.pull.repo.host).map_or("", String::as_str);
+        let address =
+            site.state.commit_addresses.get(&job.pull.repo.host.to_ascii_lowercase()).map_or("", String::as_str);
         let view = JobPage::new(&job, pull.as_ref(), address, text.as_deref(), live, Timestamp::now());
         site.pages.page("job.html", &visit, &view)
     });

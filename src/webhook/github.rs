@@ -139,7 +139,7 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<String>), Reje
         draft: pull.draft.unwrap_or_default(),
         state: match text(&pull.state, "pull_request.state")? {
             "open" => PullState::Open,
-            _ if pull.merged == Some(true) => PullState::Merged { commit: merge_commit(pull)? },
+            _ if pull.merged == Some(true) => PullState::Merged { commit: merge_commit(pull) },
             _ => PullState::Closed,
         },
         fork: !id.repo.is_named(&head.repo_owner, &head.repo_name),
@@ -153,10 +153,9 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<String>), Reje
     Ok((Event::Pull(PullEvent { action, pull, sender, version: PullVersion::new(updated_at) }), Some(identity)))
 }
 
-/// What a merged pull request became on its base branch, where the payload tells it.
-fn merge_commit(pull: &Pull<'_>) -> Result<Option<String>, Rejection> {
-    let has_one = pull.merge_commit_sha.is_some();
-    has_one.then(|| commit(&pull.merge_commit_sha, "pull_request.merge_commit_sha")).transpose()
+/// What a merged pull request became on its base branch, where the payload tells it. A closing counts without it.
+fn merge_commit(pull: &Pull<'_>) -> Option<String> {
+    commit(&pull.merge_commit_sha, "pull_request.merge_commit_sha").ok()
 }
 
 fn head(head: &Side<'_>) -> Result<Head, Rejection> {

@@ -55,9 +55,8 @@ struct Made {
 impl Projects for PlanRun<'_> {
     /// Whatever breaks is this project's outcome.
     async fn run(&self, config: &ProjectConfig, _: &[ProjectId]) -> Result<JobOutcome> {
-        if let Some((outcome, plan)) = self.finished.iter().find(|(outcome, _)| outcome.project == config.id) {
-            self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(self.ctx, plan));
-            return Ok(outcome.clone());
+        if let Some(outcome) = self.finished(&config.id) {
+            return Ok(outcome);
         }
         match self.attempt(config).await {
             Ok(outcome) => Ok(outcome),
@@ -69,11 +68,21 @@ impl Projects for PlanRun<'_> {
     }
 
     async fn skip(&self, outcome: JobOutcome) -> Result<JobOutcome> {
-        self.record_failure(outcome).await
+        match self.finished(&outcome.project) {
+            Some(finished) => Ok(finished),
+            None => self.record_failure(outcome).await,
+        }
     }
 }
 
 impl PlanRun<'_> {
+    /// What the run has made of a project before it went on here.
+    fn finished(&self, project: &ProjectId) -> Option<JobOutcome> {
+        let (outcome, plan) = self.finished.iter().find(|(outcome, _)| outcome.project == *project)?;
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(self.ctx, plan));
+        Some(outcome.clone())
+    }
+
     async fn attempt(&self, config: &ProjectConfig) -> Result<JobOutcome> {
         if let Some(outcome) = self.cancelled(config) {
             return self.record_failure(outcome).await;

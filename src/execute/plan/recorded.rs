@@ -1,75 +1,92 @@
 //! The schedule of a plan as it is recorded with its locks, and what a process finds that goes on with the run of another one.
 
 use super::super::{CommandRun, Context};
-use crate::config::ProjectConfig;
+use crate::domain::ProjectId;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::state::PlanRecord;
 use crate::schedule::Schedule;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// The schedule of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct RecordedSchedule {
-    /// Commit of the base branch that the run began with.
-    pub(super) base: String,
     base_branch: String,
-    groups: Vec<Vec<ProjectConfig>>,
+    groups: Vec<Vec<RecordedProject>>,
     /// Plans that this run replaces.
     pub(super) earlier: Vec<PlanRecord>,
 }
 
+/// A project of a schedule. The digest stands for its configuration, which may contain what operators keep in `repos.yaml`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct RecordedProject {
+    project: ProjectId,
+    config_digest: String,
+}
+
 impl RecordedSchedule {
-    pub(super) fn new(work: &CommandRun, base: &str, schedule: &Schedule) -> RecordedSchedule {
-        RecordedSchedule {
-            base: base.to_owned(),
-            base_branch: work.pull.base.branch.clone(),
-            groups: schedule.groups.clone(),
-            earlier: Vec::new(),
-        }
+    pub(super) fn new(work: &CommandRun, schedule: &Schedule) -> RecordedSchedule {
+        let base_branch = work.pull.base.branch.clone();
+        RecordedSchedule { base_branch, groups: recorded(schedule), earlier: Vec::new() }
     }
 }
+
+fn recorded(schedule: &Schedule) -> Vec<Vec<RecordedProject>> {
+    let groups = schedule.groups.iter().map(|group| {
+        let projects = group.iter();
+        projects.map(|config| RecordedProject { project: config.id.clone(), config_digest: config.digest() }).collect()
+    });
+    groups.collect()
+}
+
+/// Projects that are planned, with the plans that can be applied.
+pub(super) type FinishedProjects = Vec<(JobOutcome, PlanRecord)>;
 
 /// A run that another process has begun.
 pub(super) struct Resumed {
     pub(super) recorded: RecordedSchedule,
-    /// What its finished jobs came to, as far as that is still valid: plans that can be applied.
-    pub(super) finished: Vec<(JobOutcome, PlanRecord)>,
+    /// What its finished jobs came to, as far as that is still valid.
+    pub(super) finished: FinishedProjects,
 }
 
 impl Resumed {
-    /// Absent where the run has got no further than its beginning, or the pull request is for another branch now.
+    /// Absent where the run has got no further than its beginning, the pull request is for another branch now, or another version of
+    /// the server recorded the schedule in a form that this one does not know: the run then begins anew.
     pub(super) async fn load(ctx: &Context, work: &CommandRun) -> Result<Option<Resumed>> {
-        let (run, pull) = (work.run.id.clone(), work.pull.id.clone());
+        let (run, pull, branch) = (work.run.id.clone(), work.pull.id.clone(), work.pull.base.branch.clone());
         let loaded = ctx.store.read(move |view| {
-            let Some(recorded) = view.schedule::<RecordedSchedule>(&run)? else { return Ok(None) };
-            let plans = view.plans(&pull)?;
+            let recorded = match view.schedule::<RecordedSchedule>(&run) {
+                Ok(Some(recorded)) if recorded.base_branch == branch => recorded,
+                Ok(_) => return Ok(None),
+                Err(error) => {
+                    tracing::warn!(%pull, run, error = format!("{error:#}"), "a run begins anew: its schedule cannot be read");
+                    return Ok(None);
+                }
+            };
+            let digests: HashMap<&ProjectId, &str> =
+                recorded.groups.iter().flatten().map(|one| (&one.project, one.config_digest.as_str())).collect();
+            let mut plans: HashMap<String, PlanRecord> =
+                view.plans(&pull)?.into_iter().map(|plan| (plan.job.clone(), plan)).collect();
             let mut finished = Vec::new();
             for job in view.jobs_of(&run)? {
                 let Some(outcome) = job.outcome.filter(|outcome| matches!(outcome.outcome, Outcome::Planned(_))) else {
                     continue;
                 };
-                let config = recorded.groups.iter().flatten().find(|config| config.id == outcome.project);
-                let is_its_plan = |plan: &&PlanRecord| {
-                    let is_same = config.is_some_and(|config| config.digest() == plan.config_digest);
-                    plan.job == job.id && plan.head == job.head && is_same
-                };
-                if let Some(plan) = plans.iter().find(is_its_plan) {
-                    finished.push((outcome, plan.clone()));
+                let digest = digests.get(&outcome.project);
+                let is_valid =
+                    |plan: &PlanRecord| plan.head == job.head && digest.is_some_and(|digest| *digest == plan.config_digest);
+                if let Some(plan) = plans.remove(&job.id).filter(is_valid) {
+                    finished.push((outcome, plan));
                 }
             }
             Ok(Some(Resumed { recorded, finished }))
         });
-        Ok(loaded.await?.filter(|resumed| resumed.recorded.base_branch == work.pull.base.branch))
+        loaded.await
     }
 
     /// Whether the configuration still leads to the schedule that was recorded.
     pub(super) fn is_of(&self, schedule: &Schedule) -> bool {
-        self.recorded.groups == schedule.groups
-    }
-
-    /// Whether this project is finished.
-    pub(super) fn has(&self, config: &ProjectConfig) -> bool {
-        self.finished.iter().any(|(outcome, _)| outcome.project == config.id)
+        self.recorded.groups == recorded(schedule)
     }
 }

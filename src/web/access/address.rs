@@ -60,8 +60,8 @@ impl Sources {
         let mut sources = Sources { fixed: Vec::new(), published: Vec::new() };
         let is_host = |word: &String| hosts.iter().any(|host| word.eq_ignore_ascii_case(host.word));
         for word in words.iter().filter(|word| !is_host(word)) {
-            let word = word.to_ascii_lowercase();
-            let net = word.parse().or_else(|_| word.parse::<IpAddr>().map(IpNet::from));
+            let lower = word.to_ascii_lowercase();
+            let net = lower.parse().or_else(|_| lower.parse::<IpAddr>().map(IpNet::from));
             sources.fixed.push(net.map_err(|_| {
                 let hosts: Vec<String> = hosts.iter().map(|host| format!("`{}`", host.word)).collect();
                 format!("`{word}` is no range: {}, or ranges such as 192.0.2.0/24", hosts.join(", "))

@@ -371,7 +371,7 @@ async fn a_writer_that_is_killed_at_any_moment_leaves_whole_objects_and_all_that
     }
 }
 
-/// `cargo test --release --lib vault::directory::tests::figures -- --ignored --nocapture`
+/// `cargo test --release -p tidelock-vault directory::tests::figures -- --ignored --nocapture`
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn figures() {
