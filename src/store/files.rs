@@ -24,7 +24,7 @@ const PATH_LIMIT: usize = 255;
 /// A kept file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptFile {
-    /// Relative to the data directory, such as `plans/<id>.tfplan`; in one of the [`FOLDERS`]. A piece of a running log
+    /// Relative to the data directory, such as `plans/<id>.tfplan`; in one of the `FOLDERS`. A piece of a running log
     /// has a path of its own (`pieces`).
     pub path: String,
     /// SHA-256 of the content, in hex.
