@@ -102,7 +102,7 @@ pub struct Answers {
     pub mergeable: Option<bool>,
 }
 
-/// JobLimits of one job.
+/// Limits of one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobLimits {
     /// How long one step may run.
