@@ -313,7 +313,7 @@ fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditE
         project: Some(project.label()),
         commit: Some(work.pull.head.commit.clone()),
         plan: None,
-        request: work.run.delivery.clone(),
+        request: work.run.delivery.as_ref().map(ToString::to_string),
     }
 }
 

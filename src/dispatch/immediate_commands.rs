@@ -6,7 +6,7 @@ use super::{Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
-use crate::domain::{PullEvent, PullId, PullRequest, RepoId};
+use crate::domain::{DeliveryId, PullEvent, PullId, PullRequest, RepoId};
 use crate::execute::{comment_effects_on, random_id, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
 use crate::store::logs::Logs;
@@ -73,7 +73,7 @@ fn enqueue_all(tx: &Tx<'_>, pull: &PullId, effects: Option<Vec<Effect>>) -> Resu
     Ok(())
 }
 
-fn entry(who: &str, act: &str, pull: &PullId, delivery: &str, result: &str) -> AuditEntry {
+fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, result: &str) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
         who: who.into(),
@@ -81,7 +81,7 @@ fn entry(who: &str, act: &str, pull: &PullId, delivery: &str, result: &str) -> A
         subject: pull.to_string(),
         result: result.into(),
         pull: Some(pull.clone()),
-        request: Some(delivery.to_owned()),
+        request: Some(delivery.to_string()),
         ..AuditEntry::default()
     }
 }
@@ -151,7 +151,7 @@ async fn tell_cancelled(
         )
     });
     let effects = inner.answer(pull, Some(command), Message::Cancelled { stopped, left: left.into_iter().collect() });
-    let dropped: Vec<String> = cancelled.waiting.into_iter().map(|item| item.delivery).collect();
+    let dropped: Vec<DeliveryId> = cancelled.waiting.into_iter().map(|item| item.delivery).collect();
     let (id, delivery, user) = (pull.clone(), item.delivery.clone(), command.user.clone());
     inner
         .ctx
@@ -188,7 +188,7 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
 
 /// Whether nobody signed that a pull request was closed: this server concluded it from a list, or takes unsigned deliveries.
 fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
-    inner.intake.takes_unsigned(repo) || item.delivery.starts_with(reconcile::MISSED)
+    inner.intake.takes_unsigned(repo) || item.delivery.as_str().starts_with(reconcile::MISSED)
 }
 
 /// A pull request was closed: confirmed with the host, then its locks, plans and trees go. A guess that the host does not confirm

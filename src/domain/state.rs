@@ -2,7 +2,7 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{ProjectId, PullId, PullVersion, RepoId};
+use super::{DeliveryId, ProjectId, PullId, PullVersion, RepoId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// Its identity, derived from signed content only.
-    pub identity: String,
+    pub identity: DeliveryId,
     /// The host's own id, for the log only.
     pub host_id: String,
     /// When we got it.
@@ -228,7 +228,7 @@ pub struct Run {
     /// Head commit it works on.
     pub head: String,
     /// Identity of the delivery that caused it.
-    pub delivery: Option<String>,
+    pub delivery: Option<DeliveryId>,
     /// It had no target: it was for everything.
     pub everything: bool,
     /// When it began.

@@ -197,7 +197,7 @@ fn open() -> (tempfile::TempDir, Store) {
 
 async fn identities(store: &Store) -> Vec<String> {
     let deliveries = store.read(|view| view.unfinished_deliveries()).await.unwrap();
-    deliveries.into_iter().map(|(delivery, _)| delivery.identity).collect()
+    deliveries.into_iter().map(|(delivery, _)| delivery.identity.to_string()).collect()
 }
 
 #[tokio::test]

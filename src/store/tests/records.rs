@@ -11,14 +11,14 @@ async fn a_delivery_is_accepted_once_also_when_it_is_done() {
             assert!(tx.accept_delivery(&delivery("a"))?);
             assert!(tx.accept_delivery(&delivery("b"))?);
             assert!(!tx.accept_delivery(&delivery("a"))?);
-            tx.set_delivery_state("b", DeliveryState::Running, "")?;
+            tx.set_delivery_state(&"b".into(), DeliveryState::Running, "")?;
             let states: Vec<_> = tx.unfinished_deliveries()?;
             assert_eq!(
                 states,
                 [(delivery("a"), DeliveryState::Queued), (delivery("b"), DeliveryState::Running)],
                 "oldest first, with their states"
             );
-            tx.set_delivery_state("a", DeliveryState::Done, "planned")?;
+            tx.set_delivery_state(&"a".into(), DeliveryState::Done, "planned")?;
             assert!(!tx.accept_delivery(&delivery("a"))?);
             Ok(())
         })
@@ -33,14 +33,14 @@ async fn a_done_delivery_never_runs_again() {
     store
         .write(|tx| {
             tx.accept_delivery(&delivery("a"))?;
-            tx.set_delivery_state("a", DeliveryState::Done, "planned")
+            tx.set_delivery_state(&"a".into(), DeliveryState::Done, "planned")
         })
         .await
         .unwrap();
-    store.write(|tx| tx.set_delivery_state("a", DeliveryState::Done, "superseded")).await.unwrap();
-    let error = store.write(|tx| tx.set_delivery_state("a", DeliveryState::Running, "")).await.unwrap_err();
+    store.write(|tx| tx.set_delivery_state(&"a".into(), DeliveryState::Done, "superseded")).await.unwrap();
+    let error = store.write(|tx| tx.set_delivery_state(&"a".into(), DeliveryState::Running, "")).await.unwrap_err();
     insta::assert_snapshot!(error, @"the delivery a cannot become running: it is unknown, or done already");
-    assert!(store.write(|tx| tx.set_delivery_state("unknown", DeliveryState::Done, "")).await.is_err());
+    assert!(store.write(|tx| tx.set_delivery_state(&"unknown".into(), DeliveryState::Done, "")).await.is_err());
 }
 
 #[tokio::test]
@@ -262,7 +262,7 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
             for identity in ["done", "waiting"] {
                 tx.accept_delivery(&delivery(identity))?;
             }
-            tx.set_delivery_state("done", DeliveryState::Done, "planned")?;
+            tx.set_delivery_state(&"done".into(), DeliveryState::Done, "planned")?;
             let old = tx.enqueue(&comment(1, "posted"))?;
             tx.effect_done(old, "posted")?;
             tx.enqueue(&comment(1, "pending"))?;
@@ -321,11 +321,11 @@ async fn retention_says_that_there_is_more_until_all_is_gone() {
         .write(|tx| {
             for number in 0..10_001 {
                 tx.accept_delivery(&delivery(&number.to_string()))?;
-                tx.set_delivery_state(&number.to_string(), DeliveryState::Done, "")?;
+                tx.set_delivery_state(&DeliveryId::new(number.to_string()), DeliveryState::Done, "")?;
             }
             let later = Timestamp::now() + jiff::SignedDuration::from_hours(24 * 500);
             assert_eq!([tx.prune(later)?.more, tx.prune(later)?.more, tx.prune(later)?.more], [true, true, false]);
-            assert!(!tx.knows_delivery("0")? && !tx.knows_delivery("10000")?);
+            assert!(!tx.knows_delivery(&"0".into())? && !tx.knows_delivery(&"10000".into())?);
             Ok(())
         })
         .await
@@ -483,9 +483,9 @@ async fn a_delivery_that_is_done_has_no_run_that_goes_on() {
             tx.accept_delivery(&delivery("a"))?;
             tx.put_run(&Run { delivery: Some("a".into()), ..run("mine", None) })?;
             tx.put_run(&Run { delivery: Some("b".into()), ..run("other", None) })?;
-            tx.set_delivery_state("a", DeliveryState::Running, "")?;
+            tx.set_delivery_state(&"a".into(), DeliveryState::Running, "")?;
             assert_eq!(tx.unfinished_runs()?.len(), 2);
-            tx.set_delivery_state("a", DeliveryState::Done, "superseded")?;
+            tx.set_delivery_state(&"a".into(), DeliveryState::Done, "superseded")?;
             let left: Vec<String> = tx.unfinished_runs()?.into_iter().map(|run| run.id).collect();
             assert_eq!(left, ["other"]);
             Ok(())
