@@ -61,3 +61,22 @@ impl DeliveryId {
         DeliveryId(text)
     }
 }
+
+/// Gives identifiers that this server makes their form: 128 bits in hex.
+macro_rules! of_bits {
+    ($($name:ident),*) => {
+        $(impl $name {
+            /// From random bits.
+            pub fn of(bits: u128) -> $name {
+                $name(format!("{bits:032x}"))
+            }
+        })*
+    };
+}
+
+id! {
+    /// Id of a plan: 128 random bits, hex.
+    PlanId
+}
+
+of_bits!(PlanId);

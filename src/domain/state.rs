@@ -2,7 +2,7 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{DeliveryId, ProjectId, PullId, PullVersion, RepoId};
+use super::{DeliveryId, PlanId, ProjectId, PullId, PullVersion, RepoId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -116,8 +116,8 @@ impl Watermark {
 /// A plan file and everything that it is bound to: an apply is refused if any of it has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
-    /// Random id.
-    pub id: String,
+    /// Its id.
+    pub id: PlanId,
     /// The pull request it was made for.
     pub pull: PullId,
     /// The project.

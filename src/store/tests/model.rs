@@ -45,7 +45,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                 }
                 3 if flag => LockEvent::PlanGoesOn { projects: vec![one] },
                 3 => LockEvent::NotPlanned { pull, project },
-                4 => LockEvent::ApplyBegins { plan: plan.to_string(), job: "job".into(), project: one },
+                4 => LockEvent::ApplyBegins { plan: plan.to_string().into(), job: "job".into(), project: one },
                 5 => LockEvent::StateChangeBegins { project: one },
                 6 => LockEvent::StateChanged { pull, project },
                 7 if flag => LockEvent::Unlocked { pull, by },

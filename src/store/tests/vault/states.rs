@@ -107,7 +107,7 @@ fn change(tx: &Tx<'_>, step: &Step, plan: Option<&PlanRecord>) -> Result<()> {
         Step::Consume(choice) => {
             let usable: Vec<PlanRecord> = tx.records("SELECT record FROM plans WHERE consumed_by IS NULL", [])?;
             match usable.get(usize::from(*choice) % usable.len().max(1)) {
-                Some(plan) => tx.consume_plan(&plan.id, "job").map(drop),
+                Some(plan) => tx.consume_plan(plan.id.as_str(), "job").map(drop),
                 None => Ok(()),
             }
         }
