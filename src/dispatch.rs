@@ -23,8 +23,8 @@ use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, DeliveryState, Effect, NewEffect};
-use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId};
-use crate::execute::{Context, comment_effects, random_id};
+use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
+use crate::execute::{Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::Tx;
 use crate::vault::inbox::End;
@@ -369,7 +369,8 @@ impl Inner {
     }
 
     fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
-        let reply = Reply { run: random_id(), pull: pull.clone(), command: command.cloned(), head: None, body };
+        let reply =
+            Reply { run: RunId::of(random_bits()), pull: pull.clone(), command: command.cloned(), head: None, body };
         comment_effects(&self.ctx, &reply)
     }
 

@@ -6,8 +6,8 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
-use crate::domain::{CommentEvent, DeliveryId, PullEvent, PullId, PullRequest};
-use crate::execute::{self, CancelReason, CommandRun, Ended, random_id};
+use crate::domain::{CommentEvent, DeliveryId, PullEvent, PullId, PullRequest, RunId};
+use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow, bail};
@@ -291,7 +291,7 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
     let begun = resume::to_go_on(inner, delivery, &pull, &command).await?;
     let goes_on = begun.is_some();
     let run = begun.unwrap_or_else(|| Run {
-        id: random_id(),
+        id: RunId::of(random_bits()),
         pull: pull.id.clone(),
         command: command.name,
         trigger: command.trigger,
@@ -305,12 +305,12 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         results: Vec::new(),
     });
     let what = if goes_on { "goes on" } else { "begins" };
-    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "{what}");
+    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let (begun, unrecorded) = Default::default();
     let work = CommandRun { run, pull, command, rules, cancel, begun, unrecorded };
     let ended = execute::run(&inner.ctx, &work).await;
-    tracing::info!(pull = %work.pull.id, run = work.run.id, ended = ?ended, "ended");
+    tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
     Ok(ended)
 }
 

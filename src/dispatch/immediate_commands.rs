@@ -6,8 +6,8 @@ use super::{Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
-use crate::domain::{DeliveryId, PullEvent, PullId, PullRequest, RepoId};
-use crate::execute::{comment_effects_on, random_id, remove_plan_files};
+use crate::domain::{DeliveryId, PullEvent, PullId, PullRequest, RepoId, RunId};
+use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
 use crate::store::logs::Logs;
 use crate::store::{Tx, View};
@@ -62,7 +62,8 @@ fn answer_later(
     let (command, hosts, rendering) = (command.cloned(), inner.ctx.hosts.clone(), inner.ctx.rendering.clone());
     move |pull, message| {
         let (pull, body) = (pull.clone(), ReplyBody::Message(message));
-        comment_effects_on(&hosts, &rendering, &Reply { run: random_id(), pull, command, head: None, body })
+        let run = RunId::of(random_bits());
+        comment_effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
     }
 }
 

@@ -34,6 +34,13 @@ macro_rules! id {
         }
 
         #[cfg(test)]
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                self.0 == *other
+            }
+        }
+
+        #[cfg(test)]
         impl From<String> for $name {
             /// Unchecked: tests use short names.
             fn from(text: String) -> $name {
@@ -62,6 +69,9 @@ impl DeliveryId {
     }
 }
 
+/// Hex digits of an identifier that this server makes.
+const DIGITS: usize = 32;
+
 /// Gives identifiers that this server makes their form: 128 bits in hex.
 macro_rules! of_bits {
     ($($name:ident),*) => {
@@ -69,6 +79,12 @@ macro_rules! of_bits {
             /// From random bits.
             pub fn of(bits: u128) -> $name {
                 $name(format!("{bits:032x}"))
+            }
+
+            /// From text that came from outside; none where it has not the form.
+            pub fn parse(text: &str) -> Option<$name> {
+                let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                (text.len() == DIGITS && text.bytes().all(is_digit)).then(|| $name(text.to_owned()))
             }
         })*
     };
@@ -79,4 +95,9 @@ id! {
     PlanId
 }
 
-of_bits!(PlanId);
+id! {
+    /// Id of a run: 128 random bits, hex. The `run` of the comment marker; a reply that belongs to no run has one of its own.
+    RunId
+}
+
+of_bits!(PlanId, RunId);

@@ -2,7 +2,7 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{DeliveryId, PlanId, ProjectId, PullId, PullVersion, RepoId};
+use super::{DeliveryId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -215,8 +215,8 @@ impl ProjectStatus {
 /// One command at work, or finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// 128 random bits, hex; the `run` of the comment marker.
-    pub id: String,
+    /// Its id.
+    pub id: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What.
@@ -248,7 +248,7 @@ pub struct Job {
     /// 128 random bits, hex: `/jobs/<id>`.
     pub id: String,
     /// The run it belongs to.
-    pub run: String,
+    pub run: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What it does: `plan`, `apply`, `pre_workflow_hook`, …
@@ -342,7 +342,7 @@ pub enum Effect {
     /// Post one comment, the `part`th of `run`; the body carries the marker.
     Comment {
         /// Run or reply id in the marker.
-        run: String,
+        run: RunId,
         /// Part, from 1.
         part: u32,
         /// Whole text.

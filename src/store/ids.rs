@@ -1,6 +1,6 @@
 //! Identifiers as the text that columns hold.
 
-use crate::domain::{DeliveryId, PlanId};
+use crate::domain::{DeliveryId, PlanId, RunId};
 use rusqlite::ToSql;
 use rusqlite::types::ToSqlOutput;
 
@@ -15,4 +15,4 @@ macro_rules! column {
     };
 }
 
-column!(DeliveryId, PlanId);
+column!(DeliveryId, PlanId, RunId);

@@ -207,7 +207,7 @@ async fn runs_and_jobs_are_found_until_they_end_and_afterwards() {
             tx.put_run(&run("r2", None))?;
             tx.put_run(&run("r1", Some(at(9))))?;
             assert_eq!(tx.unfinished_runs()?, [run("r2", None)]);
-            assert_eq!(tx.run("r1")?, Some(run("r1", Some(at(9)))));
+            assert_eq!(tx.run(&"r1".into())?, Some(run("r1", Some(at(9)))));
             tx.put_job(&job("j1", JobState::Running))?;
             tx.put_job(&job("j2", JobState::Running))?;
             tx.put_job(&job("j1", JobState::Interrupted))?;
@@ -302,7 +302,7 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
             assert_eq!(tx.prune(days(500))?, Pruned::default());
             assert_eq!(tx.unfinished_deliveries()?.len(), 1);
             assert_eq!(tx.pending_effects(None, 9)?.len(), 1);
-            assert_eq!((tx.run("done")?, tx.run("running")?), (None, Some(run("running", None))));
+            assert_eq!((tx.run(&"done".into())?, tx.run(&"running".into())?), (None, Some(run("running", None))));
             assert_eq!(tx.unfinished_jobs()?.len(), 1);
             assert_eq!(tx.pull(&pull_id(1))?, None);
             assert!((2..=4).all(|number| tx.pull(&pull_id(number)).unwrap().is_some()), "locked, planned, open");
@@ -453,22 +453,22 @@ async fn a_schedule_and_its_claims_last_as_long_as_their_run() {
     store
         .write(move |tx| {
             tx.put_run(&run("r", None))?;
-            tx.put_schedule("r", &["one"])?;
-            tx.put_schedule("r", &["two"])?;
-            assert_eq!(tx.schedule::<Vec<String>>("r")?, Some(vec!["two".to_owned()]));
-            assert_eq!(tx.schedule::<Vec<String>>("other")?, None);
+            tx.put_schedule(&"r".into(), &["one"])?;
+            tx.put_schedule(&"r".into(), &["two"])?;
+            assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, Some(vec!["two".to_owned()]));
+            assert_eq!(tx.schedule::<Vec<String>>(&"other".into())?, None);
 
-            assert!(tx.claim("r", &project("net"), "first", true)?);
+            assert!(tx.claim(&"r".into(), &project("net"), "first", true)?);
             tx.put_job(&job("first", JobState::Running))?;
-            assert!(!tx.claim("r", &project("net"), "second", true)?, "the first one runs");
-            assert!(tx.claim("r", &project("app"), "other", false)?, "another project");
+            assert!(!tx.claim(&"r".into(), &project("net"), "second", true)?, "the first one runs");
+            assert!(tx.claim(&"r".into(), &project("app"), "other", false)?, "another project");
             tx.put_job(&job("first", JobState::Interrupted))?;
-            assert!(!tx.claim("r", &project("net"), "second", false)?, "it must not be repeated");
-            assert!(tx.claim("r", &project("net"), "second", true)?);
+            assert!(!tx.claim(&"r".into(), &project("net"), "second", false)?, "it must not be repeated");
+            assert!(tx.claim(&"r".into(), &project("net"), "second", true)?);
 
             tx.put_run(&done)?;
-            assert_eq!(tx.schedule::<Vec<String>>("r")?, None);
-            assert!(tx.claim("r", &project("app"), "again", false)?, "the claims are gone");
+            assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, None);
+            assert!(tx.claim(&"r".into(), &project("app"), "again", false)?, "the claims are gone");
             Ok(())
         })
         .await
@@ -486,7 +486,7 @@ async fn a_delivery_that_is_done_has_no_run_that_goes_on() {
             tx.set_delivery_state(&"a".into(), DeliveryState::Running, "")?;
             assert_eq!(tx.unfinished_runs()?.len(), 2);
             tx.set_delivery_state(&"a".into(), DeliveryState::Done, "superseded")?;
-            let left: Vec<String> = tx.unfinished_runs()?.into_iter().map(|run| run.id).collect();
+            let left: Vec<RunId> = tx.unfinished_runs()?.into_iter().map(|run| run.id).collect();
             assert_eq!(left, ["other"]);
             Ok(())
         })
