@@ -13,7 +13,7 @@ mod tests;
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::{ProjectId, PullId};
+use crate::domain::{PlanId, ProjectId, PullId};
 pub use rules::step;
 
 /// The rows that an event is about. Others may be among them: they stay as they are.
@@ -72,7 +72,7 @@ pub enum LockEvent {
     /// The apply of a plan is about to begin.
     ApplyBegins {
         /// Id of the plan.
-        plan: String,
+        plan: PlanId,
         /// Id of the job that uses it up.
         job: String,
         /// Its project.

@@ -2,7 +2,7 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{ProjectId, PullId, PullVersion, RepoId};
+use super::{DeliveryId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// Its identity, derived from signed content only.
-    pub identity: String,
+    pub identity: DeliveryId,
     /// The host's own id, for the log only.
     pub host_id: String,
     /// When we got it.
@@ -116,8 +116,8 @@ impl Watermark {
 /// A plan file and everything that it is bound to: an apply is refused if any of it has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
-    /// Random id.
-    pub id: String,
+    /// Its id.
+    pub id: PlanId,
     /// The pull request it was made for.
     pub pull: PullId,
     /// The project.
@@ -215,8 +215,8 @@ impl ProjectStatus {
 /// One command at work, or finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// 128 random bits, hex; the `run` of the comment marker.
-    pub id: String,
+    /// Its id.
+    pub id: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What.
@@ -228,7 +228,7 @@ pub struct Run {
     /// Head commit it works on.
     pub head: String,
     /// Identity of the delivery that caused it.
-    pub delivery: Option<String>,
+    pub delivery: Option<DeliveryId>,
     /// It had no target: it was for everything.
     pub everything: bool,
     /// When it began.
@@ -248,7 +248,7 @@ pub struct Job {
     /// 128 random bits, hex: `/jobs/<id>`.
     pub id: String,
     /// The run it belongs to.
-    pub run: String,
+    pub run: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What it does: `plan`, `apply`, `pre_workflow_hook`, …
@@ -342,7 +342,7 @@ pub enum Effect {
     /// Post one comment, the `part`th of `run`; the body carries the marker.
     Comment {
         /// Run or reply id in the marker.
-        run: String,
+        run: RunId,
         /// Part, from 1.
         part: u32,
         /// Whole text.

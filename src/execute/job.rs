@@ -322,7 +322,7 @@ pub(super) fn stop_outcome(ctx: &Context, work: &CommandRun, stop: Stop) -> Resu
         Stop::Refused(refusal) => Outcome::Errored(super::plan::refusal_fault(refusal)),
         Stop::Other(error) if is_deposed(&error) => return Err(error),
         Stop::Other(error) => {
-            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "a project broke off");
+            tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "a project broke off");
             let message = ctx.redactor.redact(&format!("Something broke inside the server: {error:#}"));
             Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() })
         }

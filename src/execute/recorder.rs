@@ -43,7 +43,7 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
         tx.put_run(&run)?;
         tx.put_pull(&pull)?;
         if let Some(delivery) = &run.delivery {
-            tx.set_delivery_state(delivery, DeliveryState::Running, &run.id)?;
+            tx.set_delivery_state(delivery, DeliveryState::Running, run.id.as_str())?;
         }
         if let Some(status) = pending {
             let effect = Effect::Status { commit: pull.head.commit.clone(), status };
@@ -155,7 +155,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: Answer) -> 
     match answer_with(ctx, work, answer.clone(), ends).await {
         Err(error) if !is_deposed(&error) => {
             // What was changed is told, whatever of its record finds no room.
-            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "the end of a job was not recorded");
+            tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "the end of a job was not recorded");
             answer_with(ctx, work, answer, Vec::new()).await
         }
         recorded => recorded,

@@ -4,7 +4,7 @@ use super::{Consequences, LockChange, LockEvent, LockRefusal, Wanted, World};
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
-use crate::domain::{ProjectId, PullId};
+use crate::domain::{PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
 
@@ -147,14 +147,14 @@ impl Transition {
         }
     }
 
-    fn apply_begins(&mut self, plan: &str, job: &str, project: &Wanted) {
+    fn apply_begins(&mut self, plan: &PlanId, job: &str, project: &Wanted) {
         if let Some(stop) = self.world.apply_lock.clone() {
             return self.refuse(LockRefusal::AppliesStopped(stop));
         }
         if let Some(holder) = self.other_holder(project) {
             return self.refuse(LockRefusal::HeldBy(holder));
         }
-        let Some(at) = self.world.plans.iter().position(|known| known.id == plan) else {
+        let Some(at) = self.world.plans.iter().position(|known| known.id == *plan) else {
             return self.refuse(LockRefusal::NoPlan);
         };
         let used = PlanRecord { consumed_by: Some(job.to_owned()), ..self.world.plans.remove(at) };

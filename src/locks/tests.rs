@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::{LeftFiles, ProjectState};
-use crate::domain::{PullId, RepoId};
+use crate::domain::{PlanId, PullId, RepoId};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -76,7 +76,7 @@ fn lock(pull: u64, number: u8) -> ProjectLock {
 
 fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
     PlanRecord {
-        id: format!("{pull}-{number}-{nth}"),
+        id: format!("{pull}-{number}-{nth}").into(),
         pull: pull_id(pull),
         project: project(number),
         head: "head".into(),
@@ -101,7 +101,7 @@ struct History {
     /// How many plans were made, of which pull request and project.
     made: Vec<(u64, u8)>,
     /// Plans that were used, dropped or replaced.
-    over: BTreeSet<String>,
+    over: BTreeSet<PlanId>,
 }
 
 impl History {
@@ -319,7 +319,7 @@ fn alphabet() -> Vec<Action> {
 
 /// All that later steps depend on, in short. When locks were taken and in which order plans were recorded changes nothing.
 fn key(history: &History) -> String {
-    let mut rows: Vec<String> = history.world.plans.iter().map(|plan| plan.id.clone()).collect();
+    let mut rows: Vec<String> = history.world.plans.iter().map(|plan| plan.id.to_string()).collect();
     rows.extend(
         history
             .world

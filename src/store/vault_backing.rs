@@ -220,7 +220,11 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
             let (Some(path), Some(sha256)) = (plan.path, plan.sha256) else { continue };
             match KeptFile::of(data_dir, &path)? {
                 Some(file) if file.sha256 == sha256 => tx.keep_file(&file)?,
-                _ => tracing::warn!(plan = plan.id, path, "a plan file is missing or changed: plan that project again"),
+                _ => tracing::warn!(
+                    plan = plan.id.as_str(),
+                    path,
+                    "a plan file is missing or changed: plan that project again"
+                ),
             }
         }
         for folder in FOLDERS.iter().filter(|folder| **folder != "plans") {

@@ -5,6 +5,7 @@ use super::super::plan;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
+use crate::domain::PlanId;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::Cancel;
@@ -100,7 +101,7 @@ fn gone_because(gone: PlanGone) -> String {
 /// What has to hold when an apply begins.
 struct Beginning {
     /// The plan, which must be there still.
-    plan: String,
+    plan: PlanId,
     /// Its project, with the lock that is needed.
     project: Wanted,
     cancel: Cancel,

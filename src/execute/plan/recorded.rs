@@ -60,7 +60,7 @@ impl Resumed {
                 Ok(Some(recorded)) if recorded.base_branch == branch => recorded,
                 Ok(_) => return Ok(None),
                 Err(error) => {
-                    tracing::warn!(%pull, run, error = format!("{error:#}"), "a run begins anew: its schedule cannot be read");
+                    tracing::warn!(%pull, run = run.as_str(), error = format!("{error:#}"), "a run begins anew: its schedule cannot be read");
                     return Ok(None);
                 }
             };

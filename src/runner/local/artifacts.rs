@@ -5,6 +5,7 @@ use crate::checkout::folder::Folder;
 use crate::checkout::{OtherProjects, PlanArtifacts, inside};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
+use crate::domain::PlanId;
 use crate::domain::state::LeftFiles;
 use crate::runner::result::{Artifact, PlanMade, StepProblem};
 use crate::runner::spec::{JobSpec, PlanReference, PlanUse, Steps};
@@ -21,7 +22,7 @@ const ERRORED: &str = "errored.tfstate";
 pub use files::write_private;
 
 /// Where the archive of what the steps of a plan left lies in the data directory.
-pub fn archive_path(plan: &str) -> String {
+pub fn archive_path(plan: &PlanId) -> String {
     format!("left/{plan}.tar.zst")
 }
 
@@ -54,7 +55,7 @@ impl Local {
         Ok(Some(PlanMade { file, left: self.keep_left(place, &spec.project.id.dir, dirs, id).await }))
     }
 
-    async fn keep_left(&self, place: &Place, own: &str, dirs: &[String], plan: &str) -> LeftFiles {
+    async fn keep_left(&self, place: &Place, own: &str, dirs: &[String], plan: &PlanId) -> LeftFiles {
         let others = OtherProjects { dirs: Arc::new(dirs.iter().cloned().collect()), own: own.to_owned() };
         let mut left = LeftFiles { tree: Some(place.tree.made.clone()), ..LeftFiles::default() };
         let path = self.data_dir.join(archive_path(plan));
@@ -71,7 +72,11 @@ impl Local {
             Ok(Some(Err(what))) => left.too_much = Some(what),
             Err(error) => {
                 let error: anyhow::Error = error;
-                tracing::warn!(plan, error = format!("{error:#}"), "files that steps left could not be kept");
+                tracing::warn!(
+                    plan = plan.as_str(),
+                    error = format!("{error:#}"),
+                    "files that steps left could not be kept"
+                );
                 left.too_much = Some("files that could not be read".into());
             }
         }
