@@ -17,6 +17,7 @@ use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Notify;
 
 /// Most bytes of running logs in one commit; the rest takes further commits.
 const SYNC_BYTES: u64 = 32 << 20;
@@ -26,6 +27,8 @@ pub(super) struct VaultBacking {
     pub(super) leader: Leader,
     /// Why this process must not act any more, as the writer found out.
     deposed: Deposed,
+    /// Notified after each commit that leaves a base due.
+    pub(super) base_due: Arc<Notify>,
     /// Locked while a base is written.
     pub(super) base: tokio::sync::Mutex<()>,
     /// A base should be written soon, even if the leader does not count it as due.
@@ -65,13 +68,19 @@ impl Store {
             ),
         };
         let deposed = Deposed::default();
-        let journal =
-            Journal { leader: leader.clone(), runtime: tokio::runtime::Handle::current(), deposed: deposed.clone() };
+        let base_due = Arc::<Notify>::default();
+        let journal = Journal {
+            leader: leader.clone(),
+            runtime: tokio::runtime::Handle::current(),
+            deposed: deposed.clone(),
+            base_due: Arc::clone(&base_due),
+        };
         let kept = KeptFiles::new(data_dir, true);
         let queue = writer::start(writer::WriterParts { connection, guard, kept, journal: Some(journal) })?;
         let vault = VaultBacking {
             leader,
             deposed,
+            base_due,
             base: tokio::sync::Mutex::default(),
             base_wanted: AtomicBool::new(writable.migrated),
             collecting: AtomicBool::new(false),
