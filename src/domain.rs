@@ -11,7 +11,7 @@ mod pull;
 pub mod reply;
 pub mod state;
 
-pub use ids::{DeliveryId, PlanId, RunId};
+pub use ids::{DeliveryId, JobId, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 
 use serde::{Deserialize, Serialize};

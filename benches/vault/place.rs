@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tidelock::domain::outcome::PlanSummary;
 use tidelock::domain::state::{Job, JobState, LeftFiles, PlanRecord};
-use tidelock::domain::{PlanId, ProjectId, PullId, RepoId, RunId};
+use tidelock::domain::{JobId, PlanId, ProjectId, PullId, RepoId, RunId};
 use tidelock::store::{KeptFile, Store};
 use tidelock::vault::bucket::Bucket;
 use tidelock::vault::gcs::{Access, Address, Gcs, Options};
@@ -99,7 +99,7 @@ impl Planned {
         let project = ProjectId { dir: format!("live/{}", number % 10), workspace: "default".into(), name: None };
         let (head, now) = (Hash::of(id.as_bytes()).to_string(), Timestamp::now());
         let job = Job {
-            id: id.clone(),
+            id: JobId::of(number.into()),
             run: RunId::of((number / 10).into()),
             pull: pull.clone(),
             kind: "plan".into(),
@@ -126,7 +126,7 @@ impl Planned {
             sha256: Some(plan_file.sha256),
             summary: PlanSummary::default(),
             made: now,
-            job: id,
+            job: job.id.clone(),
             consumed_by: None,
             left: LeftFiles { archive: left.as_ref().map(|left| left.sha256.clone()), ..LeftFiles::default() },
         };

@@ -6,7 +6,7 @@ use super::{Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
-use crate::domain::{DeliveryId, PullEvent, PullId, PullRequest, RepoId, RunId};
+use crate::domain::{DeliveryId, JobId, PullEvent, PullId, PullRequest, RepoId, RunId};
 use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
 use crate::store::logs::Logs;
@@ -26,7 +26,7 @@ pub enum Discard {
     /// An apply of this pull request runs; its job, if one has begun.
     Applying {
         /// Id of the job.
-        job: String,
+        job: JobId,
     },
 }
 
@@ -105,7 +105,7 @@ pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item
     }
 }
 
-async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
+async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<JobId>> {
     let pull = pull.clone();
     let find = move |view: &crate::store::View<'_>| {
         let jobs = view.unfinished_jobs()?;
@@ -116,7 +116,7 @@ async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
 
 /// The job of an apply, or of what else must not be interrupted unasked, that this pull request has begun and this process has in
 /// hand.
-fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<String>> {
+fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
     let once_only = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
     let of_pull = |job: &Job| job.pull == *pull && once_only.iter().any(|name| name.as_str() == job.kind);
     let jobs = view.unfinished_jobs()?;
@@ -176,7 +176,7 @@ async fn tell_cancelled(
 fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
     let mut remarks = Vec::new();
     for status in view.project_statuses(pull)? {
-        let Some(job) = status.job.as_deref().map(|id| view.job(id)).transpose()?.flatten() else { continue };
+        let Some(job) = status.job.as_ref().map(|id| view.job(id)).transpose()?.flatten() else { continue };
         if status.state == ProjectState::ApplyErrored && job.state == JobState::Interrupted {
             remarks.push(format!(
                 "The apply of `{}` was interrupted, and no plan has run since: the next plan there shows what it had changed.",
@@ -267,8 +267,8 @@ mod tests {
         let (store, logs) = (Store::open(dir.path()).unwrap(), Logs::new(dir.path()));
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
         let pull = |number| PullId { repo: repo.clone(), number };
-        let job = |kind: &str, number| Job {
-            id: format!("{number:032x}"),
+        let job = |kind: &str, number: u64| Job {
+            id: JobId::of(number.into()),
             run: "r".into(),
             pull: pull(number),
             kind: kind.into(),

@@ -10,7 +10,7 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{
     Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
 };
-use crate::domain::{DeliveryId, Event, ProjectId, PullAction, PullId, PullRequest};
+use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::errored_state;
 use crate::execute::state_locks::after_kill;
 use crate::execute::{self, abandoned, comment_effects};
@@ -120,7 +120,7 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
         .store
         .write(move |tx| abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id)));
     for job in ended.await? {
-        tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that no process ran is recorded as ended: {because}");
+        tracing::warn!(pull = %job.pull, job = job.id.as_str(), kind = job.kind, "a job that no process ran is recorded as ended: {because}");
         inner.ctx.orphaned_locks.note(&job);
         inner.ctx.outbox.wake(&job.pull);
     }
@@ -213,7 +213,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
 /// A project status that says how an interrupted job left its project.
 struct CommandStatus<'a> {
     run: &'a Run,
-    job: &'a str,
+    job: &'a JobId,
     project: &'a ProjectId,
 }
 
@@ -224,7 +224,7 @@ impl CommandStatus<'_> {
             state: ProjectState::ApplyErrored,
             head: self.run.head.clone(),
             summary: None,
-            job: Some(self.job.to_owned()),
+            job: Some(self.job.clone()),
             updated: Timestamp::now(),
         }
     }

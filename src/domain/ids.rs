@@ -18,6 +18,11 @@ macro_rules! id {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+
+            /// From a column of our own.
+            pub(crate) fn stored(text: String) -> $name {
+                $name(text)
+            }
         }
 
         impl fmt::Display for $name {
@@ -100,4 +105,9 @@ id! {
     RunId
 }
 
-of_bits!(PlanId, RunId);
+id! {
+    /// Id of a job, which owns a log at `/jobs/<id>`: 128 random bits, hex.
+    JobId
+}
+
+of_bits!(PlanId, RunId, JobId);

@@ -2,7 +2,7 @@
 
 use super::command::{Command, CommandName, Trigger};
 use super::outcome::{Fault, JobOutcome};
-use super::{ProjectId, PullId, RunId};
+use super::{JobId, ProjectId, PullId, RunId};
 use serde::{Deserialize, Serialize};
 
 /// One reply: what happened and to which pull request it is said. It becomes one comment, or several parts of one.
@@ -168,7 +168,7 @@ pub struct LeftLock {
     /// What ran there: `plan`.
     pub kind: String,
     /// Its job.
-    pub job: String,
+    pub job: JobId,
     /// What is known, and what to do, in sentences.
     pub because: String,
 }

@@ -2,7 +2,7 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{DeliveryId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
+use super::{DeliveryId, JobId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -142,9 +142,9 @@ pub struct PlanRecord {
     /// When it was made.
     pub made: Timestamp,
     /// The job that made it.
-    pub job: String,
+    pub job: JobId,
     /// The job that used it up.
-    pub consumed_by: Option<String>,
+    pub consumed_by: Option<JobId>,
     /// What its steps left in the tree.
     #[serde(default)]
     pub left: LeftFiles,
@@ -200,7 +200,7 @@ pub struct ProjectStatus {
     /// Totals of its plan.
     pub summary: Option<PlanSummary>,
     /// The job that brought it here.
-    pub job: Option<String>,
+    pub job: Option<JobId>,
     /// When.
     pub updated: Timestamp,
 }
@@ -245,8 +245,8 @@ pub struct Run {
 /// One command on one project, or one workflow hook: owner of a log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// 128 random bits, hex: `/jobs/<id>`.
-    pub id: String,
+    /// Its id.
+    pub id: JobId,
     /// The run it belongs to.
     pub run: RunId,
     /// On which pull request.

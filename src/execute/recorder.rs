@@ -3,11 +3,11 @@
 
 use super::unrecorded_outcomes::{self, JobEnd};
 use super::{Answer, CancelReason, CommandRun, Context, Ended, abandoned, comment_effects};
-use crate::domain::ProjectId;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord, NewEffect};
+use crate::domain::{JobId, ProjectId};
 use crate::reply::marker;
 use crate::store::{Tx, is_deposed};
 use anyhow::{Result, ensure};
@@ -90,7 +90,7 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
             return Err(error);
         }
         Err(error) if work.command.name.changes_state() => {
-            tracing::error!(pull = %work.pull.id, job = outcome.job, error = format!("{error:#}"), "the end of a job could not be recorded yet");
+            tracing::error!(pull = %work.pull.id, job = outcome.job.as_ref().map(JobId::as_str), error = format!("{error:#}"), "the end of a job could not be recorded yet");
             work.unrecorded.put(end);
         }
         recorded => recorded?,

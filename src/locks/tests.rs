@@ -88,7 +88,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         sha256: None,
         summary: PlanSummary::default(),
         made: Timestamp::UNIX_EPOCH,
-        job: String::new(),
+        job: "planned".into(),
         consumed_by: None,
         left: LeftFiles::default(),
     }
@@ -413,7 +413,7 @@ fn who_deletes_a_lock_is_named_to_its_holder_and_in_the_audit_log() {
     let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
     let delete = |applying: Option<&str>| {
         let world = World { locks: vec![lock(1, 0), lock(1, 1)], plans: vec![plan(1, 0, 0)], ..World::default() };
-        let applying = applying.map(str::to_owned);
+        let applying = applying.map(JobId::from);
         step(world, &LockEvent::LockDeleted { key: lock(1, 0).key(), applying, by: by.clone() })
     };
     let (after, follows) = delete(None);

@@ -5,7 +5,7 @@ use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::Command;
 use crate::domain::state::{LeftFiles, PlanRecord};
-use crate::domain::{Distribution, PlanId, PullRequest};
+use crate::domain::{Distribution, JobId, PlanId, PullRequest};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
     /// Id of the job; files that it leaves for us are named by it.
-    pub job: String,
+    pub job: JobId,
     /// When it began. An `errored.tfstate` that is older belongs to an earlier job.
     pub started: Timestamp,
     /// The tree that its steps run in.

@@ -3,7 +3,7 @@
 use super::{Tx, View, json, micros, rows, word};
 use crate::domain::command::CommandName;
 use crate::domain::state::{Job, JobState, Run};
-use crate::domain::{PullId, RepoId, RunId};
+use crate::domain::{JobId, PullId, RepoId, RunId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::params;
@@ -20,7 +20,7 @@ impl View<'_> {
     }
 
     /// One job.
-    pub fn job(&self, id: &str) -> Result<Option<Job>> {
+    pub fn job(&self, id: &JobId) -> Result<Option<Job>> {
         self.record("SELECT record FROM jobs WHERE id = ?1", [id])
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Tx, View, json};
 use crate::domain::state::JobState;
-use crate::domain::{ProjectId, RunId};
+use crate::domain::{JobId, ProjectId, RunId};
 use anyhow::Result;
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
@@ -27,9 +27,9 @@ impl Tx<'_> {
 
     /// Claims a project of a run for a job that is about to begin; false when it must not. A project that another job has claimed is
     /// only claimed again once that job has ended, and if it `may_repeat`.
-    pub fn claim(&self, run: &RunId, project: &ProjectId, job: &str, may_repeat: bool) -> Result<bool> {
+    pub fn claim(&self, run: &RunId, project: &ProjectId, job: &JobId, may_repeat: bool) -> Result<bool> {
         let key = json(project)?;
-        let holder: Option<String> = (self.connection)
+        let holder: Option<JobId> = (self.connection)
             .prepare_cached("SELECT job FROM claims WHERE run = ?1 AND project = ?2")?
             .query_row(params![run, key], |row| row.get(0))
             .optional()?;

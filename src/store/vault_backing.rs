@@ -8,6 +8,7 @@ use super::logs::LOG_LIMIT;
 use super::schema::{self, Durability, Origin};
 use super::writer::{self, Deposed, Journal};
 use super::{DATABASE, Readers, Store, StoreInner, Tx, View, base, files};
+use crate::domain::JobId;
 use crate::vault::VaultError;
 use crate::vault::inbox::End;
 use crate::vault::leader::Leader;
@@ -153,7 +154,7 @@ impl Store {
 }
 
 /// The part of a running log that is not kept yet.
-fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<Piece>> {
+fn grown_log(data_dir: &Path, job: &JobId, kept: u64) -> Result<Option<Piece>> {
     match std::fs::metadata(data_dir.join(log_path(job))) {
         Ok(meta) if meta.len() > kept => read_piece(data_dir, job, kept, LOG_LIMIT),
         _ => Ok(None),
@@ -162,7 +163,7 @@ fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<Piece>> {
 
 impl View<'_> {
     /// Running jobs, and the number of kept bytes of their logs.
-    pub(super) fn running_logs(&self) -> Result<Vec<(String, u64)>> {
+    pub(super) fn running_logs(&self) -> Result<Vec<(JobId, u64)>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT id, (SELECT coalesce(sum(length), 0) FROM kept_files
                          WHERE path >= 'logs/' || id || '.log' AND path < 'logs/' || id || '.log/')
@@ -229,11 +230,11 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
         }
         for folder in FOLDERS.iter().filter(|folder| **folder != "plans") {
             for path in files::found(data_dir, folder)? {
-                let job = path.strip_prefix("logs/").map(|name| name.strip_suffix(".log").unwrap_or(name));
-                if let Some(job) = job
-                    && tx.job(job)?.is_none()
-                {
-                    continue;
+                if let Some(name) = path.strip_prefix("logs/") {
+                    let job = JobId::parse(name.strip_suffix(".log").unwrap_or(name));
+                    if job.map(|job| tx.job(&job)).transpose()?.flatten().is_none() {
+                        continue;
+                    }
                 }
                 if let Some(file) = KeptFile::of(data_dir, &path)? {
                     tx.keep_file(&file)?;

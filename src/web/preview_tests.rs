@@ -85,7 +85,7 @@ pub(super) fn status(project: ProjectId, state: ProjectState, add: u64, change: 
 
 pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
     Job {
-        id: format!("{id:032x}"),
+        id: JobId::of(id.into()),
         run: "ff".repeat(16).into(),
         pull: pull_id(41),
         kind: kind.into(),

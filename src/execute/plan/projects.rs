@@ -13,7 +13,7 @@ use crate::config::ProjectConfig;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
-use crate::domain::{PlanId, ProjectId};
+use crate::domain::{JobId, PlanId, ProjectId};
 use crate::locks::LockEvent;
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
@@ -242,7 +242,7 @@ impl PlanRun<'_> {
     fn record(
         &self,
         config: &ProjectConfig,
-        (id, job): (PlanId, String),
+        (id, job): (PlanId, JobId),
         place: &Place,
         made: PlanMade,
         output: &str,

@@ -1,9 +1,9 @@
 //! The schedule of a plan as it is recorded with its locks, and what a process finds that goes on with the run of another one.
 
 use super::super::{CommandRun, Context};
-use crate::domain::ProjectId;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::state::PlanRecord;
+use crate::domain::{JobId, ProjectId};
 use crate::schedule::Schedule;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ impl Resumed {
             };
             let digests: HashMap<&ProjectId, &str> =
                 recorded.groups.iter().flatten().map(|one| (&one.project, one.config_digest.as_str())).collect();
-            let mut plans: HashMap<String, PlanRecord> =
+            let mut plans: HashMap<JobId, PlanRecord> =
                 view.plans(&pull)?.into_iter().map(|plan| (plan.job.clone(), plan)).collect();
             let mut finished = Vec::new();
             for job in view.jobs_of(&run)? {

@@ -5,8 +5,8 @@ use crate::checkout::folder::Folder;
 use crate::checkout::{OtherProjects, PlanArtifacts, inside};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
-use crate::domain::PlanId;
 use crate::domain::state::LeftFiles;
+use crate::domain::{JobId, PlanId};
 use crate::runner::result::{Artifact, PlanMade, StepProblem};
 use crate::runner::spec::{JobSpec, PlanReference, PlanUse, Steps};
 use anyhow::{Context as _, Result};
@@ -121,7 +121,7 @@ impl Local {
     }
 
     /// Keeps the state that Terraform could not save in this job, if it left any in the project's directory of the tree at `root`.
-    async fn errored_state(&self, job: &str, dir: &str, began: Timestamp, root: &Path) -> Result<Option<Artifact>> {
+    async fn errored_state(&self, job: &JobId, dir: &str, began: Timestamp, root: &Path) -> Result<Option<Artifact>> {
         let path = format!("errored/{job}.tfstate");
         let (root, dir, to) = (root.to_owned(), dir.to_owned(), self.data_dir.join(&path));
         let since = began.as_second();
@@ -141,9 +141,15 @@ impl Local {
     }
 
     /// The same where nothing must get lost for want of it: trouble is logged.
-    pub async fn errored_state_or_none(&self, job: &str, dir: &str, began: Timestamp, root: &Path) -> Option<Artifact> {
+    pub async fn errored_state_or_none(
+        &self,
+        job: &JobId,
+        dir: &str,
+        began: Timestamp,
+        root: &Path,
+    ) -> Option<Artifact> {
         self.errored_state(job, dir, began, root).await.unwrap_or_else(|error| {
-            tracing::error!(job, root = %root.display(), dir, error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
+            tracing::error!(job = job.as_str(), root = %root.display(), dir, error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
             None
         })
     }

@@ -124,7 +124,7 @@ async fn plan_of(source: &Path) -> JobSpec {
     let run = |text: &str| Step::Run { command: ShellCommand::sh(text), output: Vec::new() };
     let says = "echo \"$BASE_REPO_NAME $ATLANTIS_PR_APPROVED [$HIDDEN] $COMMENT_ARGS\"";
     JobSpec {
-        job: "a".repeat(32),
+        job: "a".repeat(32).into(),
         started: Timestamp::now(),
         tree: TreeSpec {
             pull: PullRequest {

@@ -212,8 +212,8 @@ async fn runs_and_jobs_are_found_until_they_end_and_afterwards() {
             tx.put_job(&job("j2", JobState::Running))?;
             tx.put_job(&job("j1", JobState::Interrupted))?;
             assert_eq!(tx.unfinished_jobs()?, [job("j2", JobState::Running)]);
-            assert_eq!(tx.job("j1")?, Some(job("j1", JobState::Interrupted)));
-            assert_eq!(tx.job("none")?, None);
+            assert_eq!(tx.job(&"j1".into())?, Some(job("j1", JobState::Interrupted)));
+            assert_eq!(tx.job(&"none".into())?, None);
             let running = tx.list_running_jobs(&window("", 0, 5))?;
             assert_eq!(running.rows, [(job("j2", JobState::Running), None)]);
             let ended = tx.list_ended_jobs(&window("", 0, 5))?;
@@ -295,10 +295,10 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
             let days = |days: i64| now + jiff::SignedDuration::from_hours(24 * days);
             tx.prune(days(34))?;
             assert!(!tx.accept_delivery(&delivery("done"))?, "a host may still deliver it again");
-            assert_eq!(tx.job(&done)?, None);
+            assert_eq!(tx.job(&done.as_str().into())?, None);
 
             tx.put_job(&job(&done, JobState::Succeeded))?;
-            assert_eq!(tx.prune(days(500))?, Pruned { jobs: vec![done], errored: vec![], more: false });
+            assert_eq!(tx.prune(days(500))?, Pruned { jobs: vec![done.into()], errored: vec![], more: false });
             assert_eq!(tx.prune(days(500))?, Pruned::default());
             assert_eq!(tx.unfinished_deliveries()?.len(), 1);
             assert_eq!(tx.pending_effects(None, 9)?.len(), 1);
@@ -361,19 +361,19 @@ async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() 
             tx.put_job(&apply(&later, "app", JobState::Succeeded))?;
             let days = Timestamp::now() + jiff::SignedDuration::from_hours(24 * 500);
             // Of a job whose row names no state, one on the disk may be the only copy: it stays.
-            let gone = |tx: &Tx<'_>| -> Result<(Vec<String>, Vec<String>)> {
+            let gone = |tx: &Tx<'_>| -> Result<(Vec<JobId>, Vec<JobId>)> {
                 let mut pruned = tx.prune(days)?;
                 pruned.jobs.sort();
                 Ok((pruned.jobs, pruned.errored))
             };
             let (jobs, errored) = gone(tx)?;
-            assert_eq!(errored, std::slice::from_ref(&other));
-            assert_eq!(jobs, [other, later, elsewhere, "e".repeat(32), "f".repeat(32)]);
+            assert_eq!(errored, [other.as_str()]);
+            assert_eq!(jobs, [other, later, elsewhere, "e".repeat(32), "f".repeat(32)].map(JobId::from));
             assert_eq!(tx.kept_files("errored/")?, files[..1]);
-            assert!(tx.job(&one)?.is_some());
+            assert!(tx.job(&one.as_str().into())?.is_some());
             // Then it is applied at last.
             tx.put_job(&apply(&"1".repeat(32), "net", JobState::Succeeded))?;
-            assert_eq!(gone(tx)?, (vec!["1".repeat(32), one.clone()], vec![one]));
+            assert_eq!(gone(tx)?, (vec!["1".repeat(32).into(), one.as_str().into()], vec![one.into()]));
             assert_eq!(tx.kept_files("errored/")?, []);
             Ok(())
         })
@@ -458,17 +458,17 @@ async fn a_schedule_and_its_claims_last_as_long_as_their_run() {
             assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, Some(vec!["two".to_owned()]));
             assert_eq!(tx.schedule::<Vec<String>>(&"other".into())?, None);
 
-            assert!(tx.claim(&"r".into(), &project("net"), "first", true)?);
+            assert!(tx.claim(&"r".into(), &project("net"), &"first".into(), true)?);
             tx.put_job(&job("first", JobState::Running))?;
-            assert!(!tx.claim(&"r".into(), &project("net"), "second", true)?, "the first one runs");
-            assert!(tx.claim(&"r".into(), &project("app"), "other", false)?, "another project");
+            assert!(!tx.claim(&"r".into(), &project("net"), &"second".into(), true)?, "the first one runs");
+            assert!(tx.claim(&"r".into(), &project("app"), &"other".into(), false)?, "another project");
             tx.put_job(&job("first", JobState::Interrupted))?;
-            assert!(!tx.claim(&"r".into(), &project("net"), "second", false)?, "it must not be repeated");
-            assert!(tx.claim(&"r".into(), &project("net"), "second", true)?);
+            assert!(!tx.claim(&"r".into(), &project("net"), &"second".into(), false)?, "it must not be repeated");
+            assert!(tx.claim(&"r".into(), &project("net"), &"second".into(), true)?);
 
             tx.put_run(&done)?;
             assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, None);
-            assert!(tx.claim(&"r".into(), &project("app"), "again", false)?, "the claims are gone");
+            assert!(tx.claim(&"r".into(), &project("app"), &"again".into(), false)?, "the claims are gone");
             Ok(())
         })
         .await

@@ -78,7 +78,7 @@ async fn a_base_has_running_logs_as_they_were_kept() {
     let bucket = fresh();
     let server = Server::start(&bucket).await;
     let id = "0123456789abcdef0123456789abcdef";
-    let log = logs::Logs::new(server.dir.path()).create(id).unwrap();
+    let log = logs::Logs::new(server.dir.path()).create(&id.into()).unwrap();
     server.store.write(move |tx| tx.put_job(&job(id, JobState::Running))).await.unwrap();
     log.line("kept");
     server.store.sync().await.unwrap();

@@ -75,7 +75,7 @@ fn prepare(server: &Server, step: &Step, number: usize, failing: bool) -> Option
             Some(plan_with_file(server, &format!("{number}"), *pull, &dir.to_string(), content))
         }
         Step::Log { job, lines, .. } if !failing => {
-            let path = server.dir.path().join(files::log_path(&job_id(*job)));
+            let path = server.dir.path().join(files::log_path(&job_id(*job).into()));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
             for line in 0..*lines {
