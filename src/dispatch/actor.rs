@@ -9,9 +9,11 @@ use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
 use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
 use crate::execute::{self, CancelReason, CommandRun, Ended, random_id};
 use crate::store::is_deposed;
+use crate::retry;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow, bail};
 use futures::FutureExt as _;
+use backon::{ExponentialBuilder, Retryable as _};
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use std::panic::AssertUnwindSafe;
@@ -23,7 +25,8 @@ const FRESH: SignedDuration = SignedDuration::from_secs(10);
 /// An apply or unlock that waited longer than this is not run any more: the person has gone on.
 const STALE_COMMAND: SignedDuration = SignedDuration::from_mins(10);
 /// Waits between tries to ask the host about a pull request.
-const HOST_RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)];
+const HOST_RETRIES: ExponentialBuilder =
+    retry::jittered(Duration::from_secs(1), Duration::from_secs(10)).with_max_times(4);
 
 /// Adds an item to its pull request's queue, and wakes or starts the actor.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
@@ -99,16 +102,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
 /// The pull request as the host has it now; transient trouble is waited out.
 pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullRequest, HostError> {
     let host = inner.ctx.hosts.of(&pull.repo)?;
-    let mut waits = HOST_RETRIES.iter();
-    loop {
-        match host.pull_request(pull).await {
-            Err(error) if error.is_transient() => match waits.next() {
-                Some(wait) => tokio::time::sleep(*wait).await,
-                None => return Err(error),
-            },
-            result => return result,
-        }
-    }
+    (|| host.pull_request(pull)).retry(HOST_RETRIES).when(HostError::is_transient).await
 }
 
 async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
