@@ -177,6 +177,18 @@ fn only_process_spawns_and_only_settings_read_the_environment() {
 }
 
 #[test]
+fn only_recorders_commit_what_a_command_or_a_delivery_comes_to() {
+    let write = Regex::new(r"store\s*\.write\(").unwrap();
+    let of_commands = |path: &str| ["src/dispatch", "src/execute"].iter().any(|start| path.starts_with(start));
+    let writing: Vec<String> = files()
+        .into_iter()
+        .filter(|(path, code)| of_commands(path) && write.is_match(&without_comments(code)))
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(writing, ["src/dispatch/recorder.rs", "src/execute/recorder.rs"]);
+}
+
+#[test]
 fn only_platform_and_the_vaults_machine_ask_for_the_kernel() {
     let asking: Vec<String> = files()
         .into_iter()
