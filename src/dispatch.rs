@@ -26,8 +26,8 @@ use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, Effect};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
-use crate::execute::{Context, comment_effects, random_id};
+use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
+use crate::execute::{Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::{Tx, is_deposed};
 use crate::vault::inbox::End;
@@ -108,7 +108,7 @@ impl Handle {
             tracing::debug!(delivery = event.host_id(), "not acted on: it is about no pull request");
             return DeliveryOutcome::without_work(event.get()).unwrap_or(DeliveryOutcome::Ignored("Nothing to do."));
         };
-        let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
+        let (identity, host_id) = (event.identity().clone(), event.host_id().to_owned());
         let event = match self.inner.compared(event.into_inner()).await {
             Ok(event) => event,
             Err(error) => {
@@ -325,7 +325,8 @@ impl Inner {
     }
 
     fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
-        let reply = Reply { run: random_id(), pull: pull.clone(), command: command.cloned(), head: None, body };
+        let reply =
+            Reply { run: RunId::of(random_bits()), pull: pull.clone(), command: command.cloned(), head: None, body };
         comment_effects(&self.ctx, &reply)
     }
 
@@ -333,7 +334,7 @@ impl Inner {
     async fn answer_delivery(
         &self,
         pull: &PullId,
-        delivery: &str,
+        delivery: &DeliveryId,
         command: Option<&Command>,
         message: Option<Message>,
     ) -> Result<()> {
@@ -344,7 +345,7 @@ impl Inner {
     async fn answer_delivery_with(
         &self,
         pull: &PullId,
-        delivery: &str,
+        delivery: &DeliveryId,
         command: Option<&Command>,
         body: Option<ReplyBody>,
     ) -> Result<()> {

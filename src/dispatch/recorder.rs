@@ -2,8 +2,8 @@
 //! one transaction each. Nothing else in `dispatch` writes to the state. What a running command commits is in the recorder of `execute`.
 
 use super::{Inner, reconcile};
-use crate::domain::PullId;
 use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect};
+use crate::domain::{DeliveryId, PullId};
 use crate::store::Tx;
 use anyhow::Result;
 
@@ -11,7 +11,7 @@ use anyhow::Result;
 pub(super) struct Commit {
     pull: PullId,
     effects: Vec<Effect>,
-    deliveries: Vec<(String, DeliveryState, String)>,
+    deliveries: Vec<(DeliveryId, DeliveryState, String)>,
 }
 
 impl Commit {
@@ -27,14 +27,14 @@ impl Commit {
     }
 
     /// A delivery is done, and came to this.
-    pub(super) fn done(mut self, delivery: &str, outcome: impl Into<String>) -> Commit {
-        self.deliveries.push((delivery.to_owned(), DeliveryState::Done, outcome.into()));
+    pub(super) fn done(mut self, delivery: &DeliveryId, outcome: impl Into<String>) -> Commit {
+        self.deliveries.push((delivery.clone(), DeliveryState::Done, outcome.into()));
         self
     }
 
     /// A delivery is to be handled again, by this process or the next.
-    pub(super) fn queued_again(mut self, delivery: &str) -> Commit {
-        self.deliveries.push((delivery.to_owned(), DeliveryState::Queued, "to be run again".to_owned()));
+    pub(super) fn queued_again(mut self, delivery: &DeliveryId) -> Commit {
+        self.deliveries.push((delivery.clone(), DeliveryState::Queued, "to be run again".to_owned()));
         self
     }
 

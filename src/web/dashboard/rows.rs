@@ -1,9 +1,9 @@
 //! Rows of the dashboard's lists.
 
 use super::MAX_PROJECTS;
-use crate::domain::PullRequest;
 use crate::domain::command::CommandName;
 use crate::domain::state::{Job, ProjectLock, ProjectStatus};
+use crate::domain::{JobId, PullRequest};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
 use crate::web::pages::{ProjectView, PullView, StatusMark, StatusView, Total, When, duration};
@@ -13,7 +13,7 @@ use serde::Serialize;
 /// A job.
 #[derive(Serialize)]
 pub(in crate::web) struct JobRow {
-    id: String,
+    id: JobId,
     kind: String,
     project: Option<ProjectView>,
     pull: PullView,
