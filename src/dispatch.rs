@@ -23,8 +23,8 @@ use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, DeliveryState, Effect, NewEffect};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId};
-use crate::execute::{Context, comment_effects, random_id};
+use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
+use crate::execute::{Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::Tx;
 use crate::vault::inbox::End;
@@ -132,7 +132,7 @@ impl Handle {
                 Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) => Answer::ok("Nothing to do."),
             };
         };
-        let (identity, host_id) = (event.identity().to_owned(), event.host_id().to_owned());
+        let (identity, host_id) = (event.identity().clone(), event.host_id().to_owned());
         let event = match self.inner.compared(event.into_inner()).await {
             Ok(event) => event,
             Err(error) => {
@@ -369,7 +369,8 @@ impl Inner {
     }
 
     fn reply(&self, pull: &PullId, command: Option<&Command>, body: ReplyBody) -> Vec<Effect> {
-        let reply = Reply { run: random_id(), pull: pull.clone(), command: command.cloned(), head: None, body };
+        let reply =
+            Reply { run: RunId::of(random_bits()), pull: pull.clone(), command: command.cloned(), head: None, body };
         comment_effects(&self.ctx, &reply)
     }
 
@@ -377,7 +378,7 @@ impl Inner {
     async fn answer_delivery(
         &self,
         pull: &PullId,
-        delivery: &str,
+        delivery: &DeliveryId,
         command: Option<&Command>,
         message: Option<Message>,
     ) -> Result<()> {
@@ -388,12 +389,12 @@ impl Inner {
     async fn answer_delivery_with(
         &self,
         pull: &PullId,
-        delivery: &str,
+        delivery: &DeliveryId,
         command: Option<&Command>,
         body: Option<ReplyBody>,
     ) -> Result<()> {
         let effects = body.map(|body| self.reply(pull, command, body)).unwrap_or_default();
-        let (target, id) = (pull.clone(), delivery.to_owned());
+        let (target, id) = (pull.clone(), delivery.clone());
         let outcome = if effects.is_empty() { "nothing to say" } else { "answered" };
         self.ctx
             .store

@@ -289,11 +289,16 @@ pub fn comment_effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Repl
     numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()
 }
 
-/// 128 random bits, hex: ids of runs, jobs, plans and replies.
+/// 128 random bits, hex.
 pub fn random_id() -> String {
+    format!("{:032x}", random_bits())
+}
+
+/// Random bits: ids of runs, jobs, plans and replies.
+pub fn random_bits() -> u128 {
     let mut bytes = [0_u8; 16];
     match getrandom::fill(&mut bytes) {
-        Ok(()) => hex::encode(bytes),
+        Ok(()) => u128::from_be_bytes(bytes),
         // The kernel's generator is never missing on a platform that we run on; an abort beats a guessable id.
         Err(_) => std::process::abort(),
     }
@@ -315,7 +320,7 @@ fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditE
         project: Some(project.label()),
         commit: Some(work.pull.head.commit.clone()),
         plan: None,
-        request: work.run.delivery.clone(),
+        request: work.run.delivery.as_ref().map(ToString::to_string),
     }
 }
 

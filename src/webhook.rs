@@ -9,11 +9,13 @@ mod signature;
 pub use intake::{Delivered, Door, Intake};
 pub use merge_queue::EntryBelow;
 
+use crate::domain::{DeliveryId, RepoId};
+
 /// Proof that the signature of what is inside was checked.
 #[derive(Debug, Clone)]
 pub struct Verified<T> {
     inner: T,
-    identity: String,
+    identity: DeliveryId,
     host_id: String,
     key: Option<String>,
 }
@@ -41,7 +43,7 @@ impl<T> Verified<T> {
     }
 
     /// What the delivery is known by: made of what is signed.
-    pub fn identity(&self) -> &str {
+    pub fn identity(&self) -> &DeliveryId {
         &self.identity
     }
 
@@ -76,8 +78,8 @@ impl Rejection {
 }
 
 /// What the delivery of a comment is known by, on a host of this kind.
-pub fn comment_identity(kind: &str, repo: &crate::domain::RepoId, comment_id: u64) -> String {
-    format!("{kind}:{repo}:comment:{comment_id}")
+pub fn comment_identity(kind: &str, repo: &RepoId, comment_id: u64) -> DeliveryId {
+    DeliveryId::new(format!("{kind}:{repo}:comment:{comment_id}"))
 }
 
 /// A header's text; empty when it is absent or not ASCII.

@@ -6,8 +6,8 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
-use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
-use crate::execute::{self, CancelReason, CommandRun, Ended, random_id};
+use crate::domain::{CommentEvent, DeliveryId, PullEvent, PullId, PullRequest, RunId};
+use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow, bail};
@@ -72,13 +72,13 @@ async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
     let handled = caught(pull, handle(inner, pull, item)).await;
     let Err(error) = handled.unwrap_or_else(|| Err(anyhow!("a panic, told above"))) else { return true };
     if is_deposed(&error) {
-        tracing::info!(%pull, delivery, "left to the server that leads now");
+        tracing::info!(%pull, delivery = delivery.as_str(), "left to the server that leads now");
         inner.actors.forget(pull);
         return false;
     }
-    tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
+    tracing::error!(%pull, delivery = delivery.as_str(), error = format!("{error:#}"), "a delivery could not be handled");
     if let Err(error) = resume::broken_off(inner, pull, &delivery).await {
-        tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
+        tracing::error!(%pull, delivery = delivery.as_str(), error = format!("{error:#}"), "nor could that be told");
     }
     true
 }
@@ -267,7 +267,7 @@ async fn comment_command(
 }
 
 /// The next server goes on with the delivery. Where this one is not told to end, its answer could not be recorded: an error.
-async fn later(inner: &Inner, delivery: &str) -> Result<()> {
+async fn later(inner: &Inner, delivery: &DeliveryId) -> Result<()> {
     if !inner.actors.draining() {
         inner.ctx.store.may_act().await?;
         bail!("the answer could not be recorded");
@@ -276,13 +276,13 @@ async fn later(inner: &Inner, delivery: &str) -> Result<()> {
 }
 
 /// The delivery is to be handled again: by this process, or by the next.
-async fn requeue(inner: &Inner, delivery: &str) -> Result<()> {
-    let delivery = delivery.to_owned();
+async fn requeue(inner: &Inner, delivery: &DeliveryId) -> Result<()> {
+    let delivery = delivery.clone();
     inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Queued, "to be run again")).await
 }
 
 /// Runs a command as this pull request's running one.
-async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &str) -> Result<Ended> {
+async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &DeliveryId) -> Result<Ended> {
     let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
     // Stopped while it was looked at: nothing of it is recorded or told as begun.
     if let Some(why) = cancel.reason().cloned() {
@@ -291,13 +291,13 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
     let begun = resume::to_go_on(inner, delivery, &pull, &command).await?;
     let goes_on = begun.is_some();
     let run = begun.unwrap_or_else(|| Run {
-        id: random_id(),
+        id: RunId::of(random_bits()),
         pull: pull.id.clone(),
         command: command.name,
         trigger: command.trigger,
         user: command.user.clone(),
         head: pull.head.commit.clone(),
-        delivery: Some(delivery.to_owned()),
+        delivery: Some(delivery.clone()),
         everything: command.target.is_all(),
         started: Timestamp::now(),
         finished: None,
@@ -305,12 +305,12 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         results: Vec::new(),
     });
     let what = if goes_on { "goes on" } else { "begins" };
-    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "{what}");
+    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let (begun, unrecorded) = Default::default();
     let work = CommandRun { run, pull, command, rules, cancel, begun, unrecorded };
     let ended = execute::run(&inner.ctx, &work).await;
-    tracing::info!(pull = %work.pull.id, run = work.run.id, ended = ?ended, "ended");
+    tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
     Ok(ended)
 }
 

@@ -6,8 +6,8 @@ use super::{Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
-use crate::domain::{PullEvent, PullId, PullRequest, RepoId};
-use crate::execute::{comment_effects_on, random_id, remove_plan_files};
+use crate::domain::{DeliveryId, JobId, PullEvent, PullId, PullRequest, RepoId, RunId};
+use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
 use crate::store::logs::Logs;
 use crate::store::{Tx, View};
@@ -26,7 +26,7 @@ pub enum Discard {
     /// An apply of this pull request runs; its job, if one has begun.
     Applying {
         /// Id of the job.
-        job: String,
+        job: JobId,
     },
 }
 
@@ -62,7 +62,8 @@ fn answer_later(
     let (command, hosts, rendering) = (command.cloned(), inner.ctx.hosts.clone(), inner.ctx.rendering.clone());
     move |pull, message| {
         let (pull, body) = (pull.clone(), ReplyBody::Message(message));
-        comment_effects_on(&hosts, &rendering, &Reply { run: random_id(), pull, command, head: None, body })
+        let run = RunId::of(random_bits());
+        comment_effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
     }
 }
 
@@ -73,7 +74,7 @@ fn enqueue_all(tx: &Tx<'_>, pull: &PullId, effects: Option<Vec<Effect>>) -> Resu
     Ok(())
 }
 
-fn entry(who: &str, act: &str, pull: &PullId, delivery: &str, result: &str) -> AuditEntry {
+fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, result: &str) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
         who: who.into(),
@@ -81,7 +82,7 @@ fn entry(who: &str, act: &str, pull: &PullId, delivery: &str, result: &str) -> A
         subject: pull.to_string(),
         result: result.into(),
         pull: Some(pull.clone()),
-        request: Some(delivery.to_owned()),
+        request: Some(delivery.to_string()),
         ..AuditEntry::default()
     }
 }
@@ -104,7 +105,7 @@ pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item
     }
 }
 
-async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
+async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<JobId>> {
     let pull = pull.clone();
     let find = move |view: &crate::store::View<'_>| {
         let jobs = view.unfinished_jobs()?;
@@ -115,7 +116,7 @@ async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
 
 /// The job of an apply, or of what else must not be interrupted unasked, that this pull request has begun and this process has in
 /// hand.
-fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<String>> {
+fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
     let once_only = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
     let of_pull = |job: &Job| job.pull == *pull && once_only.iter().any(|name| name.as_str() == job.kind);
     let jobs = view.unfinished_jobs()?;
@@ -151,7 +152,7 @@ async fn tell_cancelled(
         )
     });
     let effects = inner.answer(pull, Some(command), Message::Cancelled { stopped, left: left.into_iter().collect() });
-    let dropped: Vec<String> = cancelled.waiting.into_iter().map(|item| item.delivery).collect();
+    let dropped: Vec<DeliveryId> = cancelled.waiting.into_iter().map(|item| item.delivery).collect();
     let (id, delivery, user) = (pull.clone(), item.delivery.clone(), command.user.clone());
     inner
         .ctx
@@ -175,7 +176,7 @@ async fn tell_cancelled(
 fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
     let mut remarks = Vec::new();
     for status in view.project_statuses(pull)? {
-        let Some(job) = status.job.as_deref().map(|id| view.job(id)).transpose()?.flatten() else { continue };
+        let Some(job) = status.job.as_ref().map(|id| view.job(id)).transpose()?.flatten() else { continue };
         if status.state == ProjectState::ApplyErrored && job.state == JobState::Interrupted {
             remarks.push(format!(
                 "The apply of `{}` was interrupted, and no plan has run since: the next plan there shows what it had changed.",
@@ -188,7 +189,7 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
 
 /// Whether nobody signed that a pull request was closed: this server concluded it from a list, or takes unsigned deliveries.
 fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
-    inner.intake.takes_unsigned(repo) || item.delivery.starts_with(reconcile::MISSED)
+    inner.intake.takes_unsigned(repo) || item.delivery.as_str().starts_with(reconcile::MISSED)
 }
 
 /// A pull request was closed: confirmed with the host, then its locks, plans and trees go. A guess that the host does not confirm
@@ -266,8 +267,8 @@ mod tests {
         let (store, logs) = (Store::open(dir.path()).unwrap(), Logs::new(dir.path()));
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
         let pull = |number| PullId { repo: repo.clone(), number };
-        let job = |kind: &str, number| Job {
-            id: format!("{number:032x}"),
+        let job = |kind: &str, number: u64| Job {
+            id: JobId::of(number.into()),
             run: "r".into(),
             pull: pull(number),
             kind: kind.into(),

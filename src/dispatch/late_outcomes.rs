@@ -2,6 +2,7 @@
 //! interrupted.
 
 use super::Inner;
+use crate::domain::JobId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
@@ -17,7 +18,7 @@ use jiff::Timestamp;
 pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
     let what = || format!("the end of job {}", end.job);
     let outcome: JobOutcome = serde_json::from_value(end.outcome.clone()).with_context(what)?;
-    let id = end.job.clone();
+    let id = JobId::parse(&end.job).with_context(|| format!("{:?} is no id of a job", end.job))?;
     let Some(job) = inner.ctx.store.read(move |view| view.job(&id)).await? else {
         tracing::warn!(job = end.job, "a job that is not known has ended after all");
         return Ok(());
@@ -43,7 +44,7 @@ pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
         let of_project = tx.project_statuses(&job.pull)?.into_iter().find(|one| one.project == outcome.project);
         // What a later command has brought about counts more.
         if outcome.command == CommandName::Apply
-            && let Some(last) = of_project.filter(|last| last.job.as_deref() == Some(&job.id))
+            && let Some(last) = of_project.filter(|last| last.job.as_ref() == Some(&job.id))
         {
             let state = if success { ProjectState::Applied } else { ProjectState::ApplyErrored };
             tx.put_project_status(&job.pull, &ProjectStatus { state, updated: Timestamp::now(), ..last })?;

@@ -10,7 +10,7 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{
     Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
 };
-use crate::domain::{Event, ProjectId, PullAction, PullId, PullRequest};
+use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::errored_state;
 use crate::execute::state_locks::after_kill;
 use crate::execute::{self, abandoned, comment_effects};
@@ -33,7 +33,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     if !deliveries.is_empty() {
         tracing::info!(deliveries = deliveries.len(), "taking up what an earlier process left");
     }
-    let is_unfinished = |identity: &String| deliveries.iter().any(|(delivery, _)| delivery.identity == *identity);
+    let is_unfinished = |identity: &DeliveryId| deliveries.iter().any(|(delivery, _)| delivery.identity == *identity);
     for run in runs.iter().filter(|run| !run.delivery.as_ref().is_some_and(is_unfinished)) {
         end_run(inner, run, None).await?;
     }
@@ -41,7 +41,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     for (delivery, _) in deliveries {
         let Some(pull) = delivery.event.pull_id().cloned() else { continue };
         let mut interrupted = false;
-        for run in runs.iter().filter(|run| run.delivery.as_deref() == Some(&delivery.identity)) {
+        for run in runs.iter().filter(|run| run.delivery.as_ref() == Some(&delivery.identity)) {
             interrupted |= go_on(inner, run, &delivery, How::Killed).await?;
         }
         if interrupted {
@@ -83,14 +83,14 @@ const INTERRUPTED: &str = "the server ended before it did";
 const BROKE: &str = "something broke inside the server";
 
 /// Ends a command of this process that broke off, with its jobs and statuses, and says so, unless it had its answer before.
-pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &str) -> Result<()> {
-    let id = identity.to_owned();
+pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &DeliveryId) -> Result<()> {
+    let id = identity.clone();
     let (delivery, runs) = inner
         .ctx
         .store
         .read(move |view| {
             let delivery = view.unfinished_deliveries()?.into_iter().find(|(delivery, _)| delivery.identity == id);
-            let runs = view.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_deref() == Some(&id));
+            let runs = view.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_ref() == Some(&id));
             Ok((delivery.map(|(delivery, _)| delivery), runs.collect::<Vec<Run>>()))
         })
         .await?;
@@ -120,7 +120,7 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
         .store
         .write(move |tx| abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id)));
     for job in ended.await? {
-        tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that no process ran is recorded as ended: {because}");
+        tracing::warn!(pull = %job.pull, job = job.id.as_str(), kind = job.kind, "a job that no process ran is recorded as ended: {because}");
         inner.ctx.orphaned_locks.note(&job);
         inner.ctx.outbox.wake(&job.pull);
     }
@@ -213,7 +213,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
 /// A project status that says how an interrupted job left its project.
 struct CommandStatus<'a> {
     run: &'a Run,
-    job: &'a str,
+    job: &'a JobId,
     project: &'a ProjectId,
 }
 
@@ -224,7 +224,7 @@ impl CommandStatus<'_> {
             state: ProjectState::ApplyErrored,
             head: self.run.head.clone(),
             summary: None,
-            job: Some(self.job.to_owned()),
+            job: Some(self.job.clone()),
             updated: Timestamp::now(),
         }
     }
@@ -301,13 +301,13 @@ async fn interrupted_reply(
 /// The unfinished run of this delivery that the command goes on with; absent where it begins anew. Others of the delivery end.
 pub(super) async fn to_go_on(
     inner: &Inner,
-    delivery: &str,
+    delivery: &DeliveryId,
     pull: &PullRequest,
     command: &Command,
 ) -> Result<Option<Run>> {
     let runs = inner.ctx.store.read(|view| view.unfinished_runs()).await?;
     let mut found = None;
-    for run in runs.into_iter().filter(|run| run.delivery.as_deref() == Some(delivery)) {
+    for run in runs.into_iter().filter(|run| run.delivery.as_ref() == Some(delivery)) {
         let is_same = run.command == command.name && run.head == pull.head.commit;
         if is_same && found.is_none() && execute::may_go_on(run.command) {
             found = Some(run);

@@ -2,7 +2,7 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{ProjectId, PullId, PullVersion, RepoId};
+use super::{DeliveryId, JobId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// Its identity, derived from signed content only.
-    pub identity: String,
+    pub identity: DeliveryId,
     /// The host's own id, for the log only.
     pub host_id: String,
     /// When we got it.
@@ -117,8 +117,8 @@ impl Watermark {
 /// A plan file and everything that it is bound to: an apply is refused if any of it has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
-    /// Random id.
-    pub id: String,
+    /// Its id.
+    pub id: PlanId,
     /// The pull request it was made for.
     pub pull: PullId,
     /// The project.
@@ -143,9 +143,9 @@ pub struct PlanRecord {
     /// When it was made.
     pub made: Timestamp,
     /// The job that made it.
-    pub job: String,
+    pub job: JobId,
     /// The job that used it up.
-    pub consumed_by: Option<String>,
+    pub consumed_by: Option<JobId>,
     /// What its steps left in the tree.
     #[serde(default)]
     pub left: LeftFiles,
@@ -212,7 +212,7 @@ pub struct ProjectStatus {
     /// Totals of its plan.
     pub summary: Option<PlanSummary>,
     /// The job that brought it here.
-    pub job: Option<String>,
+    pub job: Option<JobId>,
     /// When.
     pub updated: Timestamp,
 }
@@ -227,8 +227,8 @@ impl ProjectStatus {
 /// One command at work, or finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// 128 random bits, hex; the `run` of the comment marker.
-    pub id: String,
+    /// Its id.
+    pub id: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What.
@@ -240,7 +240,7 @@ pub struct Run {
     /// Head commit it works on.
     pub head: String,
     /// Identity of the delivery that caused it.
-    pub delivery: Option<String>,
+    pub delivery: Option<DeliveryId>,
     /// It had no target: it was for everything.
     pub everything: bool,
     /// When it began.
@@ -257,10 +257,10 @@ pub struct Run {
 /// One command on one project, or one workflow hook: owner of a log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// 128 random bits, hex: `/jobs/<id>`.
-    pub id: String,
+    /// Its id.
+    pub id: JobId,
     /// The run it belongs to.
-    pub run: String,
+    pub run: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What it does: `plan`, `apply`, `pre_workflow_hook`, …
@@ -354,7 +354,7 @@ pub enum Effect {
     /// Post one comment, the `part`th of `run`; the body carries the marker.
     Comment {
         /// Run or reply id in the marker.
-        run: String,
+        run: RunId,
         /// Part, from 1.
         part: u32,
         /// Whole text.

@@ -86,8 +86,8 @@ pub(super) fn status(project: ProjectId, state: ProjectState, add: u64, change: 
 
 pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
     Job {
-        id: format!("{id:032x}"),
-        run: "ff".repeat(16),
+        id: JobId::of(id.into()),
+        run: "ff".repeat(16).into(),
         pull: pull_id(41),
         kind: kind.into(),
         project: (kind != "pre_workflow_hook").then(|| project("network", "infra/network", "prod")),

@@ -8,6 +8,7 @@ use crate::config::workflow::Step;
 use crate::domain::duration;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
+use crate::domain::JobId;
 use crate::execute::{Cancel, plan_limit};
 use crate::locks::{LockEvent, Wanted};
 use crate::runner::local::{Place, PlanGone, missing_preparation};
@@ -127,7 +128,7 @@ struct Beginning {
 
 impl Beginning {
     /// Uses the plan up for this job. A refusal changes nothing.
-    fn record(&self, tx: &Tx<'_>, job: &str) -> Result<Result<(), Failure>> {
+    fn record(&self, tx: &Tx<'_>, job: &JobId) -> Result<Result<(), Failure>> {
         if self.cancel.token.is_cancelled() {
             return Ok(Err(Failure::Cancelled { by: self.cancel.by() }));
         }
@@ -135,7 +136,7 @@ impl Beginning {
             return Ok(Err(failure));
         }
         let (plan, project) = (self.plan.id.clone(), self.project.clone());
-        let event = LockEvent::ApplyBegins { plan, job: job.to_owned(), project };
+        let event = LockEvent::ApplyBegins { plan, job: job.clone(), project };
         if let Some(refusal) = tx.record_lock_event(&event)?.refusal {
             return Ok(Err(plan::lock_failure(refusal)));
         }
@@ -184,7 +185,7 @@ mod tests {
             sha256: None,
             summary: PlanSummary::default(),
             made: Timestamp::UNIX_EPOCH,
-            job: String::new(),
+            job: "planned".into(),
             consumed_by: None,
             left: crate::domain::state::LeftFiles::default(),
             max_age: None,
@@ -212,7 +213,7 @@ mod tests {
         let said = store.write(move |tx| {
             tx.put_plan(&plan())?;
             change(tx, &cancel)?;
-            beginning.record(tx, "job")
+            beginning.record(tx, &"job".into())
         });
         let said = said.await.unwrap();
         let (plans, locks) = store.read(|view| Ok((view.plans(&pull(1))?.len(), view.locks()?))).await.unwrap();

@@ -6,14 +6,14 @@ use super::super::groups::Projects;
 use super::super::job::{self, Job, Ready};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{CommandRun, Context, capacity, plan_limit, random_id, recorder, state_locks};
+use super::super::{CommandRun, Context, capacity, plan_limit, random_bits, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::{JobId, PlanId, ProjectId};
 use crate::locks::LockEvent;
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
@@ -201,7 +201,7 @@ impl PlanRun<'_> {
     ) -> Result<Made, Outcome> {
         let ctx = self.ctx;
         let _directory = ctx.runner.directories.lock(&ready.place.dir).await;
-        let id = random_id();
+        let id = PlanId::of(random_bits());
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
         let plan = PlanUse::Make { id: id.clone(), dirs: self.dirs.to_vec() };
         let ran = job.run(config, &ready, self.facts, (steps, plan), turn).await;
@@ -242,7 +242,7 @@ impl PlanRun<'_> {
     fn record(
         &self,
         config: &ProjectConfig,
-        (id, job): (String, String),
+        (id, job): (PlanId, JobId),
         place: &Place,
         made: PlanMade,
         output: &str,
@@ -276,7 +276,7 @@ async fn archive(ctx: &Context, plan: &mut PlanRecord) -> Option<KeptFile> {
         Ok(Some(file)) if file.sha256 == *sha256 => Some(file),
         other => {
             let error = other.err().map_or_else(|| "it is not what it was".to_owned(), |error| format!("{error:#}"));
-            tracing::warn!(plan = plan.id, error, "the archive of what steps left could not be read");
+            tracing::warn!(plan = plan.id.as_str(), error, "the archive of what steps left could not be read");
             plan.left.archive = None;
             plan.left.too_much = Some("files that could not be read".into());
             None

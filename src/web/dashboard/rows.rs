@@ -3,7 +3,7 @@
 use super::MAX_PROJECTS;
 use crate::domain::command::CommandName;
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::{PullId, PullRequest};
+use crate::domain::{JobId, PullId, PullRequest};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
 use crate::web::pages::{ProjectView, PullView, StatusMark, StatusView, Total, When, duration};
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 /// A job.
 #[derive(Serialize)]
 pub(in crate::web) struct JobRow {
-    id: String,
+    id: JobId,
     kind: String,
     project: Option<ProjectView>,
     pull: PullView,
