@@ -2,11 +2,12 @@
 //! interrupted.
 
 use super::Inner;
+use super::recorder::{self, Commit};
 use crate::domain::JobId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
-use crate::domain::state::{Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus};
+use crate::domain::state::{Effect, Job, JobState, ProjectState, ProjectStatus};
 use crate::execute::errored_state::{errored_here, errored_words, keep_errored};
 use crate::reply::statuses::one_line;
 use crate::vault::inbox::End;
@@ -34,8 +35,8 @@ pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
         None => errored_here(&inner.ctx, &job.id).await?,
     };
     let effects = inner.said(&job.pull, message(inner, &job, &outcome, kept.is_some()));
-    let (pull, statuses) = (job.pull.clone(), inner.ctx.statuses.clone());
-    let recorded = inner.ctx.store.write(move |tx| {
+    let statuses = inner.ctx.statuses.clone();
+    let recorded = Commit::about(&job.pull).record_with(inner, move |tx| {
         let Some(now) = tx.job(&job.id)?.filter(|now| matches!(now.state, JobState::Interrupted | JobState::Running))
         else {
             return Ok(());
@@ -49,10 +50,9 @@ pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
             let state = if success { ProjectState::Applied } else { ProjectState::ApplyErrored };
             tx.put_project_status(&job.pull, &ProjectStatus { state, updated: Timestamp::now(), ..last })?;
             let all = statuses.apply(&tx.project_statuses(&job.pull)?, true);
-            for status in [Some(statuses.project(&outcome)), all].into_iter().flatten() {
-                let effect = Effect::Status { commit: job.head.clone(), status };
-                tx.enqueue(&NewEffect { pull: job.pull.clone(), effect })?;
-            }
+            let told = [Some(statuses.project(&outcome)), all].into_iter().flatten();
+            let told = told.map(|status| Effect::Status { commit: job.head.clone(), status });
+            recorder::post(tx, &job.pull, told)?;
         }
         let mut ended = Job {
             state: if success { JobState::Succeeded } else { JobState::Failed },
@@ -65,11 +65,9 @@ pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
         (ended.state_lock.untold, ended.state_lock.left) = (false, None);
         tx.put_job(&ended)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
-        effects.into_iter().try_for_each(|effect| tx.enqueue(&NewEffect { pull: ended.pull.clone(), effect }).map(drop))
+        recorder::post(tx, &ended.pull, effects)
     });
-    recorded.await?;
-    inner.ctx.outbox.wake(&pull);
-    Ok(())
+    recorded.await
 }
 
 fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Message {

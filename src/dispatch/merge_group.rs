@@ -7,8 +7,9 @@
 use super::Inner;
 use super::actor::fetch_pull;
 use super::queues::Item;
+use super::recorder::Commit;
 use crate::domain::command::CommandName;
-use crate::domain::state::{CommitStatus, DeliveryState, Effect, NewEffect, StatusState};
+use crate::domain::state::{CommitStatus, Effect, StatusState};
 use crate::domain::{CommitSha, DeliveryId, MergeGroupEvent, PullId, PullRequest};
 use crate::reply::statuses::Statuses;
 use crate::store::View;
@@ -67,17 +68,10 @@ async fn tell(
     }
     let told = commands.into_iter().map(|(command, lacking)| {
         let status = inner.ctx.statuses.of_queue(command, &verdict.pulls, lacking);
-        NewEffect { pull: event.pull.clone(), effect: Effect::Status { commit: event.commit.clone(), status } }
+        Effect::Status { commit: event.commit.clone(), status }
     });
-    let (told, delivery): (Vec<NewEffect>, _) = (told.collect(), delivery.clone());
     tracing::info!(pull = %event.pull, commit = event.commit.as_str(), lacking = ?verdict.apply, "answers the merge queue");
-    let record = inner.ctx.store.write(move |tx| {
-        told.iter().try_for_each(|effect| tx.enqueue(effect).map(drop))?;
-        tx.set_delivery_state(&delivery, DeliveryState::Done, outcome)
-    });
-    record.await?;
-    inner.ctx.outbox.wake_marks(&event.pull);
-    Ok(())
+    Commit::about(&event.pull).posts(told).done(delivery, outcome).record(inner).await
 }
 
 /// Looks at the entry's own pull request and at those below.

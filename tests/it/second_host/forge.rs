@@ -387,7 +387,7 @@ impl Host for Second {
         Ok(Comments { list, now: Timestamp::now() })
     }
 
-    async fn is_on_branch(&self, _: &RepoId, _: &str, _: &str) -> Result<bool, HostError> {
+    async fn is_on_branch(&self, _: &RepoId, _: &CommitSha, _: &str) -> Result<bool, HostError> {
         Ok(false)
     }
 
