@@ -6,7 +6,7 @@ use crate::domain::state::{Job, ProjectLock, ProjectStatus};
 use crate::domain::{JobId, PullRequest};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
-use crate::web::pages::{ProjectView, PullView, StatusMark, StatusView, Total, When, duration};
+use crate::web::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, Total, When, duration};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -64,7 +64,7 @@ fn busy(job: &Job) -> StatusMark {
         "apply" => "applying".into(),
         other => format!("{} running", kind_words(other)),
     };
-    StatusMark { word, tone: "busy" }
+    StatusMark::new(word, "busy")
 }
 
 /// The status of a project of this pull request; a running job takes precedence over the last result.
@@ -119,7 +119,8 @@ impl PullRow {
             let mut view = status_view(status, &pull.id, at_work);
             let blocker = blocked_by.iter().find(|lock| status.was_not_planned() && lock.project == status.project);
             if let (Some(lock), None) = (blocker, &view.link) {
-                view.mark.word = format!("waits for #{}", lock.holder.pull.number);
+                view.mark.word = "waits for".to_owned();
+                view.mark.pull = Some(PullName::from(&lock.holder.pull));
                 view.link = Some(lock_address(&lock.id()));
             }
             view
