@@ -7,7 +7,7 @@ use super::roles::{Next, Quiet, Roles};
 use crate::server_status::{Meters, Role, Services};
 use crate::store::{Store, is_deposed};
 use crate::vault::VaultError;
-use crate::vault::bucket::BucketError;
+use crate::vault::bucket::{Bucket, BucketError};
 use crate::vault::chain::Chain;
 use crate::vault::leader::Leader;
 use crate::vault::lease::Lease;
@@ -33,8 +33,13 @@ pub(super) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 const APPLIES_LIMIT: Duration = Duration::from_secs(300);
 /// Then they are interrupted, and have this long: SIGINT, SIGKILL ten seconds later, the last comment.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(30);
-/// Between two looks whether a base is due.
-const KEEP_UP_INTERVAL: Duration = Duration::from_secs(30);
+/// Before the first look whether a base is due, and after a base that failed: other work goes first.
+const KEEP_UP_PAUSE: Duration = Duration::from_secs(30);
+/// Between two looks. A base that is written when it is due costs a fixed share of the journal; a late one, a share that depends on
+/// how fast commits come.
+const KEEP_UP_INTERVAL: Duration = Duration::from_secs(5);
+/// After taking the lead, before all objects of the bucket are looked through.
+const INSPECT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why a leader stops leading.
 enum Over {
@@ -113,7 +118,7 @@ impl Roles {
     }
 
     async fn serve(&self, leader: Leader, ready: Arc<Services>, pulse: Pulse) -> Result<Next> {
-        self.meters.leads.fetch_add(1, Ordering::Relaxed);
+        let first = self.meters.leads.fetch_add(1, Ordering::Relaxed) == 0;
         self.turn(|now| {
             now.role = Role::Leading;
             now.why = String::new();
@@ -124,6 +129,9 @@ impl Roles {
         let mut chores = JoinSet::new();
         chores.spawn(sync(ready.store.clone(), self.parts.settings.vault.sync_interval));
         chores.spawn(keep_up(ready.store.clone()));
+        if first {
+            chores.spawn(inspect(Arc::clone(&self.vault.bucket)));
+        }
         chores.spawn(retention::keep(ready.store.clone(), ready.logs.clone(), self.parts.settings.data_dir.clone()));
         let over = tokio::select! {
             biased;
@@ -328,9 +336,21 @@ async fn sync(store: Store, interval: Duration) {
 
 /// Now and then writes a base and deletes what is old, if that is due.
 async fn keep_up(store: Store) {
+    let mut pause = KEEP_UP_PAUSE;
     loop {
-        tokio::time::sleep(KEEP_UP_INTERVAL).await;
-        complain("the journal could not be kept short", store.keep_up().await);
+        tokio::time::sleep(pause).await;
+        let kept = store.keep_up().await;
+        pause = if kept.is_ok() { KEEP_UP_INTERVAL } else { KEEP_UP_PAUSE };
+        complain("the journal could not be kept short", kept);
+    }
+}
+
+/// Warns once of what the bucket has that the state does not need: a restore does not look at it.
+async fn inspect(bucket: Arc<dyn Bucket>) {
+    tokio::time::sleep(INSPECT_PAUSE).await;
+    match bucket.inspect().await {
+        Ok(warnings) => warnings.into_iter().for_each(|warning| tracing::warn!("{warning}")),
+        Err(error) => tracing::warn!("the objects of the bucket could not be looked through: {error}"),
     }
 }
 
