@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidelock::domain::state::Delivery;
-use tidelock::domain::{CommentEvent, DeliveryId, Event, PullId, RepoId};
+use tidelock::domain::{CommentEvent, DeliveryId, Event, Login, PullId, RepoId};
 use tidelock::store::Store;
 use tidelock::vault::clock::Boottime;
 use tidelock::vault::directory::Directory;
@@ -82,7 +82,7 @@ fn delivery(identity: String) -> Delivery {
         pull: PullId { repo, number: 1 },
         clone_url: "https://github.com/acme/infra.git".into(),
         comment_id: 7,
-        author: "alice".into(),
+        author: Login::new("alice"),
         body: "atlantis plan".into(),
     };
     Delivery {

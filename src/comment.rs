@@ -16,8 +16,8 @@ mod target;
 mod tests;
 mod words;
 
-use crate::domain::ProjectId;
 use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::{Login, ProjectId};
 use flags::{FlagError, Typed};
 use grammar::{COMMANDS, CommandSpec, Flag, Positional};
 use words::{clip, join, quote};
@@ -30,7 +30,7 @@ pub struct ParserSettings {
     /// Whether `executables` is the default, so that misspelt names are answered.
     pub is_default: bool,
     /// The server's login, for `@login plan`.
-    pub bot_login: String,
+    pub bot_login: Login,
     /// Allowed commands.
     pub allowed: Vec<CommandName>,
     /// `--blocked-extra-args`.
@@ -78,7 +78,7 @@ const QUOTED: usize = 120;
 const NEAR: usize = 2;
 
 /// Parses a comment of `user`. Prose costs no more than a check of its first word.
-pub fn parse(text: &str, user: &str, names: &ParserSettings) -> Parsed {
+pub fn parse(text: &str, user: &Login, names: &ParserSettings) -> Parsed {
     let text = text.trim().trim_matches('`');
     let Some(first) = text.split_whitespace().next().filter(|first| first.len() <= MAX_NAME) else {
         return Parsed::NotForUs;
@@ -108,7 +108,7 @@ pub fn parse(text: &str, user: &str, names: &ParserSettings) -> Parsed {
 }
 
 fn is_ours(word: &str, names: &ParserSettings) -> bool {
-    let is_mention = |login: &str| !login.is_empty() && login == names.bot_login.to_lowercase();
+    let is_mention = |login: &str| !login.is_empty() && login == names.bot_login.as_str().to_lowercase();
     word == "run" || names.executables.iter().any(|name| name == word) || word.strip_prefix('@').is_some_and(is_mention)
 }
 
@@ -140,7 +140,7 @@ struct Mistake {
     type_this: String,
 }
 
-fn read_command(spec: &CommandSpec, args: &[String], user: &str, names: &ParserSettings) -> Parsed {
+fn read_command(spec: &CommandSpec, args: &[String], user: &Login, names: &ParserSettings) -> Parsed {
     let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
     let outcome = match flags::read(spec, args) {
         Err(FlagError::Help) => return Parsed::Help(help::usage(spec, names)),
@@ -178,7 +178,7 @@ fn unknown_flag(spec: &CommandSpec, names: &ParserSettings, what: &str, args: &[
     Mistake { what: format!("{what}; arguments for Terraform go after --"), type_this: line }
 }
 
-fn build(spec: &CommandSpec, typed: Typed, user: &str, names: &ParserSettings) -> Result<Command, Mistake> {
+fn build(spec: &CommandSpec, typed: Typed, user: &Login, names: &ParserSettings) -> Result<Command, Mistake> {
     let mistake = |what: String| Mistake { what, type_this: spec.example.to_owned() };
     let positional = read_positional(spec, &typed.positional)?;
     if let Some(arg) = typed.extra.iter().chain(&positional).find(|arg| names.blocks(arg)) {
@@ -206,7 +206,7 @@ fn build(spec: &CommandSpec, typed: Typed, user: &str, names: &ParserSettings) -
         policy_set: typed.value(Flag::PolicySet).map(str::to_owned),
         clear_policy_approval: typed.is_on(Flag::ClearPolicyApproval),
         extra_args: typed.extra,
-        ..Command::new(spec.name, Trigger::Comment, user)
+        ..Command::new(spec.name, Trigger::Comment, user.clone())
     })
 }
 

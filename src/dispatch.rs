@@ -223,7 +223,7 @@ impl Inner {
         let Some(names) = self.names_for(&comment.pull.repo) else {
             return Decision::Ignore("the host is not configured");
         };
-        if comment.author.eq_ignore_ascii_case(&names.bot_login) {
+        if comment.author.is(&names.bot_login) {
             return Decision::Ignore("our own comment");
         }
         let parsed = comment::parse(&comment.body, &comment.author, &names);

@@ -12,7 +12,7 @@ mod pull;
 pub mod reply;
 pub mod state;
 
-pub use ids::{CommitSha, DeliveryId, JobId, NotACommit, PlanId, RunId};
+pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 
 use serde::{Deserialize, Serialize};
@@ -95,8 +95,8 @@ pub struct PullEvent {
     pub action: PullAction,
     /// The pull request after it.
     pub pull: PullRequest,
-    /// Login of the person who did it.
-    pub sender: String,
+    /// The person who did it.
+    pub sender: Login,
     /// The pull request's version after it.
     #[serde(rename = "updated_at")]
     pub version: PullVersion,
@@ -129,8 +129,8 @@ pub struct CommentEvent {
     pub clone_url: String,
     /// The host's id of the comment.
     pub comment_id: u64,
-    /// Login of its author.
-    pub author: String,
+    /// Its author.
+    pub author: Login,
     /// Its text, untrusted.
     pub body: String,
 }

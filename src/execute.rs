@@ -31,7 +31,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Effect, JobState, Run};
-use crate::domain::{CommitSha, ProjectId, PullRequest};
+use crate::domain::{CommitSha, Login, ProjectId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
@@ -104,7 +104,7 @@ pub struct Cancel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CancelReason {
     /// Somebody said `cancel`.
-    Person(String),
+    Person(Login),
     /// The pull request has a newer head, this one.
     Push(CommitSha),
     /// The pull request was closed.
@@ -137,7 +137,7 @@ impl Cancel {
 
     fn by(&self) -> String {
         match self.reason() {
-            Some(CancelReason::Person(user)) => user.clone(),
+            Some(CancelReason::Person(user)) => user.to_string(),
             Some(CancelReason::Push(head)) => format!("a push of {}", head.short()),
             Some(CancelReason::Closed) => "the closing of the pull request".into(),
             Some(CancelReason::Shutdown) | None => "the server's shutdown".into(),
@@ -304,7 +304,7 @@ pub fn may_go_on(name: CommandName) -> bool {
 fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
-        who: work.command.user.clone(),
+        who: work.command.user.to_string(),
         act: work.command.name.spoken().to_owned(),
         subject: format!("{} of {} at {}", project.label(), work.pull.id, &work.pull.head.commit),
         result,

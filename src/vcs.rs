@@ -12,7 +12,7 @@ pub use hosts::Hosts;
 pub use profile::Profile;
 
 use crate::domain::state::CommitStatus;
-use crate::domain::{CommitSha, PullId, PullRequest, PullVersion, RepoId};
+use crate::domain::{CommitSha, Login, PullId, PullRequest, PullVersion, RepoId};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -27,7 +27,7 @@ pub trait Host: Send + Sync {
     fn hostname(&self) -> &str;
 
     /// Login of the account that we act as, for "never our own comments".
-    fn bot_login(&self) -> &str;
+    fn bot_login(&self) -> &Login;
 
     /// How it wants to be written to. It stays the same as long as the server runs.
     fn profile(&self) -> &Profile;
@@ -95,8 +95,8 @@ pub trait Host: Send + Sync {
 /// The latest review of one person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Review {
-    /// Login.
-    pub user: String,
+    /// Who gave it.
+    pub user: Login,
     /// Whether the person may write to the repository; others never count.
     pub can_write: bool,
     /// What it says.
@@ -127,8 +127,8 @@ pub struct Mergeability {
 pub struct HostComment {
     /// The host's id; grows with time.
     pub id: u64,
-    /// Login of its author; empty when the account is gone.
-    pub author: String,
+    /// Its author; unknown when the account is gone.
+    pub author: Login,
     /// When it was written, by the host's clock.
     pub created: Timestamp,
     /// Whether it was changed since, by whomever; also where the host does not tell.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tidelock::domain::outcome::PlanSummary;
 use tidelock::domain::state::{Job, JobState, LeftFiles, PlanRecord};
-use tidelock::domain::{CommitSha, JobId, PlanId, ProjectId, PullId, RepoId, RunId};
+use tidelock::domain::{CommitSha, JobId, Login, PlanId, ProjectId, PullId, RepoId, RunId};
 use tidelock::store::{KeptFile, Store};
 use tidelock::vault::bucket::Bucket;
 use tidelock::vault::gcs::{Access, Address, Gcs, Options};
@@ -105,7 +105,7 @@ impl Planned {
             pull: pull.clone(),
             kind: "plan".into(),
             project: Some(project.clone()),
-            user: "alice".into(),
+            user: Login::new("alice"),
             head: head.clone(),
             state: JobState::Succeeded,
             summary: "1 to add, 0 to change, 0 to destroy".into(),

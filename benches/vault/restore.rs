@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidelock::domain::state::Delivery;
-use tidelock::domain::{CommentEvent, DeliveryId, Event, PullId, RepoId};
+use tidelock::domain::{CommentEvent, DeliveryId, Event, Login, PullId, RepoId};
 use tidelock::store::Store;
 use tidelock::vault::directory::Directory;
 use tidelock::vault::{Retention, Vault};
@@ -96,7 +96,7 @@ async fn deliveries(store: &Store, step: u64) -> Result<()> {
             pull: PullId { repo, number },
             clone_url: "https://github.com/acme/infra.git".into(),
             comment_id: number,
-            author: "alice".into(),
+            author: Login::new("alice"),
             body: String::from_utf8_lossy(&machine::output(number, TEXT)).into_owned(),
         };
         let delivery = Delivery {

@@ -5,6 +5,7 @@ use crate::checkout::Checkouts;
 use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
+use crate::domain::Login;
 use crate::domain::command::CommandName;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
@@ -84,7 +85,7 @@ impl Parts {
         ParserSettings {
             executables: settings.executable_names.clone(),
             is_default: settings.executable_names.len() > 1,
-            bot_login: String::new(),
+            bot_login: Login::unknown(),
             allowed: settings.allow_commands.clone(),
             blocked_extra_args: settings.blocked_extra_args.clone(),
             apply_disabled: !settings.allow_commands.contains(&CommandName::Apply),

@@ -26,7 +26,7 @@ fn names() -> ParserSettings {
 }
 
 fn parsed(text: &str) -> Parsed {
-    parse(text, "alice", &names())
+    parse(text, &"alice".into(), &names())
 }
 
 fn command(text: &str) -> Command {
@@ -127,13 +127,16 @@ fn near_misses_of_our_name_are_told_what_to_type() {
 #[test]
 fn a_custom_executable_name_is_the_only_one() {
     let names = ParserSettings { executables: vec!["custom-executable-name".into()], is_default: false, ..names() };
-    assert_eq!(parse("atlantis plan", "alice", &names), Parsed::NotForUs);
-    assert_eq!(parse("tidelock plan", "alice", &names), Parsed::NotForUs);
-    assert_eq!(parse("custom-executable-nam plan", "alice", &names), Parsed::NotForUs);
-    assert!(matches!(parse("Custom-Executable-Name plan", "alice", &names), Parsed::Command(_)));
-    assert_eq!(parse("terraform plan", "alice", &names), Parsed::DidYouMean("custom-executable-name plan".to_owned()));
+    assert_eq!(parse("atlantis plan", &"alice".into(), &names), Parsed::NotForUs);
+    assert_eq!(parse("tidelock plan", &"alice".into(), &names), Parsed::NotForUs);
+    assert_eq!(parse("custom-executable-nam plan", &"alice".into(), &names), Parsed::NotForUs);
+    assert!(matches!(parse("Custom-Executable-Name plan", &"alice".into(), &names), Parsed::Command(_)));
+    assert_eq!(
+        parse("terraform plan", &"alice".into(), &names),
+        Parsed::DidYouMean("custom-executable-name plan".to_owned())
+    );
     let own = ParserSettings { executables: vec!["terraform".into()], is_default: false, ..names };
-    assert!(matches!(parse("terraform plan", "alice", &own), Parsed::Command(_)));
+    assert!(matches!(parse("terraform plan", &"alice".into(), &own), Parsed::Command(_)));
 }
 
 #[test]
@@ -142,8 +145,8 @@ fn commands_that_are_unknown_or_not_allowed_are_named() {
     assert_eq!(parsed("run away"), Parsed::Unknown("away".to_owned()));
     assert_eq!(parsed("atlantis rm"), Parsed::Unknown("rm".to_owned()));
     let plan_only = ParserSettings { allowed: vec![CommandName::Plan], ..names() };
-    assert_eq!(parse("atlantis apply", "alice", &plan_only), Parsed::Unknown("apply".to_owned()));
-    assert!(matches!(parse("atlantis PLAN", "alice", &plan_only), Parsed::Command(_)));
+    assert_eq!(parse("atlantis apply", &"alice".into(), &plan_only), Parsed::Unknown("apply".to_owned()));
+    assert!(matches!(parse("atlantis PLAN", &"alice".into(), &plan_only), Parsed::Command(_)));
 }
 
 #[test]
@@ -187,10 +190,7 @@ fn arguments_after_two_dashes_go_to_terraform() {
     let state = command("atlantis state -w x rm 'a[\"k\"]' b");
     assert_eq!((state.name, state.positional), (CommandName::StateRm, vec!["a[\"k\"]".to_owned(), "b".to_owned()]));
     assert_eq!(command("atlantis unlock -- -x").name, CommandName::Unlock);
-    assert_eq!(
-        (command("atlantis plan").user, command("atlantis plan").trigger),
-        ("alice".to_owned(), Trigger::Comment)
-    );
+    assert_eq!((command("atlantis plan").user, command("atlantis plan").trigger), ("alice".into(), Trigger::Comment));
 }
 
 #[test]
@@ -269,8 +269,8 @@ fn blocked_arguments_are_refused_in_every_form() {
         }
     }
     let names = ParserSettings { blocked_extra_args: vec!["-target".into()], ..names() };
-    assert!(matches!(parse("atlantis plan -- --target=x", "a", &names), Parsed::Usage(_)));
-    assert!(matches!(parse("atlantis plan -- -targets=x -chdir=x", "a", &names), Parsed::Command(_)));
+    assert!(matches!(parse("atlantis plan -- --target=x", &"a".into(), &names), Parsed::Usage(_)));
+    assert!(matches!(parse("atlantis plan -- -targets=x -chdir=x", &"a".into(), &names), Parsed::Command(_)));
     assert!(usage("atlantis plan -chdir=x").ends_with("Type: atlantis plan -d child/dir"));
 }
 

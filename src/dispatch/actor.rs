@@ -136,7 +136,7 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         tracing::info!(pull = %pull.id, "no autoplan: {why}");
         return inner.answer_delivery(&pull.id, &item.delivery, None, message).await;
     }
-    let command = Command::new(CommandName::Plan, Trigger::Autoplan, &event.sender);
+    let command = Command::new(CommandName::Plan, Trigger::Autoplan, event.sender.clone());
     match start(inner, pull.clone(), command, &item.delivery).await? {
         Ended::Stopped(CancelReason::Push(head)) => {
             let because = superseded(&head);
@@ -290,7 +290,7 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         results: Vec::new(),
     });
     let what = if goes_on { "goes on" } else { "begins" };
-    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
+    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user.as_str(), head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let (begun, unrecorded) = Default::default();
     let work = CommandRun { run, pull, command, rules, cancel, begun, unrecorded };

@@ -31,7 +31,7 @@ impl Inner {
     /// What the parser has to know about us on the host of a repository; absent where that host is not configured.
     pub(super) fn names_for(&self, repo: &RepoId) -> Option<ParserSettings> {
         let host = self.ctx.hosts.of(repo).ok()?;
-        Some(ParserSettings { bot_login: host.bot_login().to_owned(), ..self.names.clone() })
+        Some(ParserSettings { bot_login: host.bot_login().clone(), ..self.names.clone() })
     }
 
     /// The same for what was accepted earlier: it is answered even if its host is not configured any more.

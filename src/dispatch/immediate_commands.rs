@@ -39,7 +39,7 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         let message = Message::UnlockRefused { because, link: None };
         return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
     }
-    let by = entry(&command.user, "unlock", &pull.id, &item.delivery, "unlocked");
+    let by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
     let event = LockEvent::Unlocked { pull: pull.id.clone(), by };
     let answer = answer_later(inner, Some(command));
     let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
@@ -149,7 +149,7 @@ async fn tell_cancelled(
     for dropped in cancelled.waiting {
         commit = commit.done(&dropped.delivery, format!("cancelled by {}", command.user));
     }
-    let entry = entry(&command.user, "cancel", pull, &item.delivery, "cancelled");
+    let entry = entry(command.user.as_str(), "cancel", pull, &item.delivery, "cancelled");
     commit.done(&item.delivery, "cancelled").record_with(inner, move |tx| tx.audit(&entry)).await
 }
 

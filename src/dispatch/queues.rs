@@ -1,7 +1,7 @@
 //! Who waits for what: one queue for each pull request, what runs of it, and how that is stopped.
 
 use crate::domain::command::{Command, CommandName};
-use crate::domain::{CommentEvent, CommitSha, DeliveryId, MergeGroupEvent, PullEvent, PullId, PullVersion};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, MergeGroupEvent, PullEvent, PullId, PullVersion};
 use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
@@ -233,7 +233,7 @@ impl Actors {
     }
 
     /// Takes all commands that wait, and stops the one that runs: what was taken, what is stopped, what goes on.
-    pub(super) fn cancel(&self, pull: &PullId, user: &str, apply_too: bool) -> Cancelled {
+    pub(super) fn cancel(&self, pull: &PullId, user: &Login, apply_too: bool) -> Cancelled {
         let mut queues = self.queues();
         let mut cancelled = Cancelled::default();
         let Some(queue) = queues.get_mut(pull) else { return cancelled };
@@ -243,7 +243,7 @@ impl Actors {
         cancelled.waiting = waiting;
         if let Some((running, name)) = queue.running.as_ref().and_then(|running| Some((running, running.name?))) {
             if running.is_interruptible() || apply_too {
-                running.cancel.cancel(CancelReason::Person(user.to_owned()));
+                running.cancel.cancel(CancelReason::Person(user.clone()));
                 cancelled.stopped = Some((name, running.begun));
             } else {
                 cancelled.left = Some(name);
@@ -379,7 +379,7 @@ mod tests {
     fn what_is_cancelled_while_it_is_looked_at_does_not_begin() {
         for apply_too in [false, true] {
             let actors = taken(CommandName::Apply);
-            assert_eq!(actors.cancel(&pull(), "bob", apply_too).stopped, Some((CommandName::Apply, false)));
+            assert_eq!(actors.cancel(&pull(), &"bob".into(), apply_too).stopped, Some((CommandName::Apply, false)));
             let cancel = actors.run(&pull(), CommandName::Apply, &"head".into());
             assert_eq!(cancel.reason(), Some(&CancelReason::Person("bob".into())));
         }
@@ -389,9 +389,9 @@ mod tests {
     fn what_goes_through_is_not_told_as_cancelled_and_what_was_cancelled_does_not_go_through() {
         let actors = taken(CommandName::Unlock);
         assert!(actors.goes_through(&pull()));
-        assert_eq!(actors.cancel(&pull(), "bob", false).stopped, None);
+        assert_eq!(actors.cancel(&pull(), &"bob".into(), false).stopped, None);
         let actors = taken(CommandName::Unlock);
-        assert_eq!(actors.cancel(&pull(), "bob", false).stopped, Some((CommandName::Unlock, false)));
+        assert_eq!(actors.cancel(&pull(), &"bob".into(), false).stopped, Some((CommandName::Unlock, false)));
         assert!(!actors.goes_through(&pull()));
     }
 
@@ -400,7 +400,7 @@ mod tests {
         let actors = Actors::default();
         assert!(actors.engage(&pull()));
         assert!(matches!(actors.next(&pull(), true), Next::Settle));
-        let cancelled = actors.cancel(&pull(), "bob", true);
+        let cancelled = actors.cancel(&pull(), &"bob".into(), true);
         assert_eq!((cancelled.stopped, cancelled.left), (None, None));
     }
 }

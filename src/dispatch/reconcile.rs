@@ -16,7 +16,9 @@ use super::queues::Task;
 use super::{Decision, DeliveryOutcome, Inner, recorder};
 use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Watermark};
-use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId};
+use crate::domain::{
+    CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId,
+};
 use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::marker;
 use crate::store::{KnownPull, Tx, is_deposed};
@@ -222,17 +224,12 @@ impl Round<'_> {
         tracing::info!(pull = %id, "it is not open any more, and no delivery said so");
         let identity = DeliveryId::new(format!("{MISSED}{id}:closed:{}", Timestamp::now().as_microsecond()));
         let action = PullAction::Closed { merged: false };
-        let event = PullEvent { action, pull, sender: String::new(), version: PullVersion::default() };
+        let event = PullEvent { action, pull, sender: Login::unknown(), version: PullVersion::default() };
         let decision = Decision::Queue(Task::Closed(Box::new(event.clone())));
         self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, |_| Ok(())).await
     }
 
-    async fn changed(
-        &self,
-        listed: &KnownPull,
-        now: &OpenPull,
-        marks: &mut Vec<Mark>,
-    ) -> Result<(), HostOrStateError> {
+    async fn changed(&self, listed: &KnownPull, now: &OpenPull, marks: &mut Vec<Mark>) -> Result<(), HostOrStateError> {
         let id = &now.pull.id;
         let told = self.host.profile().versions_cover_comments;
         if told && listed.watermark.as_ref().is_some_and(|mark| mark.version == now.version) || !self.may_ask() {
@@ -388,7 +385,7 @@ impl Round<'_> {
         let ctx = &self.inner.ctx;
         let mut seen = HashSet::new();
         let mut extra = Vec::new();
-        for comment in comments.list.iter().filter(|one| one.author.eq_ignore_ascii_case(self.host.bot_login())) {
+        for comment in comments.list.iter().filter(|one| one.author.is(self.host.bot_login())) {
             let Some(marker) = marker::parse(&comment.body) else { continue };
             let (Some(run), Some(part)) = (marker["run"].as_str(), marker["part"].as_u64()) else { continue };
             if !seen.insert((run.to_owned(), part)) {

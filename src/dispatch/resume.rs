@@ -264,7 +264,7 @@ async fn interrupted_reply(
 ) -> Result<Vec<Effect>> {
     let command = match task(inner, delivery) {
         Some(Task::Command { command, .. }) => *command,
-        _ => Command::new(run.command, run.trigger, &run.user),
+        _ => Command::new(run.command, run.trigger, run.user.clone()),
     };
     let pull = run.pull.clone();
     let (base, waiting) = inner.ctx.store.read(move |view| Ok((view.pull(&pull)?, view.plans(&pull)?))).await?;

@@ -1,5 +1,6 @@
 //! What a person, or autoplan, can ask for: [`Command`], its [`Target`] and its [`Trigger`].
 
+use super::Login;
 use serde::{Deserialize, Serialize};
 
 /// Name of a command, in the words of comments and of the comment marker.
@@ -107,13 +108,13 @@ pub struct Command {
     pub clear_policy_approval: bool,
     /// Who asked.
     pub trigger: Trigger,
-    /// Login of the person.
-    pub user: String,
+    /// The person.
+    pub user: Login,
 }
 
 impl Command {
     /// A command without flags.
-    pub fn new(name: CommandName, trigger: Trigger, user: impl Into<String>) -> Command {
+    pub fn new(name: CommandName, trigger: Trigger, user: impl Into<Login>) -> Command {
         Command {
             name,
             target: Target::default(),

@@ -142,6 +142,33 @@ impl CommitSha {
     }
 }
 
+id! {
+    /// What a person, or a program, is called on a host. Hosts do not tell case apart in it: compare with [`Login::is`].
+    Login
+}
+
+impl Login {
+    /// From a host's word, or a setting.
+    pub fn new(text: impl Into<String>) -> Login {
+        Login(text.into())
+    }
+
+    /// Of an account that is gone, or that the host does not tell. Records have it as empty text.
+    pub fn unknown() -> Login {
+        Login(String::new())
+    }
+
+    /// Whether nobody knows who it is.
+    pub fn is_unknown(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether both are the same account. One that is unknown is nobody's.
+    pub fn is(&self, other: &Login) -> bool {
+        !self.is_unknown() && self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
+
 fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }

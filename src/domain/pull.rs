@@ -1,6 +1,6 @@
 //! A pull request as a host describes it, and its version.
 
-use super::{CommitSha, PullId};
+use super::{CommitSha, Login, PullId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,8 @@ pub struct PullRequest {
     pub title: String,
     /// Page for people.
     pub url: String,
-    /// Login of the person who opened it.
-    pub author: String,
+    /// The person who opened it.
+    pub author: Login,
     /// The branch to merge.
     pub head: Head,
     /// The branch merged into.
@@ -84,7 +84,7 @@ struct Stored {
     id: PullId,
     title: String,
     url: String,
-    author: String,
+    author: Login,
     head: Head,
     base: Base,
     draft: bool,

@@ -2,7 +2,7 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{CommitSha, DeliveryId, JobId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
+use super::{CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -39,8 +39,8 @@ pub struct LockHolder {
     pub title: String,
     /// Its page.
     pub url: String,
-    /// Login of the person whose command took the lock.
-    pub user: String,
+    /// The person whose command took the lock.
+    pub user: Login,
     /// Since when.
     pub since: Timestamp,
 }
@@ -235,8 +235,8 @@ pub struct Run {
     pub command: CommandName,
     /// Asked by whom, how.
     pub trigger: Trigger,
-    /// Login of the person.
-    pub user: String,
+    /// The person.
+    pub user: Login,
     /// Head commit it works on.
     pub head: CommitSha,
     /// Identity of the delivery that caused it.
@@ -267,8 +267,8 @@ pub struct Job {
     pub kind: String,
     /// On which project; absent for hooks.
     pub project: Option<ProjectId>,
-    /// Login of the person who asked.
-    pub user: String,
+    /// The person who asked.
+    pub user: Login,
     /// Head commit.
     pub head: CommitSha,
     /// Where it stands.

@@ -113,7 +113,7 @@ mod tests {
             id: PullId { repo, number: 1 },
             title: String::new(),
             url: String::new(),
-            author: String::new(),
+            author: "alice".into(),
             head,
             base: Base { branch: "main".into(), commit: "c".repeat(40).into() },
             draft: false,

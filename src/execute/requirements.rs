@@ -5,8 +5,8 @@ use super::{CommandRun, Context};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
 use crate::config::{ProjectConfig, Requirement};
-use crate::domain::CommitSha;
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
+use crate::domain::{CommitSha, Login};
 use crate::inputs::InputGraph;
 use crate::vcs::{HostError, Mergeability, Review, Verdict};
 use anyhow::{Result, anyhow};
@@ -60,8 +60,8 @@ pub(super) struct Approval {
 }
 
 /// The latest review of each person with write access; requested changes block; the author's own never counts.
-fn approval(reviews: &[Review], author: &str, head: &CommitSha, of_head: bool) -> Approval {
-    let own = |review: &&Review| review.user.eq_ignore_ascii_case(author);
+fn approval(reviews: &[Review], author: &Login, head: &CommitSha, of_head: bool) -> Approval {
+    let own = |review: &&Review| review.user.is(author);
     let counted = || reviews.iter().filter(|review| review.can_write && !own(review));
     let blocking: Vec<&str> =
         counted().filter(|r| r.verdict == Verdict::ChangesRequested).map(|r| r.user.as_str()).collect();
@@ -187,7 +187,7 @@ mod tests {
     fn requested_changes_block_although_somebody_approved() {
         let found = approval(
             &[review("bob", Verdict::Approved, "h"), review("eve", Verdict::ChangesRequested, "h")],
-            "alice",
+            &"alice".into(),
             &"h".into(),
             false,
         );
@@ -198,7 +198,7 @@ mod tests {
     fn the_authors_own_and_outsiders_never_count() {
         let mut outsider = review("mallory", Verdict::Approved, "h");
         outsider.can_write = false;
-        let found = approval(&[review("Alice", Verdict::Approved, "h"), outsider], "alice", &"h".into(), false);
+        let found = approval(&[review("Alice", Verdict::Approved, "h"), outsider], &"alice".into(), &"h".into(), false);
         assert!(!found.met);
         assert!(found.detail.contains("alice's review does not count"), "{}", found.detail);
         assert!(found.detail.contains("no write access: mallory"), "{}", found.detail);
@@ -207,9 +207,9 @@ mod tests {
     #[test]
     fn an_approval_of_an_earlier_head_is_remarked_and_refused_when_strict() {
         let reviews = [review("bob", Verdict::Approved, "0123456789")];
-        let loose = approval(&reviews, "alice", &"h".into(), false);
+        let loose = approval(&reviews, &"alice".into(), &"h".into(), false);
         assert!(loose.met && loose.remark.is_some_and(|text| text.contains("0123456")));
-        let strict = approval(&reviews, "alice", &"h".into(), true);
+        let strict = approval(&reviews, &"alice".into(), &"h".into(), true);
         assert!(!strict.met && strict.detail.contains("earlier head"));
     }
 }

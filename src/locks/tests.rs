@@ -69,7 +69,7 @@ fn project(number: u8) -> ProjectId {
 }
 
 fn lock(pull: u64, number: u8) -> ProjectLock {
-    let (title, url, user) = (String::new(), String::new(), String::new());
+    let (title, url, user) = (String::new(), String::new(), "alice".into());
     let holder = LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH };
     ProjectLock { repo: repo(), project: project(number), holder, applied: false }
 }

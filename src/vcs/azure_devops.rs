@@ -19,7 +19,7 @@ use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
 };
 use crate::domain::state::CommitStatus;
-use crate::domain::{CommitSha, PullId, PullRequest, RepoId};
+use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
 use address::{organization_of, repo_path};
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -47,7 +47,7 @@ pub struct AzureDevopsOptions {
     /// Which host it is.
     pub address: AzureAddress,
     /// Our login: the unique name of the token's account.
-    pub user: String,
+    pub user: Login,
     /// Personal access token.
     pub token: SecretString,
     /// Organizations, or collections, whose repositories are listed.
@@ -60,7 +60,7 @@ pub struct AzureDevopsOptions {
 pub struct AzureDevops {
     address: AzureAddress,
     profile: Profile,
-    user: String,
+    user: Login,
     token: SecretString,
     organizations: Vec<String>,
     status_name: String,
@@ -76,7 +76,7 @@ pub struct Account {
     /// The host's id.
     pub id: String,
     /// Unique name: an email address, or `DOMAIN\name`.
-    pub login: String,
+    pub login: Login,
 }
 
 impl AzureDevops {
@@ -156,14 +156,14 @@ impl AzureDevops {
         let user = &body["authenticatedUser"];
         let account = Account {
             id: user["id"].as_str().ok_or_else(|| odd(&path, "no authenticatedUser.id"))?.to_owned(),
-            login: user["properties"]["Account"]["$value"].as_str().unwrap_or_default().to_owned(),
+            login: user["properties"]["Account"]["$value"].as_str().map_or_else(Login::unknown, Login::new),
         };
         known().insert(organization.to_owned(), account.clone());
         Ok(account)
     }
 
     /// Login of a person. Ours is the one of the settings, whatever the host calls it.
-    fn login(&self, account: &Account, person: &Value) -> String {
+    fn login(&self, account: &Account, person: &Value) -> Login {
         if person["id"].as_str().is_some_and(|id| id.eq_ignore_ascii_case(&account.id)) {
             return self.user.clone();
         }
@@ -200,7 +200,7 @@ impl Host for AzureDevops {
         self.address.hostname()
     }
 
-    fn bot_login(&self) -> &str {
+    fn bot_login(&self) -> &Login {
         &self.user
     }
 

@@ -13,7 +13,7 @@ use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{CommitSha, PullId, PullRequest, RepoId};
+use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
 use async_trait::async_trait;
 use backon::Retryable as _;
 use cache::Cache;
@@ -38,7 +38,7 @@ pub struct GithubOptions {
     /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
     pub api_url: String,
     /// Our login.
-    pub user: String,
+    pub user: Login,
     /// Its token.
     pub token: TokenSource,
     /// Whether a repository is served: what is said follows one that was renamed or transferred to such a name only.
@@ -54,7 +54,7 @@ pub type Serves = Arc<dyn Fn(&RepoId) -> bool + Send + Sync>;
 pub struct Github {
     hostname: String,
     profile: Profile,
-    user: String,
+    user: Login,
     serves: Serves,
     http: Http,
     posts_per_hour: Option<u32>,
@@ -139,7 +139,7 @@ impl Host for Github {
         &self.hostname
     }
 
-    fn bot_login(&self) -> &str {
+    fn bot_login(&self) -> &Login {
         &self.user
     }
 
@@ -249,7 +249,7 @@ impl Host for Github {
                 }
             },
         };
-        let username = if self.user.is_empty() { "x-access-token" } else { &self.user };
+        let username = if self.user.is_unknown() { "x-access-token" } else { self.user.as_str() };
         Some(GitCredentials { username: username.to_owned(), password })
     }
 }

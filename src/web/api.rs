@@ -2,8 +2,8 @@
 
 use super::Site;
 use super::answer::{HttpProblem, typed};
-use crate::domain::RunId;
 use crate::domain::state::ProjectLock;
+use crate::domain::{Login, RunId};
 use crate::server_status::Role;
 use crate::vault::bucket::{Bucket, Uploading};
 use axum::extract::{Path, State};
@@ -151,7 +151,7 @@ struct Lock {
     pull_id: String,
     #[serde(rename = "PullURL")]
     pull_url: String,
-    user: String,
+    user: Login,
     workspace: String,
     time: String,
 }

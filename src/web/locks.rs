@@ -4,6 +4,7 @@ use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::dispatch::Discard;
+use crate::domain::Login;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectLock, ProjectStatus};
 use crate::store::Store;
 use axum::Extension;
@@ -32,7 +33,7 @@ pub(super) struct LockPage {
     key: String,
     project: ProjectView,
     pull: PullView,
-    user: String,
+    user: Login,
     since: When,
     status: Option<StatusView>,
     head: Option<String>,

@@ -154,7 +154,7 @@ impl AzureDevopsDoor {
         let number = comment["id"].as_u64().ok_or("no comment.id")?;
         let comment_id = shapes::comment_id(thread, number).ok_or("a comment's number is too large")?;
         let author = shapes::login(&comment["author"]);
-        if author.is_empty() {
+        if author.is_unknown() {
             return Err("no comment.author.uniqueName".to_owned());
         }
         let clone_url = self.address.clone_url(&id.repo).ok_or("a name that no repository can have")?;

@@ -4,6 +4,7 @@ mod doctor;
 
 use super::{Account, JoinedHost};
 use crate::app::doctor::report::Findings;
+use crate::domain::Login;
 use crate::settings::{AzureDevopsSettings, Settings};
 use crate::vcs::Host;
 use crate::vcs::azure_devops::{AzureAddress, AzureDevops, AzureDevopsOptions, profile};
@@ -76,7 +77,7 @@ fn address(azure: &AzureDevopsSettings) -> AzureAddress {
 fn client(azure: &AzureDevopsSettings, settings: &Settings) -> Option<AzureDevops> {
     Some(AzureDevops::new(AzureDevopsOptions {
         address: address(azure),
-        user: azure.user.clone(),
+        user: Login::new(&azure.user),
         token: azure.token.clone()?,
         organizations: organizations(&azure.hostname, &settings.repo_allowlist),
         status_name: settings.vcs_status_name.clone(),

@@ -6,6 +6,7 @@ mod webhooks;
 use super::{Account, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
+use crate::domain::Login;
 use crate::settings::{GithubSettings, GithubToken, Settings};
 use crate::vcs::github::{Github, GithubOptions, profile};
 use crate::vcs::{Host, TokenSource};
@@ -67,7 +68,7 @@ fn client(github: &GithubSettings, allowlist: &[String]) -> Option<Github> {
     Some(Github::new(GithubOptions {
         hostname: github.hostname.clone(),
         api_url: github.api_url.clone(),
-        user: github.user.clone(),
+        user: Login::new(&github.user),
         token,
         serves: Arc::new(move |repo| allowlist.allows(repo)),
         posts_per_hour: github.posts_per_hour,

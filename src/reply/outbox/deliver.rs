@@ -162,7 +162,7 @@ impl OutboxInner {
         match host.comments(pull, self.search.of(effect)).await {
             Ok(comments) => {
                 self.search.answered(&pull.repo.host, comments.now);
-                let own = comments.list.iter().filter(|comment| comment.author.eq_ignore_ascii_case(host.bot_login()));
+                let own = comments.list.iter().filter(|comment| comment.author.is(host.bot_login()));
                 let mut same = own.filter(|comment| marker::is_of(&comment.body, run, part)).map(|comment| comment.id);
                 if let Some(first) = same.next() {
                     let extra: Vec<u64> = same.collect();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
-use crate::domain::{CommitSha, PullRequest, RepoId};
+use crate::domain::{CommitSha, Login, PullRequest, RepoId};
 use crate::vcs::{
     Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, OpenPull, Profile, Review,
 };
@@ -84,8 +84,9 @@ impl Host for Fake {
     fn hostname(&self) -> &str {
         self.hostname.unwrap_or("github.com")
     }
-    fn bot_login(&self) -> &str {
-        "tidelock"
+    fn bot_login(&self) -> &Login {
+        static LOGIN: LazyLock<Login> = LazyLock::new(|| Login::new("tidelock"));
+        &LOGIN
     }
     fn profile(&self) -> &Profile {
         static PROFILE: LazyLock<Profile> = LazyLock::new(|| crate::vcs::github::profile("https://api.github.com"));

@@ -128,7 +128,7 @@ fn holder() -> Box<LockHolder> {
         pull,
         title: "Open SSH [through] IAP".to_owned(),
         url: "https://github.com/acme/infra/pull/41".to_owned(),
-        user: "alice".to_owned(),
+        user: "alice".into(),
         since: "2026-08-22T10:00:00Z".parse().unwrap(),
     })
 }

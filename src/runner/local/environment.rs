@@ -40,10 +40,10 @@ fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path) -> E
         ("HEAD_COMMIT", pull.head.commit.as_str()),
         ("HEAD_REPO_NAME", &pull.head.repo_name),
         ("HEAD_REPO_OWNER", &pull.head.repo_owner),
-        ("PULL_AUTHOR", &pull.author),
+        ("PULL_AUTHOR", pull.author.as_str()),
         ("PULL_NUM", &pull.id.number.to_string()),
         ("PULL_URL", &pull.url),
-        ("USER_NAME", &command.user),
+        ("USER_NAME", command.user.as_str()),
     ] {
         set(&mut env, name, value);
     }

@@ -1,7 +1,7 @@
 //! Azure DevOps' JSON → our data. Deliveries and answers of the API have the same shapes.
 
 use super::address::AzureAddress;
-use crate::domain::{Base, CommitSha, Head, PullId, PullRequest, PullState, PullVersion};
+use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, PullVersion};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -23,9 +23,9 @@ pub(super) fn thread_and_comment(id: u64) -> (u64, u64) {
     (id >> COMMENT_BITS, id & ((1 << COMMENT_BITS) - 1))
 }
 
-/// Login of a person: an email address on Services, `DOMAIN\name` on a server of one's own. Empty where the account is gone.
-pub fn login(person: &Value) -> String {
-    person["uniqueName"].as_str().unwrap_or_default().to_owned()
+/// Login of a person: an email address on Services, `DOMAIN\name` on a server of one's own. Unknown where the account is gone.
+pub fn login(person: &Value) -> Login {
+    person["uniqueName"].as_str().map_or_else(Login::unknown, Login::new)
 }
 
 /// Whether a comment's text was changed since it was written; also where the host does not tell.

@@ -1,7 +1,7 @@
 //! GitHub's JSON → our data.
 
 use super::moved;
-use crate::domain::{Base, CommitSha, Head, PullId, PullRequest, PullState};
+use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState};
 use crate::vcs::HostError;
 use crate::vcs::http::odd;
 use serde::Deserialize;
@@ -78,7 +78,7 @@ pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, Hos
         fork: !id.repo.is_named(&repo_owner, &repo_name),
         title: pull.title,
         url: pull.html_url,
-        author: pull.user.map(|user| user.login).unwrap_or_default(),
+        author: pull.user.map_or_else(Login::unknown, |user| Login::new(user.login)),
         head: Head { branch: pull.head.name, commit: head_commit, repo_owner, repo_name },
         base: Base { branch: pull.base.name, commit: base_commit },
         draft: pull.draft,

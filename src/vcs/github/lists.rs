@@ -4,7 +4,7 @@ use super::super::http::segment;
 use super::super::{Comments, HostComment, HostError, OpenPull};
 use super::{Github, answers, repo_path};
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{CommitSha, PullId, PullVersion, RepoId};
+use crate::domain::{CommitSha, Login, PullId, PullVersion, RepoId};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ fn comment(comment: Value) -> Option<HostComment> {
     Some(HostComment {
         edited: !is_as_written,
         id: comment["id"].as_u64()?,
-        author: comment["user"]["login"].as_str().unwrap_or_default().to_owned(),
+        author: comment["user"]["login"].as_str().map_or_else(Login::unknown, Login::new),
         created: comment["created_at"].as_str()?.parse().ok()?,
         body: comment["body"].as_str().unwrap_or_default().to_owned(),
     })
@@ -100,8 +100,8 @@ pub(super) async fn own_statuses(
         };
         let status =
             CommitStatus { context: text("context"), state, description: text("description"), url: text("target_url") };
-        let login = row["creator"]["login"].as_str().unwrap_or_default();
-        Some(Ok((status, login.eq_ignore_ascii_case(&github.user))))
+        let creator = row["creator"]["login"].as_str().map_or_else(Login::unknown, Login::new);
+        Some(Ok((status, creator.is(&github.user))))
     };
     let (rows, _) = github.statuses.page(&github.http, &path, read).await?;
     let mut latest: Vec<(CommitStatus, bool)> = Vec::new();

@@ -1,7 +1,7 @@
 //! Reviews boiled down to the latest verdict of each person.
 
 use super::{answers, repo_path};
-use crate::domain::{CommitSha, PullRequest};
+use crate::domain::{CommitSha, Login, PullRequest};
 use crate::vcs::http::{Http, segment};
 use crate::vcs::{HostError, Review, Verdict};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -40,9 +40,9 @@ pub(super) async fn latest(http: &Http, pull: &PullRequest) -> Result<Vec<Review
 
 /// In the order in which people first gave a verdict.
 fn verdicts(reviews: &[Value]) -> Vec<Review> {
-    let mut latest: Vec<(String, Option<Review>)> = Vec::new();
+    let mut latest: Vec<(Login, Option<Review>)> = Vec::new();
     for review in reviews {
-        let Some(user) = review["user"]["login"].as_str() else { continue };
+        let Some(user) = review["user"]["login"].as_str().map(Login::new) else { continue };
         let verdict = match review["state"].as_str() {
             Some("APPROVED") => Some(Verdict::Approved),
             Some("CHANGES_REQUESTED") => Some(Verdict::ChangesRequested),
@@ -50,17 +50,17 @@ fn verdicts(reviews: &[Value]) -> Vec<Review> {
             _ => continue,
         };
         let commit = review["commit_id"].as_str().and_then(|id| CommitSha::parse(id).ok());
-        let entry = verdict.map(|verdict| Review { user: user.to_owned(), can_write: false, verdict, commit });
-        match latest.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(user)) {
+        let entry = verdict.map(|verdict| Review { user: user.clone(), can_write: false, verdict, commit });
+        match latest.iter_mut().find(|(name, _)| name.is(&user)) {
             Some((_, slot)) => *slot = entry,
-            None => latest.push((user.to_owned(), entry)),
+            None => latest.push((user, entry)),
         }
     }
     latest.into_iter().filter_map(|(_, review)| review).collect()
 }
 
-async fn can_write(http: &Http, repo: &str, user: &str) -> Result<bool, HostError> {
-    match http.get(&format!("{repo}/collaborators/{}/permission", segment(user))).await {
+async fn can_write(http: &Http, repo: &str, user: &Login) -> Result<bool, HostError> {
+    match http.get(&format!("{repo}/collaborators/{}/permission", segment(user.as_str()))).await {
         Ok(answer) => Ok(matches!(answer.body["permission"].as_str(), Some("admin" | "maintain" | "write"))),
         Err(HostError::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
@@ -89,8 +89,8 @@ mod tests {
         assert_eq!(
             got,
             [
-                ("Ann".to_owned(), Verdict::Approved, Some("2".repeat(40).into())),
-                ("bob".to_owned(), Verdict::Approved, Some("1".repeat(40).into()))
+                ("Ann".into(), Verdict::Approved, Some("2".repeat(40).into())),
+                ("bob".into(), Verdict::Approved, Some("1".repeat(40).into()))
             ]
         );
     }

@@ -3,7 +3,7 @@
 use super::super::http::segment;
 use super::super::{HostError, RepoAccess, Webhook};
 use super::{Github, repo_path};
-use crate::domain::RepoId;
+use crate::domain::{Login, RepoId};
 use serde_json::Value;
 
 /// Rows asked for at once: GitHub's most.
@@ -23,9 +23,9 @@ pub(super) async fn repositories(github: &Github) -> Result<Vec<RepoAccess>, Hos
 
 impl Github {
     /// Login of the account whose token we have.
-    pub async fn login(&self) -> Result<String, HostError> {
+    pub async fn login(&self) -> Result<Login, HostError> {
         let answer = self.http.get("/user").await?;
-        Ok(answer.body["login"].as_str().unwrap_or_default().to_owned())
+        Ok(answer.body["login"].as_str().map_or_else(Login::unknown, Login::new))
     }
 
     fn repository(&self, row: &Value) -> Option<RepoAccess> {

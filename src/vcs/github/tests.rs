@@ -130,7 +130,7 @@ async fn a_deleted_fork_has_no_owner() {
     json["head"]["repo"] = Value::Null;
     json["user"] = Value::Null;
     let pull = answers::pull_request(&id(), &json).unwrap();
-    assert!(pull.fork && pull.author.is_empty());
+    assert!(pull.fork && pull.author.is_unknown());
 }
 
 fn told_apart(error: &HostError) -> String {
@@ -234,7 +234,7 @@ async fn reviews_come_from_all_pages_with_permissions_of_those_who_count() {
         ("bob b", false, Verdict::ChangesRequested),
         ("cid", false, Verdict::Approved),
     ];
-    assert_eq!(got, want.map(|(user, write, verdict)| (user.to_owned(), write, verdict)));
+    assert_eq!(got, want.map(|(user, write, verdict)| (user.into(), write, verdict)));
     assert!(!fake.requests().iter().any(|request| request.contains("eve")));
 }
 

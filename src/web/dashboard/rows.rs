@@ -3,7 +3,7 @@
 use super::MAX_PROJECTS;
 use crate::domain::command::CommandName;
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::{JobId, PullId, PullRequest};
+use crate::domain::{JobId, Login, PullId, PullRequest};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
 use crate::web::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, Total, When, duration};
@@ -18,7 +18,7 @@ pub(in crate::web) struct JobRow {
     kind: String,
     project: Option<ProjectView>,
     pull: PullView,
-    user: String,
+    user: Login,
     mark: StatusMark,
     summary: String,
     started: When,
@@ -32,7 +32,7 @@ pub(super) struct LockRow {
     address: String,
     project: ProjectView,
     pull: PullView,
-    user: String,
+    user: Login,
     since: When,
     mark: Option<StatusMark>,
     totals: Vec<Total>,
@@ -46,7 +46,7 @@ pub(super) struct LockRow {
 #[derive(Serialize)]
 pub(super) struct PullRow {
     pull: PullView,
-    author: String,
+    author: Login,
     draft: bool,
     branch: String,
     /// Why its plan failed as a whole.

@@ -2,7 +2,7 @@
 //! All are optional here, so that a delivery we do not act on is never wrong, and a missing one can be named.
 
 use super::super::Rejection;
-use crate::domain::{CommitSha, RepoId};
+use crate::domain::{CommitSha, Login, RepoId};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -157,8 +157,8 @@ pub(super) fn or_empty(value: &Option<Text<'_>>) -> String {
 }
 
 /// Somebody's login.
-pub(super) fn login(user: &Option<User<'_>>, field: &str) -> Result<String, Rejection> {
-    text(&present(user, field)?.login, field).map(str::to_owned)
+pub(super) fn login(user: &Option<User<'_>>, field: &str) -> Result<Login, Rejection> {
+    text(&present(user, field)?.login, field).map(Login::new)
 }
 
 /// The id of a commit.

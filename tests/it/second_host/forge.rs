@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 use tidelock::app::JoinedHost;
 use tidelock::domain::state::{CommitStatus, StatusState};
 use tidelock::domain::{
-    Base, CommentEvent, CommitSha, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState,
-    PullVersion, RepoId,
+    Base, CommentEvent, CommitSha, DeliveryId, Event, Head, Login, PullAction, PullEvent, PullId, PullRequest,
+    PullState, PullVersion, RepoId,
 };
 use tidelock::sandbox::{Forge, Repo};
 use tidelock::vcs::{
@@ -171,7 +171,7 @@ impl Second {
     /// Texts of the server's comments.
     pub(super) fn said(&self, number: u64) -> Vec<String> {
         let mut all = self.pull(number).comments();
-        all.retain(|comment| comment.author == BOT);
+        all.retain(|comment| comment.author.as_str() == BOT);
         all.into_iter().map(|comment| comment.body).collect()
     }
 
@@ -240,7 +240,7 @@ impl State {
             id: PullId { repo: repository(), number },
             title: pull.title.clone(),
             url: format!("http://{NAME}/org/project/infra/changes/{number}"),
-            author: "ann".into(),
+            author: Login::new("ann"),
             head: Head {
                 branch: pull.branch.clone(),
                 commit: sha(&pull.head),
@@ -269,7 +269,7 @@ impl Kept {
         self.threads.push(Vec::new());
         let id = (self.threads.len() as u64) << 16;
         let (created, edited) = (Timestamp::now(), false);
-        let comment = HostComment { id, author: author.to_owned(), created, edited, body: body.to_owned() };
+        let comment = HostComment { id, author: Login::new(author), created, edited, body: body.to_owned() };
         self.threads.last_mut().unwrap().push(comment);
         id
     }
@@ -322,14 +322,14 @@ impl Door for SecondDoor {
             let id = body["comment"]["id"].as_u64().ok_or_else(|| Rejection::new(400, "no comment"))?;
             let text = |key: &str| body["comment"][key].as_str().unwrap_or_default().to_owned();
             let identity = self.comment_identity(&pull.id, id);
-            let (author, body) = (text("author"), text("text"));
+            let (author, body) = (Login::new(text("author")), text("text"));
             let event = CommentEvent { pull: pull.id, clone_url: pull.clone_url, comment_id: id, author, body };
             return Ok(Delivered { event: Event::Comment(event), identity: Some(identity), host_id: String::new() });
         }
         let action = if event == "created" { PullAction::Opened } else { PullAction::Updated };
         let version = state.version(number);
         let identity = DeliveryId::new(format!("second:{}:{event}:{version:?}", pull.id));
-        let event = PullEvent { action, pull, sender: "ann".into(), version };
+        let event = PullEvent { action, pull, sender: Login::new("ann"), version };
         Ok(Delivered { event: Event::Pull(event), identity: Some(identity), host_id: String::new() })
     }
 
@@ -361,8 +361,9 @@ impl Host for Second {
         NAME
     }
 
-    fn bot_login(&self) -> &str {
-        BOT
+    fn bot_login(&self) -> &Login {
+        static LOGIN: LazyLock<Login> = LazyLock::new(|| Login::new(BOT));
+        &LOGIN
     }
 
     fn profile(&self) -> &Profile {

@@ -42,7 +42,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
 async fn account(azure: &AzureDevops, options: &AzureDevopsSettings, name: &str, findings: &mut Findings) -> bool {
     let user = &options.user;
     match azure.account(name).await {
-        Ok(account) if account.login.eq_ignore_ascii_case(user) => {
+        Ok(account) if account.login.as_str().eq_ignore_ascii_case(user) => {
             findings.fine(AZURE, format!("{name}: the token is {user}'s"));
             true
         }

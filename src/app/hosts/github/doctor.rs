@@ -33,7 +33,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
 async fn account(github: &Github, options: &GithubSettings, findings: &mut Findings) -> bool {
     let user = &options.user;
     match github.login().await {
-        Ok(login) if login.eq_ignore_ascii_case(user) => {
+        Ok(login) if login.as_str().eq_ignore_ascii_case(user) => {
             findings.fine(GITHUB, format!("the token is {login}'s on {}", options.hostname));
             true
         }

@@ -64,7 +64,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
                 },
                 title: t[4].clone(),
                 url: format!("https://{}", t[5]),
-                user: t[6].clone(),
+                user: t[6].as_str().into(),
                 since: NOW.parse().unwrap(),
             }))),
         };

@@ -1,9 +1,9 @@
 //! Refusals: the blocker, its age and owner, and the next command.
 
 use super::{Maker, Offer};
-use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, RequirementCheck};
 use crate::domain::state::LockHolder;
+use crate::domain::{Login, ProjectId};
 use crate::reply::wording;
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ struct Holder {
     /// `#41 Open SSH through IAP`.
     title: String,
     url: String,
-    user: String,
+    user: Login,
     age: String,
 }
 
