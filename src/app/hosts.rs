@@ -20,8 +20,8 @@ pub struct JoinedHost {
     pub api: Option<Arc<dyn Host>>,
     /// Takes its deliveries.
     pub door: Arc<dyn Door>,
-    /// Page of a commit for people, with `{repo}` and `{commit}` in it; empty where there is none.
-    pub commit_address: String,
+    /// Page of a commit for people, with `{repo}` and `{commit}` in it; absent where there is none.
+    pub commit_address: Option<String>,
 }
 
 /// Who we are on one host, and what its deliveries prove themselves with: what servers on one bucket must agree on.

@@ -205,7 +205,7 @@ fn web_state(
             .collect(),
         commit_addresses: joined
             .iter()
-            .map(|host| (host.door.hostname().to_ascii_lowercase(), host.commit_address.clone()))
+            .filter_map(|host| Some((host.door.hostname().to_ascii_lowercase(), host.commit_address.clone()?)))
             .collect(),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
     }

@@ -171,7 +171,7 @@ fn rendering(settings: &Settings) -> RenderOptions {
     RenderOptions {
         executable: settings.executable_names.first().cloned().unwrap_or_else(|| "atlantis".into()),
         url: settings.atlantis_url.clone(),
-        commit_address: String::new(),
+        commit_address: None,
         comment_limit: LEAST_COMMENT,
         pull_mark: '#',
         max_comments: settings.max_comments_per_command,

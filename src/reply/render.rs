@@ -26,8 +26,8 @@ pub struct RenderOptions {
     pub executable: String,
     /// Server's own address, for links; no trailing slash.
     pub url: String,
-    /// Address of a commit's page on the host, with `{repo}` and `{commit}`; empty if commits are not linked.
-    pub commit_address: String,
+    /// Address of a commit's page on the host, with `{repo}` and `{commit}`; absent if commits are not linked.
+    pub commit_address: Option<String>,
     /// The host's comment limit, in characters.
     pub comment_limit: usize,
     /// What the number of a pull request is written with: `#` or `!`.

@@ -180,7 +180,7 @@ pub fn profile() -> Profile {
         versions_cover_comments: false,
         reactions: false,
         // A commit's page lies below the repository's `_git`, which `{repo}` does not have.
-        commit_address: String::new(),
+        commit_address: None,
     }
 }
 

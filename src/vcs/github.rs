@@ -119,7 +119,7 @@ pub fn profile(api_url: &str) -> Profile {
         pull_mark: '#',
         versions_cover_comments: true,
         reactions: true,
-        commit_address: format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url)),
+        commit_address: Some(format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url))),
     }
 }
 

@@ -13,8 +13,8 @@ pub struct Profile {
     pub versions_cover_comments: bool,
     /// Comments can get reactions.
     pub reactions: bool,
-    /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; empty where there is none.
-    pub commit_address: String,
+    /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; absent where there is none.
+    pub commit_address: Option<String>,
 }
 
 impl Profile {

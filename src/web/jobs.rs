@@ -35,8 +35,8 @@ const HEAD_LINES: usize = 1_000;
 pub(super) struct JobPage {
     job: JobRow,
     commit: String,
-    /// Address of the commit's page on the host; empty if there is none.
-    commit_address: String,
+    /// Address of the commit's page on the host, if there is one.
+    commit_address: Option<String>,
     /// Number of lines so far; the stream continues from there.
     lines: usize,
     /// The log still grows.
@@ -52,7 +52,7 @@ impl JobPage {
     pub(super) fn new(
         job: &Job,
         pull: Option<&PullRequest>,
-        commit_address: &str,
+        commit_address: Option<&str>,
         text: Option<&str>,
         live: bool,
         now: Timestamp,
@@ -60,10 +60,10 @@ impl JobPage {
         let rendered = log::render(text.unwrap_or_default());
         JobPage {
             commit: job.head.short().to_owned(),
-            commit_address: web_address(
-                &commit_address.replace("{repo}", &job.pull.repo.full_name()).replace("{commit}", job.head.as_str()),
-            )
-            .to_owned(),
+            commit_address: commit_address.map(|page| {
+                let page = page.replace("{repo}", &job.pull.repo.full_name()).replace("{commit}", job.head.as_str());
+                web_address(&page).to_owned()
+            }),
             job: JobRow::new(job, pull, now),
             lines: rendered.lines,
             live: live && job.state == JobState::Running,
@@ -114,8 +114,7 @@ pub(super) async fn page(
         None => None,
     };
     let rendered = tokio::task::spawn_blocking(move || {
-        let address =
-            site.state.commit_addresses.get(&job.pull.repo.host.to_ascii_lowercase()).map_or("", String::as_str);
+        let address = site.state.commit_addresses.get(&job.pull.repo.host.to_ascii_lowercase()).map(String::as_str);
         let view = JobPage::new(&job, pull.as_ref(), address, text.as_deref(), live, Timestamp::now());
         site.pages.page("job.html", &visit, &view)
     });

@@ -21,7 +21,7 @@ fn options() -> RenderOptions {
     RenderOptions {
         executable: "atlantis".to_owned(),
         url: "https://tide.example".to_owned(),
-        commit_address: String::new(),
+        commit_address: None,
         comment_limit: 65_536,
         pull_mark: '#',
         max_comments: 100,

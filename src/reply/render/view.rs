@@ -280,11 +280,12 @@ impl Maker<'_> {
         })
     }
 
-    /// Seven digits of a commit, linked to its page on the host.
+    /// Seven digits of a commit, linked to its page on the host, if it has one.
     fn commit(&self, commit: &CommitSha) -> Value {
         let repo = self.reply.pull.repo.full_name();
-        let address = self.options.commit_address.replace("{repo}", &repo).replace("{commit}", commit.as_str());
-        Value::from_safe_string(markdown::link(commit.short(), &address))
+        let page = self.options.commit_address.as_ref();
+        let address = page.map(|page| page.replace("{repo}", &repo).replace("{commit}", commit.as_str()));
+        Value::from_safe_string(markdown::link(commit.short(), &address.unwrap_or_default()))
     }
 
     fn is_single(&self) -> bool {

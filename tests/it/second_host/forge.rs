@@ -71,7 +71,7 @@ impl Second {
             pull_mark: '!',
             versions_cover_comments: false,
             reactions: false,
-            commit_address: String::new(),
+            commit_address: None,
         };
         Second { state: Arc::default(), profile: Arc::new(profile) }
     }
@@ -81,7 +81,7 @@ impl Second {
         JoinedHost {
             api: Some(Arc::new(self.clone())),
             door: Arc::new(SecondDoor { state: self.clone(), password: PASSWORD.into() }),
-            commit_address: String::new(),
+            commit_address: None,
         }
     }
 
