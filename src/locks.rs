@@ -142,9 +142,21 @@ pub enum LockChange {
     /// A plan can be applied no more.
     DropPlan(PlanRecord),
     /// A plan is used up; the plan as it becomes, with the job that uses it.
-    UsePlan(PlanRecord),
+    UsePlan(ConsumedPlan),
     /// A project of a pull request stands differently.
     SetStatus(PullId, ProjectStatus),
+}
+
+/// A plan that the job of an apply uses up. Only the rules make one, when they let the apply begin. The job of an apply is made of it
+/// alone, and gets it from the transaction that has recorded the plan's use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumedPlan(PlanRecord);
+
+impl ConsumedPlan {
+    /// The plan, with the job that uses it.
+    pub fn record(&self) -> &PlanRecord {
+        &self.0
+    }
 }
 
 /// Why an event is refused.
@@ -170,6 +182,14 @@ impl Consequences {
     pub fn freed(&self) -> impl Iterator<Item = &ProjectLock> {
         self.changes.iter().filter_map(|change| match change {
             LockChange::Free(lock) => Some(lock),
+            _ => None,
+        })
+    }
+
+    /// The plan that is used up.
+    pub fn consumed(&self) -> Option<&ConsumedPlan> {
+        self.changes.iter().find_map(|change| match change {
+            LockChange::UsePlan(plan) => Some(plan),
             _ => None,
         })
     }

@@ -6,7 +6,7 @@ use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
 use super::errored_state::{kept_file_or_none, with_errored};
 use super::groups::{Groups, Projects};
-use super::job::{self, Job, Ready};
+use super::job::{self, Job, JobTask, Ready};
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
@@ -17,13 +17,12 @@ use crate::domain::ProjectId;
 use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
-use crate::locks::LockEvent;
+use crate::locks::{ConsumedPlan, LockEvent};
 use crate::runner::local::Place;
 use crate::runner::spec::Steps;
 use crate::store::{KeptFile, Tx, is_deposed};
 use crate::terraform::summary::apply_counts;
 use anyhow::Result;
-use bound::ConsumedPlan;
 use jiff::Timestamp;
 use std::sync::{Mutex, PoisonError};
 
@@ -253,7 +252,7 @@ impl ApplyRun<'_> {
         &self,
         mut job: Job<'_>,
         config: &ProjectConfig,
-        consumed: &ConsumedPlan<'_>,
+        consumed: &ConsumedPlan,
         ready: &Ready,
         first: Vec<Step>,
     ) -> Result<JobOutcome> {
@@ -307,12 +306,12 @@ impl ApplyRun<'_> {
         &self,
         job: &mut Job<'_>,
         config: &ProjectConfig,
-        plan: &ConsumedPlan<'_>,
+        plan: &ConsumedPlan,
         ready: &Ready,
         first: Vec<Step>,
     ) -> (Outcome, Option<KeptFile>) {
         let steps = Steps::Stage { first, steps: config.workflow.apply.clone() };
-        let ran = job.run(config, ready, self.facts, (steps, plan.to_apply()), ()).await;
+        let ran = job.run(config, ready, self.facts, JobTask::Apply { steps, plan }, ()).await;
         let outcome = match job.failed(config, &ran) {
             None => applied(ran.output, &config.workflow.apply, plan.record()),
             Some(outcome) => outcome,

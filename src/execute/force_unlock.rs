@@ -1,7 +1,7 @@
 //! `force-unlock ID`: frees Terraform's lock on a state that one of our own dead runs left. Somebody else's lock, and one that a
 //! run of ours may still hold, are left alone.
 
-use super::job::{self, Job};
+use super::job::{self, Job, JobTask};
 use super::prepare::{self, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
 use super::state_locks::{LOOKED_AT, foreign, holder, same_state};
@@ -13,7 +13,7 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{Job as JobRecord, StateLock};
 use crate::domain::{ProjectId, RepoId};
-use crate::runner::spec::{PlanUse, Steps};
+use crate::runner::spec::Steps;
 use crate::store::View;
 use crate::store::logs::Logs;
 use crate::terraform::state_lock;
@@ -83,7 +83,7 @@ async fn project(
         })
     });
     let mut job = match begun.await? {
-        Ok(job) => job,
+        Ok((job, ())) => job,
         Err(failure) => return refused(failure),
     };
     let outcome = match steps(&mut job, prepared, config, id).await {
@@ -167,7 +167,7 @@ fn preparation(config: &ProjectConfig) -> Vec<Step> {
 async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
     let (ready, _directory) = job.ready(prepared, config).await?;
     let steps = Steps::ForceUnlock { before: preparation(config), lock: id.to_owned() };
-    let ran = job.run(config, &ready, &PullFacts::default(), (steps, PlanUse::None), ()).await;
+    let ran = job.run(config, &ready, &PullFacts::default(), JobTask::Steps(steps), ()).await;
     job.failed(config, &ran).map_or(Ok(ran.output), Err)
 }
 

@@ -2,6 +2,8 @@
 
 mod run;
 
+pub(super) use run::JobTask;
+
 use super::prepare::{Prepared, Stop, credentials};
 use super::unrecorded_outcomes::JobEnd;
 use super::{CommandRun, Context, random_bits, recorder};
@@ -49,14 +51,14 @@ pub(super) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction.
-    /// Absent when `change` says that it may not begin.
-    pub(super) async fn begin<T: Send + 'static>(
+    /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction: the job, and what `change`
+    /// gives. The inner error is that of `change`, and says why it may not begin.
+    pub(super) async fn begin<C: Send + 'static, T: Send + 'static>(
         ctx: &'a Context,
         work: &'a CommandRun,
         config: &ProjectConfig,
-        change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<(), T>> + Send + 'static,
-    ) -> Result<std::result::Result<Job<'a>, T>> {
+        change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
+    ) -> Result<std::result::Result<(Job<'a>, C), T>> {
         let record = new_record(work, work.command.name.as_str(), Some(config.id.clone()));
         let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
         let pending = (few && recorder::has_status(work.command.name))
@@ -65,17 +67,17 @@ impl<'a> Job<'a> {
         let log = ctx.logs.create(&record.id)?;
         let begun = recorder::begin_job(ctx, work, (record.clone(), config.id.clone()), pending, change).await;
         let not_begun = match begun {
-            Ok(Ok(())) => None,
-            Ok(Err(refused)) => Some(Ok(Err(refused))),
-            Err(error) => Some(Err(error)),
+            Ok(Ok(changed)) => {
+                let silenced = config.silence_pr_comments.contains(&work.command.name);
+                let job = Job { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced };
+                return Ok(Ok((job, changed)));
+            }
+            Ok(Err(refused)) => Ok(Err(refused)),
+            Err(error) => Err(error),
         };
-        if let Some(not_begun) = not_begun {
-            drop(log);
-            ctx.logs.remove(&record.id);
-            return not_begun;
-        }
-        let silenced = config.silence_pr_comments.contains(&work.command.name);
-        Ok(Ok(Job { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced }))
+        drop(log);
+        ctx.logs.remove(&record.id);
+        not_begun
     }
 
     /// Where a job that needs no plan can run. The project's directory is the job's alone until the guard goes. `Err` is how the job

@@ -55,26 +55,27 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
 
 /// Commits the beginning of a job, with `change` in the same transaction; the inner error is a refusal of `change`, which has changed
 /// nothing then. The job has claimed its project from then on.
-pub(super) async fn begin_job<T: Send + 'static>(
+pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
     ctx: &Context,
     work: &CommandRun,
     (record, project): (JobRecord, ProjectId),
     pending: Option<CommitStatus>,
-    change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<(), T>> + Send + 'static,
-) -> Result<std::result::Result<(), T>> {
+    change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
+) -> Result<std::result::Result<C, T>> {
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
     let (begun, may_repeat) = (beginning(ctx, work), !work.command.name.changes_state());
     let written = ctx.store.write(move |tx| {
         begun(tx)?;
-        if let Err(refused) = change(tx, &record)? {
-            return Ok(Err(refused));
-        }
+        let changed = match change(tx, &record)? {
+            Ok(changed) => changed,
+            Err(refused) => return Ok(Err(refused)),
+        };
         ensure!(tx.claim(&record.run, &project, &record.id, may_repeat)?, "another job has this project already");
         tx.put_job(&record)?;
         if let Some(status) = pending {
             tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
         }
-        Ok(Ok(()))
+        Ok(Ok(changed))
     });
     let begun = written.await?;
     ctx.outbox.wake_marks(&work.pull.id);

@@ -1,7 +1,7 @@
 //! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own.
 
 use super::current::Current;
-use super::job::{self, Job};
+use super::job::{self, Job, JobTask};
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
@@ -13,7 +13,7 @@ use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{ProjectState, ProjectStatus};
 use crate::locks::LockEvent;
-use crate::runner::spec::{PlanUse, Steps};
+use crate::runner::spec::Steps;
 use anyhow::Result;
 use jiff::Timestamp;
 
@@ -102,7 +102,7 @@ async fn project(
         Ok(refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
     });
     let mut job = match begun.await? {
-        Ok(job) => job,
+        Ok((job, ())) => job,
         Err(failure) => return Ok(job::refused(work, config, Outcome::Failed(failure))),
     };
     let outcome = match steps(&mut job, prepared, config, facts).await {
@@ -154,6 +154,6 @@ async fn steps(
         CommandName::Import => stage(&config.workflow.import),
         _ => stage(&config.workflow.state_rm),
     };
-    let ran = job.run(config, &ready, facts, (steps, PlanUse::None), ()).await;
+    let ran = job.run(config, &ready, facts, JobTask::Steps(steps), ()).await;
     job.failed(config, &ran).map_or(Ok(ran.output), Err)
 }

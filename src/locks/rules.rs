@@ -1,6 +1,6 @@
 //! The rules: what each event does to locks and plans.
 
-use super::{Consequences, LockChange, LockEvent, LockRefusal, Wanted, World};
+use super::{Consequences, ConsumedPlan, LockChange, LockEvent, LockRefusal, Wanted, World};
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
@@ -158,7 +158,7 @@ impl Transition {
             return self.refuse(LockRefusal::NoPlan);
         };
         let used = PlanRecord { consumed_by: Some(job.clone()), ..self.world.plans.remove(at) };
-        self.follows.changes.push(LockChange::UsePlan(used));
+        self.follows.changes.push(LockChange::UsePlan(ConsumedPlan(used)));
         self.hold_for_change(project);
     }
 

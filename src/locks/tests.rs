@@ -248,6 +248,7 @@ fn written(before: &World, follows: &Consequences) -> World {
                 world.plans.remove(at);
             }
             LockChange::UsePlan(plan) => {
+                let plan = plan.record();
                 assert!(plan.consumed_by.is_some());
                 let at = world.plans.iter().position(|row| row.id == plan.id).unwrap();
                 world.plans.remove(at);

@@ -130,7 +130,7 @@ impl Tx<'_> {
                 Ok(())
             }
             LockChange::DropPlan(plan) => self.drop_plan(&plan.id),
-            LockChange::UsePlan(plan) => self.use_plan(plan),
+            LockChange::UsePlan(plan) => self.use_plan(plan.record()),
             LockChange::SetStatus(pull, status) => self.put_project_status(pull, status),
         }
     }

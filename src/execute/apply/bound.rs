@@ -10,11 +10,11 @@ use crate::domain::duration;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::{Cancel, plan_limit};
-use crate::locks::{LockEvent, Wanted};
+use crate::locks::{ConsumedPlan, LockEvent, Wanted};
 use crate::runner::local::{Place, PlanGone, missing_preparation};
-use crate::runner::spec::{PlanReference, PlanUse};
+use crate::runner::spec::PlanReference;
 use crate::store::Tx;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::time::Duration;
 
@@ -58,11 +58,11 @@ impl ApplyRun<'_> {
     }
 
     /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
-    pub(super) async fn consume<'b>(
-        &'b self,
+    pub(super) async fn consume(
+        &self,
         config: &ProjectConfig,
-        plan: &'b PlanRecord,
-    ) -> Result<(Job<'b>, ConsumedPlan<'b>), Refused> {
+        plan: &PlanRecord,
+    ) -> Result<(Job<'_>, ConsumedPlan), Refused> {
         let beginning = Beginning {
             plan: plan.clone(),
             max_age: plan_limit(self.ctx, config),
@@ -72,23 +72,7 @@ impl ApplyRun<'_> {
             entry: self.audit_entry(config, plan, "begun"),
         };
         let begun = Job::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
-        let job = begun.await?.map_err(Refused::from)?;
-        Ok((job, ConsumedPlan(plan)))
-    }
-}
-
-/// A plan that the job of its apply has used up, as is committed. Nothing else can be applied, and only [`ApplyRun::consume`] makes one.
-pub(super) struct ConsumedPlan<'a>(&'a PlanRecord);
-
-impl ConsumedPlan<'_> {
-    /// What was made.
-    pub(super) fn record(&self) -> &PlanRecord {
-        self.0
-    }
-
-    /// For the runner.
-    pub(super) fn to_apply(&self) -> PlanUse {
-        PlanUse::Apply(PlanReference::from(self.0))
+        begun.await?.map_err(Refused::from)
     }
 }
 
@@ -127,7 +111,7 @@ struct Beginning {
 
 impl Beginning {
     /// Uses the plan up for this job. A refusal changes nothing.
-    fn record(&self, tx: &Tx<'_>, job: &JobId) -> Result<Result<(), Failure>> {
+    fn record(&self, tx: &Tx<'_>, job: &JobId) -> Result<Result<ConsumedPlan, Failure>> {
         if self.cancel.token.is_cancelled() {
             return Ok(Err(Failure::Cancelled { by: self.cancel.by() }));
         }
@@ -136,11 +120,13 @@ impl Beginning {
         }
         let (plan, project) = (self.plan.id.clone(), self.project.clone());
         let event = LockEvent::ApplyBegins { plan, job: job.clone(), project };
-        if let Some(refusal) = tx.record_lock_event(&event)?.refusal {
+        let follows = tx.record_lock_event(&event)?;
+        let consumed = follows.consumed().cloned();
+        if let Some(refusal) = follows.refusal {
             return Ok(Err(plan::lock_failure(refusal)));
         }
         tx.audit(&self.entry)?;
-        Ok(Ok(()))
+        Ok(Ok(consumed.context("an apply begins without its plan")?))
     }
 }
 
@@ -212,7 +198,7 @@ mod tests {
         let said = store.write(move |tx| {
             tx.put_plan(&plan())?;
             change(tx, &cancel)?;
-            beginning.record(tx, &"job".into())
+            Ok(beginning.record(tx, &"job".into())?.map(drop))
         });
         let said = said.await.unwrap();
         let (plans, locks) = store.read(|view| Ok((view.plans(&pull(1))?.len(), view.locks()?))).await.unwrap();

@@ -6,13 +6,15 @@ use super::super::{CancelReason, CommandRun, Context};
 use super::{Job, Ready};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
+use crate::domain::PlanId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
+use crate::locks::ConsumedPlan;
 use crate::reply::wording::duration;
 use crate::runner::local::Io;
 use crate::runner::local::state_lock::LockEvidence;
 use crate::runner::result::{Ending, Ran, StepProblem};
-use crate::runner::spec::{Answers, JobLimits, JobSpec, PlanUse, Steps, ToolSpec};
+use crate::runner::spec::{Answers, JobLimits, JobSpec, PlanReference, PlanUse, Steps, ToolSpec};
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +26,16 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The same for an apply: Terraform finishes the operations that run and saves the state.
 const APPLY_GRACE: Duration = Duration::from_secs(300);
 
+/// What a job is to do. There is no apply without a plan that the commit of its beginning has used up.
+pub(in super::super) enum JobTask<'a> {
+    /// Steps that have nothing to do with a plan.
+    Steps(Steps),
+    /// Steps that make a plan. `id` and `dirs` are those of [`PlanUse::Make`].
+    Plan { steps: Steps, id: PlanId, dirs: Vec<String> },
+    /// Steps that apply a plan.
+    Apply { steps: Steps, plan: &'a ConsumedPlan },
+}
+
 impl Job<'_> {
     /// Runs the job's steps. `turn` is given back when the last one has ended.
     pub(in super::super) async fn run<T: Send>(
@@ -31,11 +43,16 @@ impl Job<'_> {
         config: &ProjectConfig,
         ready: &Ready,
         facts: &PullFacts,
-        (steps, plan): (Steps, PlanUse),
+        task: JobTask<'_>,
         turn: T,
     ) -> Ran {
         let (ctx, work, name) = (self.ctx, self.work, self.work.command.name);
         self.uses(&ready.place.tool);
+        let (steps, plan) = match task {
+            JobTask::Steps(steps) => (steps, PlanUse::None),
+            JobTask::Plan { steps, id, dirs } => (steps, PlanUse::Make { id, dirs }),
+            JobTask::Apply { steps, plan } => (steps, PlanUse::Apply(PlanReference::from(plan.record()))),
+        };
         let spec = JobSpec {
             job: self.record.id.clone(),
             started: self.record.started,

@@ -3,7 +3,7 @@
 use super::super::admission::Permit;
 use super::super::errored_state::kept_file;
 use super::super::groups::Projects;
-use super::super::job::{self, Job, Ready};
+use super::super::job::{self, Job, JobTask, Ready};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
 use super::super::{CommandRun, Context, capacity, plan_limit, random_bits, recorder, state_locks};
@@ -17,7 +17,7 @@ use crate::domain::{JobId, PlanId, ProjectId};
 use crate::locks::LockEvent;
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
-use crate::runner::spec::{PlanUse, Steps};
+use crate::runner::spec::Steps;
 use crate::store::KeptFile;
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
@@ -106,7 +106,7 @@ impl PlanRun<'_> {
             }
         };
         let begun = Job::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
-        let Ok(mut job) = begun else { anyhow::bail!("a plan was not allowed to begin") };
+        let Ok((mut job, ())) = begun else { anyhow::bail!("a plan was not allowed to begin") };
         let made = match ready {
             Ok(ready) => self.make(&mut job, config, ready, (slot, permit)).await,
             Err(outcome) => {
@@ -203,8 +203,8 @@ impl PlanRun<'_> {
         let _directory = ctx.runner.directories.lock(&ready.place.dir).await;
         let id = PlanId::of(random_bits());
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
-        let plan = PlanUse::Make { id: id.clone(), dirs: self.dirs.to_vec() };
-        let ran = job.run(config, &ready, self.facts, (steps, plan), turn).await;
+        let task = JobTask::Plan { steps, id: id.clone(), dirs: self.dirs.to_vec() };
+        let ran = job.run(config, &ready, self.facts, task, turn).await;
         if let Some(outcome) = job.failed(config, &ran) {
             return Err(outcome);
         }

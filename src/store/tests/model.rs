@@ -128,7 +128,10 @@ impl Model {
             match change {
                 locks::LockChange::DropPlan(dropped) => self.plans.retain(|plan| plan.id != dropped.id),
                 locks::LockChange::UsePlan(used) => {
-                    self.plans.iter_mut().filter(|plan| plan.id == used.id).for_each(|plan| plan.clone_from(used));
+                    self.plans
+                        .iter_mut()
+                        .filter(|plan| plan.id == used.record().id)
+                        .for_each(|plan| plan.clone_from(used.record()));
                 }
                 _ => {}
             }
