@@ -266,8 +266,11 @@ fn a_head_that_is_no_tip_any_more_is_found_on_its_branch() {
         let plan = comment(ctx, &fake, pull, 0).await;
         plan.is("plan", "success");
         assert_eq!(plan.marker["head"], fake.pull(pull).head.as_str());
-        let looks = fake.look().requests.iter().filter(|request| request.contains("/info/refs")).count();
-        assert_eq!(looks, 2, "asked for the commit, then for its branch");
+        let looks = || fake.look().requests.iter().filter(|request| request.contains("/info/refs")).count();
+        let of_one_before = looks();
+        fake.push(pull, ("main.tf", "# 4\n")).await;
+        comment(ctx, &fake, pull, 1).await.is("plan", "success");
+        assert_eq!(of_one_before, 2 * (looks() - of_one_before), "asked for the commit, then for its branch");
     });
 }
 
