@@ -372,6 +372,18 @@ async fn open_pull_requests_are_read_by_pages() {
 }
 
 #[tokio::test]
+async fn a_list_goes_on_where_its_token_says() {
+    let row = |name: &str| json!({"name": name, "project": {"name": "Cloud Infra"}});
+    let played = play(move |request| match request.contains("continuationToken=a%2Bb") {
+        true => ok(rows(json!([row("two")]))),
+        false => ([("x-ms-continuationtoken", "a+b")], axum::Json(rows(json!([row("one")])))).into_response(),
+    })
+    .await;
+    let seen = played.host.repositories().await.unwrap();
+    assert_eq!(seen.iter().map(|access| access.repo.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+}
+
+#[tokio::test]
 async fn a_scope_that_is_missing_is_found_without_a_change() {
     let played = play(|request| match request {
         request if request.contains("/statuses") => (StatusCode::UNAUTHORIZED, "").into_response(),
