@@ -5,6 +5,7 @@
 
 mod clone_url;
 pub mod command;
+pub mod duration;
 mod ids;
 pub mod outcome;
 mod pull;

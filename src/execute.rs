@@ -25,6 +25,7 @@ mod status_update;
 mod unrecorded_outcomes;
 
 use crate::checkout::Checkouts;
+use crate::config::ProjectConfig;
 use crate::config::global::{GlobalConfig, RepoRules};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
@@ -47,6 +48,7 @@ use jiff::Timestamp;
 use status_update::StatusUpdate;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use unrecorded_outcomes::UnrecordedOutcomes;
 
@@ -312,6 +314,11 @@ fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditE
         plan: None,
         request: work.run.delivery.as_ref().map(ToString::to_string),
     }
+}
+
+/// How old a plan of this project may be when it is applied; absent where that does not matter.
+fn plan_limit(ctx: &Context, config: &ProjectConfig) -> Option<Duration> {
+    Some(config.plan_max_age.unwrap_or(ctx.settings.plan_max_age)).filter(|limit| !limit.is_zero())
 }
 
 fn job_state(outcome: &JobOutcome) -> JobState {

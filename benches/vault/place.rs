@@ -129,6 +129,7 @@ impl Planned {
             job: job.id.clone(),
             consumed_by: None,
             left: LeftFiles { archive: left.as_ref().map(|left| left.sha256.clone()), ..LeftFiles::default() },
+            max_age: None,
         };
         Ok(Planned { job, plan, left })
     }

@@ -5,6 +5,7 @@ use super::outcome::PlanSummary;
 use super::{DeliveryId, JobId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A verified delivery that causes work, as it is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +149,17 @@ pub struct PlanRecord {
     /// What its steps left in the tree.
     #[serde(default)]
     pub left: LeftFiles,
+    /// How old it may become, as it was when the plan was made: for people. Whether it may be applied is asked of the configuration
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<Duration>,
+}
+
+impl PlanRecord {
+    /// How old it is.
+    pub fn age(&self, now: Timestamp) -> Duration {
+        Duration::try_from(now.duration_since(self.made)).unwrap_or_default()
+    }
 }
 
 /// Files that the steps of a plan left in its tree.

@@ -91,6 +91,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         job: "planned".into(),
         consumed_by: None,
         left: LeftFiles::default(),
+        max_age: None,
     }
 }
 

@@ -15,6 +15,15 @@ impl View<'_> {
         )
     }
 
+    /// Those of them that may be applied for some time only.
+    pub fn plans_with_limit(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
+        self.records(
+            "SELECT record FROM plans WHERE pull = ?1 AND consumed_by IS NULL AND json_extract(record, '$.max_age') IS NOT NULL
+             ORDER BY seq",
+            [pull.to_string()],
+        )
+    }
+
     /// The plan of one project that can still be applied.
     pub(super) fn plan_of(&self, pull: &PullId, project: &ProjectId) -> Result<Option<PlanRecord>> {
         self.record(

@@ -138,6 +138,7 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         job: "e".repeat(32).into(),
         consumed_by: None,
         left: Default::default(),
+        max_age: None,
     }
 }
 

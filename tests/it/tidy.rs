@@ -13,7 +13,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("platform", &[]),
     ("process", &["platform"]),
     ("retry", &["vault"]),
-    ("webhook", &["domain"]),
+    ("webhook", &["domain", "vcs"]),
     ("comment", &["domain"]),
     ("config", &["domain"]),
     ("vcs", &["domain", "retry"]),

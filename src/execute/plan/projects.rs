@@ -6,7 +6,7 @@ use super::super::groups::Projects;
 use super::super::job::{self, Job, Ready};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{CommandRun, Context, capacity, random_bits, recorder, state_locks};
+use super::super::{CommandRun, Context, capacity, plan_limit, random_bits, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
@@ -264,6 +264,7 @@ impl PlanRun<'_> {
             job,
             consumed_by: None,
             left: made.left,
+            max_age: plan_limit(self.ctx, config),
         }
     }
 }
