@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::PullState;
 use crate::domain::state::StatusState;
-use crate::vcs::Verdict;
+use crate::vcs::ReviewVerdict;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -183,10 +183,17 @@ async fn each_person_has_a_vote_for_the_head_of_its_moment_and_groups_have_none(
         answering(vec![("pullRequests/7?", reviewed), ("/threads", threads), ("/iterations", iterations_of())]).await;
     let reviews = played.host.reviews(&known_pull(&played).await).await.unwrap();
     let read: Vec<_> = reviews.iter().map(|r| (r.user.as_str(), r.verdict, &*r.commit)).collect();
-    let [approved, rejected] = [Verdict::Approved, Verdict::ChangesRequested];
+    let [approved, rejected] = [ReviewVerdict::Approved, ReviewVerdict::ChangesRequested];
     // Of eve's vote nothing is told: it is taken for the earliest that it can be.
     let wanted = [("ann", approved, FIRST), ("bob", approved, HEAD), ("cid", rejected, HEAD), ("eve", rejected, FIRST)];
-    assert_eq!(read, wanted.map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit)).iter().map(|(a, b, c)| (a.as_str(), *b, *c)).collect::<Vec<_>>());
+    assert_eq!(
+        read,
+        wanted
+            .map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit))
+            .iter()
+            .map(|(a, b, c)| (a.as_str(), *b, *c))
+            .collect::<Vec<_>>()
+    );
 }
 
 #[tokio::test]
@@ -209,14 +216,24 @@ async fn every_page_of_policies_is_read_and_our_own_statuses_do_not_block() {
         policy("Minimum number of reviewers", true, "queued", json!({})),
         policy("Status", true, "rejected", foreign),
     ]));
-    let answers = vec![("$skip=0", first.clone()), ("$skip=4", second), ("$skip=6", rows(json!([]))), ("pullRequests/7?", pull())];
+    let answers = vec![
+        ("$skip=0", first.clone()),
+        ("$skip=4", second),
+        ("$skip=6", rows(json!([]))),
+        ("pullRequests/7?", pull()),
+    ];
     let played = answering(answers).await;
     let pull = known_pull(&played).await;
     let found = played.host.mergeability(&pull).await.unwrap();
     assert!(!found.mergeable);
-    assert_eq!(found.detail, "blocked by policies of the branch: Minimum number of reviewers is queued, Status (apply) is rejected");
+    assert_eq!(
+        found.detail,
+        "blocked by policies of the branch: Minimum number of reviewers is queued, Status (apply) is rejected"
+    );
     assert!(played.requests()[1].contains("artifactId=vstfs%3A%2F%2F%2FCodeReview%2FCodeReviewId%2Fd3d3%2F7&"));
-    let played = answering(vec![("$skip=0", first), ("$skip=4", rows(json!([]))), ("pullRequests/7?", super::tests::pull())]).await;
+    let played =
+        answering(vec![("$skip=0", first), ("$skip=4", rows(json!([]))), ("pullRequests/7?", super::tests::pull())])
+            .await;
     assert!(played.host.mergeability(&pull).await.unwrap().mergeable);
 }
 
@@ -290,7 +307,10 @@ async fn comments_are_those_of_people_and_ours_are_told_by_the_account() {
     let read = played.host.comments(&id(), None).await.unwrap().list;
     let brief: Vec<_> = read.iter().map(|c| (c.id >> 16, c.id & 0xffff, c.author.to_string(), c.edited)).collect();
     let bob = "bob@example.com".to_owned();
-    assert_eq!(brief, [(8, 1, "tidelock@example.com".to_owned(), false), (5, 1, bob.clone(), false), (5, 2, bob, true)]);
+    assert_eq!(
+        brief,
+        [(8, 1, "tidelock@example.com".to_owned(), false), (5, 1, bob.clone(), false), (5, 2, bob, true)]
+    );
     assert_eq!(read[1].body, "a <b> & \"c\"");
     let since = "2026-11-17T12:00:00Z".parse().ok();
     assert_eq!(played.host.comments(&id(), since).await.unwrap().list.len(), 1, "what was changed since");
@@ -302,7 +322,10 @@ async fn a_comment_begins_a_thread_and_is_deleted_in_it() {
     let made = played.host.create_comment(&id(), "text").await.unwrap();
     assert_eq!(made, (9 << 16) + 1);
     let body = played.body_of("POST");
-    assert!(body["comments"][0]["content"] == "text" && body["status"].is_null(), "an active thread would block: {body}");
+    assert!(
+        body["comments"][0]["content"] == "text" && body["status"].is_null(),
+        "an active thread would block: {body}"
+    );
     played.host.delete_comment(&id(), made).await.unwrap();
     assert_eq!(played.requests()[1], format!("DELETE {AT}/pullRequests/7/threads/9/comments/1?api-version=7.0"));
 }
@@ -313,12 +336,8 @@ async fn a_merge_names_the_head_and_keeps_what_its_author_chose() {
     chosen["completionOptions"] = json!({"mergeStrategy": "squash", "deleteSourceBranch": true, "bypassPolicy": true});
     let mut done = chosen.clone();
     done["status"] = json!("completed");
-    let played = answering(vec![
-        ("PATCH", done),
-        ("policy/configurations", rows(json!([]))),
-        ("pullRequests/7?", chosen),
-    ])
-    .await;
+    let played =
+        answering(vec![("PATCH", done), ("policy/configurations", rows(json!([]))), ("pullRequests/7?", chosen)]).await;
     played.host.merge(&known_pull(&played).await, None).await.unwrap();
     let body = played.body_of("PATCH");
     assert_eq!((&body["status"], &body["lastMergeSourceCommit"]["commitId"]), (&json!("completed"), &json!(HEAD)));
