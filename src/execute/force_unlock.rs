@@ -11,7 +11,7 @@ use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::state::{JobRun as JobRecord, StateLock};
+use crate::domain::state::{Job as JobRecord, StateLock};
 use crate::domain::{ProjectId, RepoId};
 use crate::runner::spec::{PlanUse, Steps};
 use crate::store::View;
