@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::PullState;
 use crate::domain::state::StatusState;
-use crate::vcs::Verdict;
+use crate::vcs::ReviewVerdict;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -183,7 +183,7 @@ async fn each_person_has_a_vote_for_the_head_of_its_moment_and_groups_have_none(
         answering(vec![("pullRequests/7?", reviewed), ("/threads", threads), ("/iterations", iterations_of())]).await;
     let reviews = played.host.reviews(&known_pull(&played).await).await.unwrap();
     let read: Vec<_> = reviews.iter().map(|r| (r.user.to_string(), r.verdict, r.commit.clone().unwrap())).collect();
-    let [approved, rejected] = [Verdict::Approved, Verdict::ChangesRequested];
+    let [approved, rejected] = [ReviewVerdict::Approved, ReviewVerdict::ChangesRequested];
     // Of eve's vote nothing is told: it is taken for the earliest that it can be.
     let wanted = [("ann", approved, FIRST), ("bob", approved, HEAD), ("cid", rejected, HEAD), ("eve", rejected, FIRST)];
     assert_eq!(read, wanted.map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit.into())));
