@@ -30,7 +30,7 @@ use crate::domain::{CommentEvent, CommitSha, DeliveryId, Event, PullAction, Pull
 use crate::execute::{Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::{Tx, is_deposed};
-use crate::vault::inbox::End;
+use crate::vault::inbox::LateOutcome;
 use crate::webhook::{Intake, Verified};
 use anyhow::Result;
 use futures::FutureExt as _;
@@ -182,7 +182,7 @@ impl Handle {
     }
 
     /// Takes up how a job ended on a server that had been deposed meanwhile; returns when that is recorded.
-    pub async fn take_end(&self, end: End) -> Result<()> {
+    pub async fn take_late_outcome(&self, end: LateOutcome) -> Result<()> {
         late_outcomes::take(&self.inner, end).await
     }
 

@@ -100,7 +100,7 @@ pub struct Review {
     /// Whether the person may write to the repository; others never count.
     pub can_write: bool,
     /// What it says.
-    pub verdict: Verdict,
+    pub verdict: ReviewVerdict,
     /// Commit it was given for; absent where the host does not tell.
     pub commit: Option<CommitSha>,
 }
@@ -108,7 +108,7 @@ pub struct Review {
 /// What a review says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Verdict {
+pub enum ReviewVerdict {
     Approved,
     ChangesRequested,
 }

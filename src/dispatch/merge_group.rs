@@ -23,13 +23,13 @@ const MAX_ENTRIES: usize = 100;
 
 /// What an entry's pull requests lack, for each status.
 #[derive(Default)]
-struct Verdict {
+struct QueueVerdict {
     pulls: Vec<PullId>,
     plan: Vec<String>,
     apply: Vec<String>,
 }
 
-impl Verdict {
+impl QueueVerdict {
     /// Neither can be said to be so.
     fn lacks(&mut self, what: String) {
         self.plan.push(what.clone());
@@ -49,7 +49,7 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
 
 /// Answers an entry whose judgement broke off: as failure, so that nobody waits for it.
 pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &DeliveryId) -> Result<()> {
-    let mut verdict = Verdict { pulls: vec![event.pull.clone()], ..Verdict::default() };
+    let mut verdict = QueueVerdict { pulls: vec![event.pull.clone()], ..QueueVerdict::default() };
     verdict.lacks("something broke inside the server; queue it again".to_owned());
     tell(inner, event, delivery, &verdict, "something broke").await
 }
@@ -59,7 +59,7 @@ async fn tell(
     inner: &Arc<Inner>,
     event: &MergeGroupEvent,
     delivery: &DeliveryId,
-    verdict: &Verdict,
+    verdict: &QueueVerdict,
     outcome: &'static str,
 ) -> Result<()> {
     let mut commands = vec![(CommandName::Plan, &verdict.plan)];
@@ -75,8 +75,8 @@ async fn tell(
 }
 
 /// Looks at the entry's own pull request and at those below.
-async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
-    let mut verdict = Verdict::default();
+async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<QueueVerdict> {
+    let mut verdict = QueueVerdict::default();
     let (mut number, mut base) = (event.pull.number, event.base.clone());
     for _ in 0..MAX_ENTRIES {
         let id = PullId { repo: event.pull.repo.clone(), number };
@@ -105,13 +105,13 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
     Ok(verdict)
 }
 
-fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut Verdict) {
+fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut QueueVerdict) {
     tracing::warn!("a merge queue is answered without {what}: {error}");
     verdict.lacks(inner.ctx.redactor.redact(&format!("{what} could not be read: {error}")));
 }
 
 /// The lowest entry has to be built on the branch: below anything else there is an entry that nobody told of.
-async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &CommitSha, verdict: &mut Verdict) {
+async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &CommitSha, verdict: &mut QueueVerdict) {
     let short = commit.short();
     let asked = async {
         let host = inner.ctx.hosts.of(&event.pull.repo)?;
@@ -128,7 +128,7 @@ async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &CommitSha, verd
 }
 
 /// What one pull request lacks: the statuses that were decided on its head count.
-async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut Verdict) -> Result<()> {
+async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut QueueVerdict) -> Result<()> {
     let name = inner.ctx.hosts.pull_name(&pull.id);
     if !pull.is_open() {
         verdict.lacks(format!("{name} is closed"));

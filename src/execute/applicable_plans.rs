@@ -1,6 +1,6 @@
 //! What of a pull request could be applied, and why there is nothing.
 
-use super::{Answer, CommandRun, Context, StatusUpdate};
+use super::{CommandAnswer, CommandRun, Context, StatusUpdate};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, Reason};
 use crate::domain::reply::Message;
@@ -43,7 +43,7 @@ impl ApplicablePlans {
     }
 
     /// An apply of everything is refused as a whole where there is nothing to apply, or where a project is in no state for it.
-    pub(super) fn refusal(&self, work: &CommandRun) -> Option<Answer> {
+    pub(super) fn refusal(&self, work: &CommandRun) -> Option<CommandAnswer> {
         if !work.command.target.is_all() {
             return None;
         }
@@ -51,8 +51,9 @@ impl ApplicablePlans {
         let without: Vec<&ProjectStatus> = (self.statuses.iter())
             .filter(|status| status.head == *head && status.state == ProjectState::PlanErrored)
             .collect();
-        let fault =
-            |because: String| Answer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() });
+        let fault = |because: String| {
+            CommandAnswer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() })
+        };
         if !without.is_empty() && !self.plans.is_empty() {
             return Some(fault(format!(
                 "Nothing was applied: {}. Mend it and plan again, or apply the others one by one",
@@ -73,7 +74,7 @@ impl ApplicablePlans {
         } else {
             "No project has a plan that could be applied."
         };
-        let mut answer = Answer::message(Message::NoProjects { because: because.into() });
+        let mut answer = CommandAnswer::message(Message::NoProjects { because: because.into() });
         answer.statuses =
             if done { StatusUpdate::AfterApply { failed: None } } else { StatusUpdate::Failed(because.into()) };
         Some(answer)

@@ -38,7 +38,7 @@ pub(super) struct Ready {
 }
 
 /// A job that began: its record is committed.
-pub(super) struct Job<'a> {
+pub(super) struct JobRun<'a> {
     pub(super) ctx: &'a Context,
     pub(super) work: &'a CommandRun,
     pub(super) record: JobRecord,
@@ -50,7 +50,7 @@ pub(super) struct Job<'a> {
     silenced: bool,
 }
 
-impl<'a> Job<'a> {
+impl<'a> JobRun<'a> {
     /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction: the job, and what `change`
     /// gives. The inner error is that of `change`, and says why it may not begin.
     pub(super) async fn begin<C: Send + 'static, T: Send + 'static>(
@@ -58,7 +58,7 @@ impl<'a> Job<'a> {
         work: &'a CommandRun,
         config: &ProjectConfig,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<C, T>> + Send + 'static,
-    ) -> Result<std::result::Result<(Job<'a>, C), T>> {
+    ) -> Result<std::result::Result<(JobRun<'a>, C), T>> {
         let record = new_record(work, work.command.name.as_str(), Some(config.id.clone()));
         let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
         let pending = (few && recorder::has_status(work.command.name))
@@ -69,7 +69,7 @@ impl<'a> Job<'a> {
         let not_begun = match begun {
             Ok(Ok(changed)) => {
                 let silenced = config.silence_pr_comments.contains(&work.command.name);
-                let job = Job { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced };
+                let job = JobRun { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced };
                 return Ok(Ok((job, changed)));
             }
             Ok(Err(refused)) => Ok(Err(refused)),

@@ -8,7 +8,7 @@ use crate::config::{ProjectConfig, Requirement};
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
 use crate::domain::{CommitSha, Login};
 use crate::inputs::InputGraph;
-use crate::vcs::{HostError, Mergeability, Review, Verdict};
+use crate::vcs::{HostError, Mergeability, Review, ReviewVerdict};
 use anyhow::{Result, anyhow};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
@@ -64,8 +64,8 @@ fn approval(reviews: &[Review], author: &Login, head: &CommitSha, of_head: bool)
     let own = |review: &&Review| review.user.is(author);
     let counted = || reviews.iter().filter(|review| review.can_write && !own(review));
     let blocking: Vec<&str> =
-        counted().filter(|r| r.verdict == Verdict::ChangesRequested).map(|r| r.user.as_str()).collect();
-    let approving: Vec<&Review> = counted().filter(|r| r.verdict == Verdict::Approved).collect();
+        counted().filter(|r| r.verdict == ReviewVerdict::ChangesRequested).map(|r| r.user.as_str()).collect();
+    let approving: Vec<&Review> = counted().filter(|r| r.verdict == ReviewVerdict::Approved).collect();
     let current = approving.iter().filter(|review| review.commit.as_ref() == Some(head)).count();
     let names = |list: &[&Review]| list.iter().map(|r| r.user.as_str()).collect::<Vec<_>>().join(", ");
     if !blocking.is_empty() {
@@ -80,7 +80,7 @@ fn approval(reviews: &[Review], author: &Login, head: &CommitSha, of_head: bool)
         if reviews.iter().any(|review| own(&review)) {
             detail += &format!("; {author}'s review does not count as they are the author");
         }
-        let outsiders = reviews.iter().filter(|r| !r.can_write && r.verdict == Verdict::Approved);
+        let outsiders = reviews.iter().filter(|r| !r.can_write && r.verdict == ReviewVerdict::Approved);
         let outsiders: Vec<&Review> = outsiders.collect();
         if !outsiders.is_empty() {
             detail += &format!("; no write access: {}", names(&outsiders));
@@ -179,14 +179,14 @@ async fn undiverged(
 mod tests {
     use super::*;
 
-    fn review(user: &str, verdict: Verdict, commit: &str) -> Review {
+    fn review(user: &str, verdict: ReviewVerdict, commit: &str) -> Review {
         Review { user: user.into(), can_write: true, verdict, commit: Some(commit.into()) }
     }
 
     #[test]
     fn requested_changes_block_although_somebody_approved() {
         let found = approval(
-            &[review("bob", Verdict::Approved, "h"), review("eve", Verdict::ChangesRequested, "h")],
+            &[review("bob", ReviewVerdict::Approved, "h"), review("eve", ReviewVerdict::ChangesRequested, "h")],
             &"alice".into(),
             &"h".into(),
             false,
@@ -196,9 +196,10 @@ mod tests {
 
     #[test]
     fn the_authors_own_and_outsiders_never_count() {
-        let mut outsider = review("mallory", Verdict::Approved, "h");
+        let mut outsider = review("mallory", ReviewVerdict::Approved, "h");
         outsider.can_write = false;
-        let found = approval(&[review("Alice", Verdict::Approved, "h"), outsider], &"alice".into(), &"h".into(), false);
+        let found =
+            approval(&[review("Alice", ReviewVerdict::Approved, "h"), outsider], &"alice".into(), &"h".into(), false);
         assert!(!found.met);
         assert!(found.detail.contains("alice's review does not count"), "{}", found.detail);
         assert!(found.detail.contains("no write access: mallory"), "{}", found.detail);
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn an_approval_of_an_earlier_head_is_remarked_and_refused_when_strict() {
-        let reviews = [review("bob", Verdict::Approved, "0123456789")];
+        let reviews = [review("bob", ReviewVerdict::Approved, "0123456789")];
         let loose = approval(&reviews, &"alice".into(), &"h".into(), false);
         assert!(loose.met && loose.remark.is_some_and(|text| text.contains("0123456")));
         let strict = approval(&reviews, &"alice".into(), &"h".into(), true);

@@ -12,7 +12,7 @@ use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
 use crate::domain::*;
-use crate::locks::{LockEvent, Wanted};
+use crate::locks::{LockEvent, WantedLock};
 use anyhow::bail;
 use std::sync::mpsc;
 
@@ -78,8 +78,8 @@ fn project_lock(repo: RepoId, project: ProjectId, number: u64, since: i64) -> Pr
 }
 
 /// A project of a command on the pull request that is the lock's holder.
-fn wanted(lock: &ProjectLock, mode: LockMode) -> Wanted {
-    Wanted { lock: lock.clone(), mode }
+fn wanted(lock: &ProjectLock, mode: LockMode) -> WantedLock {
+    WantedLock { lock: lock.clone(), mode }
 }
 
 /// A plan of this one project.

@@ -11,7 +11,7 @@ mod tests;
 mod threads;
 mod votes;
 
-pub use address::{AzureAddress, FORMER, SERVICES};
+pub use address::AzureAddress;
 pub use setup::{Scope, Subscription};
 
 use super::http::{Http, odd, segment, too_many};
@@ -37,6 +37,8 @@ const COMMENT_LIMIT: usize = 150_000;
 const VERSION: &str = "api-version=7.0";
 /// The same for what is still called a preview there.
 const PREVIEW: &str = "api-version=7.0-preview";
+/// Most pages of a list that goes on by tokens.
+const TOKEN_PAGES: u32 = 100;
 /// Pull requests asked for at once.
 const PULLS_PER_PAGE: u32 = 100;
 /// Most pages of open pull requests that are read of one repository.
@@ -122,10 +124,27 @@ impl AzureDevops {
     async fn tip(&self, repo: &RepoId, branch: &str) -> Result<Option<CommitSha>, HostError> {
         // The filter is a prefix: other branches may begin like this one.
         let path = format!("{}/refs?filter={}&{VERSION}", repo_path(repo)?, segment(&format!("heads/{branch}")));
-        let body = self.http.get(&path).await?.body;
         let name = format!("{HEADS}{branch}");
-        let found = list(&body).find(|reference| reference["name"] == name.as_str());
+        let found = self.rows(&path).await?.into_iter().find(|reference| reference["name"] == name.as_str());
         Ok(found.and_then(|reference| shapes::sha(&reference["objectId"])))
+    }
+
+    /// All rows of a list: it goes on while an answer names a next page.
+    async fn rows(&self, path: &str) -> Result<Vec<Value>, HostError> {
+        let (mut all, mut page) = (Vec::new(), path.to_owned());
+        for _ in 0..TOKEN_PAGES {
+            let mut answer = self.http.get(&page).await?;
+            let Some(Value::Array(rows)) = answer.body.get_mut("value").map(Value::take) else {
+                return Err(odd(path, "not a list"));
+            };
+            all.extend(rows);
+            match answer.continuation {
+                Some(token) => page = format!("{path}&continuationToken={}", segment(&token)),
+                None => return Ok(all),
+            }
+        }
+        let message = format!("more than {TOKEN_PAGES} pages");
+        Err(HostError::Rejected { what: format!("GET {path}"), status: 200, message })
     }
 
     /// Fills in commits that the host does not tell while it has not tried to merge yet.

@@ -1,6 +1,6 @@
 //! Whether a plan may be applied: what it is bound to, its file as it was made, and the commit that uses it up.
 
-use super::super::job::Job;
+use super::super::job::JobRun;
 use super::super::plan;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
@@ -10,7 +10,7 @@ use crate::domain::duration;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::{Cancel, plan_limit};
-use crate::locks::{ConsumedPlan, LockEvent, Wanted};
+use crate::locks::{ConsumedPlan, LockEvent, WantedLock};
 use crate::runner::local::{Place, PlanGone, missing_preparation};
 use crate::runner::spec::PlanReference;
 use crate::store::Tx;
@@ -62,7 +62,7 @@ impl ApplyRun<'_> {
         &self,
         config: &ProjectConfig,
         plan: &PlanRecord,
-    ) -> Result<(Job<'_>, ConsumedPlan), Refused> {
+    ) -> Result<(JobRun<'_>, ConsumedPlan), Refused> {
         let beginning = Beginning {
             plan: plan.clone(),
             max_age: plan_limit(self.ctx, config),
@@ -71,7 +71,7 @@ impl ApplyRun<'_> {
             // Whatever becomes of this server, that it began is known.
             entry: self.audit_entry(config, plan, "begun"),
         };
-        let begun = Job::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
+        let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
         begun.await?.map_err(Refused::from)
     }
 }
@@ -104,7 +104,7 @@ struct Beginning {
     /// How old it may be.
     max_age: Option<Duration>,
     /// Its project, with the lock that is needed.
-    project: Wanted,
+    project: WantedLock,
     cancel: Cancel,
     entry: AuditEntry,
 }
@@ -192,7 +192,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let cancel = Cancel::default();
-        let project = Wanted { lock: lock(1), mode: LockMode::OnPlan };
+        let project = WantedLock { lock: lock(1), mode: LockMode::OnPlan };
         let beginning =
             Beginning { plan: plan(), max_age, project, cancel: cancel.clone(), entry: AuditEntry::default() };
         let said = store.write(move |tx| {

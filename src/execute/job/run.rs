@@ -3,7 +3,7 @@
 use super::super::requirements::PullFacts;
 use super::super::state_locks::after_kill;
 use super::super::{CancelReason, CommandRun, Context};
-use super::{Job, Ready};
+use super::{JobRun, Ready};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::PlanId;
@@ -36,7 +36,7 @@ pub(in super::super) enum JobTask<'a> {
     Apply { steps: Steps, plan: &'a ConsumedPlan },
 }
 
-impl Job<'_> {
+impl JobRun<'_> {
     /// Runs the job's steps. `turn` is given back when the last one has ended.
     pub(in super::super) async fn run<T: Send>(
         &mut self,

@@ -4,7 +4,7 @@
 use super::statuses::{Iteration, iterations};
 use super::{AzureDevops, list, shapes, threads};
 use crate::domain::{CommitSha, PullRequest};
-use crate::vcs::{HostError, Review, Verdict};
+use crate::vcs::{HostError, Review, ReviewVerdict};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -30,11 +30,11 @@ pub(super) async fn latest(host: &AzureDevops, pull: &PullRequest) -> Result<Vec
     Ok(voters.into_iter().filter_map(|voter| review(voter, &threads, &pushes)).collect())
 }
 
-fn verdict(vote: &Value) -> Option<Verdict> {
+fn verdict(vote: &Value) -> Option<ReviewVerdict> {
     let vote = vote.as_i64()?;
     match () {
-        () if APPROVING.contains(&vote) => Some(Verdict::Approved),
-        () if REJECTING.contains(&vote) => Some(Verdict::ChangesRequested),
+        () if APPROVING.contains(&vote) => Some(ReviewVerdict::Approved),
+        () if REJECTING.contains(&vote) => Some(ReviewVerdict::ChangesRequested),
         () => None,
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 #[derive(Deserialize)]
-struct Pull {
+struct ApiPull {
     title: String,
     html_url: String,
     state: String,
@@ -20,15 +20,15 @@ struct Pull {
     merge_commit_sha: Option<String>,
     #[serde(default)]
     draft: bool,
-    user: Option<User>,
+    user: Option<ApiUser>,
     head: Branch,
     base: Branch,
     #[serde(default)]
-    labels: Vec<Label>,
+    labels: Vec<ApiLabel>,
 }
 
 #[derive(Deserialize)]
-struct User {
+struct ApiUser {
     login: String,
 }
 
@@ -43,13 +43,13 @@ struct Branch {
 #[derive(Deserialize)]
 struct Repo {
     name: String,
-    owner: User,
+    owner: ApiUser,
     clone_url: String,
     size: Option<u64>,
 }
 
 #[derive(Deserialize)]
-struct Label {
+struct ApiLabel {
     name: String,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn is_asked_for(id: &PullId, body: &Value) -> Result<(), HostError> {
 pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, HostError> {
     is_asked_for(id, body)?;
     let what = format!("pull request {id}");
-    let pull = Pull::deserialize(body).map_err(|error| odd(&what, &error.to_string()))?;
+    let pull = ApiPull::deserialize(body).map_err(|error| odd(&what, &error.to_string()))?;
     let base_repo = pull.base.repo.ok_or_else(|| odd(&what, "no base repository"))?;
     if let Err(wrong) = id.repo.check_clone_url(&base_repo.clone_url) {
         let message = format!("the address that git is to fetch from {wrong}");

@@ -3,7 +3,7 @@
 use super::{answers, repo_path};
 use crate::domain::{CommitSha, Login, PullRequest};
 use crate::vcs::http::{Http, segment};
-use crate::vcs::{HostError, Review, Verdict};
+use crate::vcs::{HostError, Review, ReviewVerdict};
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 
@@ -44,8 +44,8 @@ fn verdicts(reviews: &[Value]) -> Vec<Review> {
     for review in reviews {
         let Some(user) = review["user"]["login"].as_str().map(Login::new) else { continue };
         let verdict = match review["state"].as_str() {
-            Some("APPROVED") => Some(Verdict::Approved),
-            Some("CHANGES_REQUESTED") => Some(Verdict::ChangesRequested),
+            Some("APPROVED") => Some(ReviewVerdict::Approved),
+            Some("CHANGES_REQUESTED") => Some(ReviewVerdict::ChangesRequested),
             Some("DISMISSED") => None,
             _ => continue,
         };
@@ -89,8 +89,8 @@ mod tests {
         assert_eq!(
             got,
             [
-                ("Ann".into(), Verdict::Approved, Some("2".repeat(40).into())),
-                ("bob".into(), Verdict::Approved, Some("1".repeat(40).into()))
+                ("Ann".into(), ReviewVerdict::Approved, Some("2".repeat(40).into())),
+                ("bob".into(), ReviewVerdict::Approved, Some("1".repeat(40).into()))
             ]
         );
     }

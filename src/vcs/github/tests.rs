@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::PullVersion;
-use crate::vcs::Verdict;
+use crate::vcs::ReviewVerdict;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -230,9 +230,9 @@ async fn reviews_come_from_all_pages_with_permissions_of_those_who_count() {
         .map(|r| (r.user, r.can_write, r.verdict))
         .collect();
     let want = [
-        ("ann", true, Verdict::Approved),
-        ("bob b", false, Verdict::ChangesRequested),
-        ("cid", false, Verdict::Approved),
+        ("ann", true, ReviewVerdict::Approved),
+        ("bob b", false, ReviewVerdict::ChangesRequested),
+        ("cid", false, ReviewVerdict::Approved),
     ];
     assert_eq!(got, want.map(|(user, write, verdict)| (user.into(), write, verdict)));
     assert!(!fake.requests().iter().any(|request| request.contains("eve")));

@@ -53,18 +53,20 @@ struct State {
     /// Address of the server's front door; empty: deliveries are lost.
     deliver_to: String,
     git: Option<(Repo, GitCredentials)>,
+    /// Event and body of the latest delivery.
+    last: (String, String),
     is_down: bool,
 }
 
 /// Handle to the host; cheap to clone.
 #[derive(Clone)]
-pub(super) struct Second {
+pub(crate) struct Second {
     state: Arc<Mutex<State>>,
     profile: Arc<Profile>,
 }
 
 impl Second {
-    pub(super) fn new() -> Second {
+    pub(crate) fn new() -> Second {
         let profile = Profile {
             comment_limit: 9000,
             folds: false,
@@ -189,12 +191,25 @@ impl Second {
 
     /// Sends a delivery, if anybody listens.
     async fn tell(&self, event: &str, number: u64, comment: Value) {
-        let to = self.look().deliver_to.clone();
+        let body = json!({"number": number, "comment": comment}).to_string();
+        let to = {
+            let mut state = self.look();
+            state.last = (event.to_owned(), body.clone());
+            state.deliver_to.clone()
+        };
         if !to.is_empty() {
-            let body = json!({"number": number, "comment": comment}).to_string();
             let answer = deliver(&to, event, &body, PASSWORD).await;
             assert!(matches!(answer, 200 | 202), "{event}: {answer}");
         }
+    }
+
+    /// The latest delivery comes again.
+    pub(super) async fn redeliver(&self) {
+        let (to, (event, body)) = {
+            let state = self.look();
+            (state.deliver_to.clone(), state.last.clone())
+        };
+        assert_eq!(deliver(&to, &event, &body, PASSWORD).await, 200);
     }
 
     fn up(&self, what: &str) -> Result<MutexGuard<'_, State>, HostError> {
