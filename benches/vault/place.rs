@@ -129,6 +129,8 @@ impl Planned {
             job: id,
             consumed_by: None,
             left: LeftFiles { archive: left.as_ref().map(|left| left.sha256.clone()), ..LeftFiles::default() },
+            dependencies: Vec::new(),
+            may_depend_on_more: false,
         };
         Ok(Planned { job, plan, left })
     }

@@ -181,7 +181,12 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
                 let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
                 if ended.command == CommandName::Apply {
                     tx.put_project_status(pull, &status)?;
-                    tx.record_lock_event(&LockEvent::StateChanged { pull: pull.clone(), project })?;
+                    tx.record_lock_event(&LockEvent::StateChanged {
+                        pull: pull.clone(),
+                        project,
+                        outputs: true,
+                        at: Timestamp::now(),
+                    })?;
                     let status = statuses.project(&outcome);
                     let effect = Effect::Status { commit: ended.head.clone(), status };
                     tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;

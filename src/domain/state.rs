@@ -148,6 +148,19 @@ pub struct PlanRecord {
     /// What its steps left in the tree.
     #[serde(default)]
     pub left: LeftFiles,
+    /// Directories of the units of Terragrunt whose outputs it was made with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<String>,
+    /// It may have been made with outputs of others too: its unit's files do not tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_depend_on_more: bool,
+}
+
+impl PlanRecord {
+    /// Whether it may have been made with outputs of this project.
+    pub fn may_depend_on(&self, project: &ProjectId) -> bool {
+        *project != self.project && (self.may_depend_on_more || self.dependencies.contains(&project.dir))
+    }
 }
 
 /// Files that the steps of a plan left in its tree.

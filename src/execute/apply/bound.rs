@@ -167,6 +167,8 @@ mod tests {
             job: String::new(),
             consumed_by: None,
             left: crate::domain::state::LeftFiles::default(),
+            dependencies: Vec::new(),
+            may_depend_on_more: false,
         }
     }
 
