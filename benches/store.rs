@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidelock::domain::state::Delivery;
-use tidelock::domain::{CommentEvent, Event, PullId, RepoId};
+use tidelock::domain::{CommentEvent, DeliveryId, Event, PullId, RepoId};
 use tidelock::store::Store;
 use tidelock::vault::clock::Boottime;
 use tidelock::vault::directory::Directory;
@@ -85,7 +85,12 @@ fn delivery(identity: String) -> Delivery {
         author: "alice".into(),
         body: "atlantis plan".into(),
     };
-    Delivery { identity, host_id: "0-1-2".into(), received: Timestamp::UNIX_EPOCH, event: Event::Comment(comment) }
+    Delivery {
+        identity: DeliveryId::new(identity),
+        host_id: "0-1-2".into(),
+        received: Timestamp::UNIX_EPOCH,
+        event: Event::Comment(comment),
+    }
 }
 
 /// As spread as a hash, which identities are.
@@ -107,7 +112,7 @@ fn one_commit_each() -> Result<f64> {
                 "INSERT INTO deliveries (identity, host_id, state, received, record) VALUES (?1, ?2, 'queued', ?3, ?4)",
             )?
             .execute((
-                &delivery.identity,
+                delivery.identity.as_str(),
                 &delivery.host_id,
                 delivery.received.as_microsecond(),
                 serde_json::to_string(&delivery)?,

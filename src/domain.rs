@@ -5,11 +5,14 @@
 
 mod clone_url;
 pub mod command;
+pub mod duration;
+mod ids;
 pub mod outcome;
 mod pull;
 pub mod reply;
 pub mod state;
 
+pub use ids::{DeliveryId, JobId, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 
 use serde::{Deserialize, Serialize};

@@ -25,6 +25,7 @@ mod status_update;
 mod unrecorded_outcomes;
 
 use crate::checkout::Checkouts;
+use crate::config::ProjectConfig;
 use crate::config::global::{GlobalConfig, RepoRules};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
@@ -47,6 +48,7 @@ use jiff::Timestamp;
 use status_update::StatusUpdate;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use unrecorded_outcomes::UnrecordedOutcomes;
 
@@ -287,11 +289,16 @@ pub fn comment_effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Repl
     numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()
 }
 
-/// 128 random bits, hex: ids of runs, jobs, plans and replies.
+/// 128 random bits, hex.
 pub fn random_id() -> String {
+    format!("{:032x}", random_bits())
+}
+
+/// Random bits: ids of runs, jobs, plans and replies.
+pub fn random_bits() -> u128 {
     let mut bytes = [0_u8; 16];
     match getrandom::fill(&mut bytes) {
-        Ok(()) => hex::encode(bytes),
+        Ok(()) => u128::from_be_bytes(bytes),
         // The kernel's generator is never missing on a platform that we run on; an abort beats a guessable id.
         Err(_) => std::process::abort(),
     }
@@ -313,8 +320,13 @@ fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditE
         project: Some(project.label()),
         commit: Some(work.pull.head.commit.clone()),
         plan: None,
-        request: work.run.delivery.clone(),
+        request: work.run.delivery.as_ref().map(ToString::to_string),
     }
+}
+
+/// How old a plan of this project may be when it is applied; absent where that does not matter.
+fn plan_limit(ctx: &Context, config: &ProjectConfig) -> Option<Duration> {
+    Some(config.plan_max_age.unwrap_or(ctx.settings.plan_max_age)).filter(|limit| !limit.is_zero())
 }
 
 fn job_state(outcome: &JobOutcome) -> JobState {

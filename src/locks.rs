@@ -13,7 +13,7 @@ mod tests;
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::{ProjectId, PullId};
+use crate::domain::{JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 pub use rules::step;
 
@@ -73,9 +73,9 @@ pub enum LockEvent {
     /// The apply of a plan is about to begin.
     ApplyBegins {
         /// Id of the plan.
-        plan: String,
+        plan: PlanId,
         /// Id of the job that uses it up.
-        job: String,
+        job: JobId,
         /// Its project.
         project: Wanted,
     },
@@ -107,7 +107,7 @@ pub enum LockEvent {
         /// What names the lock: [`ProjectLock::id`], or [`ProjectLock::key`] where only one host has a lock with it.
         key: String,
         /// Job of an apply, or of what else must not be interrupted, that the holder has begun and that still runs.
-        applying: Option<String>,
+        applying: Option<JobId>,
         /// Who, when, and on what request; its result is filled in.
         by: AuditEntry,
     },
@@ -166,7 +166,7 @@ pub enum LockRefusal {
     /// An apply of the holder runs.
     ApplyRuns {
         /// Its job.
-        job: String,
+        job: JobId,
     },
 }
 

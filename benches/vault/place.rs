@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tidelock::domain::outcome::PlanSummary;
 use tidelock::domain::state::{Job, JobState, LeftFiles, PlanRecord};
-use tidelock::domain::{ProjectId, PullId, RepoId};
+use tidelock::domain::{JobId, PlanId, ProjectId, PullId, RepoId, RunId};
 use tidelock::store::{KeptFile, Store};
 use tidelock::vault::bucket::Bucket;
 use tidelock::vault::gcs::{Access, Address, Gcs, Options};
@@ -99,8 +99,8 @@ impl Planned {
         let project = ProjectId { dir: format!("live/{}", number % 10), workspace: "default".into(), name: None };
         let (head, now) = (Hash::of(id.as_bytes()).to_string(), Timestamp::now());
         let job = Job {
-            id: id.clone(),
-            run: format!("{:032x}", number / 10),
+            id: JobId::of(number.into()),
+            run: RunId::of((number / 10).into()),
             pull: pull.clone(),
             kind: "plan".into(),
             project: Some(project.clone()),
@@ -114,7 +114,7 @@ impl Planned {
             state_lock: Default::default(),
         };
         let plan = PlanRecord {
-            id: id.clone(),
+            id: PlanId::of(number.into()),
             pull,
             project,
             head: head.clone(),
@@ -126,11 +126,12 @@ impl Planned {
             sha256: Some(plan_file.sha256),
             summary: PlanSummary::default(),
             made: now,
-            job: id,
+            job: job.id.clone(),
             consumed_by: None,
             left: LeftFiles { archive: left.as_ref().map(|left| left.sha256.clone()), ..LeftFiles::default() },
             dependencies: Vec::new(),
             may_depend_on_more: false,
+            max_age: None,
         };
         Ok(Planned { job, plan, left })
     }

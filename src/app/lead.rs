@@ -326,11 +326,19 @@ async fn sync(store: Store, interval: Duration) {
     }
 }
 
-/// Now and then writes a base and deletes what is old, if that is due.
+/// Writes a base and deletes what is old as soon as that is due. A new leader is left alone for one interval, and so is a bucket after
+/// a failure.
 async fn keep_up(store: Store) {
+    let mut pause = true;
     loop {
-        tokio::time::sleep(KEEP_UP_INTERVAL).await;
-        complain("the journal could not be kept short", store.keep_up().await);
+        if pause {
+            tokio::time::sleep(KEEP_UP_INTERVAL).await;
+        } else {
+            let _ = tokio::time::timeout(KEEP_UP_INTERVAL, store.base_due()).await;
+        }
+        let kept_up = store.keep_up().await;
+        pause = kept_up.is_err();
+        complain("the journal could not be kept short", kept_up);
     }
 }
 

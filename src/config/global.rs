@@ -10,12 +10,13 @@ use crate::domain::RepoId;
 use crate::domain::command::CommandName;
 use regex::Regex;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Name of the built-in workflow.
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// Keys that `allowed_overrides` may name.
-pub const OVERRIDABLE_KEYS: [&str; 10] = [
+pub const OVERRIDABLE_KEYS: [&str; 11] = [
     "plan_requirements",
     "apply_requirements",
     "import_requirements",
@@ -26,6 +27,7 @@ pub const OVERRIDABLE_KEYS: [&str; 10] = [
     "policy_check",
     "custom_policy_check",
     "silence_pr_comments",
+    "plan_max_age",
 ];
 
 /// The whole file, checked.
@@ -58,6 +60,7 @@ struct RepoEntry {
     silence_pr_comments: Option<Vec<CommandName>>,
     terragrunt: Option<bool>,
     terragrunt_version: Option<String>,
+    plan_max_age: Option<Duration>,
 }
 
 /// `id` of an entry.
@@ -157,6 +160,8 @@ pub struct RepoRules {
     pub terragrunt: bool,
     /// `terragrunt_version`.
     pub terragrunt_version: Option<String>,
+    /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
+    pub plan_max_age: Option<Duration>,
     /// Workflows of the file, and `default`.
     pub workflows: BTreeMap<String, Workflow>,
 }
@@ -211,6 +216,7 @@ impl GlobalConfig {
             silence_pr_comments: last_said(&matching, |entry| &entry.silence_pr_comments).unwrap_or_default(),
             terragrunt: last_said(&matching, |entry| &entry.terragrunt).unwrap_or_default(),
             terragrunt_version: last_said(&matching, |entry| &entry.terragrunt_version),
+            plan_max_age: last_said(&matching, |entry| &entry.plan_max_age),
             workflows: self.workflows.clone(),
         }
     }

@@ -46,6 +46,7 @@ pub(super) struct RawRepo {
     pub(super) silence_pr_comments: Texts,
     pub(super) terragrunt: Option<bool>,
     pub(super) terragrunt_version: Option<LocatedText>,
+    pub(super) plan_max_age: Option<LocatedText>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -117,6 +118,7 @@ pub(super) struct RawProject {
     pub(super) custom_policy_check: Option<Spanned<bool>>,
     pub(super) silence_pr_comments: Option<Spanned<Vec<LocatedText>>>,
     pub(super) execution_order_group: Option<i64>,
+    pub(super) plan_max_age: Option<LocatedText>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -7,9 +7,10 @@
 use super::Inner;
 use super::actor::fetch_pull;
 use super::queues::Item;
+use super::recorder::Commit;
 use crate::domain::command::CommandName;
-use crate::domain::state::{CommitStatus, DeliveryState, Effect, NewEffect, StatusState};
-use crate::domain::{MergeGroupEvent, PullId, PullRequest};
+use crate::domain::state::{CommitStatus, Effect, StatusState};
+use crate::domain::{DeliveryId, MergeGroupEvent, PullId, PullRequest};
 use crate::reply::statuses::Statuses;
 use crate::store::View;
 use crate::vcs::HostError;
@@ -47,7 +48,7 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
 }
 
 /// Answers an entry whose judgement broke off: as failure, so that nobody waits for it.
-pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &str) -> Result<()> {
+pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &DeliveryId) -> Result<()> {
     let mut verdict = Verdict { pulls: vec![event.pull.number], ..Verdict::default() };
     verdict.lacks("something broke inside the server; queue it again".to_owned());
     tell(inner, event, delivery, &verdict, "something broke").await
@@ -57,7 +58,7 @@ pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery:
 async fn tell(
     inner: &Arc<Inner>,
     event: &MergeGroupEvent,
-    delivery: &str,
+    delivery: &DeliveryId,
     verdict: &Verdict,
     outcome: &'static str,
 ) -> Result<()> {
@@ -67,17 +68,10 @@ async fn tell(
     }
     let told = commands.into_iter().map(|(command, lacking)| {
         let status = inner.ctx.statuses.of_queue(command, &verdict.pulls, lacking);
-        NewEffect { pull: event.pull.clone(), effect: Effect::Status { commit: event.commit.clone(), status } }
+        Effect::Status { commit: event.commit.clone(), status }
     });
-    let (told, delivery): (Vec<NewEffect>, _) = (told.collect(), delivery.to_owned());
     tracing::info!(pull = %event.pull, commit = event.commit, lacking = ?verdict.apply, "answers the merge queue");
-    let record = inner.ctx.store.write(move |tx| {
-        told.iter().try_for_each(|effect| tx.enqueue(effect).map(drop))?;
-        tx.set_delivery_state(&delivery, DeliveryState::Done, outcome)
-    });
-    record.await?;
-    inner.ctx.outbox.wake_marks(&event.pull);
-    Ok(())
+    Commit::about(&event.pull).posts(told).done(delivery, outcome).record(inner).await
 }
 
 /// Looks at the entry's own pull request and at those below.
@@ -99,7 +93,7 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
             return Ok(verdict);
         };
         let found = inner.ctx.store.read(move |view| view.delivery_beginning(&start)).await?;
-        match found.as_deref().and_then(EntryBelow::of) {
+        match found.as_ref().and_then(EntryBelow::of) {
             Some(entry) => (number, base) = (entry.number, entry.base),
             None => {
                 bottom(inner, event, &below, &mut verdict).await;

@@ -1,7 +1,7 @@
 //! Who waits for what: one queue for each pull request, what runs of it, and how that is stopped.
 
 use crate::domain::command::{Command, CommandName};
-use crate::domain::{CommentEvent, MergeGroupEvent, PullEvent, PullId, PullVersion};
+use crate::domain::{CommentEvent, DeliveryId, MergeGroupEvent, PullEvent, PullId, PullVersion};
 use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 /// A recorded delivery that waits for its turn.
 pub(super) struct Item {
     /// Its identity.
-    pub(super) delivery: String,
+    pub(super) delivery: DeliveryId,
     /// When it was accepted.
     pub(super) received: Timestamp,
     /// What is to be done.

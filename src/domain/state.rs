@@ -2,15 +2,16 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{ProjectId, PullId, PullVersion, RepoId};
+use super::{DeliveryId, JobId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A verified delivery that causes work, as it is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// Its identity, derived from signed content only.
-    pub identity: String,
+    pub identity: DeliveryId,
     /// The host's own id, for the log only.
     pub host_id: String,
     /// When we got it.
@@ -116,8 +117,8 @@ impl Watermark {
 /// A plan file and everything that it is bound to: an apply is refused if any of it has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
-    /// Random id.
-    pub id: String,
+    /// Its id.
+    pub id: PlanId,
     /// The pull request it was made for.
     pub pull: PullId,
     /// The project.
@@ -142,9 +143,9 @@ pub struct PlanRecord {
     /// When it was made.
     pub made: Timestamp,
     /// The job that made it.
-    pub job: String,
+    pub job: JobId,
     /// The job that used it up.
-    pub consumed_by: Option<String>,
+    pub consumed_by: Option<JobId>,
     /// What its steps left in the tree.
     #[serde(default)]
     pub left: LeftFiles,
@@ -154,12 +155,21 @@ pub struct PlanRecord {
     /// It may have been made with outputs of others too: its unit's files do not tell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_depend_on_more: bool,
+    /// How old it may become, as it was when the plan was made: for people. Whether it may be applied is asked of the configuration
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<Duration>,
 }
 
 impl PlanRecord {
     /// Whether it may have been made with outputs of this project.
     pub fn may_depend_on(&self, project: &ProjectId) -> bool {
         *project != self.project && (self.may_depend_on_more || self.dependencies.contains(&project.dir))
+    }
+
+    /// How old it is.
+    pub fn age(&self, now: Timestamp) -> Duration {
+        Duration::try_from(now.duration_since(self.made)).unwrap_or_default()
     }
 }
 
@@ -213,7 +223,7 @@ pub struct ProjectStatus {
     /// Totals of its plan.
     pub summary: Option<PlanSummary>,
     /// The job that brought it here.
-    pub job: Option<String>,
+    pub job: Option<JobId>,
     /// When.
     pub updated: Timestamp,
 }
@@ -228,8 +238,8 @@ impl ProjectStatus {
 /// One command at work, or finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// 128 random bits, hex; the `run` of the comment marker.
-    pub id: String,
+    /// Its id.
+    pub id: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What.
@@ -241,7 +251,7 @@ pub struct Run {
     /// Head commit it works on.
     pub head: String,
     /// Identity of the delivery that caused it.
-    pub delivery: Option<String>,
+    pub delivery: Option<DeliveryId>,
     /// It had no target: it was for everything.
     pub everything: bool,
     /// When it began.
@@ -258,10 +268,10 @@ pub struct Run {
 /// One command on one project, or one workflow hook: owner of a log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// 128 random bits, hex: `/jobs/<id>`.
-    pub id: String,
+    /// Its id.
+    pub id: JobId,
     /// The run it belongs to.
-    pub run: String,
+    pub run: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What it does: `plan`, `apply`, `pre_workflow_hook`, …
@@ -355,7 +365,7 @@ pub enum Effect {
     /// Post one comment, the `part`th of `run`; the body carries the marker.
     Comment {
         /// Run or reply id in the marker.
-        run: String,
+        run: RunId,
         /// Part, from 1.
         part: u32,
         /// Whole text.

@@ -179,7 +179,7 @@ mod tests {
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
         let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
         let job = JobRecord {
-            id: "a".repeat(32),
+            id: "a".repeat(32).into(),
             run: "r".into(),
             pull: PullId { repo: repo.clone(), number: 1 },
             kind: "apply".into(),
@@ -200,7 +200,7 @@ mod tests {
             let (logs, repo, project) = (asked.clone(), repo.clone(), project.clone());
             store.read(move |view| alive(view, &logs, &repo, &project, "http://t")).await.unwrap()
         };
-        assert!(matches!(refused().await, Some(Failure::Refused { because, .. }) if because.contains(&job.id)));
+        assert!(matches!(refused().await, Some(Failure::Refused { because, .. }) if because.contains(job.id.as_str())));
         // Its end could not be recorded, or its process was killed.
         drop(writing);
         assert_eq!(refused().await, None);

@@ -75,7 +75,7 @@ pub(super) async fn answer_before(
 pub(super) async fn after(ctx: &Context, work: &CommandRun, tree: &WorkingTree, failed: bool) {
     match run_after(ctx, work, tree, failed).await {
         Err(error) if !is_deposed(&error) => {
-            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "post-workflow hooks broke");
+            tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "post-workflow hooks broke");
         }
         _ => {}
     }

@@ -4,12 +4,12 @@ mod run;
 
 use super::prepare::{Prepared, Stop, credentials};
 use super::unrecorded_outcomes::JobEnd;
-use super::{CommandRun, Context, random_id, recorder};
+use super::{CommandRun, Context, random_bits, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, PlanRecord, StateLockTrace};
-use crate::domain::{Distribution, ProjectId};
+use crate::domain::{Distribution, JobId, ProjectId};
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{self, NoDirectory, Place};
 use crate::runner::spec::TreeSpec;
@@ -175,7 +175,7 @@ fn tells_of_locks(outcome: &JobOutcome) -> bool {
 /// A record of a job that runs from now on.
 pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectId>) -> JobRecord {
     JobRecord {
-        id: random_id(),
+        id: JobId::of(random_bits()),
         run: work.run.id.clone(),
         pull: work.pull.id.clone(),
         kind: kind.to_owned(),
@@ -329,7 +329,7 @@ pub(super) fn stop_outcome(ctx: &Context, work: &CommandRun, stop: Stop) -> Resu
         Stop::Refused(refusal) => Outcome::Errored(super::plan::refusal_fault(refusal)),
         Stop::Other(error) if is_deposed(&error) => return Err(error),
         Stop::Other(error) => {
-            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "a project broke off");
+            tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "a project broke off");
             let message = ctx.redactor.redact(&format!("Something broke inside the server: {error:#}"));
             Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() })
         }

@@ -8,11 +8,11 @@ use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::PullFacts;
 use super::{Answer, CancelReason, CommandRun, Context, Ended, StatusUpdate, hooks, recorder};
 use crate::config::{LockMode, ProjectConfig};
-use crate::domain::ProjectId;
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
+use crate::domain::{PlanId, ProjectId};
 use crate::locks::{self, LockEvent, Wanted as WantedLock};
 use crate::runner::local::archive_path;
 use crate::schedule::{Refusal, Schedule};
@@ -183,7 +183,7 @@ async fn take_locks_again(
     let mut projects: Vec<WantedLock> =
         schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
     recorder::facts(ctx, move |tx| {
-        let plans: HashSet<String> = tx.plans(&pull)?.into_iter().map(|plan| plan.id).collect();
+        let plans: HashSet<PlanId> = tx.plans(&pull)?.into_iter().map(|plan| plan.id).collect();
         finished.retain(|(_, plan)| plans.contains(&plan.id));
         let done: HashSet<&ProjectId> = finished.iter().map(|(outcome, _)| &outcome.project).collect();
         projects.retain(|wanted| !done.contains(&wanted.lock.project));

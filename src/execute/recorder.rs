@@ -3,11 +3,11 @@
 
 use super::unrecorded_outcomes::{self, JobEnd};
 use super::{Answer, CancelReason, CommandRun, Context, Ended, abandoned, comment_effects};
-use crate::domain::ProjectId;
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord, NewEffect};
+use crate::domain::{JobId, ProjectId};
 use crate::reply::marker;
 use crate::store::{Tx, is_deposed};
 use anyhow::{Result, ensure};
@@ -43,7 +43,7 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
         tx.put_run(&run)?;
         tx.put_pull(&pull)?;
         if let Some(delivery) = &run.delivery {
-            tx.set_delivery_state(delivery, DeliveryState::Running, &run.id)?;
+            tx.set_delivery_state(delivery, DeliveryState::Running, run.id.as_str())?;
         }
         if let Some(status) = pending {
             let effect = Effect::Status { commit: pull.head.commit.clone(), status };
@@ -90,7 +90,7 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
             return Err(error);
         }
         Err(error) if work.command.name.changes_state() => {
-            tracing::error!(pull = %work.pull.id, job = outcome.job, error = format!("{error:#}"), "the end of a job could not be recorded yet");
+            tracing::error!(pull = %work.pull.id, job = outcome.job.as_ref().map(JobId::as_str), error = format!("{error:#}"), "the end of a job could not be recorded yet");
             work.unrecorded.put(end);
         }
         recorded => recorded?,
@@ -155,7 +155,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: Answer) -> 
     match answer_with(ctx, work, answer.clone(), ends).await {
         Err(error) if !is_deposed(&error) => {
             // What was changed is told, whatever of its record finds no room.
-            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "the end of a job was not recorded");
+            tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "the end of a job was not recorded");
             answer_with(ctx, work, answer, Vec::new()).await
         }
         recorded => recorded,

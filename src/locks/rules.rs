@@ -4,7 +4,7 @@ use super::{Consequences, LockChange, LockEvent, LockRefusal, Wanted, World};
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
-use crate::domain::{ProjectId, PullId};
+use crate::domain::{JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
 
@@ -30,7 +30,7 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
             }
         }
         LockEvent::Unlocked { pull, by } => step.unlocked(pull, by),
-        LockEvent::LockDeleted { key, applying, by } => step.lock_deleted(key, applying.as_deref(), by),
+        LockEvent::LockDeleted { key, applying, by } => step.lock_deleted(key, applying.as_ref(), by),
         LockEvent::Closed { pull, remarks } => step.closed(pull, remarks),
     }
     (step.world, step.follows)
@@ -151,17 +151,17 @@ impl Transition {
         }
     }
 
-    fn apply_begins(&mut self, plan: &str, job: &str, project: &Wanted) {
+    fn apply_begins(&mut self, plan: &PlanId, job: &JobId, project: &Wanted) {
         if let Some(stop) = self.world.apply_lock.clone() {
             return self.refuse(LockRefusal::AppliesStopped(stop));
         }
         if let Some(holder) = self.other_holder(project) {
             return self.refuse(LockRefusal::HeldBy(holder));
         }
-        let Some(at) = self.world.plans.iter().position(|known| known.id == plan) else {
+        let Some(at) = self.world.plans.iter().position(|known| known.id == *plan) else {
             return self.refuse(LockRefusal::NoPlan);
         };
-        let used = PlanRecord { consumed_by: Some(job.to_owned()), ..self.world.plans.remove(at) };
+        let used = PlanRecord { consumed_by: Some(job.clone()), ..self.world.plans.remove(at) };
         self.follows.changes.push(LockChange::UsePlan(used));
         self.hold_for_change(project);
     }
@@ -189,13 +189,13 @@ impl Transition {
     }
 
     /// One lock goes, and the plan of its project; the pull request that had it is told.
-    fn lock_deleted(&mut self, key: &str, applying: Option<&str>, by: &AuditEntry) {
+    fn lock_deleted(&mut self, key: &str, applying: Option<&JobId>, by: &AuditEntry) {
         let Some(lock) = self.named_by(key) else {
             return self.refuse(LockRefusal::NoLock);
         };
         if let Some(job) = applying {
             self.follows.audit = Some(AuditEntry { result: format!("refused: job {job} applies"), ..by.clone() });
-            return self.refuse(LockRefusal::ApplyRuns { job: job.to_owned() });
+            return self.refuse(LockRefusal::ApplyRuns { job: job.clone() });
         }
         let pull = &lock.holder.pull;
         self.release(pull, ReleaseReason::Person, |other| other.project == lock.project && other.repo == lock.repo);

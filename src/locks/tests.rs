@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::{LeftFiles, ProjectState};
-use crate::domain::{PullId, RepoId};
+use crate::domain::{PlanId, PullId, RepoId};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -76,7 +76,7 @@ fn lock(pull: u64, number: u8) -> ProjectLock {
 
 fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
     PlanRecord {
-        id: format!("{pull}-{number}-{nth}"),
+        id: format!("{pull}-{number}-{nth}").into(),
         pull: pull_id(pull),
         project: project(number),
         head: "head".into(),
@@ -88,11 +88,12 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         sha256: None,
         summary: PlanSummary::default(),
         made: Timestamp::UNIX_EPOCH,
-        job: String::new(),
+        job: "planned".into(),
         consumed_by: None,
         left: LeftFiles::default(),
         dependencies: Vec::new(),
         may_depend_on_more: false,
+        max_age: None,
     }
 }
 
@@ -103,7 +104,7 @@ struct History {
     /// How many plans were made, of which pull request and project.
     made: Vec<(u64, u8)>,
     /// Plans that were used, dropped or replaced.
-    over: BTreeSet<String>,
+    over: BTreeSet<PlanId>,
 }
 
 impl History {
@@ -324,7 +325,7 @@ fn alphabet() -> Vec<Action> {
 
 /// All that later steps depend on, in short. When locks were taken and in which order plans were recorded changes nothing.
 fn key(history: &History) -> String {
-    let mut rows: Vec<String> = history.world.plans.iter().map(|plan| plan.id.clone()).collect();
+    let mut rows: Vec<String> = history.world.plans.iter().map(|plan| plan.id.to_string()).collect();
     rows.extend(
         history
             .world
@@ -418,7 +419,7 @@ fn who_deletes_a_lock_is_named_to_its_holder_and_in_the_audit_log() {
     let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
     let delete = |applying: Option<&str>| {
         let world = World { locks: vec![lock(1, 0), lock(1, 1)], plans: vec![plan(1, 0, 0)], ..World::default() };
-        let applying = applying.map(str::to_owned);
+        let applying = applying.map(JobId::from);
         step(world, &LockEvent::LockDeleted { key: lock(1, 0).key(), applying, by: by.clone() })
     };
     let (after, follows) = delete(None);

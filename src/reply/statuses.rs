@@ -1,10 +1,10 @@
 //! Commit statuses: names, which are Atlantis', and wording. Pure.
 
 use super::wording;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome};
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
+use crate::domain::{JobId, ProjectId};
 use sha2::{Digest as _, Sha256};
 
 /// Longest name of a status, in characters (Atlantis' limit, below every host's).
@@ -28,7 +28,7 @@ impl Statuses {
     }
 
     /// `atlantis/plan: label` pending, linked to its job.
-    pub fn project_pending(&self, command: CommandName, project: &ProjectId, job: &str) -> CommitStatus {
+    pub fn project_pending(&self, command: CommandName, project: &ProjectId, job: &JobId) -> CommitStatus {
         let name = format!("{}: {}", command.as_str(), project.label());
         self.make(&name, StatusState::Pending, &in_progress(command), Some(job))
     }
@@ -37,7 +37,7 @@ impl Statuses {
     pub fn project(&self, outcome: &JobOutcome) -> CommitStatus {
         let name = format!("{}: {}", outcome.command.as_str(), outcome.project.label());
         let state = if outcome.outcome.is_success() { StatusState::Success } else { StatusState::Failure };
-        self.make(&name, state, &one_line(outcome), outcome.job.as_deref())
+        self.make(&name, state, &one_line(outcome), outcome.job.as_ref())
     }
 
     /// `atlantis/plan` that failed as a whole, with a reason.
@@ -117,15 +117,15 @@ impl Statuses {
     }
 
     /// `atlantis/pre_workflow_hook: description`, or the post-workflow one.
-    pub fn hook(&self, pre: bool, description: &str, state: StatusState, text: &str, job: &str) -> CommitStatus {
+    pub fn hook(&self, pre: bool, description: &str, state: StatusState, text: &str, job: &JobId) -> CommitStatus {
         let kind = if pre { "pre" } else { "post" };
         self.make(&format!("{kind}_workflow_hook: {description}"), state, text, Some(job))
     }
 
-    fn make(&self, name: &str, state: StatusState, text: &str, job: Option<&str>) -> CommitStatus {
+    fn make(&self, name: &str, state: StatusState, text: &str, job: Option<&JobId>) -> CommitStatus {
         let url = match job {
-            Some(id) if !id.is_empty() => format!("{}/jobs/{id}", self.url),
-            _ => self.url.clone(),
+            Some(id) => format!("{}/jobs/{id}", self.url),
+            None => self.url.clone(),
         };
         CommitStatus {
             context: context(&format!("{}/{}", self.prefix, line(name))),
@@ -136,9 +136,9 @@ impl Statuses {
     }
 
     /// The job to link to, if there is just one project.
-    fn only_job<'a>(&self, statuses: &'a [ProjectStatus]) -> Option<&'a str> {
+    fn only_job<'a>(&self, statuses: &'a [ProjectStatus]) -> Option<&'a JobId> {
         match statuses {
-            [one] => one.job.as_deref(),
+            [one] => one.job.as_ref(),
             _ => None,
         }
     }
@@ -235,7 +235,7 @@ mod tests {
             state: *state,
             head: String::new(),
             summary: Some(PlanSummary { add: 1, no_changes: *state == PlannedNoChanges, ..PlanSummary::default() }),
-            job: Some("j1".to_owned()),
+            job: Some("j1".into()),
             updated: jiff::Timestamp::UNIX_EPOCH,
         };
         states.iter().map(status).collect()
@@ -287,7 +287,7 @@ mod tests {
         let job = |command, outcome| JobOutcome {
             command,
             project: project("infra"),
-            job: Some("j2".to_owned()),
+            job: Some("j2".into()),
             millis: 0,
             tool: None,
             silenced: false,
@@ -327,7 +327,7 @@ mod tests {
             "atlantis/policy_check Pending Policy check in progress... https://t"
         );
         assert_eq!(
-            said(&s.project_pending(CommandName::Plan, &project("."), "j")),
+            said(&s.project_pending(CommandName::Plan, &project("."), &"j".into())),
             "atlantis/plan: ./default Pending Plan in progress... https://t/jobs/j"
         );
         assert_eq!(
@@ -335,7 +335,7 @@ mod tests {
             "atlantis/apply Failure Apply failed: not planned https://t"
         );
         assert_eq!(
-            said(&s.hook(true, "Make it", StatusState::Success, "2 projects", "j")),
+            said(&s.hook(true, "Make it", StatusState::Success, "2 projects", &"j".into())),
             "atlantis/pre_workflow_hook: Make it Success 2 projects https://t/jobs/j"
         );
         let names: Vec<_> = s.nothing_to_do().into_iter().map(|status| status.context).collect();
@@ -345,8 +345,9 @@ mod tests {
     #[test]
     fn long_names_and_texts_are_cut_so_that_they_stay_different() {
         let s = statuses();
-        let long =
-            |end: &str| s.project_pending(CommandName::Plan, &project(&format!("{}{end}", "é".repeat(300))), "j");
+        let long = |end: &str| {
+            s.project_pending(CommandName::Plan, &project(&format!("{}{end}", "é".repeat(300))), &"j".into())
+        };
         assert_eq!(long("a").context.chars().count(), 255);
         assert_ne!(long("a").context, long("b").context);
         assert_eq!(s.failed(CommandName::Plan, &"x".repeat(500)).description.chars().count(), 140);

@@ -5,7 +5,7 @@ use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::Command;
 use crate::domain::state::{LeftFiles, PlanRecord};
-use crate::domain::{Distribution, PullRequest};
+use crate::domain::{Distribution, JobId, PlanId, PullRequest};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
     /// Id of the job; files that it leaves for us are named by it.
-    pub job: String,
+    pub job: JobId,
     /// When it began. An `errored.tfstate` that is older belongs to an earlier job.
     pub started: Timestamp,
     /// The tree that its steps run in.
@@ -125,7 +125,7 @@ pub enum PlanUse {
     /// It makes one.
     Make {
         /// The plan's id; its files are named by it.
-        id: String,
+        id: PlanId,
         /// Directories of all projects that are or were planned with it: what lies there belongs to their plans.
         dirs: Vec<String>,
     },
@@ -137,7 +137,7 @@ pub enum PlanUse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanReference {
     /// Its id.
-    pub id: String,
+    pub id: PlanId,
     /// Where the plan file lies, relative to the data directory; absent for workflows without a built-in `plan` step.
     pub path: Option<String>,
     /// SHA-256 of the plan file, hex.

@@ -152,6 +152,8 @@ settings! {
             job_timeout: Duration = "60m",
             /// Variables of the server's environment that steps and Terraform do not get; their values are masked in all output.
             masked_variables: List,
+            /// Refuse to apply plans that are older, such as 24h, where plan_max_age of repos.yaml does not say; 0: no limit.
+            plan_max_age: Duration = "0",
             /// Interval at which the host is asked for closed pull requests, pushes and comments whose deliveries never came.
             reconcile_interval: Duration = "5m",
             /// Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository.

@@ -3,7 +3,7 @@
 use super::{Tx, View, json, micros, rows, word};
 use crate::domain::command::CommandName;
 use crate::domain::state::{Job, JobState, Run};
-use crate::domain::{PullId, RepoId};
+use crate::domain::{JobId, PullId, RepoId, RunId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::params;
@@ -20,17 +20,17 @@ impl View<'_> {
     }
 
     /// One job.
-    pub fn job(&self, id: &str) -> Result<Option<Job>> {
+    pub fn job(&self, id: &JobId) -> Result<Option<Job>> {
         self.record("SELECT record FROM jobs WHERE id = ?1", [id])
     }
 
     /// One run.
-    pub fn run(&self, id: &str) -> Result<Option<Run>> {
+    pub fn run(&self, id: &RunId) -> Result<Option<Run>> {
         self.record("SELECT record FROM runs WHERE id = ?1", [id])
     }
 
     /// Jobs of a run, in the order they were recorded.
-    pub fn jobs_of(&self, run: &str) -> Result<Vec<Job>> {
+    pub fn jobs_of(&self, run: &RunId) -> Result<Vec<Job>> {
         self.records("SELECT record FROM jobs WHERE run = ?1 ORDER BY seq", [run])
     }
 

@@ -121,7 +121,7 @@ impl Tx<'_> {
     pub(crate) fn consume_plan(&self, id: &str, job: &str) -> Result<bool> {
         let lock = project_lock(repo("github.com", "infra"), project("any"), 1, 0);
         let project = wanted(&lock, LockMode::Disabled);
-        let event = LockEvent::ApplyBegins { plan: id.to_owned(), job: job.to_owned(), project };
+        let event = LockEvent::ApplyBegins { plan: id.into(), job: job.into(), project };
         Ok(self.record_lock_event(&event)?.refusal.is_none())
     }
 }
@@ -140,11 +140,12 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         sha256: Some("d".repeat(64)),
         summary: PlanSummary { add: 1, ..PlanSummary::default() },
         made: at(0),
-        job: "e".repeat(32),
+        job: "e".repeat(32).into(),
         consumed_by: None,
         left: Default::default(),
         dependencies: Vec::new(),
         may_depend_on_more: false,
+        max_age: None,
     }
 }
 
@@ -204,7 +205,7 @@ fn open() -> (tempfile::TempDir, Store) {
 
 async fn identities(store: &Store) -> Vec<String> {
     let deliveries = store.read(|view| view.unfinished_deliveries()).await.unwrap();
-    deliveries.into_iter().map(|(delivery, _)| delivery.identity).collect()
+    deliveries.into_iter().map(|(delivery, _)| delivery.identity.to_string()).collect()
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::dispatch::Discard;
-use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus};
+use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectLock, ProjectStatus};
 use crate::store::Store;
 use axum::Extension;
 use axum::body::to_bytes;
@@ -46,6 +46,7 @@ impl LockPage {
     pub(super) fn new(
         lock: &ProjectLock,
         status: Option<&ProjectStatus>,
+        plans: &[PlanRecord],
         executable: &str,
         now: Timestamp,
     ) -> LockPage {
@@ -62,7 +63,7 @@ impl LockPage {
             user: lock.holder.user.clone(),
             since: When::new(lock.holder.since, now),
             head: status.map(|status| status.head.chars().take(7).collect()),
-            status: status.map(StatusView::from),
+            status: status.map(|status| StatusView::from(status).with_limit(status, plans, now)),
             plan_again: format!("{executable} plan {target}"),
             unlock: format!("{executable} unlock"),
         }
@@ -141,7 +142,9 @@ pub(super) async fn page(
             "There is no such lock: it was released since, by a merge, a close or an unlock.",
         ));
     };
-    let view = LockPage::new(&lock, status.as_ref(), &site.state.executable_name, Timestamp::now());
+    let pull = lock.holder.pull.clone();
+    let plans = services.store.read(move |view| view.plans_with_limit(&pull)).await?;
+    let view = LockPage::new(&lock, status.as_ref(), &plans, &site.state.executable_name, Timestamp::now());
     Ok(site.pages.page("lock.html", &visit, &view)?)
 }
 

@@ -2,8 +2,9 @@
 
 use super::answer::{Visit, typed};
 use super::assets::Assets;
+use crate::domain::duration;
 use crate::domain::outcome::PlanSummary;
-use crate::domain::state::{JobState, ProjectState, ProjectStatus};
+use crate::domain::state::{JobState, PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::{ProjectId, PullId, PullRequest};
 use axum::response::Response;
 use jiff::Timestamp;
@@ -239,6 +240,26 @@ pub(super) struct StatusView {
     pub(super) totals: Vec<Total>,
     /// Link of the mark, relative to `/`: a job, or the lock that blocks the project.
     pub(super) link: Option<String>,
+    /// How long its plan may still be applied, where that is limited.
+    pub(super) limit: Option<String>,
+}
+
+impl StatusView {
+    /// With what these plans say of the project.
+    pub(super) fn with_limit(mut self, status: &ProjectStatus, plans: &[PlanRecord], now: Timestamp) -> StatusView {
+        let plan = plans.iter().find(|plan| plan.project == status.project);
+        self.limit = plan.filter(|_| !self.totals.is_empty()).and_then(|plan| limit(plan, now));
+        self
+    }
+}
+
+/// How long a plan may still be applied.
+fn limit(plan: &PlanRecord, now: Timestamp) -> Option<String> {
+    let left = plan.max_age?.checked_sub(plan.age(now));
+    Some(match left.filter(|left| !left.is_zero()) {
+        Some(left) => format!("may be applied for another {}", duration::words(left)),
+        None => "too old to be applied: plan again".to_owned(),
+    })
 }
 
 impl From<&ProjectStatus> for StatusView {
@@ -249,6 +270,7 @@ impl From<&ProjectStatus> for StatusView {
             mark: StatusMark::from(status),
             totals: status.summary.as_ref().filter(|_| open_plan).map(totals).unwrap_or_default(),
             link: status.job.as_ref().map(|job| format!("jobs/{job}")),
+            limit: None,
         }
     }
 }

@@ -6,14 +6,14 @@ use super::super::groups::Projects;
 use super::super::job::{self, Job, Ready};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{CommandRun, Context, capacity, random_id, recorder, state_locks};
+use super::super::{CommandRun, Context, capacity, plan_limit, random_bits, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::{JobId, PlanId, ProjectId};
 use crate::locks::LockEvent;
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
@@ -206,7 +206,7 @@ impl PlanRun<'_> {
         let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
         let dirs = on.map(|dir| ready.place.tree.root.join(dir)).chain([ready.place.dir.clone()]).collect();
         let _directories = ctx.runner.directories.lock_all(dirs).await;
-        let id = random_id();
+        let id = PlanId::of(random_bits());
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
         let plan = PlanUse::Make { id: id.clone(), dirs: self.dirs.to_vec() };
         let ran = job.run(config, &ready, self.facts, (steps, plan), turn).await;
@@ -247,7 +247,7 @@ impl PlanRun<'_> {
     fn record(
         &self,
         config: &ProjectConfig,
-        (id, job): (String, String),
+        (id, job): (PlanId, JobId),
         place: &Place,
         made: PlanMade,
         output: &str,
@@ -272,6 +272,7 @@ impl PlanRun<'_> {
             left: made.left,
             dependencies: on.iter().flat_map(|of| of.on.iter().cloned()).collect(),
             may_depend_on_more: on.is_some_and(|of| of.may_be_more),
+            max_age: plan_limit(self.ctx, config),
         }
     }
 }
@@ -283,7 +284,7 @@ async fn archive(ctx: &Context, plan: &mut PlanRecord) -> Option<KeptFile> {
         Ok(Some(file)) if file.sha256 == *sha256 => Some(file),
         other => {
             let error = other.err().map_or_else(|| "it is not what it was".to_owned(), |error| format!("{error:#}"));
-            tracing::warn!(plan = plan.id, error, "the archive of what steps left could not be read");
+            tracing::warn!(plan = plan.id.as_str(), error, "the archive of what steps left could not be read");
             plan.left.archive = None;
             plan.left.too_much = Some("files that could not be read".into());
             None

@@ -11,8 +11,10 @@ use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
-const HASTE: Pace =
-    Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5), marks: Duration::from_millis(1) };
+const HASTE: Pace = Pace {
+    retries: retry::jittered(Duration::from_millis(1), Duration::from_millis(5)),
+    marks: Duration::from_millis(1),
+};
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What happens to the next request.
@@ -154,7 +156,7 @@ fn pull(number: u64) -> PullId {
 
 fn comment(run: &str) -> Effect {
     let body = format!("{run}\n\n<!-- tidelock:{{\"v\":1,\"run\":\"{run}\",\"part\":1,\"parts\":1}} -->");
-    Effect::Comment { run: run.to_owned(), part: 1, body }
+    Effect::Comment { run: run.into(), part: 1, body }
 }
 
 fn status(context: &str, text: &str) -> Effect {
@@ -461,7 +463,9 @@ async fn a_comment_that_is_too_long_for_the_host_is_cut() {
     assert!(outbox.drain(LIMIT).await);
     let comments = lock(&bench.host.comments).clone();
     assert!(
-        comments.len() == 1 && comments[0].body.len() < 4000 && crate::reply::marker::is_of(&comments[0].body, "a", 1)
+        comments.len() == 1
+            && comments[0].body.len() < 4000
+            && crate::reply::marker::is_of(&comments[0].body, &"a".into(), 1)
     );
 }
 

@@ -38,7 +38,7 @@ fn options() -> RenderOptions {
 fn reply(name: CommandName, body: ReplyBody) -> Reply {
     let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
     Reply {
-        run: "0123456789abcdef0123456789abcdef".to_owned(),
+        run: "0123456789abcdef0123456789abcdef".into(),
         pull: PullId { repo, number: 42 },
         command: Some(Command::new(name, Trigger::Comment, "bob")),
         head: Some(HEAD.to_owned()),

@@ -13,7 +13,8 @@ use std::time::Duration;
 use tidelock::app::JoinedHost;
 use tidelock::domain::state::{CommitStatus, StatusState};
 use tidelock::domain::{
-    Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState, PullVersion, RepoId,
+    Base, CommentEvent, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState, PullVersion,
+    RepoId,
 };
 use tidelock::sandbox::{Forge, Repo};
 use tidelock::vcs::{
@@ -317,14 +318,14 @@ impl Door for SecondDoor {
         }
         let action = if event == "created" { PullAction::Opened } else { PullAction::Updated };
         let version = state.version(number);
-        let identity = format!("second:{}:{event}:{version:?}", pull.id);
+        let identity = DeliveryId::new(format!("second:{}:{event}:{version:?}", pull.id));
         let event = PullEvent { action, pull, sender: "ann".into(), version };
         Ok(Delivered { event: Event::Pull(event), identity: Some(identity), host_id: String::new() })
     }
 
     /// Ids of comments are unique within a pull request only.
-    fn comment_identity(&self, pull: &PullId, comment_id: u64) -> String {
-        format!("second:{pull}:comment:{comment_id}")
+    fn comment_identity(&self, pull: &PullId, comment_id: u64) -> DeliveryId {
+        DeliveryId::new(format!("second:{pull}:comment:{comment_id}"))
     }
 
     fn event_headers(&self) -> &'static [&'static str] {
