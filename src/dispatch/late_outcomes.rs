@@ -9,7 +9,6 @@ use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
 use crate::domain::state::{Effect, Job, JobState, ProjectState, ProjectStatus};
 use crate::execute::errored_state::{errored_here, errored_words, keep_errored};
-use crate::reply::statuses::one_line;
 use crate::vault::inbox::End;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
@@ -57,7 +56,7 @@ pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
         let mut ended = Job {
             state: if success { JobState::Succeeded } else { JobState::Failed },
             finished: Some(Timestamp::now()),
-            summary: one_line(&outcome),
+            summary: statuses.one_line(&outcome),
             outcome: Some(outcome),
             ..now
         };
@@ -80,7 +79,7 @@ fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Mes
     let mut because = format!(
         "The `{}` that was reported as interrupted has ended after all, on a server that could not say so itself: {}.",
         outcome.command.spoken(),
-        one_line(outcome)
+        inner.ctx.statuses.one_line(outcome)
     );
     let words = errored_words(&job.id);
     if errored && !because.contains(&words) {

@@ -12,7 +12,7 @@ use crate::store::{Found, ListedPull};
 use jiff::{SignedDuration, Timestamp};
 use minijinja::value::Serde;
 use minijinja::{Value, context};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 const HOSTILE: &str = "<script>alert('x')</script> \" ' & ```";
 
@@ -164,7 +164,7 @@ fn busy_facts() -> DashboardData {
                 )
             },
         ]),
-        plans: HashMap::from([(pull_id(41), vec![plan(3)])]),
+        plans: HashMap::new(),
         ended: found(
             [
                 job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy"),
@@ -205,7 +205,7 @@ fn dashboard(facts: &DashboardData, server: &ServerState) -> String {
 
 fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
     let viewer = Viewer { root, person: "ada@example.com", may_change: true };
-    PageTemplates::new().html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
+    PageTemplates::new(BTreeMap::new()).html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
 /// Writes a page where the build was told to.
@@ -213,7 +213,7 @@ fn preview(name: &str, html: &str) {
     let Some(folder) = option_env!("TIDELOCK_PREVIEW_DIR") else { return };
     let folder = std::path::Path::new(folder);
     std::fs::create_dir_all(folder.join("static")).unwrap();
-    let assets = PageTemplates::new().assets;
+    let assets = PageTemplates::new(BTreeMap::new()).assets;
     for asset in [&assets.style, &assets.script, &assets.icon] {
         std::fs::write(folder.join("static").join(&asset.name), asset.content).unwrap();
     }
@@ -418,7 +418,7 @@ fn a_problem_names_the_next_step() {
     let next = ["--web-basic-auth", "--allow-unauthenticated-pages"].map(str::to_owned).to_vec();
     let facts =
         context! { title => "Pages are closed", text => "No login is configured.", next, code => 403, request => "00" };
-    let page = PageTemplates::new()
+    let page = PageTemplates::new(BTreeMap::new())
         .html("problem.html", &Viewer { root: "./", person: "", may_change: false }, facts)
         .unwrap();
     preview("closed.html", &page);
@@ -430,7 +430,8 @@ fn a_problem_names_the_next_step() {
 
 #[test]
 fn a_plan_with_a_limit_says_how_long_it_may_be_applied() {
-    let page = dashboard(&busy_facts(), &server());
+    let plans = HashMap::from([(pull_id(41), vec![plan(3)])]);
+    let page = dashboard(&DashboardData { plans, ..busy_facts() }, &server());
     assert_eq!(page.matches("may be applied for another 21 h<").count(), 2, "{page}");
     let status = status(project("network", "infra/network", "prod"), ProjectState::Planned, 1, 1, 1);
     let lock = lock("network", "infra/network", "prod", 41);

@@ -182,18 +182,11 @@ async fn each_person_has_a_vote_for_the_head_of_its_moment_and_groups_have_none(
     let played =
         answering(vec![("pullRequests/7?", reviewed), ("/threads", threads), ("/iterations", iterations_of())]).await;
     let reviews = played.host.reviews(&known_pull(&played).await).await.unwrap();
-    let read: Vec<_> = reviews.iter().map(|r| (r.user.as_str(), r.verdict, &*r.commit)).collect();
+    let read: Vec<_> = reviews.iter().map(|r| (r.user.to_string(), r.verdict, r.commit.to_string())).collect();
     let [approved, rejected] = [Verdict::Approved, Verdict::ChangesRequested];
     // Of eve's vote nothing is told: it is taken for the earliest that it can be.
     let wanted = [("ann", approved, FIRST), ("bob", approved, HEAD), ("cid", rejected, HEAD), ("eve", rejected, FIRST)];
-    assert_eq!(
-        read,
-        wanted
-            .map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit))
-            .iter()
-            .map(|(a, b, c)| (a.as_str(), *b, *c))
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(read, wanted.map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit.to_owned())));
 }
 
 #[tokio::test]
@@ -275,14 +268,14 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
         description: "d".into(),
         url: "u".into(),
     };
-    played.host.set_status(&id(), &HEAD.into(), &status).await.unwrap();
+    played.host.set_status(&id(), HEAD, &status).await.unwrap();
     let body = played.body_of("POST");
     assert_eq!((&body["iterationId"], &body["state"]), (&json!(2), &json!("succeeded")));
     assert_eq!(body["context"], json!({"genre": "Atlantis Bot/atlantis", "name": "plan"}));
-    assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), [status.clone()]);
+    assert_eq!(played.host.own_statuses(&id(), HEAD).await.unwrap(), [status.clone()]);
     let asked = played.requests().iter().filter(|request| request.contains("iterations")).count();
     assert_eq!(asked, 1, "an iteration is asked for once");
-    let error = played.host.set_status(&id(), &BASE.into(), &status).await.unwrap_err();
+    let error = played.host.set_status(&id(), BASE, &status).await.unwrap_err();
     assert!(matches!(&error, HostError::Rejected { status: 404, .. }), "{error}");
 }
 
