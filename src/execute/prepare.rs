@@ -15,6 +15,9 @@ use crate::schedule::{self, Facts, Refusal, Schedule, ScheduleOptions};
 use anyhow::{Context as _, anyhow};
 use std::path::Path;
 
+/// Most times that a sparse tree grows by what its files name.
+const MAX_GROWTH: usize = 12;
+
 /// Why a command ends before its projects begin.
 pub(super) enum Stop {
     /// Something broke; said on the pull request.
@@ -135,10 +138,19 @@ async fn sparse_tree(
     let credentials = credentials(ctx, work);
     let targeted = work.command.target.dir.iter().filter(|dir| !dir.contains(['*', '?', '[']));
     dirs.extend(targeted.cloned());
-    // Twice: configured projects are known when the root's files are there, modules when the projects' files are.
+    if work.rules.terragrunt {
+        // Any unit may depend on what is changed.
+        dirs.extend(ctx.checkouts.dirs_with(&work.pull, fetched.head.as_str(), "terragrunt.hcl").await?);
+    }
+    // Again and again: configured projects are known when the root's files are there, modules when the projects' files are, and what
+    // a unit depends on when the unit is.
     let mut tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
-    for _ in 0..2 {
+    for _ in 0..MAX_GROWTH {
+        let before = dirs.clone();
         dirs = with_modules(ctx, work, &tree, dirs).await?;
+        if dirs == before {
+            break;
+        }
         tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
     }
     Ok((tree, dirs))
@@ -157,7 +169,7 @@ async fn with_modules(
     let work = tokio::task::spawn_blocking(move || {
         let configured = read_config(&rules, &branch, &disk).ok().flatten();
         dirs.extend(configured.into_iter().flat_map(|config| config.projects).map(|project| project.id.dir));
-        InputGraph::new(&disk, options.input_rules()).with_modules(dirs)
+        InputGraph::new(&disk, options.input_rules(&rules)).with_modules(dirs)
     });
     work.await.context("looking for modules")
 }

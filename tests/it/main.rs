@@ -33,6 +33,7 @@ mod state_locks;
 mod steps;
 mod support;
 mod terminal;
+mod terragrunt;
 mod tidy;
 mod vault_cli;
 mod workflows;
