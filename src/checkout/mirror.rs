@@ -2,7 +2,7 @@
 
 use super::git::{Git, failure};
 use super::{CheckoutError, Checkouts, Credentials, Fetched, named};
-use crate::domain::PullRequest;
+use crate::domain::{CommitSha, PullRequest};
 use anyhow::Context;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -63,9 +63,9 @@ impl<'a> Mirror<'a> {
     }
 
     /// The commit of a ref. Refs are never packed here, so each is a file.
-    pub(super) fn commit(&self, reference: &str) -> Option<String> {
+    pub(super) fn commit(&self, reference: &str) -> Option<CommitSha> {
         let text = std::fs::read_to_string(self.path.join(reference)).ok()?;
-        Some(text.trim().to_owned()).filter(|commit| is_commit(commit))
+        CommitSha::parse(text.trim()).ok()
     }
 
     /// The commits that are available without a fetch.
@@ -98,9 +98,8 @@ impl<'a> Mirror<'a> {
         pull: &PullRequest,
         credentials: Option<&Credentials>,
     ) -> Result<Fetched, CheckoutError> {
-        if !is_commit(&pull.head.commit) {
-            return Err(CheckoutError::Git(format!("{:?} is not a commit id", pull.head.commit)));
-        }
+        // A record may be of an earlier version, which did not check what the host's API said.
+        CommitSha::parse(pull.head.commit.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
         if !is_branch(&pull.base.branch) {
             return Err(CheckoutError::Git(format!("{:?} cannot be the name of a branch", pull.base.branch)));
         }
@@ -188,11 +187,6 @@ pub(super) fn is_broken(error: &CheckoutError) -> bool {
         "bad tree object",
     ];
     matches!(error, CheckoutError::Git(words) if SIGNS.iter().any(|sign| words.contains(sign)))
-}
-
-/// A full SHA-1 or SHA-256 commit id.
-pub(super) fn is_commit(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// git's rules for names of branches (`git check-ref-format`).

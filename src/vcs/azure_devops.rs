@@ -19,7 +19,7 @@ use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
 };
 use crate::domain::state::CommitStatus;
-use crate::domain::{PullId, PullRequest, RepoId};
+use crate::domain::{CommitSha, PullId, PullRequest, RepoId};
 use address::{organization_of, repo_path};
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -248,19 +248,19 @@ impl Host for AzureDevops {
         threads::comments(self, pull, since).await
     }
 
-    async fn is_on_branch(&self, repo: &RepoId, commit: &str, branch: &str) -> Result<bool, HostError> {
+    async fn is_on_branch(&self, repo: &RepoId, commit: &CommitSha, branch: &str) -> Result<bool, HostError> {
         let Some(tip) = self.tip(repo, branch).await? else { return Ok(false) };
-        if tip.eq_ignore_ascii_case(commit) {
+        if tip.eq_ignore_ascii_case(commit.as_str()) {
             return Ok(true);
         }
         let path = format!(
             "{}/commits/{}/mergebases?otherCommitId={}&{PREVIEW}",
             repo_path(repo)?,
             segment(&tip),
-            segment(commit)
+            segment(commit.as_str())
         );
         match self.http.get(&path).await {
-            Ok(answer) => Ok(list(&answer.body).any(|base| base["commitId"].as_str() == Some(commit))),
+            Ok(answer) => Ok(list(&answer.body).any(|base| base["commitId"].as_str() == Some(commit.as_str()))),
             Err(HostError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error),
         }
@@ -311,7 +311,7 @@ impl Host for AzureDevops {
         }
     }
 
-    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+    async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
         statuses::own(self, pull, commit).await
     }
 
@@ -328,7 +328,7 @@ impl Host for AzureDevops {
         Err(HostError::Rejected { what: "a reaction".to_owned(), status: 400, message })
     }
 
-    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
+    async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError> {
         statuses::set(self, pull, commit, status).await
     }
 

@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 /// How often the host is asked while it merges.
-const POLLS: usize = 8;
+const POLLS: usize = 12;
 /// Policy that limits how pull requests are merged (learn.microsoft.com, "Limit merge types").
 const MERGE_TYPES: &str = "fa4e907d-c16b-4a4c-9dfa-4916e5d171ab";
 /// Ways to merge, best first: ours, the host's, and the policy's setting that allows it.
