@@ -9,6 +9,7 @@ mod bad_moments;
 mod bases;
 mod cloud;
 mod doctor;
+mod examples;
 mod first_hour;
 mod history;
 mod left;
