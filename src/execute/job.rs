@@ -304,9 +304,9 @@ pub(super) async fn resolve_tool(
 ) -> std::result::Result<Tool, Outcome> {
     let required = match config.terraform_version {
         Some(_) => Vec::new(),
-        None => super::prepare::required_versions(&tree.root, &config.id.dir, distribution(ctx, config))
-            .await
-            .unwrap_or_default(),
+        None => {
+            super::prepare::required_versions(&tree.root, config, distribution(ctx, config)).await.unwrap_or_default()
+        }
     };
     let wanted = ToolRequest {
         version: config.terraform_version.clone(),

@@ -4,10 +4,10 @@ use super::applicable_plans::ApplicablePlans;
 use super::{CommandRun, Context};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
-use crate::config::ConfigError;
 use crate::config::global::RepoRules;
 use crate::config::paths::parent;
 use crate::config::repo::{self, RepoConfig};
+use crate::config::{ConfigError, ProjectConfig};
 use crate::domain::Distribution;
 use crate::domain::outcome::{Fault, Reason};
 use crate::inputs::{self, InputGraph, Tree};
@@ -252,10 +252,20 @@ pub(super) fn options(ctx: &Context) -> ScheduleOptions {
     }
 }
 
-/// Constraints of `required_version` in the files of one project directory that this distribution reads.
-pub(super) async fn required_versions(root: &Path, dir: &str, which: Distribution) -> Result<Vec<String>, Stop> {
-    let (root, dir) = (root.to_owned(), dir.to_owned());
-    tokio::task::spawn_blocking(move || inputs::required_versions(&DiskTree { root }, &dir, which))
+/// Constraints of `required_version` in a project's files that this distribution reads, for a unit of Terragrunt also those of its
+/// source.
+pub(super) async fn required_versions(
+    root: &Path,
+    config: &ProjectConfig,
+    which: Distribution,
+) -> Result<Vec<String>, Stop> {
+    let (tree, dir, is_unit) = (DiskTree { root: root.to_owned() }, config.id.dir.clone(), config.terragrunt);
+    let reading = move || {
+        let source = if is_unit { inputs::unit_source(&tree, &dir) } else { None };
+        let dirs = std::iter::once(dir).chain(source);
+        dirs.flat_map(|dir| inputs::required_versions(&tree, &dir, which)).collect()
+    };
+    tokio::task::spawn_blocking(reading)
         .await
         .map_err(|error| Stop::Other(anyhow!(error).context("reading required_version")))
 }

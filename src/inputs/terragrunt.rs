@@ -10,7 +10,7 @@ pub(super) use index::UnitIndex;
 
 use super::Tree;
 use crate::config::paths::{join, parent};
-use expression::{Reader, Scope, UNIT_FILE, Value};
+use expression::{ParsedFiles, UNIT_FILE, UnitReader, UnitScope, Value};
 use hcl::edit::Span;
 use hcl::edit::expr::FuncCall;
 use hcl::edit::structure::{Attribute, Body};
@@ -90,7 +90,11 @@ pub(super) fn has_file(tree: &dyn Tree, dir: &str) -> bool {
 
 /// Reads the unit of a directory that has Terragrunt's file.
 pub(super) fn read(tree: &dyn Tree, dir: &str) -> Unit {
-    let reader = Reader::new(tree);
+    read_with(tree, dir, &ParsedFiles::default())
+}
+
+fn read_with(tree: &dyn Tree, dir: &str, parsed: &ParsedFiles) -> Unit {
+    let reader = UnitReader::new(tree, parsed);
     let (mut unit, read) = (Unit::default(), RefCell::default());
     let mut waiting = vec![(join(dir, UNIT_FILE), Vec::new())];
     let mut seen = BTreeSet::new();
@@ -98,7 +102,7 @@ pub(super) fn read(tree: &dyn Tree, dir: &str) -> Unit {
         if !seen.insert(file.clone()) || seen.len() > MAX_INCLUDES {
             continue;
         }
-        let scope = Scope { reader: &reader, file: file.clone(), unit: dir.to_owned(), includes, read: &read };
+        let scope = UnitScope { reader: &reader, file: file.clone(), unit: dir.to_owned(), includes, read: &read };
         let mut one = OneFile { unit: &mut unit, scope, text: String::new() };
         let Some(body) = one.parse() else { continue };
         for (label, included) in one.includes(&body) {
@@ -121,26 +125,23 @@ pub(super) fn read(tree: &dyn Tree, dir: &str) -> Unit {
 /// One of the files of a unit.
 struct OneFile<'u, 'a> {
     unit: &'u mut Unit,
-    scope: Scope<'a>,
+    scope: UnitScope<'a>,
     text: String,
 }
 
 impl OneFile<'_, '_> {
     fn parse(&mut self) -> Option<Rc<Body>> {
         let file = self.scope.file.clone();
-        let Some(text) = self.scope.reader.tree.read(&file) else {
-            self.unknown(1, "the file is not there, not text, or larger than 1 MiB".to_owned(), true);
+        let Some(text) = self.scope.reader.text(&file) else {
+            self.unknown(1, "the file is not there, not text, or larger than 256 KiB".to_owned(), true);
             return None;
         };
         self.text = text;
-        match hcl::edit::parser::parse_body(&self.text) {
-            Ok(body) => {
-                let body = Rc::new(body);
-                self.scope.reader.keep(&file, &body);
-                Some(body)
-            }
-            Err(error) => {
-                self.unknown(error.location().line(), "it is not valid HCL".to_owned(), true);
+        let is_own = file == join(&self.scope.unit, UNIT_FILE);
+        match self.scope.reader.parse(&file, &self.text, is_own) {
+            Ok(body) => Some(body),
+            Err(line) => {
+                self.unknown(line, "it is not valid HCL".to_owned(), true);
                 None
             }
         }
@@ -207,7 +208,7 @@ impl OneFile<'_, '_> {
                 }
             }
         }
-        let mut calls = Calls::default();
+        let mut calls = FileCalls::default();
         calls.visit_body(body);
         for call in calls.0 {
             self.file_of(&call);
@@ -271,11 +272,11 @@ fn out_of_repository(key: &str) -> String {
     format!("`{key}` leads out of the repository")
 }
 
-/// Calls of functions that read a file.
+/// FileCalls of functions that read a file.
 #[derive(Default)]
-struct Calls(Vec<FuncCall>);
+struct FileCalls(Vec<FuncCall>);
 
-impl Visit for Calls {
+impl Visit for FileCalls {
     fn visit_func_call(&mut self, call: &FuncCall) {
         if READS_FILE.contains(&call.name.name.as_str()) {
             self.0.push(call.clone());
@@ -288,6 +289,7 @@ impl Visit for Calls {
 #[derive(Default)]
 pub(super) struct Units {
     known: RefCell<BTreeMap<String, Option<Rc<Unit>>>>,
+    parsed: ParsedFiles,
 }
 
 impl Units {
@@ -296,7 +298,7 @@ impl Units {
         if let Some(known) = self.known.borrow().get(dir) {
             return known.clone();
         }
-        let unit = has_file(tree, dir).then(|| Rc::new(read(tree, dir)));
+        let unit = has_file(tree, dir).then(|| Rc::new(read_with(tree, dir, &self.parsed)));
         self.known.borrow_mut().insert(dir.to_owned(), unit.clone());
         unit
     }

@@ -1,7 +1,7 @@
 //! Units of Terragrunt among the inputs: what they read and run, and the units that they depend on.
 
 use super::terragrunt::{self, UnitIndex, Unknown};
-use super::{InputGraph, is_hcl};
+use super::{InputGraph, Tree, is_hcl};
 use crate::config::ProjectConfig;
 use crate::config::paths::parent;
 use std::collections::BTreeSet;
@@ -13,6 +13,11 @@ pub struct Dependencies {
     pub on: BTreeSet<String>,
     /// Its own files may name more: an expression cannot be told without running Terragrunt.
     pub may_be_more: bool,
+}
+
+/// The directory of the Terraform files that a unit runs, where this repository has them in another one.
+pub fn unit_source(tree: &dyn Tree, dir: &str) -> Option<String> {
+    terragrunt::has_file(tree, dir).then(|| terragrunt::read(tree, dir).source)?
 }
 
 impl InputGraph<'_> {

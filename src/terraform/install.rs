@@ -182,6 +182,11 @@ impl Installer {
         }
     }
 
+    /// Whether what is not installed may be downloaded.
+    pub fn downloads(&self) -> bool {
+        self.settings.download
+    }
+
     /// The default binary: `--default-tf-version`, otherwise the one on `PATH`.
     pub async fn default_tool(&self) -> anyhow::Result<Tool> {
         self.resolve(&ToolRequest::default()).await

@@ -10,6 +10,7 @@ mod bad_moments;
 mod bases;
 mod cloud;
 mod doctor;
+mod examples;
 mod first_hour;
 mod flow;
 mod history;

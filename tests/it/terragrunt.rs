@@ -61,7 +61,7 @@ fn an_applied_unit_drops_the_plans_that_were_made_with_its_old_outputs() {
         assert_eq!(outcomes(&said), ["live/dns success", "live/vpc success", "live/app success"]);
         // What depends on a unit waits for it.
         let said = ctx.say(&pull, "atlantis apply -d live/app").await;
-        said.because("dependency").has("it waits for `live/vpc/default`").has("`atlantis apply -d live/vpc`");
+        said.because("dependency").has("It waits for `live/vpc/default`").has("`atlantis apply -d live/vpc`");
         let said = ctx.say(&pull, "atlantis apply").await;
         assert_eq!(outcomes(&said), ["live/dns success", "live/vpc success", "live/app failure"]);
         said.has("The plans of `live/app/default` are dropped").has("`atlantis plan -d live/app`");
@@ -84,7 +84,7 @@ fn a_unit_that_fails_stops_those_that_depend_on_it_and_no_others() {
         let said = ctx.next(&pull).await;
         let found = outcomes(&said);
         assert_eq!(found, ["live/dns success", "live/vpc error", "live/app failure"]);
-        said.has("it depends on `live/vpc/default`, which could not be planned, so it was not run");
+        said.has("It depends on `live/vpc/default`, which could not be planned, so it was not run");
         ctx.say(&pull, "atlantis apply -d live/dns").await.is("apply", "success");
         ctx.status(&pull, "atlantis/plan: live/app/default", "failure", "").await;
         ctx.nothing_pending(&pull, &["atlantis/apply"]).await;

@@ -16,6 +16,8 @@ const ROOT: &str = "/\u{f8ff}repository";
 const MAX_STEPS: u32 = 20_000;
 /// Deepest chain of locals and files.
 const MAX_DEPTH: u32 = 40;
+/// Largest file that is read, in bytes.
+const MAX_FILE: usize = 256 << 10;
 /// Longest path that is made, in bytes.
 const MAX_TEXT: usize = 4096;
 /// What Terragrunt's own file is called.
@@ -43,37 +45,58 @@ impl Value {
     }
 }
 
-/// The files of a repository, parsed once, and what evaluating one unit may still cost.
-pub(super) struct Reader<'a> {
+/// Files that several units include or read, parsed once; absent ones cannot be parsed.
+pub(super) type ParsedFiles = RefCell<BTreeMap<String, Option<Rc<Body>>>>;
+
+/// What one unit is read with, and what evaluating it may still cost.
+pub(super) struct UnitReader<'a> {
     pub(super) tree: &'a dyn Tree,
-    parsed: RefCell<BTreeMap<String, Option<Rc<Body>>>>,
+    shared: &'a ParsedFiles,
+    /// The unit's own file, which nobody else needs.
+    own: RefCell<Option<(String, Rc<Body>)>>,
     steps: Cell<u32>,
     depth: Cell<u32>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(tree: &'a dyn Tree) -> Reader<'a> {
-        Reader { tree, parsed: RefCell::default(), steps: Cell::new(0), depth: Cell::new(0) }
+impl<'a> UnitReader<'a> {
+    pub(super) fn new(tree: &'a dyn Tree, shared: &'a ParsedFiles) -> UnitReader<'a> {
+        UnitReader { tree, shared, own: RefCell::default(), steps: Cell::new(0), depth: Cell::new(0) }
     }
 
-    /// Keeps a file that was parsed.
-    pub(super) fn keep(&self, path: &str, body: &Rc<Body>) {
-        self.parsed.borrow_mut().insert(path.to_owned(), Some(Rc::clone(body)));
+    /// The text of a file that is not too large.
+    pub(super) fn text(&self, path: &str) -> Option<String> {
+        self.tree.read(path).filter(|text| text.len() <= MAX_FILE)
+    }
+
+    /// Parses a text of this file, unless somebody has done it before. The error is the line.
+    pub(super) fn parse(&self, path: &str, text: &str, is_own: bool) -> Result<Rc<Body>, usize> {
+        if let Some(Some(known)) = self.shared.borrow().get(path) {
+            return Ok(Rc::clone(known));
+        }
+        let parsed = hcl::edit::parser::parse_body(text).map(Rc::new).map_err(|error| error.location().line());
+        match (&parsed, is_own) {
+            (Ok(body), true) => *self.own.borrow_mut() = Some((path.to_owned(), Rc::clone(body))),
+            (parsed, _) => {
+                self.shared.borrow_mut().insert(path.to_owned(), parsed.clone().ok());
+            }
+        }
+        parsed
     }
 
     fn body(&self, path: &str) -> Option<Rc<Body>> {
-        if let Some(known) = self.parsed.borrow().get(path) {
+        if let Some((_, own)) = self.own.borrow().as_ref().filter(|(own, _)| own == path) {
+            return Some(Rc::clone(own));
+        }
+        if let Some(known) = self.shared.borrow().get(path) {
             return known.clone();
         }
-        let parsed = self.tree.read(path).and_then(|text| hcl::edit::parser::parse_body(&text).ok()).map(Rc::new);
-        self.parsed.borrow_mut().insert(path.to_owned(), parsed.clone());
-        parsed
+        self.parse(path, &self.text(path)?, false).ok()
     }
 }
 
 /// Where an expression stands.
-pub(super) struct Scope<'a> {
-    pub(super) reader: &'a Reader<'a>,
+pub(super) struct UnitScope<'a> {
+    pub(super) reader: &'a UnitReader<'a>,
     /// The file, for its locals.
     pub(super) file: String,
     /// Directory of the unit: functions in an included file are about the unit that includes it.
@@ -84,7 +107,7 @@ pub(super) struct Scope<'a> {
     pub(super) read: &'a RefCell<BTreeSet<String>>,
 }
 
-impl Scope<'_> {
+impl UnitScope<'_> {
     /// The value; absent when it cannot be told.
     pub(super) fn value(&self, expression: &Expression) -> Option<Value> {
         let reader = self.reader;
@@ -169,7 +192,7 @@ impl Scope<'_> {
             return self.value(&attribute.value);
         }
         // Functions in a file that is read are about that file.
-        let scope = Scope {
+        let scope = UnitScope {
             reader: self.reader,
             file: file.to_owned(),
             unit: parent(file).to_owned(),

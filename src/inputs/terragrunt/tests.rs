@@ -112,6 +112,9 @@ fn hostile_files_cost_little_and_are_told() {
     let nested = format!("x = {}1{}\n", "(".repeat(100_000), ")".repeat(100_000));
     let unit = unit_of(&[("a/terragrunt.hcl", &nested)], "a");
     assert_eq!(unknown(&unit), ["`a/terragrunt.hcl`, line 1: it is not valid HCL"]);
+    let large = "# x\n".repeat(70_000);
+    let unit = unit_of(&[("a/terragrunt.hcl", &large)], "a");
+    assert_eq!(unknown(&unit), ["`a/terragrunt.hcl`, line 1: the file is not there, not text, or larger than 256 KiB"]);
     let itself =
         "include \"me\" {\n  path = \"terragrunt.hcl\"\n}\ndependencies {\n  paths = [\"../a\", \"../b\"]\n}\n";
     let unit = unit_of(&[("a/terragrunt.hcl", itself)], "a");
