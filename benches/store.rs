@@ -10,12 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidelock::domain::state::Delivery;
-use tidelock::domain::{CommentEvent, Event, PullId, RepoId};
+use tidelock::domain::{CommentEvent, DeliveryId, Event, PullId, RepoId};
 use tidelock::store::Store;
 use tidelock::vault::clock::Boottime;
 use tidelock::vault::directory::Directory;
 use tidelock::vault::inbox::HandOverKey;
 use tidelock::vault::lease::{Identity, Timing};
+use tidelock::vault::wording::Wording;
 use tidelock::vault::{Retention, Vault};
 
 /// Deliveries per measurement.
@@ -85,7 +86,12 @@ fn delivery(identity: String) -> Delivery {
         author: "alice".into(),
         body: "atlantis plan".into(),
     };
-    Delivery { identity, host_id: "0-1-2".into(), received: Timestamp::UNIX_EPOCH, event: Event::Comment(comment) }
+    Delivery {
+        identity: DeliveryId::new(identity),
+        host_id: "0-1-2".into(),
+        received: Timestamp::UNIX_EPOCH,
+        event: Event::Comment(comment),
+    }
 }
 
 /// As spread as a hash, which identities are.
@@ -107,7 +113,7 @@ fn one_commit_each() -> Result<f64> {
                 "INSERT INTO deliveries (identity, host_id, state, received, record) VALUES (?1, ?2, 'queued', ?3, ?4)",
             )?
             .execute((
-                &delivery.identity,
+                delivery.identity.as_str(),
                 &delivery.host_id,
                 delivery.received.as_microsecond(),
                 serde_json::to_string(&delivery)?,
@@ -145,6 +151,7 @@ async fn into_the_vault(callers: u32) -> Result<(f64, u64)> {
         timing: Timing::default(),
         retention: Retention::default(),
         handover: HandOverKey::derive("secret"),
+        wording: Wording::default(),
     };
     let lease = vault.acquire(false).await?;
     let (leader, chain) = vault.lead(lease).await?.ok_or_else(|| anyhow::anyhow!("the lease went to another"))?;

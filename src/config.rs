@@ -16,6 +16,7 @@ use crate::domain::{Distribution, ProjectId};
 use global::RepoRules;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::time::Duration;
 use workflow::Workflow;
 
 /// Default workspace of a project.
@@ -84,6 +85,8 @@ pub struct ProjectConfig {
     pub when_modified: Vec<String>,
     /// `delete_source_branch_on_merge`.
     pub delete_source_branch_on_merge: bool,
+    /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
+    pub plan_max_age: Option<Duration>,
 }
 
 impl ProjectConfig {
@@ -105,6 +108,7 @@ impl ProjectConfig {
             autoplan_enabled: true,
             when_modified: Vec::new(),
             delete_source_branch_on_merge: rules.delete_source_branch_on_merge,
+            plan_max_age: rules.plan_max_age,
         }
     }
 
@@ -127,6 +131,8 @@ impl ProjectConfig {
             autoplan_enabled: _,
             when_modified: _,
             delete_source_branch_on_merge: _,
+            // The limit counts as it is when the plan is applied.
+            plan_max_age: _,
         } = self;
         let facts = serde_json::json!({
             "id": id,

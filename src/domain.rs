@@ -5,11 +5,14 @@
 
 mod clone_url;
 pub mod command;
+pub mod duration;
+mod ids;
 pub mod outcome;
 mod pull;
 pub mod reply;
 pub mod state;
 
+pub use ids::{CommitSha, DeliveryId, JobId, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 
 use serde::{Deserialize, Serialize};
@@ -140,9 +143,9 @@ pub struct MergeGroupEvent {
     /// The branch that the queue merges into.
     pub base_branch: String,
     /// What it is built on: a commit of that branch, or of the entry ahead.
-    pub base: String,
+    pub base: CommitSha,
     /// Its own commit, which wants statuses.
-    pub commit: String,
+    pub commit: CommitSha,
 }
 
 impl Event {

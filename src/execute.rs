@@ -25,12 +25,13 @@ mod status_update;
 mod unrecorded_outcomes;
 
 use crate::checkout::Checkouts;
+use crate::config::ProjectConfig;
 use crate::config::global::{GlobalConfig, RepoRules};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Effect, JobState, Run};
-use crate::domain::{ProjectId, PullId, PullRequest};
+use crate::domain::{CommitSha, ProjectId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
@@ -47,6 +48,7 @@ use jiff::Timestamp;
 use status_update::StatusUpdate;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use unrecorded_outcomes::UnrecordedOutcomes;
 
@@ -88,14 +90,6 @@ pub struct Context {
     pub orphaned_locks: state_locks::OrphanedLocks,
 }
 
-impl Context {
-    /// A pull request as its host writes it, such as `#7`.
-    pub fn written(&self, pull: &PullId) -> String {
-        let mark = self.hosts.of(&pull.repo).map_or('#', |host| host.profile().pull_mark);
-        format!("{mark}{}", pull.number)
-    }
-}
-
 /// Asks a command to stop, and says why.
 #[derive(Clone, Default)]
 pub struct Cancel {
@@ -112,7 +106,7 @@ pub enum CancelReason {
     /// Somebody said `cancel`.
     Person(String),
     /// The pull request has a newer head, this one.
-    Push(String),
+    Push(CommitSha),
     /// The pull request was closed.
     Closed,
     /// The server is stopping.
@@ -144,7 +138,7 @@ impl Cancel {
     fn by(&self) -> String {
         match self.reason() {
             Some(CancelReason::Person(user)) => user.clone(),
-            Some(CancelReason::Push(head)) => format!("a push of {}", &head[..head.len().min(7)]),
+            Some(CancelReason::Push(head)) => format!("a push of {}", head.short()),
             Some(CancelReason::Closed) => "the closing of the pull request".into(),
             Some(CancelReason::Shutdown) | None => "the server's shutdown".into(),
         }
@@ -202,7 +196,7 @@ pub async fn run(ctx: &Context, work: &CommandRun) -> Ended {
         message: ctx.redactor.redact(&format!("Something broke inside the server: {error:#}")),
         output: String::new(),
     };
-    match recorder::answer(ctx, work, Answer::error(fault)).await {
+    match recorder::answer(ctx, work, CommandAnswer::error(fault)).await {
         Ok(()) => Ended::Answered,
         Err(error) => {
             tracing::error!(pull = %work.pull.id, error = format!("{error:#}"), "the answer could not be recorded");
@@ -215,12 +209,12 @@ pub async fn run(ctx: &Context, work: &CommandRun) -> Ended {
 async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     let settings = &ctx.settings;
     if let Some(fault) = arguments::refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable) {
-        recorder::answer(ctx, work, Answer::refused(fault)).await?;
+        recorder::answer(ctx, work, CommandAnswer::refused(fault)).await?;
         return Ok(Ended::Answered);
     }
     let _checkouts = ctx.checkouts.using(&work.pull.id).await;
     if let Some(fault) = capacity::on_disk(ctx, work).await {
-        recorder::answer(ctx, work, Answer::error(fault)).await?;
+        recorder::answer(ctx, work, CommandAnswer::error(fault)).await?;
         return Ok(Ended::Answered);
     }
     let _binaries = ctx.installer.using().await;
@@ -233,30 +227,35 @@ async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
 
 /// The answer to a command: what is said and which statuses are set, recorded together with the run's end.
 #[derive(Clone)]
-struct Answer {
+struct CommandAnswer {
     body: Option<ReplyBody>,
     statuses: StatusUpdate,
 }
 
-impl Answer {
-    fn error(fault: Fault) -> Answer {
+impl CommandAnswer {
+    fn error(fault: Fault) -> CommandAnswer {
         let because = fault.message.lines().next().unwrap_or_default().to_owned();
-        Answer { body: Some(ReplyBody::CommandError(fault)), statuses: StatusUpdate::Failed(because) }
+        CommandAnswer { body: Some(ReplyBody::CommandError(fault)), statuses: StatusUpdate::Failed(because) }
     }
 
     /// A command that was refused before anything was done.
-    fn refused(fault: Fault) -> Answer {
+    fn refused(fault: Fault) -> CommandAnswer {
         let statuses = StatusUpdate::AsBefore("an argument is refused".into());
-        Answer { body: Some(ReplyBody::CommandError(fault)), statuses }
+        CommandAnswer { body: Some(ReplyBody::CommandError(fault)), statuses }
     }
 
-    fn message(message: Message) -> Answer {
-        Answer { body: Some(ReplyBody::Message(message)), statuses: StatusUpdate::Nothing }
+    fn message(message: Message) -> CommandAnswer {
+        CommandAnswer { body: Some(ReplyBody::Message(message)), statuses: StatusUpdate::Nothing }
     }
 
-    fn results(work: &CommandRun, outcomes: Vec<JobOutcome>, remarks: Vec<String>, statuses: StatusUpdate) -> Answer {
+    fn results(
+        work: &CommandRun,
+        outcomes: Vec<JobOutcome>,
+        remarks: Vec<String>,
+        statuses: StatusUpdate,
+    ) -> CommandAnswer {
         let results = Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks };
-        Answer { body: Some(ReplyBody::Results(results)), statuses }
+        CommandAnswer { body: Some(ReplyBody::Results(results)), statuses }
     }
 
     /// Whether it tells that something broke or was refused: all of the command, or one of its projects.
@@ -287,11 +286,16 @@ pub fn comment_effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Repl
     numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()
 }
 
-/// 128 random bits, hex: ids of runs, jobs, plans and replies.
+/// 128 random bits, hex.
 pub fn random_id() -> String {
+    format!("{:032x}", random_bits())
+}
+
+/// Random bits: ids of runs, jobs, plans and replies.
+pub fn random_bits() -> u128 {
     let mut bytes = [0_u8; 16];
     match getrandom::fill(&mut bytes) {
-        Ok(()) => hex::encode(bytes),
+        Ok(()) => u128::from_be_bytes(bytes),
         // The kernel's generator is never missing on a platform that we run on; an abort beats a guessable id.
         Err(_) => std::process::abort(),
     }
@@ -313,8 +317,13 @@ fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditE
         project: Some(project.label()),
         commit: Some(work.pull.head.commit.clone()),
         plan: None,
-        request: work.run.delivery.clone(),
+        request: work.run.delivery.as_ref().map(ToString::to_string),
     }
+}
+
+/// How old a plan of this project may be when it is applied; absent where that does not matter.
+fn plan_limit(ctx: &Context, config: &ProjectConfig) -> Option<Duration> {
+    Some(config.plan_max_age.unwrap_or(ctx.settings.plan_max_age)).filter(|limit| !limit.is_zero())
 }
 
 fn job_state(outcome: &JobOutcome) -> JobState {

@@ -13,7 +13,7 @@ mod tests;
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::{ProjectId, PullId};
+use crate::domain::{JobId, PlanId, ProjectId, PullId};
 pub use rules::step;
 
 /// The rows that an event is about. Others may be among them: they stay as they are.
@@ -31,14 +31,14 @@ pub struct World {
 
 /// A project that a command works on, with the lock that it would take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedLock {
     /// The lock, with the pull request of the command as its holder.
     pub lock: ProjectLock,
     /// When it is taken; `Disabled` where the server locks nothing.
     pub mode: LockMode,
 }
 
-impl Wanted {
+impl WantedLock {
     /// Whether a plan of the project takes its lock.
     pub fn is_locked_by_plan(&self) -> bool {
         self.mode == LockMode::OnPlan
@@ -53,14 +53,14 @@ pub enum LockEvent {
         /// By this pull request.
         pull: PullId,
         /// These.
-        projects: Vec<Wanted>,
+        projects: Vec<WantedLock>,
         /// The plan is of everything: it starts over. A targeted one leaves other projects alone.
         everything: bool,
     },
     /// A plan that was broken off goes on with these projects: their locks may have been lost meanwhile.
     PlanGoesOn {
         /// The projects.
-        projects: Vec<Wanted>,
+        projects: Vec<WantedLock>,
     },
     /// A project ends up without a plan: it failed, was cancelled or was refused.
     NotPlanned {
@@ -72,16 +72,16 @@ pub enum LockEvent {
     /// The apply of a plan is about to begin.
     ApplyBegins {
         /// Id of the plan.
-        plan: String,
+        plan: PlanId,
         /// Id of the job that uses it up.
-        job: String,
+        job: JobId,
         /// Its project.
-        project: Wanted,
+        project: WantedLock,
     },
     /// `import` or `state rm` is about to begin.
     StateChangeBegins {
         /// Its project.
-        project: Wanted,
+        project: WantedLock,
     },
     /// A job has changed the state of a project, or may have: a plan of it is worth nothing.
     StateChanged {
@@ -102,7 +102,7 @@ pub enum LockEvent {
         /// What names the lock: [`ProjectLock::id`], or [`ProjectLock::key`] where only one host has a lock with it.
         key: String,
         /// Job of an apply, or of what else must not be interrupted, that the holder has begun and that still runs.
-        applying: Option<String>,
+        applying: Option<JobId>,
         /// Who, when, and on what request; its result is filled in.
         by: AuditEntry,
     },
@@ -161,7 +161,7 @@ pub enum LockRefusal {
     /// An apply of the holder runs.
     ApplyRuns {
         /// Its job.
-        job: String,
+        job: JobId,
     },
 }
 

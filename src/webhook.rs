@@ -1,5 +1,6 @@
 //! The door: a delivery's headers and bytes become a [`Verified`] event, or a [`Rejection`]. Only this module makes `Verified`.
 
+pub mod azure_devops;
 pub mod github;
 mod intake;
 mod merge_queue;
@@ -9,11 +10,13 @@ mod signature;
 pub use intake::{Delivered, Door, Intake};
 pub use merge_queue::EntryBelow;
 
+use crate::domain::{DeliveryId, RepoId};
+
 /// Proof that the signature of what is inside was checked.
 #[derive(Debug, Clone)]
 pub struct Verified<T> {
     inner: T,
-    identity: String,
+    identity: DeliveryId,
     host_id: String,
     key: Option<String>,
 }
@@ -41,7 +44,7 @@ impl<T> Verified<T> {
     }
 
     /// What the delivery is known by: made of what is signed.
-    pub fn identity(&self) -> &str {
+    pub fn identity(&self) -> &DeliveryId {
         &self.identity
     }
 
@@ -76,11 +79,19 @@ impl Rejection {
 }
 
 /// What the delivery of a comment is known by, on a host of this kind.
-pub fn comment_identity(kind: &str, repo: &crate::domain::RepoId, comment_id: u64) -> String {
-    format!("{kind}:{repo}:comment:{comment_id}")
+pub fn comment_identity(kind: &str, repo: &RepoId, comment_id: u64) -> DeliveryId {
+    DeliveryId::new(format!("{kind}:{repo}:comment:{comment_id}"))
 }
 
 /// A header's text; empty when it is absent or not ASCII.
 fn header<'a>(headers: &'a http::HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Longest name from outside that is repeated, in characters.
+const MAX_NAME: usize = 64;
+
+/// A name from outside, for logs and identities.
+fn short(name: &str) -> String {
+    name.chars().take(MAX_NAME).map(|char| if char.is_ascii_graphic() { char } else { '?' }).collect()
 }

@@ -16,6 +16,8 @@ pub(crate) struct Costs {
     pub(crate) requests: f64,
     /// Bytes of journal objects and of bases.
     pub(crate) bytes: f64,
+    /// Bytes of bases alone.
+    pub(crate) base_bytes: f64,
 }
 
 impl Costs {
@@ -36,6 +38,7 @@ impl Costs {
             cpu: Duration::from_millis(ticks * TICK),
             requests: sum("tidelock_bucket_requests_total"),
             bytes: sum("tidelock_commit_bytes_total") + sum("tidelock_base_bytes_total"),
+            base_bytes: sum("tidelock_base_bytes_total"),
         })
     }
 

@@ -16,6 +16,8 @@ const REPOS: usize = 30;
 const AT_ONCE: usize = 4;
 /// Pull requests in one line of the table.
 const WINDOW: usize = 250;
+/// The bucket's bytes are looked at after so many.
+const STEP: usize = 25;
 /// The first of each repository, in which mirrors are made and caches fill, are not counted.
 const WARM: usize = REPOS;
 /// Cost of the last window against the first one.
@@ -41,9 +43,14 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
     let mut memory = None;
     plan(&repos, 0, WARM, &path).await?;
     let (mut done, mut before) = (WARM, Costs::of(&server).await?);
+    let mut looks = vec![(WARM, before)];
     while done < PULLS {
         let (until, began) = ((done + WINDOW).min(PULLS), Instant::now());
-        plan(&repos, done, until, &path).await?;
+        for from in (done..until).step_by(STEP) {
+            let until = (from + STEP).min(until);
+            plan(&repos, from, until, &path).await?;
+            looks.push((until, Costs::of(&server).await?));
+        }
         let (now, count) = (Costs::of(&server).await?, until - done);
         let (cost, rss) = (now.since(before, count), resident(&server)?);
         report.line(&format!(
@@ -62,7 +69,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
         }
         (done, before) = (until, now);
     }
-    judge(report, &windows, memory)?;
+    judge(report, &windows, &looks, memory)?;
     server.kill();
     start_again(report, &ground).await
 }
@@ -85,16 +92,14 @@ async fn plan(repos: &[Repo], from: usize, until: usize, path: &impl Fn(usize) -
     opened.into_iter().collect::<Result<Vec<_>>>().map(drop)
 }
 
-fn judge(report: &mut Report, windows: &[PerUnit], memory: Option<f64>) -> Result<()> {
+fn judge(report: &mut Report, windows: &[PerUnit], looks: &[(usize, Costs)], memory: Option<f64>) -> Result<()> {
     let (Some(first), Some(last)) = (windows.first(), windows.last()) else { anyhow::bail!("nothing was measured") };
-    // A base is written now and then: its bytes belong to all pull requests since the one before.
-    let half = windows.len() / 2;
-    let mean = |windows: &[PerUnit]| windows.iter().map(|cost| cost.bytes).sum::<f64>() / windows.len() as f64;
-    let (early, late) = windows.split_at(half);
+    let (early, late) = bytes_of_halves(looks)?;
+    report.line(&format!("per pull request, bases spread: earlier half {early:.1} kB, later half {late:.1} kB"))?;
     for (what, ratio) in [
         ("CPU", last.cpu / first.cpu),
         ("requests", last.requests / first.requests),
-        ("bucket bytes, later half", mean(late) / mean(early)),
+        ("bucket bytes, later half", late / early),
     ] {
         report.bound(
             ratio <= BOUND,
@@ -103,6 +108,28 @@ fn judge(report: &mut Report, windows: &[PerUnit], memory: Option<f64>) -> Resul
     }
     let memory = memory.unwrap_or_default();
     report.bound(memory < MEMORY, &format!("with {MEMORY_AT} pull requests: {memory:.0} MB resident (below {MEMORY})"))
+}
+
+/// Kilobytes in the bucket for each pull request of the earlier and of the later half. The bytes of a base are spread over the pull
+/// requests since the base before it; those after the last base are not counted.
+fn bytes_of_halves(looks: &[(usize, Costs)]) -> Result<(f64, f64)> {
+    let mut spread: Vec<f64> = Vec::new();
+    let mut journal: Vec<f64> = Vec::new();
+    for pair in looks.windows(2) {
+        let [(from, before), (until, now)] = pair else { continue };
+        let (bytes, bases) = (now.bytes - before.bytes, now.base_bytes - before.base_bytes);
+        let count = until - from;
+        journal.extend(std::iter::repeat_n((bytes - bases) / count as f64, count));
+        if bases > 0.0 {
+            let since = journal.len() - spread.len();
+            spread.extend(std::iter::repeat_n(bases / since as f64, since));
+        }
+    }
+    ensure!(spread.len() > WINDOW, "bases were written for {} pull requests only", spread.len());
+    let each: Vec<f64> = spread.iter().zip(&journal).map(|(base, journal)| (base + journal) / 1000.0).collect();
+    let (early, late) = each.split_at(each.len() / 2);
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    Ok((mean(early), mean(late)))
 }
 
 /// A server whose disk is empty takes the bucket over.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tidelock::domain::outcome::PlanSummary;
 use tidelock::domain::state::{Job, JobState, LeftFiles, PlanRecord};
-use tidelock::domain::{ProjectId, PullId, RepoId};
+use tidelock::domain::{CommitSha, JobId, PlanId, ProjectId, PullId, RepoId, RunId};
 use tidelock::store::{KeptFile, Store};
 use tidelock::vault::bucket::Bucket;
 use tidelock::vault::gcs::{Access, Address, Gcs, Options};
@@ -97,10 +97,11 @@ impl Planned {
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
         let pull = PullId { repo, number: number / 10 + 1 };
         let project = ProjectId { dir: format!("live/{}", number % 10), workspace: "default".into(), name: None };
-        let (head, now) = (Hash::of(id.as_bytes()).to_string(), Timestamp::now());
+        let digest = Hash::of(id.as_bytes()).to_string();
+        let (head, now) = (CommitSha::parse(&digest)?, Timestamp::now());
         let job = Job {
-            id: id.clone(),
-            run: format!("{:032x}", number / 10),
+            id: JobId::of(number.into()),
+            run: RunId::of((number / 10).into()),
             pull: pull.clone(),
             kind: "plan".into(),
             project: Some(project.clone()),
@@ -114,21 +115,22 @@ impl Planned {
             state_lock: Default::default(),
         };
         let plan = PlanRecord {
-            id: id.clone(),
+            id: PlanId::of(number.into()),
             pull,
             project,
             head: head.clone(),
-            base: head.clone(),
+            base: head,
             base_branch: "main".into(),
-            config_digest: head,
+            config_digest: digest,
             tool: "terraform 1.13.3".into(),
             path: Some(path),
             sha256: Some(plan_file.sha256),
             summary: PlanSummary::default(),
             made: now,
-            job: id,
+            job: job.id.clone(),
             consumed_by: None,
             left: LeftFiles { archive: left.as_ref().map(|left| left.sha256.clone()), ..LeftFiles::default() },
+            max_age: None,
         };
         Ok(Planned { job, plan, left })
     }

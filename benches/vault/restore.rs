@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidelock::domain::state::Delivery;
-use tidelock::domain::{CommentEvent, Event, PullId, RepoId};
+use tidelock::domain::{CommentEvent, DeliveryId, Event, PullId, RepoId};
 use tidelock::store::Store;
 use tidelock::vault::directory::Directory;
 use tidelock::vault::{Retention, Vault};
@@ -100,7 +100,7 @@ async fn deliveries(store: &Store, step: u64) -> Result<()> {
             body: String::from_utf8_lossy(&machine::output(number, TEXT)).into_owned(),
         };
         let delivery = Delivery {
-            identity: tidelock::vault::Hash::of(&number.to_le_bytes()).to_string(),
+            identity: DeliveryId::new(tidelock::vault::Hash::of(&number.to_le_bytes()).to_string()),
             host_id: number.to_string(),
             received: Timestamp::now(),
             event: Event::Comment(comment),

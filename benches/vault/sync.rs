@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tidelock::domain::JobId;
 use tidelock::domain::state::JobState;
 use tidelock::store::Store;
 use tidelock::store::logs::Logs;
@@ -117,7 +118,7 @@ async fn record(data: &Path, store: &Store) -> Result<()> {
 /// The log of a running job grew.
 async fn changed(report: &mut Report, double: &StorageDouble, data: &Path, store: &Store) -> Result<()> {
     let mut job = Planned::read(data, 0)?.job;
-    job.id = format!("{:032x}", u64::MAX);
+    job.id = JobId::of(u64::MAX.into());
     (job.state, job.finished) = (JobState::Running, None);
     let log = Logs::new(data).create(&job.id)?;
     store.write(move |tx| tx.put_job(&job)).await?;

@@ -310,7 +310,7 @@ check_domain() {
     note "$domain is in zone $dns_zone"
 }
 
-# Reckoned in docs/deployment.md.
+# Calculated in docs/deployment.md.
 show_price() {
     step "What it costs"
     local month=68 time='10 to 20 minutes'

@@ -7,8 +7,10 @@ use super::yaml::{error_at, quoted, regex_problem};
 use super::{ConfigError, LockMode, Requirement};
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
+use crate::domain::duration;
 use regex::Regex;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 /// The versions that `hashicorp/go-version` parses.
 static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -44,6 +46,14 @@ pub(super) fn silenced_commands(list: &[LocatedText], file: &str) -> Result<Vec<
             )),
         })
         .collect()
+}
+
+/// A duration; `0` means no limit.
+pub(super) fn age(text: &LocatedText, key: &str, file: &str) -> Result<Duration, ConfigError> {
+    duration::parse(text.value.trim()).ok_or_else(|| {
+        let message = format!("{key}: \"{}\" is no duration such as 30m or 24h; 0 means no limit", quoted(&text.value));
+        error_at(file, text, message)
+    })
 }
 
 /// A regex between slashes.

@@ -10,12 +10,13 @@ use crate::domain::RepoId;
 use crate::domain::command::CommandName;
 use regex::Regex;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Name of the built-in workflow.
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// Keys that `allowed_overrides` may name.
-pub const OVERRIDABLE_KEYS: [&str; 10] = [
+pub const OVERRIDABLE_KEYS: [&str; 11] = [
     "plan_requirements",
     "apply_requirements",
     "import_requirements",
@@ -26,6 +27,7 @@ pub const OVERRIDABLE_KEYS: [&str; 10] = [
     "policy_check",
     "custom_policy_check",
     "silence_pr_comments",
+    "plan_max_age",
 ];
 
 /// The whole file, checked.
@@ -56,6 +58,7 @@ struct RepoEntry {
     repo_locks: Option<LockMode>,
     autodiscover: Option<Autodiscover>,
     silence_pr_comments: Option<Vec<CommandName>>,
+    plan_max_age: Option<Duration>,
 }
 
 /// `id` of an entry.
@@ -151,6 +154,8 @@ pub struct RepoRules {
     pub autodiscover: Option<Autodiscover>,
     /// `silence_pr_comments`.
     pub silence_pr_comments: Vec<CommandName>,
+    /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
+    pub plan_max_age: Option<Duration>,
     /// Workflows of the file, and `default`.
     pub workflows: BTreeMap<String, Workflow>,
 }
@@ -203,6 +208,7 @@ impl GlobalConfig {
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
             autodiscover: last_said(&matching, |entry| &entry.autodiscover),
             silence_pr_comments: last_said(&matching, |entry| &entry.silence_pr_comments).unwrap_or_default(),
+            plan_max_age: last_said(&matching, |entry| &entry.plan_max_age),
             workflows: self.workflows.clone(),
         }
     }

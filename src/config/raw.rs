@@ -44,6 +44,7 @@ pub(super) struct RawRepo {
     pub(super) custom_policy_check: Option<Spanned<bool>>,
     pub(super) autodiscover: Option<RawAutodiscover>,
     pub(super) silence_pr_comments: Texts,
+    pub(super) plan_max_age: Option<LocatedText>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -113,6 +114,7 @@ pub(super) struct RawProject {
     pub(super) custom_policy_check: Option<Spanned<bool>>,
     pub(super) silence_pr_comments: Option<Spanned<Vec<LocatedText>>>,
     pub(super) execution_order_group: Option<i64>,
+    pub(super) plan_max_age: Option<LocatedText>,
 }
 
 #[derive(Debug, Deserialize)]

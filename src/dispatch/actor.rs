@@ -1,16 +1,19 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
+use super::recorder::Commit;
 use super::{Inner, immediate_commands, merge_group, orphaned_state_locks, resume};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
-use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
-use crate::domain::{CommentEvent, PullEvent, PullId, PullRequest};
-use crate::execute::{self, CancelReason, CommandRun, Ended, random_id};
+use crate::domain::state::{Effect, Run};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, PullEvent, PullId, PullRequest, RunId};
+use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
+use crate::retry;
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow, bail};
+use backon::{ExponentialBuilder, Retryable as _};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -23,7 +26,8 @@ const FRESH: SignedDuration = SignedDuration::from_secs(10);
 /// An apply or unlock that waited longer than this is not run any more: the person has gone on.
 const STALE_COMMAND: SignedDuration = SignedDuration::from_mins(10);
 /// Waits between tries to ask the host about a pull request.
-const HOST_RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)];
+const HOST_RETRIES: ExponentialBuilder =
+    retry::jittered(Duration::from_secs(1), Duration::from_secs(10)).with_max_times(4);
 
 /// Adds an item to its pull request's queue, and wakes or starts the actor.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
@@ -72,13 +76,13 @@ async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
     let handled = caught(pull, handle(inner, pull, item)).await;
     let Err(error) = handled.unwrap_or_else(|| Err(anyhow!("a panic, told above"))) else { return true };
     if is_deposed(&error) {
-        tracing::info!(%pull, delivery, "left to the server that leads now");
+        tracing::info!(%pull, delivery = delivery.as_str(), "left to the server that leads now");
         inner.actors.forget(pull);
         return false;
     }
-    tracing::error!(%pull, delivery, error = format!("{error:#}"), "a delivery could not be handled");
+    tracing::error!(%pull, delivery = delivery.as_str(), error = format!("{error:#}"), "a delivery could not be handled");
     if let Err(error) = resume::broken_off(inner, pull, &delivery).await {
-        tracing::error!(%pull, delivery, error = format!("{error:#}"), "nor could that be told");
+        tracing::error!(%pull, delivery = delivery.as_str(), error = format!("{error:#}"), "nor could that be told");
     }
     true
 }
@@ -99,16 +103,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
 /// The pull request as the host has it now; transient trouble is waited out.
 pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullRequest, HostError> {
     let host = inner.ctx.hosts.of(&pull.repo)?;
-    let mut waits = HOST_RETRIES.iter();
-    loop {
-        match host.pull_request(pull).await {
-            Err(error) if error.is_transient() => match waits.next() {
-                Some(wait) => tokio::time::sleep(*wait).await,
-                None => return Err(error),
-            },
-            result => return result,
-        }
-    }
+    (|| host.pull_request(pull)).retry(HOST_RETRIES).when(HostError::is_transient).await
 }
 
 async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
@@ -145,18 +140,17 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     match start(inner, pull.clone(), command, &item.delivery).await? {
         Ended::Stopped(CancelReason::Push(head)) => {
             let because = superseded(&head);
-            tell_ended(inner, &pull, &because).await?;
-            let delivery = item.delivery.clone();
-            inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Done, &because)).await
+            let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
+            told.done(&item.delivery, because).record(inner).await
         }
-        Ended::Stopped(CancelReason::Shutdown) => later(inner, &item.delivery).await,
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, &pull.id, &item.delivery).await,
         Ended::Stopped(why) => {
             let because = match why {
                 CancelReason::Person(user) => format!("cancelled by {user}"),
                 _ => "the pull request was closed".to_owned(),
             };
-            tell_ended(inner, &pull, &because).await?;
-            inner.answer_delivery(&pull.id, &item.delivery, None, None).await
+            let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
+            told.done(&item.delivery, "nothing to say").record(inner).await
         }
         Ended::Answered => Ok(()),
     }
@@ -173,18 +167,13 @@ fn not_served(inner: &Inner, pull: &PullRequest, command: &Command) -> String {
     )
 }
 
-fn superseded(head: &str) -> String {
-    format!("superseded by {}", &head[..head.len().min(7)])
+fn superseded(head: &CommitSha) -> String {
+    format!("superseded by {}", head.short())
 }
 
 /// The status of a plan that was stopped says why: none is left pending on a head that is not planned any more.
-async fn tell_ended(inner: &Inner, pull: &PullRequest, because: &str) -> Result<()> {
-    let status = inner.ctx.statuses.failed(CommandName::Plan, because);
-    let (id, commit) = (pull.id.clone(), pull.head.commit.clone());
-    let effect = Effect::Status { commit, status };
-    inner.ctx.store.write(move |tx| tx.enqueue(&NewEffect { pull: id, effect }).map(drop)).await?;
-    inner.ctx.outbox.wake(&pull.id);
-    Ok(())
+fn ended_status(inner: &Inner, pull: &PullRequest, because: &str) -> Effect {
+    Effect::Status { commit: pull.head.commit.clone(), status: inner.ctx.statuses.failed(CommandName::Plan, because) }
 }
 
 /// Whether a whole plan of this head began after the event was accepted: it is the answer to it as well.
@@ -242,21 +231,23 @@ async fn comment_command(
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await;
     }
     let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await?;
-    match &ended {
-        _ if command.name != CommandName::Plan => {}
-        Ended::Stopped(CancelReason::Push(head)) => tell_ended(inner, &pull, &superseded(head)).await?,
-        Ended::Stopped(CancelReason::Closed) => tell_ended(inner, &pull, "the pull request was closed").await?,
-        _ => {}
+    let because = match &ended {
+        Ended::Stopped(CancelReason::Push(head)) => Some(superseded(head)),
+        Ended::Stopped(CancelReason::Closed) => Some("the pull request was closed".to_owned()),
+        _ => None,
+    };
+    if let Some(because) = because.filter(|_| command.name == CommandName::Plan) {
+        Commit::about(id).posts([ended_status(inner, &pull, &because)]).record(inner).await?;
     }
     match ended {
         Ended::Answered => Ok(()),
-        Ended::Stopped(CancelReason::Shutdown) => later(inner, &item.delivery).await,
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, id, &item.delivery).await,
         Ended::Stopped(CancelReason::Push(head)) if settings.disable_autoplan => {
             let message = Message::Superseded { head };
             inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await
         }
         Ended::Stopped(CancelReason::Push(_)) => {
-            requeue(inner, &item.delivery).await?;
+            Commit::about(id).queued_again(&item.delivery).record(inner).await?;
             let task = Task::Command { comment: comment.clone(), command: Box::new(command) };
             let again = Item { delivery: item.delivery, received: item.received, task };
             inner.actors.again(id, again);
@@ -267,22 +258,16 @@ async fn comment_command(
 }
 
 /// The next server goes on with the delivery. Where this one is not told to end, its answer could not be recorded: an error.
-async fn later(inner: &Inner, delivery: &str) -> Result<()> {
+async fn later(inner: &Inner, pull: &PullId, delivery: &DeliveryId) -> Result<()> {
     if !inner.actors.draining() {
         inner.ctx.store.may_act().await?;
         bail!("the answer could not be recorded");
     }
-    requeue(inner, delivery).await
-}
-
-/// The delivery is to be handled again: by this process, or by the next.
-async fn requeue(inner: &Inner, delivery: &str) -> Result<()> {
-    let delivery = delivery.to_owned();
-    inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Queued, "to be run again")).await
+    Commit::about(pull).queued_again(delivery).record(inner).await
 }
 
 /// Runs a command as this pull request's running one.
-async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &str) -> Result<Ended> {
+async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &DeliveryId) -> Result<Ended> {
     let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
     // Stopped while it was looked at: nothing of it is recorded or told as begun.
     if let Some(why) = cancel.reason().cloned() {
@@ -291,13 +276,13 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
     let begun = resume::to_go_on(inner, delivery, &pull, &command).await?;
     let goes_on = begun.is_some();
     let run = begun.unwrap_or_else(|| Run {
-        id: random_id(),
+        id: RunId::of(random_bits()),
         pull: pull.id.clone(),
         command: command.name,
         trigger: command.trigger,
         user: command.user.clone(),
         head: pull.head.commit.clone(),
-        delivery: Some(delivery.to_owned()),
+        delivery: Some(delivery.clone()),
         everything: command.target.is_all(),
         started: Timestamp::now(),
         finished: None,
@@ -305,12 +290,12 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         results: Vec::new(),
     });
     let what = if goes_on { "goes on" } else { "begins" };
-    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id, "{what}");
+    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let (begun, unrecorded) = Default::default();
     let work = CommandRun { run, pull, command, rules, cancel, begun, unrecorded };
     let ended = execute::run(&inner.ctx, &work).await;
-    tracing::info!(pull = %work.pull.id, run = work.run.id, ended = ?ended, "ended");
+    tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
     Ok(ended)
 }
 

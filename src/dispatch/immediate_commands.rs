@@ -2,15 +2,16 @@
 
 use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
+use super::recorder::{self, Commit};
 use super::{Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
-use crate::domain::{PullEvent, PullId, PullRequest, RepoId};
-use crate::execute::{comment_effects_on, random_id, remove_plan_files};
+use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectState};
+use crate::domain::{DeliveryId, JobId, PullEvent, PullId, PullRequest, RepoId, RunId};
+use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
+use crate::store::View;
 use crate::store::logs::Logs;
-use crate::store::{Tx, View};
 use crate::vcs::HostError;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -26,7 +27,7 @@ pub enum Discard {
     /// An apply of this pull request runs; its job, if one has begun.
     Applying {
         /// Id of the job.
-        job: String,
+        job: JobId,
     },
 }
 
@@ -41,16 +42,15 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     let by = entry(&command.user, "unlock", &pull.id, &item.delivery, "unlocked");
     let event = LockEvent::Unlocked { pull: pull.id.clone(), by };
     let answer = answer_later(inner, Some(command));
-    let (id, delivery, silent) = (pull.id.clone(), item.delivery.clone(), inner.ctx.settings.silence_no_projects);
-    let follows = inner.ctx.store.write(move |tx| {
+    let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
+    let commit = Commit::about(&pull.id).done(&item.delivery, "unlocked");
+    let follows = commit.record_with(inner, move |tx| {
         let follows = tx.record_lock_event(&event)?;
         let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
-        enqueue_all(tx, &id, message.map(|message| answer(&id, message)))?;
-        tx.set_delivery_state(&delivery, DeliveryState::Done, "unlocked")?;
+        recorder::post(tx, &id, message.map(|message| answer(&id, message)).into_iter().flatten())?;
         Ok(follows)
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
-    inner.ctx.outbox.wake(&pull.id);
     Ok(())
 }
 
@@ -62,18 +62,12 @@ fn answer_later(
     let (command, hosts, rendering) = (command.cloned(), inner.ctx.hosts.clone(), inner.ctx.rendering.clone());
     move |pull, message| {
         let (pull, body) = (pull.clone(), ReplyBody::Message(message));
-        comment_effects_on(&hosts, &rendering, &Reply { run: random_id(), pull, command, head: None, body })
+        let run = RunId::of(random_bits());
+        comment_effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
     }
 }
 
-fn enqueue_all(tx: &Tx<'_>, pull: &PullId, effects: Option<Vec<Effect>>) -> Result<()> {
-    for effect in effects.into_iter().flatten() {
-        tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-    }
-    Ok(())
-}
-
-fn entry(who: &str, act: &str, pull: &PullId, delivery: &str, result: &str) -> AuditEntry {
+fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, result: &str) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
         who: who.into(),
@@ -81,7 +75,7 @@ fn entry(who: &str, act: &str, pull: &PullId, delivery: &str, result: &str) -> A
         subject: pull.to_string(),
         result: result.into(),
         pull: Some(pull.clone()),
-        request: Some(delivery.to_owned()),
+        request: Some(delivery.to_string()),
         ..AuditEntry::default()
     }
 }
@@ -104,7 +98,7 @@ pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item
     }
 }
 
-async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
+async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<JobId>> {
     let pull = pull.clone();
     let find = move |view: &crate::store::View<'_>| {
         let jobs = view.unfinished_jobs()?;
@@ -115,7 +109,7 @@ async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<String>> {
 
 /// The job of an apply, or of what else must not be interrupted unasked, that this pull request has begun and this process has in
 /// hand.
-fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<String>> {
+fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
     let once_only = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
     let of_pull = |job: &Job| job.pull == *pull && once_only.iter().any(|name| name.as_str() == job.kind);
     let jobs = view.unfinished_jobs()?;
@@ -151,31 +145,19 @@ async fn tell_cancelled(
         )
     });
     let effects = inner.answer(pull, Some(command), Message::Cancelled { stopped, left: left.into_iter().collect() });
-    let dropped: Vec<String> = cancelled.waiting.into_iter().map(|item| item.delivery).collect();
-    let (id, delivery, user) = (pull.clone(), item.delivery.clone(), command.user.clone());
-    inner
-        .ctx
-        .store
-        .write(move |tx| {
-            for identity in dropped {
-                tx.set_delivery_state(&identity, DeliveryState::Done, &format!("cancelled by {user}"))?;
-            }
-            for effect in effects {
-                tx.enqueue(&NewEffect { pull: id.clone(), effect })?;
-            }
-            tx.audit(&entry(&user, "cancel", &id, &delivery, "cancelled"))?;
-            tx.set_delivery_state(&delivery, DeliveryState::Done, "cancelled")
-        })
-        .await?;
-    inner.ctx.outbox.wake(pull);
-    Ok(())
+    let mut commit = Commit::about(pull).posts(effects);
+    for dropped in cancelled.waiting {
+        commit = commit.done(&dropped.delivery, format!("cancelled by {}", command.user));
+    }
+    let entry = entry(&command.user, "cancel", pull, &item.delivery, "cancelled");
+    commit.done(&item.delivery, "cancelled").record_with(inner, move |tx| tx.audit(&entry)).await
 }
 
 /// What is known of applies whose end nobody knows: their projects' locks go all the same, so that nobody is blocked for ever.
 fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
     let mut remarks = Vec::new();
     for status in view.project_statuses(pull)? {
-        let Some(job) = status.job.as_deref().map(|id| view.job(id)).transpose()?.flatten() else { continue };
+        let Some(job) = status.job.as_ref().map(|id| view.job(id)).transpose()?.flatten() else { continue };
         if status.state == ProjectState::ApplyErrored && job.state == JobState::Interrupted {
             remarks.push(format!(
                 "The apply of `{}` was interrupted, and no plan has run since: the next plan there shows what it had changed.",
@@ -188,7 +170,7 @@ fn in_doubt(view: &View<'_>, pull: &PullId) -> Result<Vec<String>> {
 
 /// Whether nobody signed that a pull request was closed: this server concluded it from a list, or takes unsigned deliveries.
 fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
-    inner.intake.takes_unsigned(repo) || item.delivery.starts_with(reconcile::MISSED)
+    inner.intake.takes_unsigned(repo) || item.delivery.as_str().starts_with(reconcile::MISSED)
 }
 
 /// A pull request was closed: confirmed with the host, then its locks, plans and trees go. A guess that the host does not confirm
@@ -211,26 +193,23 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         }
     }
     let answer = answer_later(inner, None);
-    let (pull, delivery) = (id.clone(), item.delivery.clone());
-    let follows = inner.ctx.store.write(move |tx| {
+    let pull = id.clone();
+    let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
         let remarks = in_doubt(tx, &pull)?;
         let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks })?;
         tx.forget_pull(&pull)?;
-        enqueue_all(tx, &pull, follows.message.clone().map(|message| answer(&pull, message)))?;
-        tx.set_delivery_state(&delivery, DeliveryState::Done, "closed")?;
+        recorder::post(tx, &pull, follows.message.clone().map(|message| answer(&pull, message)).into_iter().flatten())?;
         Ok(follows)
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
-    inner.ctx.checkouts.remove_pull(&id).await?;
-    inner.ctx.outbox.wake(&id);
-    Ok(())
+    Ok(inner.ctx.checkouts.remove_pull(&id).await?)
 }
 
 /// Deletes one lock and its plan for a person on the web page.
 pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) -> Result<Discard> {
     let key = key.to_owned();
     let (logs, answer) = (inner.ctx.logs.clone(), answer_later(inner, None));
-    let follows = inner.ctx.store.write(move |tx| {
+    let follows = recorder::transaction(inner, move |tx| {
         // Here, where no apply can begin meanwhile: each begins with a transaction of its own.
         let applying = match tx.lock_by_key(&key)? {
             Some(lock) => begun(tx, &logs, &lock.holder.pull)?,
@@ -239,7 +218,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) 
         let follows = tx.record_lock_event(&LockEvent::LockDeleted { key, applying, by })?;
         if let (Some(lock), Some(message)) = (follows.freed().next(), follows.message.clone()) {
             let pull = &lock.holder.pull;
-            enqueue_all(tx, pull, Some(answer(pull, message)))?;
+            recorder::post(tx, pull, answer(pull, message))?;
         }
         Ok(follows)
     });
@@ -266,8 +245,8 @@ mod tests {
         let (store, logs) = (Store::open(dir.path()).unwrap(), Logs::new(dir.path()));
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
         let pull = |number| PullId { repo: repo.clone(), number };
-        let job = |kind: &str, number| Job {
-            id: format!("{number:032x}"),
+        let job = |kind: &str, number: u64| Job {
+            id: JobId::of(number.into()),
             run: "r".into(),
             pull: pull(number),
             kind: kind.into(),

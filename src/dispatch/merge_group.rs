@@ -7,9 +7,10 @@
 use super::Inner;
 use super::actor::fetch_pull;
 use super::queues::Item;
+use super::recorder::Commit;
 use crate::domain::command::CommandName;
-use crate::domain::state::{CommitStatus, DeliveryState, Effect, NewEffect, StatusState};
-use crate::domain::{MergeGroupEvent, PullId, PullRequest};
+use crate::domain::state::{CommitStatus, Effect, StatusState};
+use crate::domain::{CommitSha, DeliveryId, MergeGroupEvent, PullId, PullRequest};
 use crate::reply::statuses::Statuses;
 use crate::store::View;
 use crate::vcs::HostError;
@@ -22,13 +23,13 @@ const MAX_ENTRIES: usize = 100;
 
 /// What an entry's pull requests lack, for each status.
 #[derive(Default)]
-struct Verdict {
-    pulls: Vec<u64>,
+struct QueueVerdict {
+    pulls: Vec<PullId>,
     plan: Vec<String>,
     apply: Vec<String>,
 }
 
-impl Verdict {
+impl QueueVerdict {
     /// Neither can be said to be so.
     fn lacks(&mut self, what: String) {
         self.plan.push(what.clone());
@@ -47,8 +48,8 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
 }
 
 /// Answers an entry whose judgement broke off: as failure, so that nobody waits for it.
-pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &str) -> Result<()> {
-    let mut verdict = Verdict { pulls: vec![event.pull.number], ..Verdict::default() };
+pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &DeliveryId) -> Result<()> {
+    let mut verdict = QueueVerdict { pulls: vec![event.pull.clone()], ..QueueVerdict::default() };
     verdict.lacks("something broke inside the server; queue it again".to_owned());
     tell(inner, event, delivery, &verdict, "something broke").await
 }
@@ -57,8 +58,8 @@ pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery:
 async fn tell(
     inner: &Arc<Inner>,
     event: &MergeGroupEvent,
-    delivery: &str,
-    verdict: &Verdict,
+    delivery: &DeliveryId,
+    verdict: &QueueVerdict,
     outcome: &'static str,
 ) -> Result<()> {
     let mut commands = vec![(CommandName::Plan, &verdict.plan)];
@@ -67,22 +68,15 @@ async fn tell(
     }
     let told = commands.into_iter().map(|(command, lacking)| {
         let status = inner.ctx.statuses.of_queue(command, &verdict.pulls, lacking);
-        NewEffect { pull: event.pull.clone(), effect: Effect::Status { commit: event.commit.clone(), status } }
+        Effect::Status { commit: event.commit.clone(), status }
     });
-    let (told, delivery): (Vec<NewEffect>, _) = (told.collect(), delivery.to_owned());
-    tracing::info!(pull = %event.pull, commit = event.commit, lacking = ?verdict.apply, "answers the merge queue");
-    let record = inner.ctx.store.write(move |tx| {
-        told.iter().try_for_each(|effect| tx.enqueue(effect).map(drop))?;
-        tx.set_delivery_state(&delivery, DeliveryState::Done, outcome)
-    });
-    record.await?;
-    inner.ctx.outbox.wake_marks(&event.pull);
-    Ok(())
+    tracing::info!(pull = %event.pull, commit = event.commit.as_str(), lacking = ?verdict.apply, "answers the merge queue");
+    Commit::about(&event.pull).posts(told).done(delivery, outcome).record(inner).await
 }
 
 /// Looks at the entry's own pull request and at those below.
-async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
-    let mut verdict = Verdict::default();
+async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<QueueVerdict> {
+    let mut verdict = QueueVerdict::default();
     let (mut number, mut base) = (event.pull.number, event.base.clone());
     for _ in 0..MAX_ENTRIES {
         let id = PullId { repo: event.pull.repo.clone(), number };
@@ -90,16 +84,16 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
             // Merged by now, and all below it; the first one left the queue.
             Ok(pull) if !pull.is_open() && !verdict.pulls.is_empty() => return Ok(verdict),
             Ok(pull) => one(inner, &pull, &event.pull, &mut verdict).await?,
-            Err(error) => unknown(inner, &format!("#{number}"), &error, &mut verdict),
+            Err(error) => unknown(inner, &inner.ctx.hosts.pull_name(&id), &error, &mut verdict),
         }
-        verdict.pulls.push(number);
+        verdict.pulls.push(id);
         let (start, below) = (inner.intake.entry_identities(&event.pull.repo, &base), base.clone());
         let Some(start) = start else {
             verdict.lacks("the host is not configured on this server".to_owned());
             return Ok(verdict);
         };
         let found = inner.ctx.store.read(move |view| view.delivery_beginning(&start)).await?;
-        match found.as_deref().and_then(EntryBelow::of) {
+        match found.as_ref().and_then(EntryBelow::of) {
             Some(entry) => (number, base) = (entry.number, entry.base),
             None => {
                 bottom(inner, event, &below, &mut verdict).await;
@@ -111,14 +105,14 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
     Ok(verdict)
 }
 
-fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut Verdict) {
+fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut QueueVerdict) {
     tracing::warn!("a merge queue is answered without {what}: {error}");
     verdict.lacks(inner.ctx.redactor.redact(&format!("{what} could not be read: {error}")));
 }
 
 /// The lowest entry has to be built on the branch: below anything else there is an entry that nobody told of.
-async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &mut Verdict) {
-    let short = &commit[..commit.len().min(7)];
+async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &CommitSha, verdict: &mut QueueVerdict) {
+    let short = commit.short();
     let asked = async {
         let host = inner.ctx.hosts.of(&event.pull.repo)?;
         host.is_on_branch(&event.pull.repo, commit, &event.base_branch).await
@@ -134,18 +128,18 @@ async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &
 }
 
 /// What one pull request lacks: the statuses that were decided on its head count.
-async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut Verdict) -> Result<()> {
-    let number = pull.id.number;
+async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut QueueVerdict) -> Result<()> {
+    let name = inner.ctx.hosts.pull_name(&pull.id);
     if !pull.is_open() {
-        verdict.lacks(format!("#{number} is closed"));
+        verdict.lacks(format!("{name} is closed"));
         return Ok(());
     }
     if pull.fork && !inner.ctx.settings.allow_fork_prs {
-        verdict.lacks(format!("#{number} comes from a fork"));
+        verdict.lacks(format!("{name} comes from a fork"));
         return Ok(());
     }
     if pull.id != *own && inner.actors.has_command(&pull.id) {
-        verdict.lacks(format!("a command of #{number} runs; queue it again"));
+        verdict.lacks(format!("a command of {name} runs; queue it again"));
         return Ok(());
     }
     let (id, head, statuses) = (pull.id.clone(), pull.head.commit.clone(), inner.ctx.statuses.clone());
@@ -154,11 +148,11 @@ async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut
         Ok((of(CommandName::Plan)?, of(CommandName::Apply)?))
     });
     let (plan, apply) = found.await?;
-    let short = &pull.head.commit[..pull.head.commit.len().min(7)];
+    let short = pull.head.commit.short();
     let lacking = |status: Option<CommitStatus>, done: &str| match status {
         Some(status) if status.state == StatusState::Success => None,
-        Some(status) => Some(format!("#{number}: {}", status.description)),
-        None => Some(format!("#{number} is not {done} at {short}")),
+        Some(status) => Some(format!("{name}: {}", status.description)),
+        None => Some(format!("{name} is not {done} at {short}")),
     };
     verdict.plan.extend(lacking(plan, "planned"));
     verdict.apply.extend(lacking(apply, "applied"));
@@ -170,7 +164,7 @@ fn decided(
     view: &View<'_>,
     statuses: &Statuses,
     pull: &PullId,
-    head: &str,
+    head: &CommitSha,
     command: CommandName,
 ) -> Result<Option<CommitStatus>> {
     let context = statuses.pending(command).context;
@@ -178,7 +172,7 @@ fn decided(
         return Ok(Some(decided));
     }
     let projects = view.project_statuses(pull)?;
-    if projects.is_empty() || projects.iter().any(|project| project.head != head) {
+    if projects.is_empty() || projects.iter().any(|project| project.head != *head) {
         return Ok(None);
     }
     Ok(match command {

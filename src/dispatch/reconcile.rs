@@ -13,10 +13,10 @@ mod repos;
 mod statuses;
 
 use super::queues::Task;
-use super::{Decision, Inner, UNRECORDED};
+use super::{Decision, DeliveryOutcome, Inner, recorder};
 use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Watermark};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId};
+use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId};
 use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::marker;
 use crate::store::{KnownPull, Tx, is_deposed};
@@ -212,7 +212,7 @@ impl Round<'_> {
             }
             Ok(())
         };
-        self.inner.ctx.store.write(record).await
+        recorder::transaction(self.inner, record).await
     }
 
     /// It is not open any more; the host is asked once more before anything is freed.
@@ -220,7 +220,7 @@ impl Round<'_> {
         let pull = crate::domain::PullRequest { state: PullState::Closed, ..known.pull.clone() };
         let id = pull.id.clone();
         tracing::info!(pull = %id, "it is not open any more, and no delivery said so");
-        let identity = format!("{MISSED}{id}:closed:{}", Timestamp::now().as_microsecond());
+        let identity = DeliveryId::new(format!("{MISSED}{id}:closed:{}", Timestamp::now().as_microsecond()));
         let action = PullAction::Closed { merged: false };
         let event = PullEvent { action, pull, sender: String::new(), version: PullVersion::default() };
         let decision = Decision::Queue(Task::Closed(Box::new(event.clone())));
@@ -292,7 +292,7 @@ impl Round<'_> {
     async fn pushed(&self, now: &OpenPull, mark: &mut Watermark) -> Result<()> {
         let pull = now.pull.clone();
         let (id, head) = (pull.id.clone(), pull.head.commit.clone());
-        let identity = format!("{MISSED}{id}:push:{head}");
+        let identity = DeliveryId::new(format!("{MISSED}{id}:push:{head}"));
         mark.taken = Some((head, now.version.clone()));
         let taken = mark.clone();
         let sender = pull.author.clone();
@@ -317,7 +317,7 @@ impl Round<'_> {
         };
         let autoplans =
             |pull| matches!(self.inner.decide(&Event::Pull(event(pull)), &id), Decision::Queue(Task::Autoplan(_)));
-        let identity = format!("missed:{id}:opened:{}", now.pull.head.commit);
+        let identity = DeliveryId::new(format!("{MISSED}{id}:opened:{}", now.pull.head.commit));
         let asked = identity.clone();
         let met = self.inner.ctx.store.read(move |view| view.knows_delivery(&asked));
         if !autoplans(&now.pull) || met.await? {
@@ -346,7 +346,7 @@ impl Round<'_> {
     /// As if the delivery had come, unless it has; `also` is recorded with it. An error: it could not be recorded, and nothing was done.
     async fn take_up(
         &self,
-        identity: String,
+        identity: DeliveryId,
         event: Event,
         received: Timestamp,
         decision: Decision,
@@ -366,14 +366,14 @@ impl Round<'_> {
             return Ok(());
         }
         let delivery = Delivery { identity, host_id: "missed".to_owned(), received, event };
-        let (answer, new) = self.inner.record_with(delivery, pull.clone(), decision, also).await;
-        if answer.status == UNRECORDED {
-            // Where another server leads, that is the reason.
-            self.inner.ctx.store.may_act().await?;
-            return Err(anyhow!("{what} could not be recorded"));
-        }
-        if new {
-            tracing::info!(%pull, delivery = what, "taken up, its delivery was missed: {}", answer.text);
+        match self.inner.record(delivery, pull.clone(), decision, also).await {
+            DeliveryOutcome::NotLeading | DeliveryOutcome::Unrecorded => {
+                // Where another server leads, that is the reason.
+                self.inner.ctx.store.may_act().await?;
+                return Err(anyhow!("{what} could not be recorded"));
+            }
+            DeliveryOutcome::Known => {}
+            taken => tracing::info!(%pull, delivery = what.as_str(), "taken up, its delivery was missed: {taken}"),
         }
         Ok(())
     }
@@ -407,6 +407,6 @@ pub(super) fn comes_late(delivery: &Delivery, mark: Option<&Watermark>) -> bool 
     else {
         return false;
     };
-    let of_push = !matches!(event.action, PullAction::Closed { .. }) && !delivery.identity.starts_with(MISSED);
+    let of_push = !matches!(event.action, PullAction::Closed { .. }) && !delivery.identity.as_str().starts_with(MISSED);
     of_push && event.pull.head.commit == *head && (event.version == *version || event.version.is_before(version))
 }

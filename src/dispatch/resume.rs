@@ -2,15 +2,14 @@
 
 use super::actor::{enqueue, wake};
 use super::queues::{Item, Task};
+use super::recorder::{self, Commit};
 use super::{Inner, merge_group};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
-use crate::domain::state::{
-    Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
-};
-use crate::domain::{Event, ProjectId, PullAction, PullId, PullRequest};
+use crate::domain::state::{Delivery, Effect, Job, JobState, ProjectState, ProjectStatus, Run};
+use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::errored_state;
 use crate::execute::state_locks::after_kill;
 use crate::execute::{self, abandoned, comment_effects};
@@ -33,7 +32,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     if !deliveries.is_empty() {
         tracing::info!(deliveries = deliveries.len(), "taking up what an earlier process left");
     }
-    let is_unfinished = |identity: &String| deliveries.iter().any(|(delivery, _)| delivery.identity == *identity);
+    let is_unfinished = |identity: &DeliveryId| deliveries.iter().any(|(delivery, _)| delivery.identity == *identity);
     for run in runs.iter().filter(|run| !run.delivery.as_ref().is_some_and(is_unfinished)) {
         end_run(inner, run, None).await?;
     }
@@ -41,7 +40,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     for (delivery, _) in deliveries {
         let Some(pull) = delivery.event.pull_id().cloned() else { continue };
         let mut interrupted = false;
-        for run in runs.iter().filter(|run| run.delivery.as_deref() == Some(&delivery.identity)) {
+        for run in runs.iter().filter(|run| run.delivery.as_ref() == Some(&delivery.identity)) {
             interrupted |= go_on(inner, run, &delivery, How::Killed).await?;
         }
         if interrupted {
@@ -83,14 +82,14 @@ const INTERRUPTED: &str = "the server ended before it did";
 const BROKE: &str = "something broke inside the server";
 
 /// Ends a command of this process that broke off, with its jobs and statuses, and says so, unless it had its answer before.
-pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &str) -> Result<()> {
-    let id = identity.to_owned();
+pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &DeliveryId) -> Result<()> {
+    let id = identity.clone();
     let (delivery, runs) = inner
         .ctx
         .store
         .read(move |view| {
             let delivery = view.unfinished_deliveries()?.into_iter().find(|(delivery, _)| delivery.identity == id);
-            let runs = view.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_deref() == Some(&id));
+            let runs = view.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_ref() == Some(&id));
             Ok((delivery.map(|(delivery, _)| delivery), runs.collect::<Vec<Run>>()))
         })
         .await?;
@@ -115,12 +114,11 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &str
 /// Ends all jobs that are recorded as running and that this process does not have in hand, each with its status.
 async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     let (logs, statuses) = (inner.ctx.logs.clone(), inner.ctx.statuses.clone());
-    let ended = inner
-        .ctx
-        .store
-        .write(move |tx| abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id)));
+    let ended = recorder::transaction(inner, move |tx| {
+        abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id))
+    });
     for job in ended.await? {
-        tracing::warn!(pull = %job.pull, job = job.id, kind = job.kind, "a job that no process ran is recorded as ended: {because}");
+        tracing::warn!(pull = %job.pull, job = job.id.as_str(), kind = job.kind, "a job that no process ran is recorded as ended: {because}");
         inner.ctx.orphaned_locks.note(&job);
         inner.ctx.outbox.wake(&job.pull);
     }
@@ -166,54 +164,43 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
         outcomes.push(outcome_of(inner, run, job, how, &mut kept).await);
     }
     let effects = interrupted_reply(inner, run, delivery, outcomes.clone()).await?;
-    let (ended, identity, statuses) = (run.clone(), delivery.identity.clone(), inner.ctx.statuses.clone());
+    let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
     let because = if how == How::Killed { INTERRUPTED } else { BROKE };
-    inner
-        .ctx
-        .store
-        .write(move |tx| {
-            let pull = &ended.pull;
-            for (mut job, outcome) in begun.into_iter().zip(outcomes) {
-                if job.finished.is_some() {
-                    continue;
-                }
-                let project = outcome.project.clone();
-                let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
-                if ended.command == CommandName::Apply {
-                    tx.put_project_status(pull, &status)?;
-                    tx.record_lock_event(&LockEvent::StateChanged { pull: pull.clone(), project })?;
-                    let status = statuses.project(&outcome);
-                    let effect = Effect::Status { commit: ended.head.clone(), status };
-                    tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-                }
-                job.state = JobState::Interrupted;
-                job.finished = Some(Timestamp::now());
-                job.summary = because.into();
-                job.outcome = Some(outcome);
-                tx.put_job(&job)?;
+    let commit = Commit::about(&run.pull).posts(effects).done(&delivery.identity, because);
+    let recorded = commit.record_with(inner, move |tx| {
+        let pull = &ended.pull;
+        let told = |status| Effect::Status { commit: ended.head.clone(), status };
+        for (mut job, outcome) in begun.into_iter().zip(outcomes) {
+            if job.finished.is_some() {
+                continue;
             }
-            if ended.command == CommandName::Apply
-                && let Some(status) = statuses.apply(&tx.project_statuses(pull)?, true)
-            {
-                let effect = Effect::Status { commit: ended.head.clone(), status };
-                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+            let project = outcome.project.clone();
+            let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
+            if ended.command == CommandName::Apply {
+                tx.put_project_status(pull, &status)?;
+                tx.record_lock_event(&LockEvent::StateChanged { pull: pull.clone(), project })?;
+                recorder::post(tx, pull, [told(statuses.project(&outcome))])?;
             }
-            kept.iter().try_for_each(|file| tx.keep_file(file))?;
-            for effect in effects {
-                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-            }
-            tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })?;
-            tx.set_delivery_state(&identity, DeliveryState::Done, because)
-        })
-        .await?;
-    inner.ctx.outbox.wake(&run.pull);
+            job.state = JobState::Interrupted;
+            job.finished = Some(Timestamp::now());
+            job.summary = because.into();
+            job.outcome = Some(outcome);
+            tx.put_job(&job)?;
+        }
+        if ended.command == CommandName::Apply {
+            recorder::post(tx, pull, statuses.apply(&tx.project_statuses(pull)?, true).map(told))?;
+        }
+        kept.iter().try_for_each(|file| tx.keep_file(file))?;
+        tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })
+    });
+    recorded.await?;
     Ok(true)
 }
 
 /// A project status that says how an interrupted job left its project.
 struct CommandStatus<'a> {
     run: &'a Run,
-    job: &'a str,
+    job: &'a JobId,
     project: &'a ProjectId,
 }
 
@@ -224,7 +211,7 @@ impl CommandStatus<'_> {
             state: ProjectState::ApplyErrored,
             head: self.run.head.clone(),
             summary: None,
-            job: Some(self.job.to_owned()),
+            job: Some(self.job.clone()),
             updated: Timestamp::now(),
         }
     }
@@ -301,13 +288,13 @@ async fn interrupted_reply(
 /// The unfinished run of this delivery that the command goes on with; absent where it begins anew. Others of the delivery end.
 pub(super) async fn to_go_on(
     inner: &Inner,
-    delivery: &str,
+    delivery: &DeliveryId,
     pull: &PullRequest,
     command: &Command,
 ) -> Result<Option<Run>> {
     let runs = inner.ctx.store.read(|view| view.unfinished_runs()).await?;
     let mut found = None;
-    for run in runs.into_iter().filter(|run| run.delivery.as_deref() == Some(delivery)) {
+    for run in runs.into_iter().filter(|run| run.delivery.as_ref() == Some(delivery)) {
         let is_same = run.command == command.name && run.head == pull.head.commit;
         if is_same && found.is_none() && execute::may_go_on(run.command) {
             found = Some(run);
@@ -324,8 +311,7 @@ async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Resu
     end_jobs(inner, run, failed.unwrap_or(INTERRUPTED), move |tx| {
         if let (Some(because), CommandName::Plan | CommandName::Apply) = (failed, ended.command) {
             let status = statuses.failed(ended.command, because);
-            let effect = Effect::Status { commit: ended.head.clone(), status };
-            tx.enqueue(&NewEffect { pull: ended.pull.clone(), effect })?;
+            recorder::post(tx, &ended.pull, [Effect::Status { commit: ended.head.clone(), status }])?;
         }
         tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended })
     })
@@ -339,7 +325,7 @@ async fn end_jobs(
     because: &'static str,
     change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
 ) -> Result<()> {
-    let (id, pull) = (run.id.clone(), run.pull.clone());
+    let id = run.id.clone();
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
         if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
@@ -348,24 +334,19 @@ async fn end_jobs(
     }
     let statuses = inner.ctx.statuses.clone();
     let of_run = run.id.clone();
-    let ended = inner
-        .ctx
-        .store
-        .write(move |tx| {
-            let mut ended = abandoned::end(tx, &statuses, because, true, |job| job.run == of_run)?;
-            for job in &mut ended {
-                let found = left.remove(&job.id);
-                job.state_lock.untold = found.as_ref().is_some_and(|found| *found != LockEvidence::Nothing);
-                if let Some(LockEvidence::Local(lock)) = found {
-                    job.state_lock.left = Some(lock);
-                }
-                tx.put_job(job)?;
+    let ended = Commit::about(&run.pull).record_with(inner, move |tx| {
+        let mut ended = abandoned::end(tx, &statuses, because, true, |job| job.run == of_run)?;
+        for job in &mut ended {
+            let found = left.remove(&job.id);
+            job.state_lock.untold = found.as_ref().is_some_and(|found| *found != LockEvidence::Nothing);
+            if let Some(LockEvidence::Local(lock)) = found {
+                job.state_lock.left = Some(lock);
             }
-            change(tx)?;
-            Ok(ended)
-        })
-        .await?;
-    ended.iter().for_each(|job| inner.ctx.orphaned_locks.note(job));
-    inner.ctx.outbox.wake(&pull);
+            tx.put_job(job)?;
+        }
+        change(tx)?;
+        Ok(ended)
+    });
+    ended.await?.iter().for_each(|job| inner.ctx.orphaned_locks.note(job));
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Results: one [`JobOutcome`] per job. A *failure* was refused by a rule and says which; an *error* is something that broke.
 
-use super::ProjectId;
 use super::command::CommandName;
 use super::state::LockHolder;
+use super::{CommitSha, JobId, ProjectId};
 use serde::{Deserialize, Serialize};
 
 /// What one command on one project came to.
@@ -12,8 +12,8 @@ pub struct JobOutcome {
     pub command: CommandName,
     /// The project it ran on.
     pub project: ProjectId,
-    /// Id of the job, whose log is at `/jobs/<id>`; absent where it was refused before a job began.
-    pub job: Option<String>,
+    /// Id of the job; absent where it was refused before a job began.
+    pub job: Option<JobId>,
     /// How long it took, in milliseconds.
     pub millis: u64,
     /// Version and distribution of the tool that ran, for people (`Terraform 1.11.4`).
@@ -65,7 +65,7 @@ pub struct Planned {
     /// Arguments after `--` to repeat in the command that plans again.
     pub extra_args: Vec<String>,
     /// Commit of the base branch that the head was planned on top of, where known.
-    pub base_commit: Option<String>,
+    pub base_commit: Option<CommitSha>,
 }
 
 /// Totals of a plan, from Terraform's own `Plan:` lines (summed where there are several).

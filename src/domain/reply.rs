@@ -2,20 +2,20 @@
 
 use super::command::{Command, CommandName, Trigger};
 use super::outcome::{Fault, JobOutcome};
-use super::{ProjectId, PullId};
+use super::{CommitSha, JobId, ProjectId, PullId, RunId};
 use serde::{Deserialize, Serialize};
 
 /// One reply: what happened and to which pull request it is said. It becomes one comment, or several parts of one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
-    /// 128 random bits, hex: the run's id, or one of its own for a reply that belongs to no run.
-    pub run: String,
+    /// The run's id, or one of its own for a reply that belongs to no run.
+    pub run: RunId,
     /// Where it is said.
     pub pull: PullId,
     /// The command it answers.
     pub command: Option<Command>,
     /// Head commit the run worked on.
-    pub head: Option<String>,
+    pub head: Option<CommitSha>,
     /// What is said.
     pub body: ReplyBody,
 }
@@ -151,12 +151,12 @@ pub enum Message {
     /// A newer commit made this plan obsolete and no new one was started.
     Superseded {
         /// The newer head.
-        head: String,
+        head: CommitSha,
     },
     /// A plan that somebody asked for has covered a pushed commit before its autoplan began.
     PlannedAlready {
         /// The commit.
-        head: String,
+        head: CommitSha,
     },
 }
 
@@ -168,7 +168,7 @@ pub struct LeftLock {
     /// What ran there: `plan`.
     pub kind: String,
     /// Its job.
-    pub job: String,
+    pub job: JobId,
     /// What is known, and what to do, in sentences.
     pub because: String,
 }

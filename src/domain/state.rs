@@ -2,15 +2,16 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{ProjectId, PullId, PullVersion, RepoId};
+use super::{CommitSha, DeliveryId, JobId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A verified delivery that causes work, as it is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// Its identity, derived from signed content only.
-    pub identity: String,
+    pub identity: DeliveryId,
     /// The host's own id, for the log only.
     pub host_id: String,
     /// When we got it.
@@ -102,7 +103,7 @@ pub struct Watermark {
     pub version: PullVersion,
     /// The head that was taken up without its delivery, and the version then: that delivery comes too late.
     #[serde(default)]
-    pub taken: Option<(String, PullVersion)>,
+    pub taken: Option<(CommitSha, PullVersion)>,
 }
 
 impl Watermark {
@@ -116,16 +117,16 @@ impl Watermark {
 /// A plan file and everything that it is bound to: an apply is refused if any of it has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
-    /// Random id.
-    pub id: String,
+    /// Its id.
+    pub id: PlanId,
     /// The pull request it was made for.
     pub pull: PullId,
     /// The project.
     pub project: ProjectId,
     /// Head commit it was made of.
-    pub head: String,
+    pub head: CommitSha,
     /// Commit of the base branch at that time; its moving refuses an apply only where `undiverged` is required.
-    pub base: String,
+    pub base: CommitSha,
     /// Name of the base branch. Empty in records of earlier versions: then it is not compared.
     #[serde(default)]
     pub base_branch: String,
@@ -142,12 +143,23 @@ pub struct PlanRecord {
     /// When it was made.
     pub made: Timestamp,
     /// The job that made it.
-    pub job: String,
+    pub job: JobId,
     /// The job that used it up.
-    pub consumed_by: Option<String>,
+    pub consumed_by: Option<JobId>,
     /// What its steps left in the tree.
     #[serde(default)]
     pub left: LeftFiles,
+    /// How old it may become, as it was when the plan was made: for people. Whether it may be applied is asked of the configuration
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<Duration>,
+}
+
+impl PlanRecord {
+    /// How old it is.
+    pub fn age(&self, now: Timestamp) -> Duration {
+        Duration::try_from(now.duration_since(self.made)).unwrap_or_default()
+    }
 }
 
 /// Files that the steps of a plan left in its tree.
@@ -196,11 +208,11 @@ pub struct ProjectStatus {
     /// Where it stands.
     pub state: ProjectState,
     /// Head commit that this is about.
-    pub head: String,
+    pub head: CommitSha,
     /// Totals of its plan.
     pub summary: Option<PlanSummary>,
     /// The job that brought it here.
-    pub job: Option<String>,
+    pub job: Option<JobId>,
     /// When.
     pub updated: Timestamp,
 }
@@ -215,8 +227,8 @@ impl ProjectStatus {
 /// One command at work, or finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// 128 random bits, hex; the `run` of the comment marker.
-    pub id: String,
+    /// Its id.
+    pub id: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What.
@@ -226,9 +238,9 @@ pub struct Run {
     /// Login of the person.
     pub user: String,
     /// Head commit it works on.
-    pub head: String,
+    pub head: CommitSha,
     /// Identity of the delivery that caused it.
-    pub delivery: Option<String>,
+    pub delivery: Option<DeliveryId>,
     /// It had no target: it was for everything.
     pub everything: bool,
     /// When it began.
@@ -245,10 +257,10 @@ pub struct Run {
 /// One command on one project, or one workflow hook: owner of a log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// 128 random bits, hex: `/jobs/<id>`.
-    pub id: String,
+    /// Its id.
+    pub id: JobId,
     /// The run it belongs to.
-    pub run: String,
+    pub run: RunId,
     /// On which pull request.
     pub pull: PullId,
     /// What it does: `plan`, `apply`, `pre_workflow_hook`, …
@@ -258,7 +270,7 @@ pub struct Job {
     /// Login of the person who asked.
     pub user: String,
     /// Head commit.
-    pub head: String,
+    pub head: CommitSha,
     /// Where it stands.
     pub state: JobState,
     /// One line about its result, for people: `1 to add, 0 to change, 0 to destroy`.
@@ -342,7 +354,7 @@ pub enum Effect {
     /// Post one comment, the `part`th of `run`; the body carries the marker.
     Comment {
         /// Run or reply id in the marker.
-        run: String,
+        run: RunId,
         /// Part, from 1.
         part: u32,
         /// Whole text.
@@ -351,7 +363,7 @@ pub enum Effect {
     /// Set a commit status.
     Status {
         /// On which commit.
-        commit: String,
+        commit: CommitSha,
         /// What.
         status: CommitStatus,
     },
@@ -408,7 +420,7 @@ pub struct AuditEntry {
     pub project: Option<String>,
     /// The head commit that it was done at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<String>,
+    pub commit: Option<CommitSha>,
     /// SHA-256 of the plan file that was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,

@@ -5,7 +5,9 @@ use super::{CommandRun, Context};
 use crate::domain::PullRequest;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Reason};
+use crate::retry;
 use crate::vcs::HostError;
+use backon::{ExponentialBuilder, Retryable as _};
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -13,7 +15,7 @@ use tokio::sync::Mutex;
 /// What the host said serves for this long, unless something is heard of the pull request, or a project has run since.
 const FRESH: SignedDuration = SignedDuration::from_secs(2);
 /// Waits between tries to ask the host.
-const RETRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+const RETRIES: ExponentialBuilder = retry::jittered(Duration::from_secs(1), Duration::from_secs(2)).with_max_times(2);
 
 /// The pull request as the host described it last, for the projects of one command.
 pub(super) struct Current {
@@ -50,19 +52,14 @@ impl Current {
 
 async fn ask(ctx: &Context, work: &CommandRun) -> Result<PullRequest, HostError> {
     let host = ctx.hosts.of(&work.pull.id.repo)?;
-    for wait in RETRIES {
-        match host.pull_request(&work.pull.id).await {
-            Err(error) if error.is_transient() => {
-                tracing::warn!(pull = %work.pull.id, "the pull request could not be read, trying again: {error}");
-                tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
-                    () = work.cancel.token.cancelled() => return Err(error),
-                }
-            }
-            result => return result,
-        }
-    }
-    host.pull_request(&work.pull.id).await
+    let cancelled = work.cancel.token.clone();
+    (|| host.pull_request(&work.pull.id))
+        .retry(RETRIES)
+        .when(|error: &HostError| error.is_transient() && !work.cancel.token.is_cancelled())
+        .notify(|error, _| tracing::warn!(pull = %work.pull.id, "the pull request could not be read, trying again: {error}"))
+        // A wait that is cancelled ends at once, and the next failure is the last.
+        .sleep(move |wait| cancelled.clone().run_until_cancelled_owned(tokio::time::sleep(wait)))
+        .await
 }
 
 /// No answer is not a yes.
@@ -75,7 +72,6 @@ fn not_known(ctx: &Context, error: &HostError) -> Failure {
 
 /// What has changed since a command began that forbids its next project.
 fn refusal(name: CommandName, began: &PullRequest, now: &PullRequest) -> Option<Failure> {
-    let short = |commit: &str| commit.get(..7).unwrap_or(commit).to_owned();
     if !now.is_open() {
         let because = "the pull request was closed or merged before its turn came, so it did not begin".to_owned();
         return Some(Failure::Refused { reason: Reason::NotPermitted, because });
@@ -83,8 +79,8 @@ fn refusal(name: CommandName, began: &PullRequest, now: &PullRequest) -> Option<
     let because = if now.head.commit != began.head.commit {
         format!(
             "the head is now {}; it was {} when the command began, and this project's turn had not come",
-            short(&now.head.commit),
-            short(&began.head.commit)
+            now.head.commit.short(),
+            began.head.commit.short()
         )
     } else if now.base.branch != began.base.branch {
         format!(
@@ -107,15 +103,19 @@ mod tests {
 
     fn pull() -> PullRequest {
         let repo = RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() };
-        let head =
-            Head { branch: "b".into(), commit: "a".repeat(40), repo_owner: "acme".into(), repo_name: "infra".into() };
+        let head = Head {
+            branch: "b".into(),
+            commit: "a".repeat(40).into(),
+            repo_owner: "acme".into(),
+            repo_name: "infra".into(),
+        };
         PullRequest {
             id: PullId { repo, number: 1 },
             title: String::new(),
             url: String::new(),
             author: String::new(),
             head,
-            base: Base { branch: "main".into(), commit: "c".repeat(40) },
+            base: Base { branch: "main".into(), commit: "c".repeat(40).into() },
             draft: false,
             state: PullState::Open,
             fork: false,
@@ -129,11 +129,11 @@ mod tests {
     fn what_moved_since_the_command_began_is_refused() {
         let began = pull();
         let (mut pushed, mut closed, mut retargeted, mut same) = (pull(), pull(), pull(), pull());
-        pushed.head.commit = "b".repeat(40);
+        pushed.head.commit = "b".repeat(40).into();
         closed.state = PullState::Closed;
         retargeted.base.branch = "release".into();
         // The base branch's own moving, a title or a label refuse nothing.
-        same.base.commit = "d".repeat(40);
+        same.base.commit = "d".repeat(40).into();
         same.title = "another".into();
         assert_eq!(refusal(CommandName::Apply, &began, &same), None);
         for now in [&pushed, &retargeted] {

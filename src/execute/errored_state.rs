@@ -3,12 +3,12 @@
 
 use super::Context;
 use crate::domain::outcome::{JobOutcome, Outcome};
-use crate::domain::size;
+use crate::domain::{JobId, size};
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::write_private;
 use crate::store::KeptFile;
 use crate::vault::FORMAT;
-use crate::vault::inbox::{End, MAX_MAIL};
+use crate::vault::inbox::{LateOutcome, MAX_ENTRY};
 use anyhow::Result;
 use base64::Engine as _;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub async fn kept_file_or_none(ctx: &Context, path: String) -> Option<KeptFile> 
 }
 
 /// Where the state lies that could not be saved, and what to do with it.
-pub fn errored_words(job: &str) -> String {
+pub fn errored_words(job: &JobId) -> String {
     format!(
         "Terraform could not save the state and left it as `errored.tfstate`. It is kept as `errored/{job}.tfstate` in the server's data \
          directory and its vault (`tidelock vault export DIR` writes it there). Push it before anything else is planned or applied, in \
@@ -45,7 +45,7 @@ pub fn errored_words(job: &str) -> String {
 }
 
 /// The outcome of a failed command with a word on the state that it could not save.
-pub(super) fn with_errored(mut outcome: Outcome, is_kept: bool, job: &str) -> Outcome {
+pub(super) fn with_errored(mut outcome: Outcome, is_kept: bool, job: &JobId) -> Outcome {
     if let Outcome::Errored(fault) = &mut outcome
         && is_kept
     {
@@ -55,7 +55,7 @@ pub(super) fn with_errored(mut outcome: Outcome, is_kept: bool, job: &str) -> Ou
 }
 
 /// Keeps a state that could not be saved, as another server sent it.
-pub async fn keep_errored(ctx: &Context, job: &str, bytes: Vec<u8>) -> Result<Option<KeptFile>> {
+pub async fn keep_errored(ctx: &Context, job: &JobId, bytes: Vec<u8>) -> Result<Option<KeptFile>> {
     let path = format!("errored/{job}.tfstate");
     let to = ctx.settings.data_dir.join(&path);
     let write = move || -> Result<()> { Ok(write_private(&to, &bytes)?.sync_data()?) };
@@ -64,17 +64,17 @@ pub async fn keep_errored(ctx: &Context, job: &str, bytes: Vec<u8>) -> Result<Op
 }
 
 /// The same where it lies on this disk since it was found: too large for the inbox, or found by a process that could not record it.
-pub async fn errored_here(ctx: &Context, job: &str) -> Result<Option<KeptFile>> {
+pub async fn errored_here(ctx: &Context, job: &JobId) -> Result<Option<KeptFile>> {
     kept_file(ctx, format!("errored/{job}.tfstate")).await
 }
 
 /// For whoever leads now: how a job ended that it has told as interrupted.
-pub(super) async fn leave_end(ctx: &Context, job: &str, outcome: &JobOutcome) {
-    let left = async { ctx.store.leave_end(end_of(&ctx.settings.data_dir, job, outcome).await?).await };
+pub(super) async fn leave_late_outcome(ctx: &Context, job: &JobId, outcome: &JobOutcome) {
+    let left = async { ctx.store.leave_late_outcome(end_of(&ctx.settings.data_dir, job, outcome).await?).await };
     match left.await {
-        Ok(()) => tracing::info!(job, "its end was left for the server that leads now"),
+        Ok(()) => tracing::info!(job = job.as_str(), "its end was left for the server that leads now"),
         Err(error) => tracing::error!(
-            job,
+            job = job.as_str(),
             error = format!("{error:#}"),
             "its end could not be left for the server that leads now"
         ),
@@ -82,10 +82,10 @@ pub(super) async fn leave_end(ctx: &Context, job: &str, outcome: &JobOutcome) {
 }
 
 /// The end of a job with the state that could not be saved; where that is too large, it says where the state lies.
-async fn end_of(data_dir: &Path, job: &str, outcome: &JobOutcome) -> Result<End> {
+async fn end_of(data_dir: &Path, job: &JobId, outcome: &JobOutcome) -> Result<LateOutcome> {
     let errored = data_dir.join(format!("errored/{job}.tfstate"));
-    let end = |outcome: &JobOutcome, errored_state: Option<String>| -> Result<End> {
-        Ok(End { format: FORMAT, job: job.to_owned(), outcome: serde_json::to_value(outcome)?, errored_state })
+    let end = |outcome: &JobOutcome, errored_state: Option<String>| -> Result<LateOutcome> {
+        Ok(LateOutcome { format: FORMAT, job: job.to_string(), outcome: serde_json::to_value(outcome)?, errored_state })
     };
     let Ok(meta) = tokio::fs::metadata(&errored).await else { return end(outcome, None) };
     let room = largest_state(serde_json::to_vec(outcome)?.len());
@@ -100,11 +100,11 @@ async fn end_of(data_dir: &Path, job: &str, outcome: &JobOutcome) -> Result<End>
 
 /// Bytes of the largest state that fits into an object of the inbox beside an outcome of so many bytes; base64 makes four of three.
 fn largest_state(outcome: usize) -> u64 {
-    MAX_MAIL.saturating_sub(WRAPPING).saturating_sub(outcome as u64) / 4 * 3
+    MAX_ENTRY.saturating_sub(WRAPPING).saturating_sub(outcome as u64) / 4 * 3
 }
 
 /// The outcome, which says where the state lies that is not left with it.
-fn without_state(outcome: &JobOutcome, job: &str, bytes: u64, place: &str) -> JobOutcome {
+fn without_state(outcome: &JobOutcome, job: &JobId, bytes: u64, place: &str) -> JobOutcome {
     let words = format!(
         "Terraform could not save the state and left it as `errored.tfstate`. With {} it is too large to be handed to the server that \
          leads: it lies on {} as `{place}`. Copy it from there, and push it before anything else is planned or applied, in the \
@@ -139,7 +139,7 @@ mod tests {
             millis: 0,
             tool: None,
             silenced: false,
-            outcome: with_errored(Outcome::Errored(fault), true, "job"),
+            outcome: with_errored(Outcome::Errored(fault), true, &"job".into()),
         }
     }
 
@@ -154,13 +154,13 @@ mod tests {
             assert!(largest > 40 << 20, "{largest}");
             for (bytes, fits) in [(largest, true), (largest + 1, false), (50 << 20, false), (63 << 20, false)] {
                 std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
-                let end = end_of(dir.path(), "job", &outcome).await.unwrap();
+                let end = end_of(dir.path(), &"job".into(), &outcome).await.unwrap();
                 assert_eq!(end.errored_state.is_some(), fits, "{bytes}");
                 let stored = serde_json::to_vec(&end).unwrap().len() as u64;
-                assert!(stored + 4096 <= MAX_MAIL, "{bytes}: {stored}");
+                assert!(stored + 4096 <= MAX_ENTRY, "{bytes}: {stored}");
                 let said = end.outcome.to_string();
                 assert_eq!(said.contains(path.to_str().unwrap()), !fits, "{bytes}");
-                assert_eq!(said.contains(&errored_words("job")), fits, "{bytes}");
+                assert_eq!(said.contains(&errored_words(&"job".into())), fits, "{bytes}");
             }
         }
     }

@@ -1,11 +1,11 @@
 //! `force-unlock ID`: frees Terraform's lock on a state that one of our own dead runs left. Somebody else's lock, and one that a
 //! run of ours may still hold, are left alone.
 
-use super::job::{self, Job};
-use super::prepare::{self, Prepared, Stop, Wanted};
+use super::job::{self, JobRun};
+use super::prepare::{self, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::state_locks::{LOOKED_AT, foreign, holder, same_state};
-use super::{Answer, CommandRun, Context, StatusUpdate};
+use super::{CommandAnswer, CommandRun, Context, StatusUpdate};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -21,11 +21,11 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 /// Frees the lock of the one project that it is of; [`super::extra::run`] calls it between the hooks.
-pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<Answer, Stop> {
+pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<CommandAnswer, Stop> {
     let id = work.command.positional.first().cloned().unwrap_or_default();
     let named = id.clone();
     let naming = ctx.store.read(move |view| view.ended_jobs_naming(&named, LOOKED_AT)).await?;
-    let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
+    let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
     let mut configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
     if configs.len() > 1 {
         let seen = |config: &ProjectConfig| naming.iter().any(|job| seen_at(job, &id, &work.pull.id.repo, &config.id));
@@ -42,7 +42,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared
         }));
     };
     let outcome = project(ctx, work, prepared, config, &id, &naming).await?;
-    Ok(Answer::results(work, vec![outcome], Vec::new(), StatusUpdate::Nothing))
+    Ok(CommandAnswer::results(work, vec![outcome], Vec::new(), StatusUpdate::Nothing))
 }
 
 /// Whether this job met or left the lock, at this project.
@@ -75,8 +75,13 @@ async fn project(
     let _permit = ctx.admission.enter_when_free().await;
     let (repo, project, url) = (work.pull.id.repo.clone(), config.id.clone(), ctx.settings.atlantis_url.clone());
     let logs = ctx.logs.clone();
-    let begun =
-        Job::begin(ctx, work, config, move |tx, _| Ok(alive(tx, &logs, &repo, &project, &url)?.map_or(Ok(()), Err)));
+    let hosts = ctx.hosts.clone();
+    let begun = JobRun::begin(ctx, work, config, move |tx, _| {
+        Ok(match alive(tx, &logs, &repo, &project)? {
+            Some(job) => Err(still_runs(&job, &hosts.pull_name(&job.pull), &url)),
+            None => Ok(()),
+        })
+    });
     let mut job = match begun.await? {
         Ok(job) => job,
         Err(failure) => return refused(failure),
@@ -105,8 +110,8 @@ fn not_ours(lock: &StateLock) -> Failure {
     Failure::Refused { reason: Reason::NotPermitted, because }
 }
 
-/// The refusal while a run of ours could hold the lock.
-fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId, url: &str) -> Result<Option<Failure>> {
+/// The run of ours that could hold the lock.
+fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId) -> Result<Option<JobRecord>> {
     let jobs = view.unfinished_jobs()?;
     let may_hold = |job: &&JobRecord| {
         job.pull.repo == *repo
@@ -114,16 +119,17 @@ fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId, url: 
             && job.kind != CommandName::Version.as_str()
             && logs.is_being_written(&job.id)
     };
-    Ok(jobs.iter().find(may_hold).map(|job| Failure::Refused {
-        reason: Reason::NotPermitted,
-        because: format!(
-            "the {} of #{} runs on this project and may hold the state lock: {url}/jobs/{} . Wait for its end, then see whether the \
-             lock is still there",
-            job.kind.replace('_', " "),
-            job.pull.number,
-            job.id
-        ),
-    }))
+    Ok(jobs.into_iter().find(|job| may_hold(&job)))
+}
+
+/// The refusal while that run could hold the lock.
+fn still_runs(job: &JobRecord, pull: &str, url: &str) -> Failure {
+    let (kind, id) = (job.kind.replace('_', " "), &job.id);
+    let because = format!(
+        "the {kind} of {pull} runs on this project and may hold the state lock: {url}/jobs/{id} . Wait for its end, then see whether \
+         the lock is still there"
+    );
+    Failure::Refused { reason: Reason::NotPermitted, because }
 }
 
 /// A local file's lock ends with its process: there is nothing to free.
@@ -158,7 +164,7 @@ fn preparation(config: &ProjectConfig) -> Vec<Step> {
 }
 
 /// What Terraform printed, or how it broke.
-async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
+async fn steps(job: &mut JobRun<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
     let (ready, _directory) = job.ready(prepared, config).await?;
     let steps = Steps::ForceUnlock { before: preparation(config), lock: id.to_owned() };
     let ran = job.run(config, &ready, &PullFacts::default(), (steps, PlanUse::None), ()).await;
@@ -179,7 +185,7 @@ mod tests {
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
         let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
         let job = JobRecord {
-            id: "a".repeat(32),
+            id: "a".repeat(32).into(),
             run: "r".into(),
             pull: PullId { repo: repo.clone(), number: 1 },
             kind: "apply".into(),
@@ -198,9 +204,9 @@ mod tests {
         let asked = logs.clone();
         let refused = async || {
             let (logs, repo, project) = (asked.clone(), repo.clone(), project.clone());
-            store.read(move |view| alive(view, &logs, &repo, &project, "http://t")).await.unwrap()
+            store.read(move |view| alive(view, &logs, &repo, &project)).await.unwrap()
         };
-        assert!(matches!(refused().await, Some(Failure::Refused { because, .. }) if because.contains(&job.id)));
+        assert_eq!(refused().await.map(|found| found.id), Some(job.id));
         // Its end could not be recorded, or its process was killed.
         drop(writing);
         assert_eq!(refused().await, None);

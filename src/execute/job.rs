@@ -4,12 +4,12 @@ mod run;
 
 use super::prepare::{Prepared, Stop, credentials};
 use super::unrecorded_outcomes::JobEnd;
-use super::{CommandRun, Context, random_id, recorder};
+use super::{CommandRun, Context, random_bits, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, PlanRecord, StateLockTrace};
-use crate::domain::{Distribution, ProjectId};
+use crate::domain::{Distribution, JobId, ProjectId};
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{self, NoDirectory, Place};
 use crate::runner::spec::TreeSpec;
@@ -36,7 +36,7 @@ pub(super) struct Ready {
 }
 
 /// A job that began: its record is committed.
-pub(super) struct Job<'a> {
+pub(super) struct JobRun<'a> {
     pub(super) ctx: &'a Context,
     pub(super) work: &'a CommandRun,
     pub(super) record: JobRecord,
@@ -48,7 +48,7 @@ pub(super) struct Job<'a> {
     silenced: bool,
 }
 
-impl<'a> Job<'a> {
+impl<'a> JobRun<'a> {
     /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction.
     /// Absent when `change` says that it may not begin.
     pub(super) async fn begin<T: Send + 'static>(
@@ -56,7 +56,7 @@ impl<'a> Job<'a> {
         work: &'a CommandRun,
         config: &ProjectConfig,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<(), T>> + Send + 'static,
-    ) -> Result<std::result::Result<Job<'a>, T>> {
+    ) -> Result<std::result::Result<JobRun<'a>, T>> {
         let record = new_record(work, work.command.name.as_str(), Some(config.id.clone()));
         let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
         let pending = (few && recorder::has_status(work.command.name))
@@ -75,7 +75,7 @@ impl<'a> Job<'a> {
             return not_begun;
         }
         let silenced = config.silence_pr_comments.contains(&work.command.name);
-        Ok(Ok(Job { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced }))
+        Ok(Ok(JobRun { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced }))
     }
 
     /// Where a job that needs no plan can run. The project's directory is the job's alone until the guard goes. `Err` is how the job
@@ -108,7 +108,7 @@ impl<'a> Job<'a> {
     pub(super) fn outcome(&self, outcome: Outcome) -> JobOutcome {
         let last = match &outcome {
             Outcome::Errored(fault) => fault.message.clone(),
-            Outcome::Failed(failure) => format!("Refused: {}", one_line(failure)),
+            Outcome::Failed(failure) => format!("Refused: {}", one_line(self.ctx, failure)),
             _ => "Done.".to_owned(),
         };
         self.log.line(&last);
@@ -148,7 +148,7 @@ impl<'a> Job<'a> {
         let mut record = self.record;
         record.state = super::job_state(&outcome);
         record.finished = Some(Timestamp::now());
-        record.summary = summary(&outcome, status.as_ref());
+        record.summary = summary(self.ctx, &outcome, status.as_ref());
         record.outcome = Some(outcome.clone());
         record.state_lock.untold = self.killed && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.note(&record);
@@ -174,7 +174,7 @@ fn tells_of_locks(outcome: &JobOutcome) -> bool {
 /// A record of a job that runs from now on.
 pub(super) fn new_record(work: &CommandRun, kind: &str, project: Option<ProjectId>) -> JobRecord {
     JobRecord {
-        id: random_id(),
+        id: JobId::of(random_bits()),
         run: work.run.id.clone(),
         pull: work.pull.id.clone(),
         kind: kind.to_owned(),
@@ -203,18 +203,18 @@ pub(super) fn refused(work: &CommandRun, config: &ProjectConfig, outcome: Outcom
     }
 }
 
-fn summary(outcome: &JobOutcome, status: Option<&CommitStatus>) -> String {
+fn summary(ctx: &Context, outcome: &JobOutcome, status: Option<&CommitStatus>) -> String {
     match (&outcome.outcome, status) {
         (_, Some(status)) => status.description.clone(),
         (Outcome::Errored(fault), None) => fault.message.lines().next().unwrap_or_default().to_owned(),
-        (Outcome::Failed(failure), None) => one_line(failure),
+        (Outcome::Failed(failure), None) => one_line(ctx, failure),
         _ => "done".to_owned(),
     }
 }
 
-fn one_line(failure: &Failure) -> String {
+fn one_line(ctx: &Context, failure: &Failure) -> String {
     match failure {
-        Failure::Locked(holder) => format!("locked by #{}", holder.pull.number),
+        Failure::Locked(holder) => format!("locked by {}", ctx.hosts.pull_name(&holder.pull)),
         Failure::Requirements(checks) => {
             let unmet: Vec<&str> = checks.iter().filter(|check| !check.met).map(|check| check.name.as_str()).collect();
             format!("not {}", unmet.join(", not "))
@@ -322,7 +322,7 @@ pub(super) fn stop_outcome(ctx: &Context, work: &CommandRun, stop: Stop) -> Resu
         Stop::Refused(refusal) => Outcome::Errored(super::plan::refusal_fault(refusal)),
         Stop::Other(error) if is_deposed(&error) => return Err(error),
         Stop::Other(error) => {
-            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "a project broke off");
+            tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "a project broke off");
             let message = ctx.redactor.redact(&format!("Something broke inside the server: {error:#}"));
             Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() })
         }

@@ -2,12 +2,12 @@
 //! `execute` writes to the state, or knows that the outbox posts what is recorded.
 
 use super::unrecorded_outcomes::{self, JobEnd};
-use super::{Answer, CancelReason, CommandRun, Context, Ended, abandoned, comment_effects};
-use crate::domain::ProjectId;
+use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, comment_effects};
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord, NewEffect};
+use crate::domain::{JobId, ProjectId};
 use crate::reply::marker;
 use crate::store::{Tx, is_deposed};
 use anyhow::{Result, ensure};
@@ -43,7 +43,7 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
         tx.put_run(&run)?;
         tx.put_pull(&pull)?;
         if let Some(delivery) = &run.delivery {
-            tx.set_delivery_state(delivery, DeliveryState::Running, &run.id)?;
+            tx.set_delivery_state(delivery, DeliveryState::Running, run.id.as_str())?;
         }
         if let Some(status) = pending {
             let effect = Effect::Status { commit: pull.head.commit.clone(), status };
@@ -90,7 +90,7 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
             return Err(error);
         }
         Err(error) if work.command.name.changes_state() => {
-            tracing::error!(pull = %work.pull.id, job = outcome.job, error = format!("{error:#}"), "the end of a job could not be recorded yet");
+            tracing::error!(pull = %work.pull.id, job = outcome.job.as_ref().map(JobId::as_str), error = format!("{error:#}"), "the end of a job could not be recorded yet");
             work.unrecorded.put(end);
         }
         recorded => recorded?,
@@ -147,7 +147,7 @@ pub(super) async fn refusal(
 
 /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox, and ends of jobs that are not recorded
 /// yet are.
-pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: Answer) -> Result<()> {
+pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<()> {
     let ends = work.unrecorded.take();
     if ends.is_empty() {
         return answer_with(ctx, work, answer, ends).await;
@@ -155,14 +155,14 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: Answer) -> 
     match answer_with(ctx, work, answer.clone(), ends).await {
         Err(error) if !is_deposed(&error) => {
             // What was changed is told, whatever of its record finds no room.
-            tracing::error!(pull = %work.pull.id, run = work.run.id, error = format!("{error:#}"), "the end of a job was not recorded");
+            tracing::error!(pull = %work.pull.id, run = work.run.id.as_str(), error = format!("{error:#}"), "the end of a job was not recorded");
             answer_with(ctx, work, answer, Vec::new()).await
         }
         recorded => recorded,
     }
 }
 
-async fn answer_with(ctx: &Context, work: &CommandRun, answer: Answer, ends: Vec<JobEnd>) -> Result<()> {
+async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: Vec<JobEnd>) -> Result<()> {
     let mut run = work.run.clone();
     run.results = answer.body.as_ref().map(marker::results).unwrap_or_default();
     let comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::{LeftFiles, ProjectState};
-use crate::domain::{PullId, RepoId};
+use crate::domain::{PlanId, PullId, RepoId};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -76,11 +76,11 @@ fn lock(pull: u64, number: u8) -> ProjectLock {
 
 fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
     PlanRecord {
-        id: format!("{pull}-{number}-{nth}"),
+        id: format!("{pull}-{number}-{nth}").into(),
         pull: pull_id(pull),
         project: project(number),
         head: "head".into(),
-        base: String::new(),
+        base: "base".into(),
         base_branch: String::new(),
         config_digest: String::new(),
         tool: String::new(),
@@ -88,9 +88,10 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         sha256: None,
         summary: PlanSummary::default(),
         made: Timestamp::UNIX_EPOCH,
-        job: String::new(),
+        job: "planned".into(),
         consumed_by: None,
         left: LeftFiles::default(),
+        max_age: None,
     }
 }
 
@@ -101,12 +102,12 @@ struct History {
     /// How many plans were made, of which pull request and project.
     made: Vec<(u64, u8)>,
     /// Plans that were used, dropped or replaced.
-    over: BTreeSet<String>,
+    over: BTreeSet<PlanId>,
 }
 
 impl History {
     fn event(&self, action: &Action, modes: &[LockMode]) -> Option<LockEvent> {
-        let wanted = |pull: u64, number: u8| Wanted { lock: lock(pull, number), mode: modes[usize::from(number)] };
+        let wanted = |pull: u64, number: u8| WantedLock { lock: lock(pull, number), mode: modes[usize::from(number)] };
         let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
         Some(match action.clone() {
             Action::Plan { pull, projects, everything } => LockEvent::PlanBegins {
@@ -218,7 +219,7 @@ impl History {
     }
 }
 
-fn is_held_for_change(world: &World, project: &Wanted) {
+fn is_held_for_change(world: &World, project: &WantedLock) {
     let lock = world.locks.iter().find(|lock| lock.project == project.lock.project);
     match lock {
         Some(lock) if project.mode != LockMode::Disabled => {
@@ -319,7 +320,7 @@ fn alphabet() -> Vec<Action> {
 
 /// All that later steps depend on, in short. When locks were taken and in which order plans were recorded changes nothing.
 fn key(history: &History) -> String {
-    let mut rows: Vec<String> = history.world.plans.iter().map(|plan| plan.id.clone()).collect();
+    let mut rows: Vec<String> = history.world.plans.iter().map(|plan| plan.id.to_string()).collect();
     rows.extend(
         history
             .world
@@ -413,7 +414,7 @@ fn who_deletes_a_lock_is_named_to_its_holder_and_in_the_audit_log() {
     let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
     let delete = |applying: Option<&str>| {
         let world = World { locks: vec![lock(1, 0), lock(1, 1)], plans: vec![plan(1, 0, 0)], ..World::default() };
-        let applying = applying.map(str::to_owned);
+        let applying = applying.map(JobId::from);
         step(world, &LockEvent::LockDeleted { key: lock(1, 0).key(), applying, by: by.clone() })
     };
     let (after, follows) = delete(None);

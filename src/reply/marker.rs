@@ -4,7 +4,7 @@
 use super::render::markdown::turns_direction;
 use crate::domain::outcome::{JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::{ProjectId, command::CommandName};
+use crate::domain::{ProjectId, RunId, command::CommandName};
 use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
 
@@ -198,8 +198,8 @@ fn kind(message: &Message) -> &'static str {
 }
 
 /// Whether a comment's last line is the marker of this part of this run. Only valid for comments of our own account.
-pub fn is_of(body: &str, run: &str, part: u32) -> bool {
-    parse(body).is_some_and(|marker| marker["run"] == run && marker["part"] == part)
+pub fn is_of(body: &str, run: &RunId, part: u32) -> bool {
+    parse(body).is_some_and(|marker| marker["run"] == run.as_str() && marker["part"] == part)
 }
 
 /// The unparsed marker line of a comment, if its last line is one.
@@ -221,11 +221,11 @@ mod tests {
     #[test]
     fn a_marker_is_believed_only_on_the_last_line() {
         let marker = r#"<!-- tidelock:{"run":"a","part":1} -->"#;
-        assert!(is_of(&format!("text\n{marker}\r\n\n"), "a", 1));
-        assert!(!is_of(&format!("text\n{marker}"), "a", 2));
-        assert!(!is_of(&format!("{marker}\ntext"), "a", 1));
-        assert!(!is_of("<!-- tidelock:[1] -->", "a", 1));
-        assert!(!is_of("<!-- tidelock:{ -->", "a", 1));
+        assert!(is_of(&format!("text\n{marker}\r\n\n"), &"a".into(), 1));
+        assert!(!is_of(&format!("text\n{marker}"), &"a".into(), 2));
+        assert!(!is_of(&format!("{marker}\ntext"), &"a".into(), 1));
+        assert!(!is_of("<!-- tidelock:[1] -->", &"a".into(), 1));
+        assert!(!is_of("<!-- tidelock:{ -->", &"a".into(), 1));
     }
 
     #[test]

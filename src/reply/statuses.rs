@@ -1,10 +1,11 @@
 //! Commit statuses: names, which are Atlantis', and wording. Pure.
 
 use super::wording;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome};
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
+use crate::domain::{JobId, ProjectId, PullId};
+use crate::vcs::Hosts;
 use sha2::{Digest as _, Sha256};
 
 /// Longest name of a status, in characters (Atlantis' limit, below every host's).
@@ -13,12 +14,14 @@ const MAX_CONTEXT: usize = 255;
 const MAX_DESCRIPTION: usize = 140;
 
 /// Creates statuses with the configured prefix and links.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Statuses {
     /// `--vcs-status-name`.
     pub prefix: String,
     /// The server's address; no trailing slash.
     pub url: String,
+    /// They tell how pull requests are written.
+    pub hosts: Hosts,
 }
 
 impl Statuses {
@@ -28,7 +31,7 @@ impl Statuses {
     }
 
     /// `atlantis/plan: label` pending, linked to its job.
-    pub fn project_pending(&self, command: CommandName, project: &ProjectId, job: &str) -> CommitStatus {
+    pub fn project_pending(&self, command: CommandName, project: &ProjectId, job: &JobId) -> CommitStatus {
         let name = format!("{}: {}", command.as_str(), project.label());
         self.make(&name, StatusState::Pending, &in_progress(command), Some(job))
     }
@@ -37,7 +40,7 @@ impl Statuses {
     pub fn project(&self, outcome: &JobOutcome) -> CommitStatus {
         let name = format!("{}: {}", outcome.command.as_str(), outcome.project.label());
         let state = if outcome.outcome.is_success() { StatusState::Success } else { StatusState::Failure };
-        self.make(&name, state, &one_line(outcome), outcome.job.as_deref())
+        self.make(&name, state, &self.one_line(outcome), outcome.job.as_ref())
     }
 
     /// `atlantis/plan` that failed as a whole, with a reason.
@@ -99,10 +102,10 @@ impl Statuses {
     }
 
     /// `atlantis/plan` or `atlantis/apply` of a merge queue's commit: success, or failure with what is missing.
-    pub fn of_queue(&self, command: CommandName, pulls: &[u64], missing: &[String]) -> CommitStatus {
+    pub fn of_queue(&self, command: CommandName, pulls: &[PullId], missing: &[String]) -> CommitStatus {
         let name = command.as_str();
         if missing.is_empty() {
-            let pulls: Vec<String> = pulls.iter().map(|number| format!("#{number}")).collect();
+            let pulls: Vec<String> = pulls.iter().map(|pull| self.hosts.pull_name(pull)).collect();
             let done = if command == CommandName::Plan { "planned" } else { "applied" };
             return self.make(name, StatusState::Success, &format!("{} {done}", pulls.join(", ")), None);
         }
@@ -117,15 +120,15 @@ impl Statuses {
     }
 
     /// `atlantis/pre_workflow_hook: description`, or the post-workflow one.
-    pub fn hook(&self, pre: bool, description: &str, state: StatusState, text: &str, job: &str) -> CommitStatus {
+    pub fn hook(&self, pre: bool, description: &str, state: StatusState, text: &str, job: &JobId) -> CommitStatus {
         let kind = if pre { "pre" } else { "post" };
         self.make(&format!("{kind}_workflow_hook: {description}"), state, text, Some(job))
     }
 
-    fn make(&self, name: &str, state: StatusState, text: &str, job: Option<&str>) -> CommitStatus {
+    fn make(&self, name: &str, state: StatusState, text: &str, job: Option<&JobId>) -> CommitStatus {
         let url = match job {
-            Some(id) if !id.is_empty() => format!("{}/jobs/{id}", self.url),
-            _ => self.url.clone(),
+            Some(id) => format!("{}/jobs/{id}", self.url),
+            None => self.url.clone(),
         };
         CommitStatus {
             context: context(&format!("{}/{}", self.prefix, line(name))),
@@ -135,42 +138,42 @@ impl Statuses {
         }
     }
 
+    /// The outcome of a job in one line.
+    pub fn one_line(&self, outcome: &JobOutcome) -> String {
+        match &outcome.outcome {
+            Outcome::Planned(plan) if wording::has_totals(&plan.summary) => wording::plan_counts(&plan.summary),
+            Outcome::Planned(_) => "Planned".to_owned(),
+            Outcome::Applied(a) => format!("{} added, {} changed, {} destroyed", a.added, a.changed, a.destroyed),
+            Outcome::Ran { .. } => "Done".to_owned(),
+            Outcome::Failed(failure) => title_case(&self.refusal(failure)),
+            Outcome::Errored(fault) => match wording::reason(fault.reason) {
+                word if word == outcome.command.spoken() => title_case(&fault.message),
+                word => format!("{}: {}", title_case(word), fault.message),
+            },
+        }
+    }
+
+    fn refusal(&self, failure: &Failure) -> String {
+        match failure {
+            Failure::Locked(holder) => format!("locked by {}", self.hosts.pull_name(&holder.pull)),
+            Failure::Requirements(checks) => {
+                checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect::<Vec<_>>().join(", ")
+            }
+            Failure::Dependency { missing } => format!("waits for {}", missing.join(", ")),
+            Failure::EarlierGroupFailed => "an earlier group failed".to_owned(),
+            Failure::Unplanned { .. } => "not planned".to_owned(),
+            Failure::Cancelled { .. } => "cancelled".to_owned(),
+            Failure::Refused { because, .. } => because.clone(),
+            other => wording::reason(other.reason()).to_owned(),
+        }
+    }
+
     /// The job to link to, if there is just one project.
-    fn only_job<'a>(&self, statuses: &'a [ProjectStatus]) -> Option<&'a str> {
+    fn only_job<'a>(&self, statuses: &'a [ProjectStatus]) -> Option<&'a JobId> {
         match statuses {
-            [one] => one.job.as_deref(),
+            [one] => one.job.as_ref(),
             _ => None,
         }
-    }
-}
-
-/// The outcome of a job in one line.
-pub fn one_line(outcome: &JobOutcome) -> String {
-    match &outcome.outcome {
-        Outcome::Planned(planned) if wording::has_totals(&planned.summary) => wording::plan_counts(&planned.summary),
-        Outcome::Planned(_) => "Planned".to_owned(),
-        Outcome::Applied(a) => format!("{} added, {} changed, {} destroyed", a.added, a.changed, a.destroyed),
-        Outcome::Ran { .. } => "Done".to_owned(),
-        Outcome::Failed(failure) => title_case(&refusal(failure)),
-        Outcome::Errored(fault) => match wording::reason(fault.reason) {
-            word if word == outcome.command.spoken() => title_case(&fault.message),
-            word => format!("{}: {}", title_case(word), fault.message),
-        },
-    }
-}
-
-fn refusal(failure: &Failure) -> String {
-    match failure {
-        Failure::Locked(holder) => format!("locked by #{}", holder.pull.number),
-        Failure::Requirements(checks) => {
-            checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect::<Vec<_>>().join(", ")
-        }
-        Failure::Dependency { missing } => format!("waits for {}", missing.join(", ")),
-        Failure::EarlierGroupFailed => "an earlier group failed".to_owned(),
-        Failure::Unplanned { .. } => "not planned".to_owned(),
-        Failure::Cancelled { .. } => "cancelled".to_owned(),
-        Failure::Refused { because, .. } => because.clone(),
-        other => wording::reason(other.reason()).to_owned(),
     }
 }
 
@@ -222,7 +225,7 @@ mod tests {
     };
 
     fn statuses() -> Statuses {
-        Statuses { prefix: "atlantis".to_owned(), url: "https://t".to_owned() }
+        Statuses { prefix: "atlantis".to_owned(), url: "https://t".to_owned(), hosts: Hosts::default() }
     }
 
     fn project(dir: &str) -> ProjectId {
@@ -233,9 +236,9 @@ mod tests {
         let status = |state: &ProjectState| ProjectStatus {
             project: project("."),
             state: *state,
-            head: String::new(),
+            head: "h".into(),
             summary: Some(PlanSummary { add: 1, no_changes: *state == PlannedNoChanges, ..PlanSummary::default() }),
-            job: Some("j1".to_owned()),
+            job: Some("j1".into()),
             updated: jiff::Timestamp::UNIX_EPOCH,
         };
         states.iter().map(status).collect()
@@ -287,7 +290,7 @@ mod tests {
         let job = |command, outcome| JobOutcome {
             command,
             project: project("infra"),
-            job: Some("j2".to_owned()),
+            job: Some("j2".into()),
             millis: 0,
             tool: None,
             silenced: false,
@@ -327,7 +330,7 @@ mod tests {
             "atlantis/policy_check Pending Policy check in progress... https://t"
         );
         assert_eq!(
-            said(&s.project_pending(CommandName::Plan, &project("."), "j")),
+            said(&s.project_pending(CommandName::Plan, &project("."), &"j".into())),
             "atlantis/plan: ./default Pending Plan in progress... https://t/jobs/j"
         );
         assert_eq!(
@@ -335,7 +338,7 @@ mod tests {
             "atlantis/apply Failure Apply failed: not planned https://t"
         );
         assert_eq!(
-            said(&s.hook(true, "Make it", StatusState::Success, "2 projects", "j")),
+            said(&s.hook(true, "Make it", StatusState::Success, "2 projects", &"j".into())),
             "atlantis/pre_workflow_hook: Make it Success 2 projects https://t/jobs/j"
         );
         let names: Vec<_> = s.nothing_to_do().into_iter().map(|status| status.context).collect();
@@ -345,8 +348,9 @@ mod tests {
     #[test]
     fn long_names_and_texts_are_cut_so_that_they_stay_different() {
         let s = statuses();
-        let long =
-            |end: &str| s.project_pending(CommandName::Plan, &project(&format!("{}{end}", "é".repeat(300))), "j");
+        let long = |end: &str| {
+            s.project_pending(CommandName::Plan, &project(&format!("{}{end}", "é".repeat(300))), &"j".into())
+        };
         assert_eq!(long("a").context.chars().count(), 255);
         assert_ne!(long("a").context, long("b").context);
         assert_eq!(s.failed(CommandName::Plan, &"x".repeat(500)).description.chars().count(), 140);

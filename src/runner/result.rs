@@ -1,5 +1,6 @@
 //! What a runner gives back of one job. Plain facts: `execute` finds the words for people.
 
+use crate::domain::JobId;
 use crate::domain::state::{LeftFiles, StateLock};
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ran {
     /// Id of the job.
-    pub job: String,
+    pub job: JobId,
     /// How it ended.
     pub ending: Ending,
     /// What people may read of its output. Secrets are masked.

@@ -5,7 +5,7 @@ use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::Command;
 use crate::domain::state::{LeftFiles, PlanRecord};
-use crate::domain::{Distribution, PullRequest};
+use crate::domain::{CommitSha, Distribution, JobId, PlanId, PullRequest};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
     /// Id of the job; files that it leaves for us are named by it.
-    pub job: String,
+    pub job: JobId,
     /// When it began. An `errored.tfstate` that is older belongs to an earlier job.
     pub started: Timestamp,
     /// The tree that its steps run in.
@@ -45,9 +45,9 @@ pub struct TreeSpec {
     /// The workspace, which has a tree of its own.
     pub workspace: String,
     /// Head commit.
-    pub head: String,
+    pub head: CommitSha,
     /// Commit of the base branch that a merged tree has.
-    pub base: String,
+    pub base: CommitSha,
     /// The directories of a sparse tree; absent: all.
     pub dirs: Option<Vec<String>>,
     /// Whether the workspace's tree may be moved to these commits. If not, another tree is made beside it.
@@ -122,7 +122,7 @@ pub enum PlanUse {
     /// It makes one.
     Make {
         /// The plan's id; its files are named by it.
-        id: String,
+        id: PlanId,
         /// Directories of all projects that are or were planned with it: what lies there belongs to their plans.
         dirs: Vec<String>,
     },
@@ -134,7 +134,7 @@ pub enum PlanUse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanReference {
     /// Its id.
-    pub id: String,
+    pub id: PlanId,
     /// Where the plan file lies, relative to the data directory; absent for workflows without a built-in `plan` step.
     pub path: Option<String>,
     /// SHA-256 of the plan file, hex.

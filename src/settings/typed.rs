@@ -4,6 +4,7 @@ use super::SettingsError;
 use super::environment::ProcessEnvironment;
 use super::read::{EMPTY_MEANS_NONE, Values};
 use super::table::{self, Setting, Support, ValueKind};
+use crate::domain::duration;
 use secrecy::{ExposeSecret, SecretString};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -114,8 +115,8 @@ impl Reader {
     }
 
     pub(super) fn duration(&mut self, name: &str) -> Duration {
-        let default = table::find(name).and_then(|setting| parse_duration(setting.default)).unwrap_or_default();
-        match parse_duration(self.written(name)) {
+        let default = table::find(name).and_then(|setting| duration::parse(setting.default)).unwrap_or_default();
+        match duration::parse(self.written(name)) {
             Some(duration) if duration.is_zero() => default,
             Some(duration) => duration,
             None => {
@@ -184,44 +185,5 @@ fn parse_switch(text: &str) -> Option<bool> {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
         _ => None,
-    }
-}
-
-/// Longest duration, in seconds: a year.
-const MAX_DURATION: u64 = 366 * 24 * 3600;
-
-/// `90s`, `10m`, `1h`, `1h30m`, or seconds.
-fn parse_duration(text: &str) -> Option<Duration> {
-    let mut total = 0u64;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len());
-        let number: u64 = rest[..digits].parse().ok()?;
-        let (factor, unit) = match rest[digits..].chars().next() {
-            Some('h') => (3600, 1),
-            Some('m') => (60, 1),
-            Some('s') => (1, 1),
-            None => (1, 0),
-            Some(_) => return None,
-        };
-        total = total.checked_add(number.checked_mul(factor)?)?;
-        rest = &rest[digits + unit..];
-    }
-    (!text.is_empty() && total <= MAX_DURATION).then(|| Duration::from_secs(total))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_in_go_style_or_in_seconds() {
-        let cases = [("90s", 90), ("10m", 600), ("1h", 3600), ("1h30m", 5400), ("45", 45), ("0", 0)];
-        for (text, seconds) in cases {
-            assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)), "{text}");
-        }
-        for text in ["", "m", "1d", "-1s", "1.5h", "99999999h", "18446744073709551615h", "1 h"] {
-            assert_eq!(parse_duration(text), None, "{text}");
-        }
     }
 }

@@ -154,6 +154,14 @@ fn link(file: &Path, to: PathBuf) -> std::io::Result<PathBuf> {
 }
 
 impl Store {
+    /// Returns when a commit has left a base due. Never returns without a vault.
+    pub async fn base_due(&self) {
+        match &self.shared.vault {
+            Some(vault) => vault.base_due.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Writes a base and deletes old objects, if due. A call during another one does nothing.
     pub async fn keep_up(&self) -> Result<()> {
         let Some(vault) = &self.shared.vault else { return Ok(()) };

@@ -1,6 +1,7 @@
 //! Accepted deliveries: what is known already, what is still to be done.
 
 use super::{Tx, View, json, micros, parse, word};
+use crate::domain::DeliveryId;
 use crate::domain::state::{Delivery, DeliveryState, Run};
 use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
@@ -8,17 +9,17 @@ use rusqlite::{OptionalExtension, params};
 
 impl View<'_> {
     /// Whether a delivery of this identity was accepted, done or not.
-    pub fn knows_delivery(&self, identity: &str) -> Result<bool> {
+    pub fn knows_delivery(&self, identity: &DeliveryId) -> Result<bool> {
         Ok((self.connection).prepare_cached("SELECT 1 FROM deliveries WHERE identity = ?1")?.exists([identity])?)
     }
 
     /// The identity of an accepted delivery, done or not, that begins like this.
-    pub fn delivery_beginning(&self, start: &str) -> Result<Option<String>> {
+    pub fn delivery_beginning(&self, start: &str) -> Result<Option<DeliveryId>> {
         // In the order of bytes, `~` comes after all that an identity goes on with.
         let found = (self.connection)
             .prepare_cached("SELECT identity FROM deliveries WHERE identity > ?1 AND identity < ?1 || '~' LIMIT 1")?
             .query_row([start], |row| row.get(0));
-        Ok(found.optional()?)
+        Ok(found.optional()?.map(DeliveryId::new))
     }
 
     /// Accepted deliveries that are not done, in the order of their acceptance.
@@ -58,7 +59,7 @@ impl Tx<'_> {
 
     /// Moves a delivery on. Done is final: its outcome may be worded anew, but it is never queued or run again. From then on
     /// only its identity is kept, and none of its runs goes on. An unknown identity is an error.
-    pub fn set_delivery_state(&self, identity: &str, state: DeliveryState, outcome: &str) -> Result<()> {
+    pub fn set_delivery_state(&self, identity: &DeliveryId, state: DeliveryState, outcome: &str) -> Result<()> {
         let changed = match state {
             DeliveryState::Done => self.execute(
                 "UPDATE deliveries SET state = ?2, outcome = ?3, finished = coalesce(finished, ?4), record = NULL
@@ -78,8 +79,8 @@ impl Tx<'_> {
         if state == DeliveryState::Done { self.end_runs_of(identity) } else { Ok(()) }
     }
 
-    fn end_runs_of(&self, identity: &str) -> Result<()> {
-        let runs = self.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_deref() == Some(identity));
+    fn end_runs_of(&self, identity: &DeliveryId) -> Result<()> {
+        let runs = self.unfinished_runs()?.into_iter().filter(|run| run.delivery.as_ref() == Some(identity));
         for run in runs {
             self.put_run(&Run { finished: Some(Timestamp::now()), ..run })?;
         }

@@ -4,6 +4,7 @@
 pub(super) mod pieces;
 
 use super::{Tx, View};
+use crate::domain::JobId;
 use crate::vault::{Blob, Hash, Source};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -196,7 +197,7 @@ impl Tx<'_> {
 }
 
 /// The path of a job's log.
-pub(super) fn log_path(job: &str) -> String {
+pub(super) fn log_path(job: &JobId) -> String {
     format!("logs/{job}.log")
 }
 

@@ -4,6 +4,7 @@
 //! Each line is one write to the file, after which readers learn the new length. Readers read the file in pieces at
 //! their own pace, so they miss nothing and nothing is buffered for them. Written lines survive a crash of the process.
 
+use crate::domain::JobId;
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,9 +24,6 @@ const LINE_LIMIT: usize = 16 << 10;
 /// Bytes that a reader reads at once. Larger than [`LINE_LIMIT`], so that each piece has a whole line.
 const PIECE: u64 = 32 << 10;
 
-/// Length of a job ID, in hex digits.
-const JOB_ID_LENGTH: usize = 32;
-
 /// Last line of a log that was too long.
 const LIMIT_NOTICE: &str = "[tidelock: this log reached its limit of 8 MiB; the rest is not kept]";
 
@@ -33,7 +31,7 @@ const LIMIT_NOTICE: &str = "[tidelock: this log reached its limit of 8 MiB; the 
 #[derive(Clone)]
 pub struct Logs {
     dir: PathBuf,
-    live: Arc<Mutex<HashMap<String, Arc<Mutex<Live>>>>>,
+    live: Arc<Mutex<HashMap<JobId, Arc<Mutex<Live>>>>>,
 }
 
 /// A log that is being written.
@@ -46,7 +44,7 @@ struct Live {
 
 /// Writes one job's log; dropping it ends the log.
 pub struct LogWriter {
-    job: String,
+    job: JobId,
     log: Arc<Mutex<Live>>,
     logs: Logs,
 }
@@ -69,7 +67,7 @@ impl Logs {
     }
 
     /// Creates the log of a job, or continues the one of an earlier process. A log has one writer at a time.
-    pub fn create(&self, job: &str) -> Result<LogWriter> {
+    pub fn create(&self, job: &JobId) -> Result<LogWriter> {
         let Some(path) = self.path(job) else { bail!("{job:?} is no job id: it has no log") };
         // Steps may run as another user, and output may contain secrets: the folder is closed to others.
         DirBuilder::new()
@@ -78,28 +76,28 @@ impl Logs {
             .create(&self.dir)
             .with_context(|| format!("cannot make {}", self.dir.display()))?;
         let mut live = lock(&self.live);
-        let Entry::Vacant(place) = live.entry(job.to_owned()) else { bail!("the log of job {job} is being written") };
+        let Entry::Vacant(place) = live.entry(job.clone()) else { bail!("the log of job {job} is being written") };
         let file = (OpenOptions::new().append(true).create(true).mode(0o600).open(&path))
             .with_context(|| format!("cannot write the log {}", path.display()))?;
         let length = file.metadata()?.len();
         let log = Arc::new(Mutex::new(Live { file, length: watch::Sender::new(length), full: false }));
         place.insert(log.clone());
-        Ok(LogWriter { job: job.to_owned(), log, logs: self.clone() })
+        Ok(LogWriter { job: job.clone(), log, logs: self.clone() })
     }
 
     /// Whether this process runs the job: it writes the log from before the job's start is recorded until after its end
     /// is. A job that is recorded as running but whose log is not written runs nowhere.
-    pub fn is_being_written(&self, job: &str) -> bool {
+    pub fn is_being_written(&self, job: &JobId) -> bool {
         lock(&self.live).contains_key(job)
     }
 
     /// Opens a log for reading. `None` if there is none. A job ID that is not 32 hex digits is never used as a path.
-    pub async fn read(&self, job: &str) -> Result<Option<LogReader>> {
-        let (logs, job) = (self.clone(), job.to_owned());
+    pub async fn read(&self, job: &JobId) -> Result<Option<LogReader>> {
+        let (logs, job) = (self.clone(), job.clone());
         tokio::task::spawn_blocking(move || logs.join(&job)).await.context("reading a log panicked")?
     }
 
-    fn join(&self, job: &str) -> Result<Option<LogReader>> {
+    fn join(&self, job: &JobId) -> Result<Option<LogReader>> {
         let Some(path) = self.path(job) else { return Ok(None) };
         let live = lock(&self.live);
         // Under the same lock as `create`: a log without a writer here is complete.
@@ -117,7 +115,7 @@ impl Logs {
     }
 
     /// Removes a log. It may be absent; one that is being written stays.
-    pub fn remove(&self, job: &str) {
+    pub fn remove(&self, job: &JobId) {
         let Some(path) = self.path(job) else { return };
         let live = lock(&self.live);
         if live.contains_key(job) {
@@ -130,9 +128,8 @@ impl Logs {
         }
     }
 
-    fn path(&self, job: &str) -> Option<PathBuf> {
-        let valid = job.len() == JOB_ID_LENGTH && job.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        valid.then(|| self.dir.join(format!("{job}.log")))
+    fn path(&self, job: &JobId) -> Option<PathBuf> {
+        JobId::parse(job.as_str()).map(|job| self.dir.join(format!("{job}.log")))
     }
 }
 

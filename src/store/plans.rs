@@ -2,7 +2,7 @@
 
 use super::{Tx, View, json, micros};
 use crate::domain::state::PlanRecord;
-use crate::domain::{ProjectId, PullId};
+use crate::domain::{PlanId, ProjectId, PullId};
 use anyhow::{Result, ensure};
 use rusqlite::{Params, params};
 
@@ -11,6 +11,15 @@ impl View<'_> {
     pub fn plans(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
         self.records(
             "SELECT record FROM plans WHERE pull = ?1 AND consumed_by IS NULL ORDER BY seq",
+            [pull.to_string()],
+        )
+    }
+
+    /// Those of them that may be applied for some time only.
+    pub fn plans_with_limit(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
+        self.records(
+            "SELECT record FROM plans WHERE pull = ?1 AND consumed_by IS NULL AND json_extract(record, '$.max_age') IS NOT NULL
+             ORDER BY seq",
             [pull.to_string()],
         )
     }
@@ -25,7 +34,7 @@ impl View<'_> {
     }
 
     /// A plan that was neither used nor replaced nor discarded.
-    pub(super) fn usable_plan(&self, id: &str) -> Result<Option<PlanRecord>> {
+    pub(super) fn usable_plan(&self, id: &PlanId) -> Result<Option<PlanRecord>> {
         self.record("SELECT record FROM plans WHERE id = ?1 AND consumed_by IS NULL", [id])
     }
 }
@@ -71,7 +80,7 @@ impl Tx<'_> {
     }
 
     /// Drops a plan that could still be applied. One that cannot is an error.
-    pub(super) fn drop_plan(&self, id: &str) -> Result<()> {
+    pub(super) fn drop_plan(&self, id: &PlanId) -> Result<()> {
         let dropped =
             self.drop_plans("DELETE FROM plans WHERE id = ?1 AND consumed_by IS NULL RETURNING record", [id])?;
         ensure!(dropped == 1, "the plan {id} is used or gone");

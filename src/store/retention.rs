@@ -1,6 +1,7 @@
 //! How long finished records are kept.
 
 use super::{Tx, micros, rows};
+use crate::domain::JobId;
 use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::params;
@@ -32,9 +33,9 @@ const ROWS_AT_ONCE: i64 = 5_000;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// IDs of jobs; their logs can be removed.
-    pub jobs: Vec<String>,
+    pub jobs: Vec<JobId>,
     /// Those of them with a kept `errored.tfstate`, which can be removed.
-    pub errored: Vec<String>,
+    pub errored: Vec<JobId>,
     /// There may be more to drop.
     pub more: bool,
 }
@@ -85,7 +86,7 @@ impl Tx<'_> {
     }
 
     /// Dropped jobs, and those of them with an `errored.tfstate`.
-    fn prune_jobs(&self, before: i64) -> Result<(Vec<String>, Vec<String>)> {
+    fn prune_jobs(&self, before: i64) -> Result<(Vec<JobId>, Vec<JobId>)> {
         let mut statement = self.connection.prepare_cached(
             "DELETE FROM jobs WHERE seq IN
                (SELECT seq FROM jobs AS old WHERE state <> 'running'
@@ -99,7 +100,7 @@ impl Tx<'_> {
              RETURNING id",
         )?;
         let ids = statement.query_map(params![before, JOBS_KEPT, ROWS_AT_ONCE], |row| row.get(0))?;
-        let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>()?;
+        let ids: Vec<JobId> = ids.collect::<rusqlite::Result<_>>()?;
         let mut errored = Vec::new();
         for id in &ids {
             self.drop_log(id)?;
@@ -113,12 +114,12 @@ impl Tx<'_> {
 }
 
 /// The path of the state that Terraform could not save in a job.
-fn errored_path(job: &str) -> String {
+fn errored_path(job: &JobId) -> String {
     format!("errored/{job}.tfstate")
 }
 
 /// Removes the `errored.tfstate` of a dropped job. Only for one that a row named: any other may have no other copy.
-pub fn remove_errored(data_dir: &Path, job: &str) {
+pub fn remove_errored(data_dir: &Path, job: &JobId) {
     let path = data_dir.join(errored_path(job));
     if let Err(error) = std::fs::remove_file(&path) {
         tracing::warn!(path = %path.display(), %error, "a failed state that is not needed any more could not be removed");

@@ -3,7 +3,7 @@
 use super::{Tx, View, json, micros, rows, word};
 use crate::domain::command::CommandName;
 use crate::domain::state::{Job, JobState, Run};
-use crate::domain::{PullId, RepoId};
+use crate::domain::{CommitSha, JobId, PullId, RepoId, RunId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::params;
@@ -20,29 +20,29 @@ impl View<'_> {
     }
 
     /// One job.
-    pub fn job(&self, id: &str) -> Result<Option<Job>> {
+    pub fn job(&self, id: &JobId) -> Result<Option<Job>> {
         self.record("SELECT record FROM jobs WHERE id = ?1", [id])
     }
 
     /// One run.
-    pub fn run(&self, id: &str) -> Result<Option<Run>> {
+    pub fn run(&self, id: &RunId) -> Result<Option<Run>> {
         self.record("SELECT record FROM runs WHERE id = ?1", [id])
     }
 
     /// Jobs of a run, in the order they were recorded.
-    pub fn jobs_of(&self, run: &str) -> Result<Vec<Job>> {
+    pub fn jobs_of(&self, run: &RunId) -> Result<Vec<Job>> {
         self.records("SELECT record FROM jobs WHERE run = ?1 ORDER BY seq", [run])
     }
 
     /// Whether a plan of everything at this head began at or after `since`, and was answered.
-    pub fn planned_since(&self, pull: &PullId, head: &str, since: Timestamp) -> Result<bool> {
+    pub fn planned_since(&self, pull: &PullId, head: &CommitSha, since: Timestamp) -> Result<bool> {
         let runs: Vec<Run> = self.records(
             "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq",
             params![pull.to_string(), micros(since)],
         )?;
         Ok(runs
             .iter()
-            .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == head))
+            .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == *head))
     }
 
     /// Jobs whose Terraform was killed while it may have held a lock on its state, and of whom nobody was told yet.

@@ -1,8 +1,8 @@
 //! Schedules of runs that have not ended, and which of their projects have been claimed. They go when their run ends.
 
 use super::{Tx, View, json};
-use crate::domain::ProjectId;
 use crate::domain::state::JobState;
+use crate::domain::{JobId, ProjectId, RunId};
 use anyhow::Result;
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
@@ -10,14 +10,14 @@ use serde::de::DeserializeOwned;
 
 impl View<'_> {
     /// The schedule of a run, as it was recorded; absent when there is none, or the run has ended.
-    pub fn schedule<T: DeserializeOwned>(&self, run: &str) -> Result<Option<T>> {
+    pub fn schedule<T: DeserializeOwned>(&self, run: &RunId) -> Result<Option<T>> {
         self.record("SELECT record FROM schedules WHERE run = ?1", [run])
     }
 }
 
 impl Tx<'_> {
     /// Records the schedule of a run, in place of an earlier one.
-    pub fn put_schedule(&self, run: &str, schedule: &impl Serialize) -> Result<()> {
+    pub fn put_schedule(&self, run: &RunId, schedule: &impl Serialize) -> Result<()> {
         self.execute(
             "INSERT INTO schedules (run, record) VALUES (?1, ?2) ON CONFLICT (run) DO UPDATE SET record = excluded.record",
             params![run, json(schedule)?],
@@ -27,9 +27,9 @@ impl Tx<'_> {
 
     /// Claims a project of a run for a job that is about to begin; false when it must not. A project that another job has claimed is
     /// only claimed again once that job has ended, and if it `may_repeat`.
-    pub fn claim(&self, run: &str, project: &ProjectId, job: &str, may_repeat: bool) -> Result<bool> {
+    pub fn claim(&self, run: &RunId, project: &ProjectId, job: &JobId, may_repeat: bool) -> Result<bool> {
         let key = json(project)?;
-        let holder: Option<String> = (self.connection)
+        let holder: Option<JobId> = (self.connection)
             .prepare_cached("SELECT job FROM claims WHERE run = ?1 AND project = ?2")?
             .query_row(params![run, key], |row| row.get(0))
             .optional()?;
@@ -48,7 +48,7 @@ impl Tx<'_> {
     }
 
     /// Of a run that has ended.
-    pub(super) fn drop_schedule(&self, run: &str) -> Result<()> {
+    pub(super) fn drop_schedule(&self, run: &RunId) -> Result<()> {
         self.execute("DELETE FROM schedules WHERE run = ?1", [run])?;
         self.execute("DELETE FROM claims WHERE run = ?1", [run])?;
         Ok(())

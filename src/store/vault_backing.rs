@@ -8,14 +8,16 @@ use super::logs::LOG_LIMIT;
 use super::schema::{self, Durability, Origin};
 use super::writer::{self, Deposed, Journal};
 use super::{DATABASE, Readers, Store, StoreInner, Tx, View, base, files};
+use crate::domain::JobId;
 use crate::vault::VaultError;
-use crate::vault::inbox::End;
+use crate::vault::inbox::LateOutcome;
 use crate::vault::leader::Leader;
 use anyhow::{Context, Result, bail, ensure};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Notify;
 
 /// Most bytes of running logs in one commit; the rest takes further commits.
 const SYNC_BYTES: u64 = 32 << 20;
@@ -25,6 +27,8 @@ pub(super) struct VaultBacking {
     pub(super) leader: Leader,
     /// Why this process must not act any more, as the writer found out.
     deposed: Deposed,
+    /// Notified after each commit that leaves a base due.
+    pub(super) base_due: Arc<Notify>,
     /// Locked while a base is written.
     pub(super) base: tokio::sync::Mutex<()>,
     /// A base should be written soon, even if the leader does not count it as due.
@@ -64,13 +68,19 @@ impl Store {
             ),
         };
         let deposed = Deposed::default();
-        let journal =
-            Journal { leader: leader.clone(), runtime: tokio::runtime::Handle::current(), deposed: deposed.clone() };
+        let base_due = Arc::<Notify>::default();
+        let journal = Journal {
+            leader: leader.clone(),
+            runtime: tokio::runtime::Handle::current(),
+            deposed: deposed.clone(),
+            base_due: Arc::clone(&base_due),
+        };
         let kept = KeptFiles::new(data_dir, true);
         let queue = writer::start(writer::WriterParts { connection, guard, kept, journal: Some(journal) })?;
         let vault = VaultBacking {
             leader,
             deposed,
+            base_due,
             base: tokio::sync::Mutex::default(),
             base_wanted: AtomicBool::new(writable.migrated),
             collecting: AtomicBool::new(false),
@@ -123,9 +133,9 @@ impl Store {
     }
 
     /// Stores the outcome of a job in the inbox for the current leader. An error without a vault.
-    pub async fn leave_end(&self, end: End) -> Result<()> {
+    pub async fn leave_late_outcome(&self, end: LateOutcome) -> Result<()> {
         let Some(vault) = &self.shared.vault else { bail!("there is no vault to leave the end of job {} in", end.job) };
-        Ok(vault.leader.leave_end(&end).await?)
+        Ok(vault.leader.leave_late_outcome(&end).await?)
     }
 
     /// Waits for all accepted writes, commits running logs, and closes the database; later reads and writes fail. A
@@ -144,7 +154,7 @@ impl Store {
 }
 
 /// The part of a running log that is not kept yet.
-fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<Piece>> {
+fn grown_log(data_dir: &Path, job: &JobId, kept: u64) -> Result<Option<Piece>> {
     match std::fs::metadata(data_dir.join(log_path(job))) {
         Ok(meta) if meta.len() > kept => read_piece(data_dir, job, kept, LOG_LIMIT),
         _ => Ok(None),
@@ -153,7 +163,7 @@ fn grown_log(data_dir: &Path, job: &str, kept: u64) -> Result<Option<Piece>> {
 
 impl View<'_> {
     /// Running jobs, and the number of kept bytes of their logs.
-    pub(super) fn running_logs(&self) -> Result<Vec<(String, u64)>> {
+    pub(super) fn running_logs(&self) -> Result<Vec<(JobId, u64)>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT id, (SELECT coalesce(sum(length), 0) FROM kept_files
                          WHERE path >= 'logs/' || id || '.log' AND path < 'logs/' || id || '.log/')
@@ -211,16 +221,20 @@ fn name_files(data_dir: &Path, connection: &mut Connection) -> Result<()> {
             let (Some(path), Some(sha256)) = (plan.path, plan.sha256) else { continue };
             match KeptFile::of(data_dir, &path)? {
                 Some(file) if file.sha256 == sha256 => tx.keep_file(&file)?,
-                _ => tracing::warn!(plan = plan.id, path, "a plan file is missing or changed: plan that project again"),
+                _ => tracing::warn!(
+                    plan = plan.id.as_str(),
+                    path,
+                    "a plan file is missing or changed: plan that project again"
+                ),
             }
         }
         for folder in FOLDERS.iter().filter(|folder| **folder != "plans") {
             for path in files::found(data_dir, folder)? {
-                let job = path.strip_prefix("logs/").map(|name| name.strip_suffix(".log").unwrap_or(name));
-                if let Some(job) = job
-                    && tx.job(job)?.is_none()
-                {
-                    continue;
+                if let Some(name) = path.strip_prefix("logs/") {
+                    let job = JobId::parse(name.strip_suffix(".log").unwrap_or(name));
+                    if job.map(|job| tx.job(&job)).transpose()?.flatten().is_none() {
+                        continue;
+                    }
                 }
                 if let Some(file) = KeptFile::of(data_dir, &path)? {
                     tx.keep_file(&file)?;

@@ -15,7 +15,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// Most queued changes; further callers wait.
 const QUEUE_LIMIT: usize = 1024;
@@ -133,6 +133,8 @@ pub(super) struct Journal {
     pub(super) leader: Leader,
     pub(super) runtime: Handle,
     pub(super) deposed: Deposed,
+    /// Notified after each commit that leaves a base due.
+    pub(super) base_due: Arc<Notify>,
 }
 
 /// Starts the thread. It ends when the queue is closed or dropped.
@@ -320,7 +322,12 @@ impl WriterThread {
 impl Journal {
     fn commit(&self, changes: Changes) -> Result<(), GroupError> {
         match self.runtime.block_on(self.leader.commit(changes)) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                if self.leader.base_due() {
+                    self.base_due.notify_one();
+                }
+                Ok(())
+            }
             Err(VaultError::Deposed(reason)) => Err(self.depose(reason)),
             Err(error) => Err(GroupError::Failed(format!("the change could not be recorded and was undone: {error}"))),
         }

@@ -13,8 +13,9 @@ use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{PullId, PullRequest, RepoId};
+use crate::domain::{CommitSha, PullId, PullRequest, RepoId};
 use async_trait::async_trait;
+use backon::Retryable as _;
 use cache::Cache;
 use jiff::Timestamp;
 use reqwest::Method;
@@ -28,7 +29,7 @@ const COMMENT_LIMIT: usize = 65_536;
 /// Longest description of a commit status, in characters.
 const DESCRIPTION_LIMIT: usize = 140;
 /// How often a pull request is asked for that is not there (yet: GitHub's API lags behind its own webhooks).
-const PULL_TRIES: u32 = 3;
+const PULL_TRIES: usize = 3;
 
 /// How to reach GitHub and who we are there.
 pub struct GithubOptions {
@@ -97,15 +98,10 @@ impl Github {
 
     async fn found_pull(&self, pull: &PullId) -> Result<Value, HostError> {
         let path = format!("{}/pulls/{}", repo_path(&pull.repo)?, pull.number);
-        let mut pause = self.http.pause();
-        for _ in 1..PULL_TRIES {
-            match self.http.get(&path).await {
-                Err(HostError::NotFound { .. }) => tokio::time::sleep(pause).await,
-                other => return Ok(other?.body),
-            }
-            pause *= 3;
-        }
-        Ok(self.http.get(&path).await?.body)
+        let asked = (|| self.http.get(&path))
+            .retry(self.http.waits(PULL_TRIES))
+            .when(|error| matches!(error, HostError::NotFound { .. }));
+        Ok(asked.await?.body)
     }
 }
 
@@ -174,7 +170,7 @@ impl Host for Github {
         lists::comments(self, pull, since).await
     }
 
-    async fn is_on_branch(&self, repo: &RepoId, commit: &str, branch: &str) -> Result<bool, HostError> {
+    async fn is_on_branch(&self, repo: &RepoId, commit: &CommitSha, branch: &str) -> Result<bool, HostError> {
         lists::is_on_branch(self, repo, commit, branch).await
     }
 
@@ -202,7 +198,7 @@ impl Host for Github {
         self.posts_per_hour
     }
 
-    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+    async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
         lists::own_statuses(self, &pull.repo, commit).await
     }
 
@@ -222,8 +218,8 @@ impl Host for Github {
         self.say(Method::POST, &pull.repo, &path, Some(json!({ "content": reaction }))).await.map(drop)
     }
 
-    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
-        let path = format!("/statuses/{}", segment(commit));
+    async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError> {
+        let path = format!("/statuses/{}", segment(commit.as_str()));
         let state = match status.state {
             StatusState::Pending => "pending",
             StatusState::Success => "success",

@@ -2,6 +2,8 @@
 //! what may help.
 
 use super::{Budget, HostError, TokenSource};
+use crate::retry;
+use backon::{ExponentialBuilder, Retryable as _};
 use jiff::Timestamp;
 use reqwest::header::{DATE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, StatusCode};
@@ -21,7 +23,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections are kept so long.
 const KEEP_ALIVE: Duration = Duration::from_secs(90);
 /// How often a GET is tried.
-const GET_TRIES: u32 = 3;
+const GET_TRIES: usize = 3;
+/// Before the second try of what may succeed; doubles…
+const FIRST_WAIT: Duration = Duration::from_millis(300);
+/// …up to this.
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// Longest text of a host that is passed on, in characters.
 const MAX_MESSAGE: usize = 300;
 /// How long a rate limit is believed that does not say when it is reset.
@@ -35,12 +41,13 @@ const MAX_WAIT: Duration = Duration::from_secs(65 * 60);
 pub(super) struct Http {
     base: String,
     token: TokenSource,
+    /// The token goes as the password of basic auth, and not as a bearer token.
+    basic: bool,
     headers: HeaderMap,
     client: OnceCell<Client>,
     /// What the rate limit last said, and when it is reset.
     budget: Mutex<Option<(Budget, Instant)>>,
-    /// First pause before a GET is tried again; doubles.
-    pause: Duration,
+    retries: ExponentialBuilder,
     timeout: Duration,
 }
 
@@ -55,6 +62,8 @@ pub(super) struct Answer {
     pub(super) unchanged: bool,
     /// The `Link` header names a next page.
     pub(super) has_next: bool,
+    /// Names the next page (`x-ms-continuationtoken`).
+    pub(super) continuation: Option<String>,
     /// The moment of the answer, by the host's clock.
     pub(super) at: Option<Timestamp>,
 }
@@ -62,14 +71,20 @@ pub(super) struct Answer {
 impl Http {
     /// `base` without trailing slash. Nothing is opened or read yet: certificates are loaded at the first request.
     pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
-        let (pause, timeout) = (Duration::from_millis(300), TOTAL_TIMEOUT);
-        Http { base, token, headers, client: OnceCell::new(), budget: Mutex::default(), pause, timeout }
+        let (retries, timeout) = (retry::jittered(FIRST_WAIT, LONGEST_WAIT), TOTAL_TIMEOUT);
+        Http { base, token, basic: false, headers, client: OnceCell::new(), budget: Mutex::default(), retries, timeout }
+    }
+
+    /// The same with the token as the password of basic auth, without a user name.
+    pub(super) fn basic(self) -> Http {
+        Http { basic: true, ..self }
     }
 
     /// The same with short times, for tests.
     #[cfg(test)]
     pub(super) fn hasty(self) -> Http {
-        Http { pause: Duration::from_millis(5), timeout: Duration::from_millis(300), ..self }
+        let retries = retry::jittered(Duration::from_millis(5), Duration::from_millis(20));
+        Http { retries, timeout: Duration::from_millis(300), ..self }
     }
 
     /// What the rate limit last said, until it is reset.
@@ -93,9 +108,9 @@ impl Http {
         address.strip_prefix(&self.base).filter(|path| path.starts_with('/'))
     }
 
-    /// The first pause between tries.
-    pub(super) fn pause(&self) -> Duration {
-        self.pause
+    /// The waits between so many tries.
+    pub(super) fn waits(&self, tries: usize) -> ExponentialBuilder {
+        self.retries.with_max_times(tries.saturating_sub(1))
     }
 
     /// Where the token comes from.
@@ -115,18 +130,11 @@ impl Http {
 
     /// The same, without a body where the answer is still the one that `etag` names. That costs nothing of the rate limit.
     pub(super) async fn get_unless(&self, path: &str, etag: Option<&str>) -> Result<Answer, HostError> {
-        let mut pause = self.pause;
-        for _ in 1..GET_TRIES {
-            match self.exchange(Method::GET, path, None, etag).await {
-                Err(HostError::Unavailable { what, message }) => {
-                    tracing::debug!(what, message, "trying again");
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
-                }
-                other => return other,
-            }
-        }
-        self.exchange(Method::GET, path, None, etag).await
+        (|| self.exchange(Method::GET, path, None, etag))
+            .retry(self.waits(GET_TRIES))
+            .when(|error| matches!(error, HostError::Unavailable { .. }))
+            .notify(|error, wait| tracing::debug!("{error}; trying again in {wait:?}"))
+            .await
     }
 
     /// What `keep` makes of all pages of a list, `per_page` items each; more than `max_pages` is an error, never a silent cut.
@@ -196,7 +204,8 @@ impl Http {
             .headers(self.headers.clone())
             .timeout(self.timeout);
         if let Some(token) = token {
-            request = request.bearer_auth(token.expose_secret());
+            let token = token.expose_secret();
+            request = if self.basic { request.basic_auth("", Some(token)) } else { request.bearer_auth(token) };
         }
         if let Some(body) = &body {
             request = request.json(body);
@@ -215,20 +224,24 @@ impl Http {
         }
         let (status, headers) = (response.status(), response.headers());
         let unchanged = etag.is_some() && status == StatusCode::NOT_MODIFIED;
-        if !status.is_success() && !unchanged {
+        // A page to sign in, to whoever has no valid token (Azure DevOps).
+        let is_sign_in = status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
+        if !status.is_success() && !unchanged || is_sign_in {
             // Its headers may tell of another limit: that of requests without a token, or a secondary one.
             return Err(refusal(what, status, headers, &bytes));
         }
+        let continuation = headers.get("x-ms-continuationtoken").and_then(|token| token.to_str().ok());
+        let continuation = continuation.filter(|token| !token.is_empty()).map(str::to_owned);
         let has_next = headers.get_all("link").iter().any(|v| v.to_str().is_ok_and(|v| v.contains("rel=\"next\"")));
         let date = headers.get(DATE).and_then(|date| date.to_str().ok());
         let at = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|at| at.timestamp());
         self.note_budget(headers, at);
         let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Answer { body: Value::Null, etag, unchanged, has_next, at });
+            return Ok(Answer { body: Value::Null, etag, unchanged, has_next, continuation, at });
         }
         match serde_json::from_slice(&bytes) {
-            Ok(body) => Ok(Answer { body, etag, unchanged, has_next, at }),
+            Ok(body) => Ok(Answer { body, etag, unchanged, has_next, continuation, at }),
             Err(error) => Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }),
         }
     }
@@ -300,6 +313,7 @@ pub(super) fn too_many(path: &str, per_page: u32, max_pages: u32) -> HostError {
 fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> HostError {
     let message = said(body);
     match status.as_u16() {
+        203 => HostError::Denied { what, message: "a page to sign in: the token is not taken there".to_owned() },
         301 | 302 | 303 | 307 | 308 => HostError::Moved { what, to: location(headers) },
         410 if !what.starts_with("POST") => HostError::NotFound { what },
         404 => HostError::NotFound { what },

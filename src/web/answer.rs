@@ -3,6 +3,7 @@
 use super::Site;
 use super::access::{AccessDenied, Admitted, Who};
 use super::pages::web_address;
+use crate::domain::JobId;
 use crate::domain::state::AuditEntry;
 use crate::server_status::{Role, ServerStatus};
 use axum::body::Body;
@@ -92,7 +93,7 @@ pub(super) struct HttpProblem {
     /// Flags or commands to use next.
     next: Vec<String>,
     /// A related job.
-    job: Option<String>,
+    job: Option<JobId>,
     /// Machine and address of the leader.
     leader: Option<Box<(String, String)>>,
     /// Seconds after which to retry.
@@ -142,7 +143,7 @@ impl HttpProblem {
         HttpProblem { leader, retry, next, ..HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, title, text) }
     }
 
-    pub(super) fn with_job(mut self, job: String) -> HttpProblem {
+    pub(super) fn with_job(mut self, job: JobId) -> HttpProblem {
         self.job = Some(job);
         self
     }
@@ -240,6 +241,7 @@ fn word(site: &Site, visit: &Visit, problem: &HttpProblem) -> Response {
         let HttpProblem { status, title, text, next, job, leader, .. } = problem;
         let code = status.as_u16();
         let refresh = problem.retry;
+        let job = job.as_ref().map(JobId::as_str);
         let leader = leader.as_deref().map(|(machine, url)| context! { machine, url => web_address(url) });
         let facts = context! { title => *title, text, next, job, leader, code, refresh, request => &visit.id };
         site.pages.render("problem.html", visit, facts).unwrap_or_else(|_| plain(problem).into_response())

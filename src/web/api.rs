@@ -2,6 +2,7 @@
 
 use super::Site;
 use super::answer::{HttpProblem, typed};
+use crate::domain::RunId;
 use crate::domain::state::ProjectLock;
 use crate::server_status::Role;
 use crate::vault::bucket::{Bucket, Uploading};
@@ -48,9 +49,6 @@ fn unready(error: String) -> Response {
     let body = axum::Json(serde_json::json!({ "status": "error", "error": error }));
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
-
-/// Length of a run ID, in hex digits.
-const RUN_ID: usize = 32;
 
 #[derive(Serialize)]
 struct Status<'a> {
@@ -187,9 +185,7 @@ pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, Htt
 /// A run with all results, also those that the marker of its comment had no space for.
 pub(super) async fn run(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
     let none = || HttpProblem::not_found("There is no such run, or it is so old that it was dropped.");
-    if id.len() != RUN_ID || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(none());
-    }
+    let id = RunId::parse(&id).ok_or_else(none)?;
     let run = site.services()?.store.read(move |view| view.run(&id)).await?.ok_or_else(none)?;
     let parsed = |row: &String| serde_json::from_str(row).map_err(anyhow::Error::from);
     let results: Vec<serde_json::Value> = run.results.iter().map(parsed).collect::<anyhow::Result<_>>()?;

@@ -6,8 +6,8 @@ mod rows;
 use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::pages::{VERSION, When};
-use crate::domain::PullRequest;
-use crate::domain::state::{ApplyLock, Job, ProjectLock, ProjectStatus};
+use crate::domain::state::{ApplyLock, Job, PlanRecord, ProjectLock, ProjectStatus};
+use crate::domain::{PullId, PullRequest};
 use crate::server_status::Services;
 use crate::store::{Found, ListedPull, Search, Store, Window};
 use axum::Extension;
@@ -15,8 +15,9 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
 pub(super) use rows::JobRow;
-use rows::{LockRow, PullRow};
+use rows::{LockRow, PullRow, RowFacts};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::sync::Arc;
 use url::form_urlencoded;
 
@@ -40,6 +41,8 @@ pub(super) struct DashboardData {
     pub(super) running: Found<(Job, Option<PullRequest>)>,
     pub(super) locks: Found<(ProjectLock, Option<ProjectStatus>)>,
     pub(super) pulls: Found<ListedPull>,
+    /// Plans of the listed pull requests that may be applied for some time only.
+    pub(super) plans: HashMap<PullId, Vec<PlanRecord>>,
     /// Finished jobs, newest first.
     pub(super) ended: Found<(Job, Option<PullRequest>)>,
     /// All running jobs, listed or not.
@@ -61,10 +64,19 @@ impl DashboardData {
         let ended = window(asked.runs, MAX_RECENT);
         store
             .read(move |view| {
+                let (locks, pulls) = (view.list_locks(&locks)?, view.list_pulls(&pulls)?);
+                let holders = locks.rows.iter().map(|(lock, _)| &lock.holder.pull);
+                let mut plans = HashMap::new();
+                for pull in holders.chain(pulls.rows.iter().map(|listed| &listed.pull.id)) {
+                    if !plans.contains_key(pull) {
+                        plans.insert(pull.clone(), view.plans_with_limit(pull)?);
+                    }
+                }
                 Ok(DashboardData {
                     running: view.list_running_jobs(&running)?,
-                    locks: view.list_locks(&locks)?,
-                    pulls: view.list_pulls(&pulls)?,
+                    locks,
+                    pulls,
+                    plans,
                     ended: view.list_ended_jobs(&ended)?,
                     at_work: view.unfinished_jobs()?,
                     apply_lock: view.apply_lock()?,
@@ -226,7 +238,7 @@ impl Dashboard {
     ) -> Dashboard {
         let job_row = |(job, pull): &(Job, Option<PullRequest>)| JobRow::new(job, pull.as_ref(), now);
         let (role, tone) = if server.draining { ("shutting down", "warn") } else { ("leading", "good") };
-        let at_work = &facts.at_work;
+        let known = RowFacts { at_work: &facts.at_work, plans: &facts.plans, now };
         Dashboard {
             role,
             tone,
@@ -236,10 +248,10 @@ impl Dashboard {
             search: asked.search.clone(),
             running: ListPage::new(&facts.running, ("running", 1, MAX_ROWS), asked, job_row),
             locks: ListPage::new(&facts.locks, ("locks", asked.locks, MAX_ROWS), asked, |(lock, status)| {
-                LockRow::new(lock, status.as_ref(), at_work, now)
+                LockRow::new(lock, status.as_ref(), &known)
             }),
             pulls: ListPage::new(&facts.pulls, ("pulls", asked.pulls, MAX_PULLS), asked, |pull| {
-                PullRow::new(pull, at_work)
+                PullRow::new(pull, &known)
             }),
             recent: ListPage::new(&facts.ended, ("runs", asked.runs, MAX_RECENT), asked, job_row),
             apply: apply_switch(facts.apply_lock.as_ref(), server, now),

@@ -7,6 +7,7 @@ use crate::vault::clock::Boottime;
 use crate::vault::directory::Directory;
 use crate::vault::inbox::HandOverKey;
 use crate::vault::lease::{Identity, Timing};
+use crate::vault::wording::Wording;
 use crate::vault::{Retention, Vault};
 use crate::webhook::github::GithubDoor;
 use axum::extract::connect_info::MockConnectInfo;
@@ -72,6 +73,7 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
         timing: Timing::default(),
         retention: Retention::default(),
         handover: HandOverKey::derive(""),
+        wording: Wording::default(),
     }
 }
 
@@ -91,6 +93,7 @@ pub(super) fn web_state() -> WebState {
         api_secret: Some("s3cret".to_owned().into()),
         disable_global_apply_lock: false,
         apply_allowed: true,
+        pull_marks: BTreeMap::new(),
         commit_addresses: BTreeMap::new(),
         executable_name: "atlantis".into(),
     }

@@ -8,8 +8,8 @@ use super::answer::{HttpProblem, Visit, typed};
 use super::dashboard::JobRow;
 use super::pages::web_address;
 use super::{Site, header_value};
-use crate::domain::PullRequest;
 use crate::domain::state::{Job, JobState};
+use crate::domain::{JobId, PullRequest};
 use crate::store::Store;
 use crate::store::logs::LogReader;
 use axum::Extension;
@@ -59,9 +59,9 @@ impl JobPage {
     ) -> JobPage {
         let rendered = log::render(text.unwrap_or_default());
         JobPage {
-            commit: job.head.chars().take(7).collect(),
+            commit: job.head.short().to_owned(),
             commit_address: web_address(
-                &commit_address.replace("{repo}", &job.pull.repo.full_name()).replace("{commit}", &job.head),
+                &commit_address.replace("{repo}", &job.pull.repo.full_name()).replace("{commit}", job.head.as_str()),
             )
             .to_owned(),
             job: JobRow::new(job, pull, now),
@@ -73,10 +73,9 @@ impl JobPage {
     }
 }
 
-/// Checks that a job ID is 32 hex digits; others are not looked up in state or on disk.
-fn checked(id: &str) -> Result<&str, HttpProblem> {
-    let valid = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if valid { Ok(id) } else { Err(no_such_job()) }
+/// A job ID of an address; what is none is not looked up in state or on disk.
+fn checked(id: &str) -> Result<JobId, HttpProblem> {
+    JobId::parse(id).ok_or_else(no_such_job)
 }
 
 fn no_such_job() -> HttpProblem {
@@ -84,8 +83,8 @@ fn no_such_job() -> HttpProblem {
 }
 
 /// A job and its pull request.
-pub(super) async fn find(store: &Store, id: &str) -> anyhow::Result<Option<(Job, Option<PullRequest>)>> {
-    let id = id.to_owned();
+pub(super) async fn find(store: &Store, id: &JobId) -> anyhow::Result<Option<(Job, Option<PullRequest>)>> {
+    let id = id.clone();
     store
         .read(move |view| {
             let Some(job) = view.job(&id)? else { return Ok(None) };
@@ -104,11 +103,11 @@ pub(super) async fn page(
     let services = site.services()?;
     let id = checked(&id)?;
     // The log is opened first: a job that ends in between is then shown as ended, not as running.
-    let mut log = services.logs.read(id).await?;
-    let (job, pull) = find(&services.store, id).await?.ok_or_else(no_such_job)?;
+    let mut log = services.logs.read(&id).await?;
+    let (job, pull) = find(&services.store, &id).await?.ok_or_else(no_such_job)?;
     let live = log.as_ref().is_some_and(LogReader::is_live);
     if live && job.state != JobState::Running {
-        log = services.logs.read(id).await?;
+        log = services.logs.read(&id).await?;
     }
     let text = match &mut log {
         Some(log) => Some(log.so_far().await?),
@@ -127,11 +126,11 @@ pub(super) async fn page(
 pub(super) async fn plain(State(site): State<Arc<Site>>, Path(id): Path<String>) -> Result<Response, HttpProblem> {
     let services = site.services()?;
     let id = checked(&id)?;
-    let mut log = services.logs.read(id).await?.ok_or_else(|| HttpProblem::not_found("This job has no log."))?;
+    let mut log = services.logs.read(&id).await?.ok_or_else(|| HttpProblem::not_found("This job has no log."))?;
     let text = log.so_far().await?;
     let text = tokio::task::spawn_blocking(move || log::plain(&text)).await.map_err(anyhow::Error::from)?;
     let mut response = typed("text/plain; charset=utf-8", text);
-    let name = format!("inline; filename=\"tidelock-{}.log\"", &id[..12]);
+    let name = format!("inline; filename=\"tidelock-{}.log\"", &id.as_str()[..12]);
     response.headers_mut().insert(header::CONTENT_DISPOSITION, header_value(&name));
     Ok(response)
 }

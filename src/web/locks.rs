@@ -4,7 +4,7 @@ use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::pages::{ProjectView, PullView, StatusView, When};
 use crate::dispatch::Discard;
-use crate::domain::state::{ApplyLock, AuditEntry, ProjectLock, ProjectStatus};
+use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectLock, ProjectStatus};
 use crate::store::Store;
 use axum::Extension;
 use axum::body::to_bytes;
@@ -21,6 +21,9 @@ const MAX_FORM: usize = 16 * 1024;
 
 /// Longest reason of an apply lock, in characters.
 const MAX_REASON: usize = 500;
+
+/// What is said of a lock that is not there.
+const RELEASED: &str = "There is no such lock: it was released since, by a merge, a close or an unlock.";
 
 /// Address of a lock's page, relative to `/`.
 pub(super) fn lock_address(key: &str) -> String {
@@ -46,6 +49,7 @@ impl LockPage {
     pub(super) fn new(
         lock: &ProjectLock,
         status: Option<&ProjectStatus>,
+        plans: &[PlanRecord],
         executable: &str,
         now: Timestamp,
     ) -> LockPage {
@@ -61,8 +65,8 @@ impl LockPage {
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
             user: lock.holder.user.clone(),
             since: When::new(lock.holder.since, now),
-            head: status.map(|status| status.head.chars().take(7).collect()),
-            status: status.map(StatusView::from),
+            head: status.map(|status| status.head.short().to_owned()),
+            status: status.map(|status| StatusView::from(status).with_limit(status, plans, now)),
             plan_again: format!("{executable} plan {target}"),
             unlock: format!("{executable} unlock"),
         }
@@ -137,11 +141,11 @@ pub(super) async fn page(
     let services = site.services()?;
     let keys = FormFields::of(request).await?.lock_keys()?;
     let Some((lock, status)) = find(&services.store, keys).await? else {
-        return Err(HttpProblem::not_found(
-            "There is no such lock: it was released since, by a merge, a close or an unlock.",
-        ));
+        return Err(HttpProblem::not_found(RELEASED));
     };
-    let view = LockPage::new(&lock, status.as_ref(), &site.state.executable_name, Timestamp::now());
+    let pull = lock.holder.pull.clone();
+    let plans = services.store.read(move |view| view.plans_with_limit(&pull)).await?;
+    let view = LockPage::new(&lock, status.as_ref(), &plans, &site.state.executable_name, Timestamp::now());
     Ok(site.pages.page("lock.html", &visit, &view)?)
 }
 
@@ -168,7 +172,7 @@ pub(super) async fn delete(
             }
         }
     }
-    Err(HttpProblem::not_found("There is no such lock: it was released since, by a merge, a close or an unlock."))
+    Err(HttpProblem::not_found(RELEASED))
 }
 
 /// Stops all applies until they are allowed again.

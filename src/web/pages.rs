@@ -2,14 +2,16 @@
 
 use super::answer::{Visit, typed};
 use super::assets::Assets;
+use crate::domain::duration;
 use crate::domain::outcome::PlanSummary;
-use crate::domain::state::{JobState, ProjectState, ProjectStatus};
+use crate::domain::state::{JobState, PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::{ProjectId, PullId, PullRequest};
 use axum::response::Response;
 use jiff::Timestamp;
 use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -30,8 +32,12 @@ pub(super) struct PageTemplates {
 }
 
 impl PageTemplates {
-    pub(super) fn new() -> PageTemplates {
+    /// `pull_marks`: what a pull request's number is written with, by the host's name.
+    pub(super) fn new(pull_marks: BTreeMap<String, char>) -> PageTemplates {
         let mut environment = Environment::new();
+        environment.add_function("pull_name", move |host: &str, number: u64| {
+            format!("{}{number}", pull_marks.get(&host.to_ascii_lowercase()).unwrap_or(&'#'))
+        });
         environment.set_loader(|name| {
             Ok(TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned()))
         });
@@ -118,6 +124,7 @@ pub(super) fn web_address(url: &str) -> &str {
 /// A pull request with its link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PullView {
+    pub(super) host: String,
     pub(super) repo: String,
     pub(super) number: u64,
     pub(super) title: String,
@@ -131,7 +138,8 @@ impl PullView {
         let plain = |c: &char| {
             !c.is_control() && !matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         };
-        PullView { repo: id.repo.full_name(), number: id.number, title: title.chars().filter(plain).collect(), url }
+        let title = title.chars().filter(plain).collect();
+        PullView { host: id.repo.host.clone(), repo: id.repo.full_name(), number: id.number, title, url }
     }
 
     /// With title and address, if the pull request is known.
@@ -167,6 +175,27 @@ pub(super) struct StatusMark {
     pub(super) word: String,
     /// `good`, `bad`, `warn`, `busy` or `quiet`.
     pub(super) tone: &'static str,
+    /// The pull request that the word ends with.
+    pub(super) pull: Option<PullName>,
+}
+
+/// A pull request that is named by its number alone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct PullName {
+    host: String,
+    number: u64,
+}
+
+impl From<&PullId> for PullName {
+    fn from(pull: &PullId) -> PullName {
+        PullName { host: pull.repo.host.clone(), number: pull.number }
+    }
+}
+
+impl StatusMark {
+    pub(super) fn new(word: impl Into<String>, tone: &'static str) -> StatusMark {
+        StatusMark { word: word.into(), tone, pull: None }
+    }
 }
 
 impl From<JobState> for StatusMark {
@@ -177,14 +206,14 @@ impl From<JobState> for StatusMark {
             JobState::Failed => ("failed", "bad"),
             JobState::Interrupted => ("interrupted", "warn"),
         };
-        StatusMark { word: word.into(), tone }
+        StatusMark::new(word, tone)
     }
 }
 
 impl From<&ProjectStatus> for StatusMark {
     fn from(status: &ProjectStatus) -> StatusMark {
         if status.was_not_planned() {
-            return StatusMark { word: "not planned".into(), tone: "warn" };
+            return StatusMark::new("not planned", "warn");
         }
         let tone = match status.state {
             ProjectState::PlanErrored | ProjectState::ApplyErrored => "bad",
@@ -192,7 +221,7 @@ impl From<&ProjectStatus> for StatusMark {
             ProjectState::Applied => "good",
             ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded => "quiet",
         };
-        StatusMark { word: status.state.title().into(), tone }
+        StatusMark::new(status.state.title(), tone)
     }
 }
 
@@ -239,6 +268,26 @@ pub(super) struct StatusView {
     pub(super) totals: Vec<Total>,
     /// Link of the mark, relative to `/`: a job, or the lock that blocks the project.
     pub(super) link: Option<String>,
+    /// How long its plan may still be applied, where that is limited.
+    pub(super) limit: Option<String>,
+}
+
+impl StatusView {
+    /// With what these plans say of the project.
+    pub(super) fn with_limit(mut self, status: &ProjectStatus, plans: &[PlanRecord], now: Timestamp) -> StatusView {
+        let plan = plans.iter().find(|plan| plan.project == status.project);
+        self.limit = plan.filter(|_| !self.totals.is_empty()).and_then(|plan| limit(plan, now));
+        self
+    }
+}
+
+/// How long a plan may still be applied.
+fn limit(plan: &PlanRecord, now: Timestamp) -> Option<String> {
+    let left = plan.max_age?.checked_sub(plan.age(now));
+    Some(match left.filter(|left| !left.is_zero()) {
+        Some(left) => format!("may be applied for another {}", duration::words(left)),
+        None => "too old to be applied: plan again".to_owned(),
+    })
 }
 
 impl From<&ProjectStatus> for StatusView {
@@ -249,6 +298,7 @@ impl From<&ProjectStatus> for StatusView {
             mark: StatusMark::from(status),
             totals: status.summary.as_ref().filter(|_| open_plan).map(totals).unwrap_or_default(),
             link: status.job.as_ref().map(|job| format!("jobs/{job}")),
+            limit: None,
         }
     }
 }

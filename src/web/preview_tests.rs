@@ -12,6 +12,7 @@ use crate::store::{Found, ListedPull};
 use jiff::{SignedDuration, Timestamp};
 use minijinja::value::Serde;
 use minijinja::{Value, context};
+use std::collections::{BTreeMap, HashMap};
 
 const HOSTILE: &str = "<script>alert('x')</script> \" ' & ```";
 
@@ -85,8 +86,8 @@ pub(super) fn status(project: ProjectId, state: ProjectState, add: u64, change: 
 
 pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
     Job {
-        id: format!("{id:032x}"),
-        run: "ff".repeat(16),
+        id: JobId::of(id.into()),
+        run: "ff".repeat(16).into(),
         pull: pull_id(41),
         kind: kind.into(),
         project: (kind != "pre_workflow_hook").then(|| project("network", "infra/network", "prod")),
@@ -98,6 +99,28 @@ pub(super) fn job(id: u8, kind: &str, state: JobState, summary: &str) -> Job {
         started: ago(i64::from(id)),
         finished: (state != JobState::Running).then(|| ago(i64::from(id)) + SignedDuration::from_secs(72)),
         state_lock: Default::default(),
+    }
+}
+
+/// A plan of the project `network`, made so many hours ago, that may be applied for a day.
+fn plan(hours: i64) -> PlanRecord {
+    PlanRecord {
+        id: "p".into(),
+        pull: pull_id(41),
+        project: project("network", "infra/network", "prod"),
+        head: "4444eeee455ff5aaaaabb66ccccccccc7777cccc".into(),
+        base: "5555ffff566aa6bbbbbcc77ddddddd888888dddd".into(),
+        base_branch: "main".into(),
+        config_digest: String::new(),
+        tool: String::new(),
+        path: None,
+        sha256: None,
+        summary: PlanSummary::default(),
+        made: ago(60 * hours),
+        job: "0123456789abcdef0123456789abcdef".into(),
+        consumed_by: None,
+        left: LeftFiles::default(),
+        max_age: Some(std::time::Duration::from_secs(86_400)),
     }
 }
 
@@ -139,6 +162,7 @@ fn busy_facts() -> DashboardData {
                 )
             },
         ]),
+        plans: HashMap::new(),
         ended: found(
             [
                 job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy"),
@@ -161,6 +185,7 @@ fn empty_facts() -> DashboardData {
         running: found(Vec::new()),
         locks: found(Vec::new()),
         pulls: found(Vec::new()),
+        plans: HashMap::new(),
         ended: found(Vec::new()),
         at_work: Vec::new(),
         apply_lock: None,
@@ -178,7 +203,7 @@ fn dashboard(facts: &DashboardData, server: &ServerState) -> String {
 
 fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
     let viewer = Viewer { root, person: "ada@example.com", may_change: true };
-    PageTemplates::new().html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
+    PageTemplates::new(BTreeMap::new()).html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
 /// Writes a page where the build was told to.
@@ -186,7 +211,7 @@ fn preview(name: &str, html: &str) {
     let Some(folder) = option_env!("TIDELOCK_PREVIEW_DIR") else { return };
     let folder = std::path::Path::new(folder);
     std::fs::create_dir_all(folder.join("static")).unwrap();
-    let assets = PageTemplates::new().assets;
+    let assets = PageTemplates::new(BTreeMap::new()).assets;
     for asset in [&assets.style, &assets.script, &assets.icon] {
         std::fs::write(folder.join("static").join(&asset.name), asset.content).unwrap();
     }
@@ -318,7 +343,7 @@ fn nothing_that_a_pull_request_says_becomes_markup() {
     let now = now();
     let pages = [
         dashboard(&facts, &server()),
-        html("lock.html", "./", &LockPage::new(&facts.locks.rows[0].0, None, "atlantis", now)),
+        html("lock.html", "./", &LockPage::new(&facts.locks.rows[0].0, None, &[], "atlantis", now)),
         html("job.html", "../", &{
             let (job, pull) = (&facts.ended.rows[1].0, &facts.pulls.rows[1].pull);
             JobPage::new(job, Some(pull), "", Some(HOSTILE), false, now)
@@ -335,7 +360,7 @@ fn nothing_that_a_pull_request_says_becomes_markup() {
 fn the_lock_page_names_all_facts_and_the_next_command() {
     let network = project("network", "infra/network", "prod");
     let status = status(network, ProjectState::Planned, 1, 1, 1);
-    let view = LockPage::new(&lock("network", "infra/network", "prod", 41), Some(&status), "atlantis", now());
+    let view = LockPage::new(&lock("network", "infra/network", "prod", 41), Some(&status), &[], "atlantis", now());
     let page = html("lock.html", "./", &view);
     preview("lock.html", &page);
     insta::assert_snapshot!(lines(&page), @r##"
@@ -354,7 +379,7 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     Delete lock and plan
     "##);
     let command = |dir: &str, workspace: &str| {
-        let page = html("lock.html", "./", &LockPage::new(&lock("", dir, workspace, 41), None, "tidelock", now()));
+        let page = html("lock.html", "./", &LockPage::new(&lock("", dir, workspace, 41), None, &[], "tidelock", now()));
         lines(&page).lines().find(|line| line.starts_with("tidelock")).unwrap().to_owned()
     };
     assert_eq!(command(".", "default"), "tidelock plan -d .");
@@ -391,7 +416,7 @@ fn a_problem_names_the_next_step() {
     let next = ["--web-basic-auth", "--allow-unauthenticated-pages"].map(str::to_owned).to_vec();
     let facts =
         context! { title => "Pages are closed", text => "No login is configured.", next, code => 403, request => "00" };
-    let page = PageTemplates::new()
+    let page = PageTemplates::new(BTreeMap::new())
         .html("problem.html", &Viewer { root: "./", person: "", may_change: false }, facts)
         .unwrap();
     preview("closed.html", &page);
@@ -399,4 +424,17 @@ fn a_problem_names_the_next_step() {
         words(&page),
         "Pages are closed 403 No login is configured. --web-basic-auth --allow-unauthenticated-pages Request 00"
     );
+}
+
+#[test]
+fn a_plan_with_a_limit_says_how_long_it_may_be_applied() {
+    let plans = HashMap::from([(pull_id(41), vec![plan(3)])]);
+    let page = dashboard(&DashboardData { plans, ..busy_facts() }, &server());
+    assert_eq!(page.matches("may be applied for another 21 h<").count(), 2, "{page}");
+    let status = status(project("network", "infra/network", "prod"), ProjectState::Planned, 1, 1, 1);
+    let lock = lock("network", "infra/network", "prod", 41);
+    for (hours, says) in [(23, "another 1 h<"), (24, "too old to be applied"), (100, "too old to be applied")] {
+        let page = html("lock.html", "./", &LockPage::new(&lock, Some(&status), &[plan(hours)], "atlantis", now()));
+        assert!(page.contains(says), "{hours}: {page}");
+    }
 }

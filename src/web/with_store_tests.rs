@@ -5,6 +5,7 @@ use super::dashboard::{Dashboard, DashboardData, DashboardQuery, ServerState};
 use super::jobs::{self, log_events};
 use super::preview_tests::{job, lock, pull, status};
 use super::{Who, locks};
+use crate::domain::JobId;
 use crate::domain::state::*;
 use crate::store::Store;
 use crate::store::logs::Logs;
@@ -105,16 +106,16 @@ async fn the_apply_lock_is_set_lifted_and_audited() {
 #[tokio::test]
 async fn a_job_is_found_with_its_pull_request() {
     let (_folder, store) = filled().await;
-    let (job, pull) = jobs::find(&store, &format!("{:032x}", 7)).await.unwrap().unwrap();
+    let (job, pull) = jobs::find(&store, &JobId::of(7)).await.unwrap().unwrap();
     assert_eq!((job.kind.as_str(), pull.unwrap().title.as_str()), ("plan", "Open SSH through IAP"));
-    assert!(jobs::find(&store, &"0".repeat(32)).await.unwrap().is_none());
+    assert!(jobs::find(&store, &JobId::of(0)).await.unwrap().is_none());
 }
 
 #[tokio::test]
 async fn a_reader_that_is_far_behind_still_gets_every_line_once() {
     let folder = tempfile::tempdir().unwrap();
     let logs = Logs::new(folder.path());
-    let id = "a".repeat(32);
+    let id = JobId::of(1);
     let writer = logs.create(&id).unwrap();
     writer.line("line 1");
     let reader = logs.read(&id).await.unwrap().unwrap();

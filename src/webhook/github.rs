@@ -5,9 +5,10 @@ mod payload;
 #[cfg(test)]
 mod tests;
 
-use super::{Delivered, Door, Rejection, Signed, comment_identity, header, signature};
+use super::{Delivered, Door, Rejection, Signed, comment_identity, header, short, signature};
 use crate::domain::{
-    Base, CommentEvent, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState, PullVersion,
+    Base, CommentEvent, CommitSha, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState,
+    PullVersion,
 };
 use payload::{Payload, Pull, Side, commit, login, or_empty, owner_and_name, present, text};
 use secrecy::SecretString;
@@ -15,8 +16,6 @@ use std::borrow::Cow;
 
 /// What identities begin with.
 const KIND: &str = "github";
-/// Longest name from outside that is repeated, in characters.
-const MAX_NAME: usize = 64;
 
 /// The event's name.
 const EVENT: &str = "x-github-event";
@@ -114,7 +113,7 @@ fn json(body: &[u8], is_form: bool) -> Result<Cow<'_, [u8]>, Rejection> {
         .ok_or_else(|| Rejection::new(400, "The form has no payload"))
 }
 
-fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<String>), Rejection> {
+fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), Rejection> {
     let payload = Payload::parse(json)?;
     let name = text(&payload.action, "action")?;
     let action = match name {
@@ -129,7 +128,7 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<String>), Reje
     let id = PullId { repo, number: *present(&payload.number, "number")? };
     let updated_at = text(&pull.updated_at, "pull_request.updated_at")?;
     let head = head(present(&pull.head, "pull_request.head")?)?;
-    let identity = format!("{KIND}:{id}:{name}:{}:{updated_at}", head.commit);
+    let identity = DeliveryId::new(format!("{KIND}:{id}:{name}:{}:{updated_at}", head.commit));
     let labels = pull.labels.iter().flatten().map(|label| or_empty(&label.name)).collect();
     let pull = PullRequest {
         title: or_empty(&pull.title),
@@ -154,7 +153,7 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<String>), Reje
 }
 
 /// What a merged pull request became on its base branch, where the payload tells it. A closing counts without it.
-fn merge_commit(pull: &Pull<'_>) -> Option<String> {
+fn merge_commit(pull: &Pull<'_>) -> Option<CommitSha> {
     commit(&pull.merge_commit_sha, "pull_request.merge_commit_sha").ok()
 }
 
@@ -177,7 +176,7 @@ fn base(base: &Side<'_>) -> Result<Base, Rejection> {
     })
 }
 
-fn issue_comment(json: &[u8], host: &str) -> Result<(Event, Option<String>), Rejection> {
+fn issue_comment(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), Rejection> {
     let payload = Payload::parse(json)?;
     let action = text(&payload.action, "action")?;
     if action != "created" {
@@ -195,9 +194,4 @@ fn issue_comment(json: &[u8], host: &str) -> Result<(Event, Option<String>), Rej
     let author = login(&comment.user, "comment.user.login")?;
     let body = or_empty(&comment.body);
     Ok((Event::Comment(CommentEvent { pull, clone_url, comment_id, author, body }), Some(identity)))
-}
-
-/// A name from outside, for logs.
-fn short(name: &str) -> String {
-    name.chars().take(MAX_NAME).map(|char| if char.is_ascii_graphic() { char } else { '?' }).collect()
 }

@@ -1,7 +1,7 @@
 //! The intake: one [`Door`] for each host. It decides whose delivery a request is, and is the only maker of [`Verified`].
 
 use super::{MAX_BODY, Rejection, Signed, Verified, seal};
-use crate::domain::{Event, PullId, RepoId};
+use crate::domain::{CommitSha, DeliveryId, Event, PullId, RepoId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -37,7 +37,7 @@ pub trait Door: Send + Sync {
     fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Delivered, Rejection>;
 
     /// What the delivery of a comment is known by. Ids are unique within a repository; the door of a host where they are not says more.
-    fn comment_identity(&self, pull: &PullId, comment_id: u64) -> String {
+    fn comment_identity(&self, pull: &PullId, comment_id: u64) -> DeliveryId {
         super::comment_identity(self.kind(), &pull.repo, comment_id)
     }
 
@@ -60,7 +60,7 @@ pub struct Delivered {
     /// The event.
     pub event: Event,
     /// What the delivery is known by, made of what is authentic; absent: its body alone.
-    pub identity: Option<String>,
+    pub identity: Option<DeliveryId>,
     /// The host's own id of the delivery, for logs only.
     pub host_id: String,
 }
@@ -165,12 +165,12 @@ impl Intake {
     }
 
     /// What the delivery of a comment is known by; absent where the host of the repository has no door.
-    pub fn comment_identity(&self, pull: &PullId, comment_id: u64) -> Option<String> {
+    pub fn comment_identity(&self, pull: &PullId, comment_id: u64) -> Option<DeliveryId> {
         Some(self.of(&pull.repo)?.comment_identity(pull, comment_id))
     }
 
     /// What the identity of the delivery about the merge queue's entry of this commit begins with; absent as above.
-    pub fn entry_identities(&self, repo: &RepoId, commit: &str) -> Option<String> {
+    pub fn entry_identities(&self, repo: &RepoId, commit: &CommitSha) -> Option<String> {
         Some(super::merge_queue::entry_identities(self.of(repo)?.kind(), repo, commit))
     }
 
@@ -188,7 +188,8 @@ impl Intake {
 /// What an authentic delivery says, with its proof.
 fn read(door: &dyn Door, headers: &HeaderMap, body: &[u8], signed: Signed) -> Result<Verified<Event>, Rejection> {
     let Delivered { event, identity, host_id } = door.read(headers, body)?;
-    let identity = identity.unwrap_or_else(|| format!("{}:{}", door.kind(), hex::encode(Sha256::digest(body))));
+    let of_body = || DeliveryId::new(format!("{}:{}", door.kind(), hex::encode(Sha256::digest(body))));
+    let identity = identity.unwrap_or_else(of_body);
     let secrets = door.secrets();
     let key = match signed {
         Signed::No => None,

@@ -66,8 +66,10 @@ mod machine;
 pub mod memory;
 mod pack;
 mod protocol;
+pub mod retry;
 #[cfg(test)]
 mod simulation;
+pub mod wording;
 
 use bucket::{Bucket, BucketError};
 use chain::Chain;
@@ -77,6 +79,7 @@ use lease::{Identity, Lease, Timing};
 use protocol::Proven;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wording::Wording;
 
 /// Format of every object that this version writes; it reads this one and the one before.
 pub const FORMAT: u32 = 1;
@@ -247,6 +250,8 @@ pub struct Vault {
     pub retention: Retention,
     /// Signs this process's hand-over requests and checks those of others.
     pub handover: inbox::HandOverKey,
+    /// How messages name settings.
+    pub wording: Wording,
 }
 
 impl Vault {
@@ -267,6 +272,7 @@ impl Vault {
             timing: Timing::default(),
             retention: Retention::default(),
             handover: inbox::HandOverKey::derive(""),
+            wording: Wording::default(),
         }
     }
 

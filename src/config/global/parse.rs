@@ -84,6 +84,7 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
             .as_ref()
             .map(|list| checks::silenced_commands(list, file))
             .transpose()?,
+        plan_max_age: raw.plan_max_age.as_ref().map(|text| checks::age(text, "plan_max_age", file)).transpose()?,
     })
 }
 

@@ -117,6 +117,9 @@ impl ProjectContext<'_> {
         if let Some(delete) = delete.or(self.root.delete_source_branch_on_merge) {
             project.delete_source_branch_on_merge = delete;
         }
+        if let Some(text) = &raw.plan_max_age {
+            project.plan_max_age = Some(checks::age(text, "plan_max_age", file)?);
+        }
         let autoplan = raw.autoplan.as_ref();
         project.autoplan_enabled = autoplan.and_then(|autoplan| autoplan.enabled).unwrap_or(true);
         project.when_modified = autoplan
@@ -143,6 +146,7 @@ impl ProjectContext<'_> {
         permitted(raw.repo_locking.as_ref(), "repo_locking", rules, file)?;
         permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
         permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
+        permitted(raw.plan_max_age.as_ref(), "plan_max_age", rules, file)?;
         for (key, value) in [("policy_check", &raw.policy_check), ("custom_policy_check", &raw.custom_policy_check)] {
             permitted(value.as_ref(), key, rules, file)?;
             if let Some(on) = value.as_ref().filter(|on| on.value) {

@@ -1,26 +1,29 @@
 //! Whether a plan may be applied: what it is bound to, its file as it was made, and the commit that uses it up.
 
-use super::super::job::Job;
+use super::super::job::JobRun;
 use super::super::plan;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
+use crate::domain::JobId;
+use crate::domain::duration;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
-use crate::execute::Cancel;
-use crate::locks::{LockEvent, Wanted};
+use crate::execute::{Cancel, plan_limit};
+use crate::locks::{LockEvent, WantedLock};
 use crate::runner::local::{Place, PlanGone, missing_preparation};
 use crate::runner::spec::{PlanReference, PlanUse};
 use crate::store::Tx;
 use anyhow::Result;
+use jiff::Timestamp;
+use std::time::Duration;
 
 impl ApplyRun<'_> {
     /// Invariant 4: commit, base branch, configuration; the tool is looked at when it is known.
     pub(super) fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), Refused> {
         let pull = &self.work.pull;
-        let short = |commit: &str| commit[..commit.len().min(7)].to_owned();
         let because = if plan.head != pull.head.commit {
-            format!("it was made for commit {}, and the head is now {}", short(&plan.head), short(&pull.head.commit))
+            format!("it was made for commit {}, and the head is now {}", plan.head.short(), pull.head.commit.short())
         } else if !plan.base_branch.is_empty() && plan.base_branch != pull.base.branch {
             format!(
                 "it was made on top of `{}`, and the pull request is now for `{}`",
@@ -29,7 +32,8 @@ impl ApplyRun<'_> {
         } else if plan.config_digest != config.digest() {
             "the project's configuration (workflow, requirements or version) has changed since".to_owned()
         } else {
-            return Ok(());
+            let limit = plan_limit(self.ctx, config);
+            return too_old(plan, limit, Timestamp::now()).map_or(Ok(()), |failure| Err(failure.into()));
         };
         Err(Failure::StalePlan { because }.into())
     }
@@ -58,15 +62,16 @@ impl ApplyRun<'_> {
         &'b self,
         config: &ProjectConfig,
         plan: &'b PlanRecord,
-    ) -> Result<(Job<'b>, ConsumedPlan<'b>), Refused> {
+    ) -> Result<(JobRun<'b>, ConsumedPlan<'b>), Refused> {
         let beginning = Beginning {
-            plan: plan.id.clone(),
+            plan: plan.clone(),
+            max_age: plan_limit(self.ctx, config),
             project: plan::wanted_lock(self.ctx, self.work, config),
             cancel: self.work.cancel.clone(),
             // Whatever becomes of this server, that it began is known.
             entry: self.audit_entry(config, plan, "begun"),
         };
-        let begun = Job::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
+        let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
         let job = begun.await?.map_err(Refused::from)?;
         Ok((job, ConsumedPlan(plan)))
     }
@@ -97,24 +102,40 @@ fn gone_because(gone: PlanGone) -> String {
     }
 }
 
+/// The refusal of a plan that is older than it may be. The plan stays: an operator may raise the limit, and a new plan replaces it.
+fn too_old(plan: &PlanRecord, limit: Option<Duration>, now: Timestamp) -> Option<Failure> {
+    let (age, limit) = (plan.age(now), limit?);
+    (age > limit).then(|| {
+        let (age, limit) = (duration::words(age), duration::words(limit));
+        let because =
+            format!("it is {age} old, and plans of this project are applied for {limit} only (`plan_max_age`)");
+        Failure::StalePlan { because }
+    })
+}
+
 /// What has to hold when an apply begins.
 struct Beginning {
     /// The plan, which must be there still.
-    plan: String,
+    plan: PlanRecord,
+    /// How old it may be.
+    max_age: Option<Duration>,
     /// Its project, with the lock that is needed.
-    project: Wanted,
+    project: WantedLock,
     cancel: Cancel,
     entry: AuditEntry,
 }
 
 impl Beginning {
     /// Uses the plan up for this job. A refusal changes nothing.
-    fn record(&self, tx: &Tx<'_>, job: &str) -> Result<Result<(), Failure>> {
+    fn record(&self, tx: &Tx<'_>, job: &JobId) -> Result<Result<(), Failure>> {
         if self.cancel.token.is_cancelled() {
             return Ok(Err(Failure::Cancelled { by: self.cancel.by() }));
         }
-        let (plan, project) = (self.plan.clone(), self.project.clone());
-        let event = LockEvent::ApplyBegins { plan, job: job.to_owned(), project };
+        if let Some(failure) = too_old(&self.plan, self.max_age, Timestamp::now()) {
+            return Ok(Err(failure));
+        }
+        let (plan, project) = (self.plan.id.clone(), self.project.clone());
+        let event = LockEvent::ApplyBegins { plan, job: job.clone(), project };
         if let Some(refusal) = tx.record_lock_event(&event)?.refusal {
             return Ok(Err(plan::lock_failure(refusal)));
         }
@@ -132,7 +153,6 @@ mod tests {
     use crate::domain::{ProjectId, PullId, RepoId};
     use crate::execute::CancelReason;
     use crate::store::Store;
-    use jiff::Timestamp;
 
     fn pull(number: u64) -> PullId {
         PullId { repo: RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() }, number }
@@ -155,8 +175,8 @@ mod tests {
             id: "p".into(),
             pull: pull(1),
             project: lock(1).project,
-            head: "a".repeat(40),
-            base: "b".repeat(40),
+            head: "a".repeat(40).into(),
+            base: "b".repeat(40).into(),
             base_branch: "main".into(),
             config_digest: String::new(),
             tool: String::new(),
@@ -164,9 +184,10 @@ mod tests {
             sha256: None,
             summary: PlanSummary::default(),
             made: Timestamp::UNIX_EPOCH,
-            job: String::new(),
+            job: "planned".into(),
             consumed_by: None,
             left: crate::domain::state::LeftFiles::default(),
+            max_age: None,
         }
     }
 
@@ -174,15 +195,24 @@ mod tests {
     async fn begin(
         change: impl FnOnce(&Tx<'_>, &Cancel) -> Result<()> + Send + 'static,
     ) -> (Result<(), Failure>, usize, Vec<ProjectLock>) {
+        begin_within(None, change).await
+    }
+
+    /// The same where plans have a limit.
+    async fn begin_within(
+        max_age: Option<Duration>,
+        change: impl FnOnce(&Tx<'_>, &Cancel) -> Result<()> + Send + 'static,
+    ) -> (Result<(), Failure>, usize, Vec<ProjectLock>) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let cancel = Cancel::default();
-        let project = Wanted { lock: lock(1), mode: LockMode::OnPlan };
-        let beginning = Beginning { plan: "p".into(), project, cancel: cancel.clone(), entry: AuditEntry::default() };
+        let project = WantedLock { lock: lock(1), mode: LockMode::OnPlan };
+        let beginning =
+            Beginning { plan: plan(), max_age, project, cancel: cancel.clone(), entry: AuditEntry::default() };
         let said = store.write(move |tx| {
             tx.put_plan(&plan())?;
             change(tx, &cancel)?;
-            beginning.record(tx, "job")
+            beginning.record(tx, &"job".into())
         });
         let said = said.await.unwrap();
         let (plans, locks) = store.read(|view| Ok((view.plans(&pull(1))?.len(), view.locks()?))).await.unwrap();
@@ -225,5 +255,23 @@ mod tests {
         })
         .await;
         assert_eq!((said, plans, locks), (Err(Failure::Cancelled { by: "bob".into() }), 1, vec![]));
+    }
+
+    #[tokio::test]
+    async fn a_plan_that_is_older_than_it_may_be_is_not_applied_and_stays() {
+        let (said, plans, locks) = begin_within(Some(Duration::from_secs(86_400)), |_, _| Ok(())).await;
+        assert!(matches!(said, Err(Failure::StalePlan { because }) if because.contains("are applied for 1 d only")));
+        assert_eq!((plans, locks), (1, vec![]));
+        let (said, plans, _) = begin_within(Some(Duration::from_secs(1 << 36)), |_, _| Ok(())).await;
+        assert_eq!((said, plans), (Ok(()), 0));
+    }
+
+    #[test]
+    fn a_plan_is_too_old_once_it_is_older_than_the_limit() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let limit = Some(Duration::from_secs(60));
+        for (now, limit, refused) in [(60, limit, false), (61, limit, true), (-5, limit, false), (61, None, false)] {
+            assert_eq!(too_old(&plan(), limit, at(now)).is_some(), refused, "{now} {limit:?}");
+        }
     }
 }

@@ -3,17 +3,17 @@
 use super::super::admission::Permit;
 use super::super::errored_state::kept_file;
 use super::super::groups::Projects;
-use super::super::job::{self, Job, Ready};
+use super::super::job::{self, JobRun, Ready};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{CommandRun, Context, capacity, random_id, recorder, state_locks};
+use super::super::{CommandRun, Context, capacity, plan_limit, random_bits, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
 use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::{JobId, PlanId, ProjectId};
 use crate::locks::LockEvent;
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
@@ -105,7 +105,7 @@ impl PlanRun<'_> {
                 return self.record_failure(job::refused(self.work, config, Outcome::Errored(fault))).await;
             }
         };
-        let begun = Job::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
+        let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
         let Ok(mut job) = begun else { anyhow::bail!("a plan was not allowed to begin") };
         let made = match ready {
             Ok(ready) => self.make(&mut job, config, ready, (slot, permit)).await,
@@ -194,14 +194,14 @@ impl PlanRun<'_> {
     /// Makes the plan. Whose turn is next need not wait until it is kept. The error is an outcome that a step decided.
     async fn make(
         &self,
-        job: &mut Job<'_>,
+        job: &mut JobRun<'_>,
         config: &ProjectConfig,
         ready: Ready,
         turn: (SemaphorePermit<'_>, Permit<'_>),
     ) -> Result<Made, Outcome> {
         let ctx = self.ctx;
         let _directory = ctx.runner.directories.lock(&ready.place.dir).await;
-        let id = random_id();
+        let id = PlanId::of(random_bits());
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
         let plan = PlanUse::Make { id: id.clone(), dirs: self.dirs.to_vec() };
         let ran = job.run(config, &ready, self.facts, (steps, plan), turn).await;
@@ -242,7 +242,7 @@ impl PlanRun<'_> {
     fn record(
         &self,
         config: &ProjectConfig,
-        (id, job): (String, String),
+        (id, job): (PlanId, JobId),
         place: &Place,
         made: PlanMade,
         output: &str,
@@ -264,6 +264,7 @@ impl PlanRun<'_> {
             job,
             consumed_by: None,
             left: made.left,
+            max_age: plan_limit(self.ctx, config),
         }
     }
 }
@@ -275,7 +276,7 @@ async fn archive(ctx: &Context, plan: &mut PlanRecord) -> Option<KeptFile> {
         Ok(Some(file)) if file.sha256 == *sha256 => Some(file),
         other => {
             let error = other.err().map_or_else(|| "it is not what it was".to_owned(), |error| format!("{error:#}"));
-            tracing::warn!(plan = plan.id, error, "the archive of what steps left could not be read");
+            tracing::warn!(plan = plan.id.as_str(), error, "the archive of what steps left could not be read");
             plan.left.archive = None;
             plan.left.too_much = Some("files that could not be read".into());
             None

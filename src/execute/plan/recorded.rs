@@ -1,9 +1,9 @@
 //! The schedule of a plan as it is recorded with its locks, and what a process finds that goes on with the run of another one.
 
 use super::super::{CommandRun, Context};
-use crate::domain::ProjectId;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::state::PlanRecord;
+use crate::domain::{JobId, ProjectId};
 use crate::schedule::Schedule;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -60,13 +60,13 @@ impl Resumed {
                 Ok(Some(recorded)) if recorded.base_branch == branch => recorded,
                 Ok(_) => return Ok(None),
                 Err(error) => {
-                    tracing::warn!(%pull, run, error = format!("{error:#}"), "a run begins anew: its schedule cannot be read");
+                    tracing::warn!(%pull, run = run.as_str(), error = format!("{error:#}"), "a run begins anew: its schedule cannot be read");
                     return Ok(None);
                 }
             };
             let digests: HashMap<&ProjectId, &str> =
                 recorded.groups.iter().flatten().map(|one| (&one.project, one.config_digest.as_str())).collect();
-            let mut plans: HashMap<String, PlanRecord> =
+            let mut plans: HashMap<JobId, PlanRecord> =
                 view.plans(&pull)?.into_iter().map(|plan| (plan.job.clone(), plan)).collect();
             let mut finished = Vec::new();
             for job in view.jobs_of(&run)? {

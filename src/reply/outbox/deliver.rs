@@ -3,6 +3,7 @@
 use super::pace::Rank;
 use super::refusals::{is_passing, kind};
 use super::{MAX_TRIES, OutboxInner, lock};
+use crate::domain::RunId;
 use crate::domain::state::{Effect, PendingEffect};
 use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::{marker, render};
@@ -153,7 +154,7 @@ impl OutboxInner {
         &self,
         host: &dyn Host,
         effect: &PendingEffect,
-        run: &str,
+        run: &RunId,
         part: u32,
         body: &str,
     ) -> Result<String, HostOrStateError> {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
-use crate::domain::{PullRequest, RepoId};
+use crate::domain::{CommitSha, PullRequest, RepoId};
 use crate::vcs::{
     Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, OpenPull, Profile, Review,
 };
@@ -11,8 +11,10 @@ use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
-const HASTE: Pace =
-    Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5), marks: Duration::from_millis(1) };
+const HASTE: Pace = Pace {
+    retries: retry::jittered(Duration::from_millis(1), Duration::from_millis(5)),
+    marks: Duration::from_millis(1),
+};
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What happens to the next request.
@@ -123,10 +125,10 @@ impl Host for Fake {
     async fn open_pulls(&self, _: &RepoId) -> Result<Vec<OpenPull>, HostError> {
         Err(unavailable())
     }
-    async fn is_on_branch(&self, _: &RepoId, _: &str, _: &str) -> Result<bool, HostError> {
+    async fn is_on_branch(&self, _: &RepoId, _: &CommitSha, _: &str) -> Result<bool, HostError> {
         Err(unavailable())
     }
-    async fn own_statuses(&self, _: &PullId, _: &str) -> Result<Vec<CommitStatus>, HostError> {
+    async fn own_statuses(&self, _: &PullId, _: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
         Err(unavailable())
     }
     async fn delete_comment(&self, _: &PullId, id: u64) -> Result<(), HostError> {
@@ -137,7 +139,7 @@ impl Host for Fake {
     async fn react(&self, _: &PullId, _: u64, reaction: &str) -> Result<(), HostError> {
         self.enter(format!("react {reaction}")).await.map(drop)
     }
-    async fn set_status(&self, _: &PullId, _: &str, status: &CommitStatus) -> Result<(), HostError> {
+    async fn set_status(&self, _: &PullId, _: &CommitSha, status: &CommitStatus) -> Result<(), HostError> {
         if self.refuses_statuses {
             return Err(denied());
         }
@@ -157,7 +159,7 @@ fn pull(number: u64) -> PullId {
 
 fn comment(run: &str) -> Effect {
     let body = format!("{run}\n\n<!-- tidelock:{{\"v\":1,\"run\":\"{run}\",\"part\":1,\"parts\":1}} -->");
-    Effect::Comment { run: run.to_owned(), part: 1, body }
+    Effect::Comment { run: run.into(), part: 1, body }
 }
 
 fn status(context: &str, text: &str) -> Effect {
@@ -483,7 +485,9 @@ async fn a_comment_that_is_too_long_for_the_host_is_cut() {
     assert!(outbox.drain(LIMIT).await);
     let comments = lock(&bench.host.comments).clone();
     assert!(
-        comments.len() == 1 && comments[0].body.len() < 4000 && crate::reply::marker::is_of(&comments[0].body, "a", 1)
+        comments.len() == 1
+            && comments[0].body.len() < 4000
+            && crate::reply::marker::is_of(&comments[0].body, &"a".into(), 1)
     );
 }
 

@@ -6,6 +6,7 @@ use crate::checkout::{OtherProjects, PlanArtifacts, inside};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::state::LeftFiles;
+use crate::domain::{JobId, PlanId};
 use crate::runner::result::{Artifact, PlanMade, StepProblem};
 use crate::runner::spec::{JobSpec, PlanReference, PlanUse, Steps};
 use anyhow::{Context as _, Result};
@@ -21,7 +22,7 @@ const ERRORED: &str = "errored.tfstate";
 pub use files::write_private;
 
 /// Where the archive of what the steps of a plan left lies in the data directory.
-pub fn archive_path(plan: &str) -> String {
+pub fn archive_path(plan: &PlanId) -> String {
     format!("left/{plan}.tar.zst")
 }
 
@@ -54,7 +55,7 @@ impl Local {
         Ok(Some(PlanMade { file, left: self.keep_left(place, &spec.project.id.dir, dirs, id).await }))
     }
 
-    async fn keep_left(&self, place: &Place, own: &str, dirs: &[String], plan: &str) -> LeftFiles {
+    async fn keep_left(&self, place: &Place, own: &str, dirs: &[String], plan: &PlanId) -> LeftFiles {
         let others = OtherProjects { dirs: Arc::new(dirs.iter().cloned().collect()), own: own.to_owned() };
         let mut left = LeftFiles { tree: Some(place.tree.made.clone()), ..LeftFiles::default() };
         let path = self.data_dir.join(archive_path(plan));
@@ -71,7 +72,11 @@ impl Local {
             Ok(Some(Err(what))) => left.too_much = Some(what),
             Err(error) => {
                 let error: anyhow::Error = error;
-                tracing::warn!(plan, error = format!("{error:#}"), "files that steps left could not be kept");
+                tracing::warn!(
+                    plan = plan.as_str(),
+                    error = format!("{error:#}"),
+                    "files that steps left could not be kept"
+                );
                 left.too_much = Some("files that could not be read".into());
             }
         }
@@ -116,7 +121,7 @@ impl Local {
     }
 
     /// Keeps the state that Terraform could not save in this job, if it left any in the project's directory of the tree at `root`.
-    async fn errored_state(&self, job: &str, dir: &str, began: Timestamp, root: &Path) -> Result<Option<Artifact>> {
+    async fn errored_state(&self, job: &JobId, dir: &str, began: Timestamp, root: &Path) -> Result<Option<Artifact>> {
         let path = format!("errored/{job}.tfstate");
         let (root, dir, to) = (root.to_owned(), dir.to_owned(), self.data_dir.join(&path));
         let since = began.as_second();
@@ -136,9 +141,15 @@ impl Local {
     }
 
     /// The same where nothing must get lost for want of it: trouble is logged.
-    pub async fn errored_state_or_none(&self, job: &str, dir: &str, began: Timestamp, root: &Path) -> Option<Artifact> {
+    pub async fn errored_state_or_none(
+        &self,
+        job: &JobId,
+        dir: &str,
+        began: Timestamp,
+        root: &Path,
+    ) -> Option<Artifact> {
         self.errored_state(job, dir, began, root).await.unwrap_or_else(|error| {
-            tracing::error!(job, root = %root.display(), dir, error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
+            tracing::error!(job = job.as_str(), root = %root.display(), dir, error = format!("{error:#}"), "errored.tfstate could not be kept: save it by hand");
             None
         })
     }

@@ -6,7 +6,7 @@ use crate::config::ProjectConfig;
 use crate::config::global::GlobalConfig;
 use crate::config::workflow::{ShellCommand, Step};
 use crate::domain::command::{Command, Trigger};
-use crate::domain::{Base, Distribution, Head, PullId, PullRequest, RepoId};
+use crate::domain::{Base, CommitSha, Distribution, Head, PullId, PullRequest, RepoId};
 use crate::process::{Invocation, run};
 use crate::runner::result::{Artifact, StepProblem};
 use crate::runner::spec::{Answers, JobLimits, PlanReference, ToolSpec};
@@ -117,14 +117,14 @@ async fn plan_of(source: &Path) -> JobSpec {
     git(source, &["config", "uploadpack.allowAnySHA1InWant", "true"]).await;
     git(source, &["add", "."]).await;
     git(source, &["commit", "-q", "-m", "first"]).await;
-    let commit = git(source, &["rev-parse", "HEAD"]).await;
+    let commit = CommitSha::parse(&git(source, &["rev-parse", "HEAD"]).await).unwrap();
     let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
     let project = ProjectId { dir: "net".into(), workspace: "default".into(), name: None };
     let rules = GlobalConfig::without_file().rules(&repo, "main");
     let run = |text: &str| Step::Run { command: ShellCommand::sh(text), output: Vec::new() };
     let says = "echo \"$BASE_REPO_NAME $ATLANTIS_PR_APPROVED [$HIDDEN] $COMMENT_ARGS\"";
     JobSpec {
-        job: "a".repeat(32),
+        job: "a".repeat(32).into(),
         started: Timestamp::now(),
         tree: TreeSpec {
             pull: PullRequest {
@@ -166,7 +166,7 @@ async fn plan_of(source: &Path) -> JobSpec {
         answers: Answers { approved: Some(true), mergeable: None },
         limits: JobLimits { timeout: Duration::from_secs(60), grace: Duration::from_secs(1), output: 1 << 20 },
         secrets: vec!["HIDDEN".into()],
-        plan: PlanUse::Make { id: "b".repeat(32), dirs: vec!["net".into()] },
+        plan: PlanUse::Make { id: "b".repeat(32).into(), dirs: vec!["net".into()] },
     }
 }
 
@@ -189,7 +189,8 @@ async fn a_plan_and_its_apply_run_on_two_machines_from_json_and_come_back_as_jso
     let Artifact { path, sha256 } = made.file.unwrap();
 
     let two = machine(&at.join("two"));
-    let plan = PlanReference { id: "b".repeat(32), path: Some(path.clone()), sha256: Some(sha256), left: made.left };
+    let plan =
+        PlanReference { id: "b".repeat(32).into(), path: Some(path.clone()), sha256: Some(sha256), left: made.left };
     for file in [path, archive_path(&plan.id)] {
         std::fs::create_dir_all(two.data_dir.join(&file).parent().unwrap()).unwrap();
         std::fs::copy(one.data_dir.join(&file), two.data_dir.join(&file)).unwrap();

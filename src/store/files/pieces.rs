@@ -5,6 +5,7 @@
 //! its content is that range of the log. A restore joins the pieces.
 
 use super::{KeptFile, log_path, open};
+use crate::domain::JobId;
 use crate::store::{Tx, View};
 use crate::vault::Hash;
 use anyhow::{Context, Result, ensure};
@@ -34,7 +35,7 @@ pub(in crate::store) fn piece_of(path: &str) -> Option<(&str, u64)> {
 }
 
 /// Bounds of the paths of a log and its pieces: at or after the first, before the second (`/` follows `.`).
-fn bounds(job: &str) -> (String, String) {
+fn bounds(job: &JobId) -> (String, String) {
     let log = log_path(job);
     let end = format!("{log}/");
     (log, end)
@@ -42,7 +43,7 @@ fn bounds(job: &str) -> (String, String) {
 
 /// The text of a log between `from` and its end, or `limit` if that is less. `None` if there is none. The file may be
 /// growing. Blocks.
-pub(in crate::store) fn read_piece(data_dir: &Path, job: &str, from: u64, limit: u64) -> Result<Option<Piece>> {
+pub(in crate::store) fn read_piece(data_dir: &Path, job: &JobId, from: u64, limit: u64) -> Result<Option<Piece>> {
     let log = log_path(job);
     let Some((file, mode)) = open(data_dir, &log)? else { return Ok(None) };
     let end = file.metadata()?.len().min(limit);
@@ -52,7 +53,7 @@ pub(in crate::store) fn read_piece(data_dir: &Path, job: &str, from: u64, limit:
     let content = range(&file, from, end - from).with_context(|| format!("cannot read {log} of the data directory"))?;
     let (sha256, length) = (Hash::of(&content).to_string(), content.len() as u64);
     let file = KeptFile { path: piece_path(&log, from), sha256, length, mode };
-    Ok(Some(Piece { job: job.to_owned(), from, file, content: content.into() }))
+    Ok(Some(Piece { job: job.clone(), from, file, content: content.into() }))
 }
 
 /// Reads a range of a file; an error if the file is shorter.
@@ -64,7 +65,7 @@ fn range(file: &File, from: u64, length: u64) -> std::io::Result<Vec<u8>> {
 
 /// Text of a running log that is not kept yet.
 pub(in crate::store) struct Piece {
-    job: String,
+    job: JobId,
     from: u64,
     pub(in crate::store) file: KeptFile,
     content: Bytes,
@@ -97,7 +98,7 @@ pub(in crate::store) fn join(dir: &Path, files: &[KeptFile]) -> Result<()> {
 
 impl View<'_> {
     /// Number of kept bytes of a log, in one file or in pieces.
-    fn kept_of_log(&self, job: &str) -> Result<u64> {
+    fn kept_of_log(&self, job: &JobId) -> Result<u64> {
         let (log, end) = bounds(job);
         let sum = "SELECT coalesce(sum(length), 0) FROM kept_files WHERE path >= ?1 AND path < ?2";
         let mut statement = self.connection.prepare_cached(sum)?;
@@ -118,7 +119,7 @@ impl Tx<'_> {
     }
 
     /// Keeps a finished log as one file instead of pieces. No effect if it is kept so already, or if there is no log.
-    pub(in crate::store) fn keep_log(&self, job: &str) -> Result<()> {
+    pub(in crate::store) fn keep_log(&self, job: &JobId) -> Result<()> {
         let (path, end) = bounds(job);
         let length = match self.kept.data_dir.join(&path).symlink_metadata() {
             Ok(meta) => meta.len(),
@@ -138,7 +139,7 @@ impl Tx<'_> {
     }
 
     /// Stops keeping a log; the caller removes its file.
-    pub(in crate::store) fn drop_log(&self, job: &str) -> Result<()> {
+    pub(in crate::store) fn drop_log(&self, job: &JobId) -> Result<()> {
         let (log, end) = bounds(job);
         self.execute("DELETE FROM kept_files WHERE path >= ?1 AND path < ?2", params![log, end])?;
         Ok(())

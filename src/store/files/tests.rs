@@ -59,13 +59,13 @@ fn a_file_is_named_by_what_it_holds() {
 
 #[test]
 fn pieces_are_named_in_the_order_of_their_log_and_joined_in_it() {
-    let (dir, job) = (tempfile::tempdir().unwrap(), "0123456789abcdef0123456789abcdef");
-    let log = log_path(job);
+    let (dir, job) = (tempfile::tempdir().unwrap(), JobId::of(7));
+    let log = log_path(&job);
     std::fs::create_dir(dir.path().join("logs")).unwrap();
     let text: String = (0..5_000).map(|number| format!("{number}\n")).collect();
     std::fs::write(dir.path().join(&log), &text).unwrap();
     let (mut kept, mut from) = (Vec::new(), 0);
-    while let Some(piece) = pieces::read_piece(dir.path(), job, from, (from + 9_999).min(20_000)).unwrap() {
+    while let Some(piece) = pieces::read_piece(dir.path(), &job, from, (from + 9_999).min(20_000)).unwrap() {
         assert_eq!(pieces::piece_of(&piece.file.path), Some((log.as_str(), from)));
         let path = dir.path().join(&piece.file.path);
         pieces::copy_piece(&dir.path().join(&log), from, piece.file.length, &path).unwrap();

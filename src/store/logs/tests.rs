@@ -19,15 +19,15 @@ async fn rest_of(mut reader: LogReader) -> Vec<String> {
 }
 
 async fn text_of(logs: &Logs) -> String {
-    logs.read(JOB).await.unwrap().unwrap().so_far().await.unwrap()
+    logs.read(&JOB.into()).await.unwrap().unwrap().so_far().await.unwrap()
 }
 
 #[tokio::test]
 async fn a_log_can_be_read_while_it_grows_after_its_end_and_after_a_restart() {
     let (dir, logs) = logs();
-    let writer = logs.create(JOB).unwrap();
+    let writer = logs.create(&JOB.into()).unwrap();
     writer.line("one");
-    let reader = logs.read(JOB).await.unwrap().unwrap();
+    let reader = logs.read(&JOB.into()).await.unwrap().unwrap();
     assert!(reader.is_live());
     assert_eq!(text_of(&logs).await, "one\n");
     writer.line("two");
@@ -35,7 +35,7 @@ async fn a_log_can_be_read_while_it_grows_after_its_end_and_after_a_restart() {
     assert_eq!(rest_of(reader).await, ["one", "two"]);
 
     for logs in [logs, Logs::new(dir.path())] {
-        let mut reader = logs.read(JOB).await.unwrap().unwrap();
+        let mut reader = logs.read(&JOB.into()).await.unwrap().unwrap();
         assert!(!reader.is_live());
         assert_eq!(reader.so_far().await.unwrap(), "one\ntwo\n");
     }
@@ -44,7 +44,7 @@ async fn a_log_can_be_read_while_it_grows_after_its_end_and_after_a_restart() {
 #[tokio::test]
 async fn each_line_is_on_the_disk_when_it_is_written() {
     let (dir, logs) = logs();
-    let writer = logs.create(JOB).unwrap();
+    let writer = logs.create(&JOB.into()).unwrap();
     writer.line("one");
     // What a server sees that starts after this one was killed.
     assert_eq!(text_of(&Logs::new(dir.path())).await, "one\n");
@@ -57,7 +57,7 @@ async fn readers_that_join_at_any_moment_get_every_line_exactly_once_and_in_orde
     const READERS: usize = 8;
     for _ in 0..20 {
         let (_dir, logs) = logs();
-        let writer = logs.create(JOB).unwrap();
+        let writer = logs.create(&JOB.into()).unwrap();
         let written = Arc::new(AtomicUsize::new(0));
         let readers: Vec<_> = (0..READERS)
             .map(|reader| {
@@ -66,7 +66,7 @@ async fn readers_that_join_at_any_moment_get_every_line_exactly_once_and_in_orde
                     while written.load(Ordering::Relaxed) < reader * LINES / READERS {
                         tokio::task::yield_now().await;
                     }
-                    rest_of(logs.read(JOB).await.unwrap().unwrap()).await
+                    rest_of(logs.read(&JOB.into()).await.unwrap().unwrap()).await
                 })
             })
             .collect();
@@ -90,8 +90,8 @@ async fn readers_that_join_at_any_moment_get_every_line_exactly_once_and_in_orde
 #[tokio::test]
 async fn a_reader_that_is_slow_misses_nothing_and_takes_small_pieces() {
     let (_dir, logs) = logs();
-    let writer = logs.create(JOB).unwrap();
-    let slow = logs.read(JOB).await.unwrap().unwrap();
+    let writer = logs.create(&JOB.into()).unwrap();
+    let slow = logs.read(&JOB.into()).await.unwrap().unwrap();
     for number in 0..50_000 {
         writer.line(&number.to_string());
     }
@@ -103,7 +103,7 @@ async fn a_reader_that_is_slow_misses_nothing_and_takes_small_pieces() {
 #[tokio::test]
 async fn a_log_ends_at_its_limit_with_a_notice_written_once() {
     let (_dir, logs) = logs();
-    let writer = logs.create(JOB).unwrap();
+    let writer = logs.create(&JOB.into()).unwrap();
     let line = "x".repeat(LINE_LIMIT);
     for _ in 0..=LOG_LIMIT / LINE_LIMIT as u64 {
         writer.line(&line);
@@ -118,9 +118,9 @@ async fn a_log_ends_at_its_limit_with_a_notice_written_once() {
 #[tokio::test]
 async fn long_and_several_lines_are_split_and_nothing_is_lost() {
     let (_dir, logs) = logs();
-    let writer = logs.create(JOB).unwrap();
+    let writer = logs.create(&JOB.into()).unwrap();
     let long = "é".repeat(LINE_LIMIT);
-    let reader = logs.read(JOB).await.unwrap().unwrap();
+    let reader = logs.read(&JOB.into()).await.unwrap().unwrap();
     writer.line(&long);
     writer.line("a\nb");
     writer.line("");
@@ -138,30 +138,30 @@ async fn only_a_job_id_is_ever_a_path() {
     std::fs::write(dir.path().join("secret.log"), "x").unwrap();
     for job in ["", "../secret", "x", &JOB[1..], &format!("{JOB}0"), &JOB.to_uppercase(), &format!("../{}", &JOB[3..])]
     {
-        assert!(logs.read(job).await.unwrap().is_none(), "{job}");
-        assert!(logs.create(job).is_err(), "{job}");
-        logs.remove(job);
+        assert!(logs.read(&job.into()).await.unwrap().is_none(), "{job}");
+        assert!(logs.create(&job.into()).is_err(), "{job}");
+        logs.remove(&job.into());
     }
-    assert!(logs.read(JOB).await.unwrap().is_none());
+    assert!(logs.read(&JOB.into()).await.unwrap().is_none());
     assert!(dir.path().join("secret.log").exists());
 }
 
 #[tokio::test]
 async fn a_log_has_one_writer_and_is_removed_only_when_that_is_gone() {
     let (_dir, logs) = logs();
-    let writer = logs.create(JOB).unwrap();
-    assert!(logs.create(JOB).is_err());
-    logs.remove(JOB);
+    let writer = logs.create(&JOB.into()).unwrap();
+    assert!(logs.create(&JOB.into()).is_err());
+    logs.remove(&JOB.into());
     writer.line("one");
     drop(writer);
-    let again = logs.create(JOB).unwrap();
+    let again = logs.create(&JOB.into()).unwrap();
     again.line("two");
     drop(again);
     assert_eq!(text_of(&logs).await, "one\ntwo\n");
     assert!(lock(&logs.live).is_empty());
-    logs.remove(JOB);
-    logs.remove(JOB);
-    assert!(logs.read(JOB).await.unwrap().is_none());
+    logs.remove(&JOB.into());
+    logs.remove(&JOB.into());
+    assert!(logs.read(&JOB.into()).await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -173,14 +173,14 @@ async fn a_reader_never_takes_a_log_for_ended_that_has_just_begun() {
             let (logs, stop) = (logs.clone(), stop.clone());
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
-                    if let Some(reader) = logs.read(JOB).await.unwrap() {
+                    if let Some(reader) = logs.read(&JOB.into()).await.unwrap() {
                         return Some(rest_of(reader).await);
                     }
                 }
                 None
             })
         };
-        let writer = logs.create(JOB).unwrap();
+        let writer = logs.create(&JOB.into()).unwrap();
         writer.line("one");
         writer.line("two");
         tokio::task::yield_now().await;

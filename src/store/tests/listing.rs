@@ -3,7 +3,7 @@
 use super::*;
 
 fn failed(dir: &str) -> ProjectStatus {
-    ProjectStatus { job: Some("e".repeat(32)), ..status(dir, ProjectState::PlanErrored) }
+    ProjectStatus { job: Some("e".repeat(32).into()), ..status(dir, ProjectState::PlanErrored) }
 }
 
 fn numbers(found: &Found<ListedPull>) -> Vec<u64> {

@@ -17,7 +17,7 @@ enum Step {
 /// What the store should hold, in the order of insertion.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
-    deliveries: Vec<(String, DeliveryState)>,
+    deliveries: Vec<(DeliveryId, DeliveryState)>,
     locks: Vec<ProjectLock>,
     plans: Vec<PlanRecord>,
     statuses: Vec<(PullId, ProjectStatus)>,
@@ -39,13 +39,13 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
             let (pull, project, by) = (one.lock.holder.pull.clone(), one.lock.project.clone(), by.clone());
             match which {
                 0..3 => {
-                    let own = |other: &Wanted| other.lock.holder.pull == pull && other.lock.project != project;
+                    let own = |other: &WantedLock| other.lock.holder.pull == pull && other.lock.project != project;
                     let projects = more.into_iter().filter(own).take(1).chain([one.clone()]).collect();
                     LockEvent::PlanBegins { pull, projects, everything: flag }
                 }
                 3 if flag => LockEvent::PlanGoesOn { projects: vec![one] },
                 3 => LockEvent::NotPlanned { pull, project },
-                4 => LockEvent::ApplyBegins { plan: plan.to_string(), job: "job".into(), project: one },
+                4 => LockEvent::ApplyBegins { plan: plan.to_string().into(), job: "job".into(), project: one },
                 5 => LockEvent::StateChangeBegins { project: one },
                 6 => LockEvent::StateChanged { pull, project },
                 7 if flag => LockEvent::Unlocked { pull, by },
@@ -77,7 +77,7 @@ impl Model {
     fn step(&mut self, step: &Step) -> String {
         match step {
             Step::Accept(delivery) => {
-                let identity = delivery.to_string();
+                let identity = DeliveryId::new(delivery.to_string());
                 let new = self.deliveries.iter().all(|(known, _)| *known != identity);
                 if new {
                     self.deliveries.push((identity, DeliveryState::Queued));
@@ -85,7 +85,7 @@ impl Model {
                 format!("{new}")
             }
             Step::Move(delivery, to) => {
-                let known = self.deliveries.iter_mut().find(|(known, _)| *known == delivery.to_string());
+                let known = self.deliveries.iter_mut().find(|(known, _)| known.as_str() == delivery.to_string());
                 match known.filter(|(_, state)| *state != DeliveryState::Done || *to == DeliveryState::Done) {
                     Some((_, state)) => {
                         *state = *to;
@@ -141,10 +141,12 @@ impl Model {
 fn apply(tx: &Tx<'_>, step: &Step, plans_made: usize) -> Result<String> {
     Ok(match step {
         Step::Accept(identity) => tx.accept_delivery(&delivery(&identity.to_string()))?.to_string(),
-        Step::Move(identity, state) => match tx.set_delivery_state(&identity.to_string(), *state, "") {
-            Ok(()) => "moved".into(),
-            Err(_) => "refused".into(),
-        },
+        Step::Move(identity, state) => {
+            match tx.set_delivery_state(&DeliveryId::new(identity.to_string()), *state, "") {
+                Ok(()) => "moved".into(),
+                Err(_) => "refused".into(),
+            }
+        }
         Step::Event(event) => format!("{:?}", tx.record_lock_event(event)?),
         Step::PutPlan { pull, dir } => {
             tx.put_plan(&plan(&plans_made.to_string(), *pull, &dir.to_string()))?;

@@ -11,14 +11,14 @@ async fn a_delivery_is_accepted_once_also_when_it_is_done() {
             assert!(tx.accept_delivery(&delivery("a"))?);
             assert!(tx.accept_delivery(&delivery("b"))?);
             assert!(!tx.accept_delivery(&delivery("a"))?);
-            tx.set_delivery_state("b", DeliveryState::Running, "")?;
+            tx.set_delivery_state(&"b".into(), DeliveryState::Running, "")?;
             let states: Vec<_> = tx.unfinished_deliveries()?;
             assert_eq!(
                 states,
                 [(delivery("a"), DeliveryState::Queued), (delivery("b"), DeliveryState::Running)],
                 "oldest first, with their states"
             );
-            tx.set_delivery_state("a", DeliveryState::Done, "planned")?;
+            tx.set_delivery_state(&"a".into(), DeliveryState::Done, "planned")?;
             assert!(!tx.accept_delivery(&delivery("a"))?);
             Ok(())
         })
@@ -33,14 +33,14 @@ async fn a_done_delivery_never_runs_again() {
     store
         .write(|tx| {
             tx.accept_delivery(&delivery("a"))?;
-            tx.set_delivery_state("a", DeliveryState::Done, "planned")
+            tx.set_delivery_state(&"a".into(), DeliveryState::Done, "planned")
         })
         .await
         .unwrap();
-    store.write(|tx| tx.set_delivery_state("a", DeliveryState::Done, "superseded")).await.unwrap();
-    let error = store.write(|tx| tx.set_delivery_state("a", DeliveryState::Running, "")).await.unwrap_err();
+    store.write(|tx| tx.set_delivery_state(&"a".into(), DeliveryState::Done, "superseded")).await.unwrap();
+    let error = store.write(|tx| tx.set_delivery_state(&"a".into(), DeliveryState::Running, "")).await.unwrap_err();
     insta::assert_snapshot!(error, @"the delivery a cannot become running: it is unknown, or done already");
-    assert!(store.write(|tx| tx.set_delivery_state("unknown", DeliveryState::Done, "")).await.is_err());
+    assert!(store.write(|tx| tx.set_delivery_state(&"unknown".into(), DeliveryState::Done, "")).await.is_err());
 }
 
 #[tokio::test]
@@ -207,13 +207,13 @@ async fn runs_and_jobs_are_found_until_they_end_and_afterwards() {
             tx.put_run(&run("r2", None))?;
             tx.put_run(&run("r1", Some(at(9))))?;
             assert_eq!(tx.unfinished_runs()?, [run("r2", None)]);
-            assert_eq!(tx.run("r1")?, Some(run("r1", Some(at(9)))));
+            assert_eq!(tx.run(&"r1".into())?, Some(run("r1", Some(at(9)))));
             tx.put_job(&job("j1", JobState::Running))?;
             tx.put_job(&job("j2", JobState::Running))?;
             tx.put_job(&job("j1", JobState::Interrupted))?;
             assert_eq!(tx.unfinished_jobs()?, [job("j2", JobState::Running)]);
-            assert_eq!(tx.job("j1")?, Some(job("j1", JobState::Interrupted)));
-            assert_eq!(tx.job("none")?, None);
+            assert_eq!(tx.job(&"j1".into())?, Some(job("j1", JobState::Interrupted)));
+            assert_eq!(tx.job(&"none".into())?, None);
             let running = tx.list_running_jobs(&window("", 0, 5))?;
             assert_eq!(running.rows, [(job("j2", JobState::Running), None)]);
             let ended = tx.list_ended_jobs(&window("", 0, 5))?;
@@ -262,7 +262,7 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
             for identity in ["done", "waiting"] {
                 tx.accept_delivery(&delivery(identity))?;
             }
-            tx.set_delivery_state("done", DeliveryState::Done, "planned")?;
+            tx.set_delivery_state(&"done".into(), DeliveryState::Done, "planned")?;
             let old = tx.enqueue(&comment(1, "posted"))?;
             tx.effect_done(old, "posted")?;
             tx.enqueue(&comment(1, "pending"))?;
@@ -295,14 +295,14 @@ async fn retention_drops_what_is_over_and_old_and_nothing_else() {
             let days = |days: i64| now + jiff::SignedDuration::from_hours(24 * days);
             tx.prune(days(34))?;
             assert!(!tx.accept_delivery(&delivery("done"))?, "a host may still deliver it again");
-            assert_eq!(tx.job(&done)?, None);
+            assert_eq!(tx.job(&done.as_str().into())?, None);
 
             tx.put_job(&job(&done, JobState::Succeeded))?;
-            assert_eq!(tx.prune(days(500))?, Pruned { jobs: vec![done], errored: vec![], more: false });
+            assert_eq!(tx.prune(days(500))?, Pruned { jobs: vec![done.into()], errored: vec![], more: false });
             assert_eq!(tx.prune(days(500))?, Pruned::default());
             assert_eq!(tx.unfinished_deliveries()?.len(), 1);
             assert_eq!(tx.pending_effects(None, 9)?.len(), 1);
-            assert_eq!((tx.run("done")?, tx.run("running")?), (None, Some(run("running", None))));
+            assert_eq!((tx.run(&"done".into())?, tx.run(&"running".into())?), (None, Some(run("running", None))));
             assert_eq!(tx.unfinished_jobs()?.len(), 1);
             assert_eq!(tx.pull(&pull_id(1))?, None);
             assert!((2..=4).all(|number| tx.pull(&pull_id(number)).unwrap().is_some()), "locked, planned, open");
@@ -321,11 +321,11 @@ async fn retention_says_that_there_is_more_until_all_is_gone() {
         .write(|tx| {
             for number in 0..10_001 {
                 tx.accept_delivery(&delivery(&number.to_string()))?;
-                tx.set_delivery_state(&number.to_string(), DeliveryState::Done, "")?;
+                tx.set_delivery_state(&DeliveryId::new(number.to_string()), DeliveryState::Done, "")?;
             }
             let later = Timestamp::now() + jiff::SignedDuration::from_hours(24 * 500);
             assert_eq!([tx.prune(later)?.more, tx.prune(later)?.more, tx.prune(later)?.more], [true, true, false]);
-            assert!(!tx.knows_delivery("0")? && !tx.knows_delivery("10000")?);
+            assert!(!tx.knows_delivery(&"0".into())? && !tx.knows_delivery(&"10000".into())?);
             Ok(())
         })
         .await
@@ -361,19 +361,19 @@ async fn a_state_that_could_not_be_saved_is_kept_until_its_project_is_applied() 
             tx.put_job(&apply(&later, "app", JobState::Succeeded))?;
             let days = Timestamp::now() + jiff::SignedDuration::from_hours(24 * 500);
             // Of a job whose row names no state, one on the disk may be the only copy: it stays.
-            let gone = |tx: &Tx<'_>| -> Result<(Vec<String>, Vec<String>)> {
+            let gone = |tx: &Tx<'_>| -> Result<(Vec<JobId>, Vec<JobId>)> {
                 let mut pruned = tx.prune(days)?;
                 pruned.jobs.sort();
                 Ok((pruned.jobs, pruned.errored))
             };
             let (jobs, errored) = gone(tx)?;
-            assert_eq!(errored, std::slice::from_ref(&other));
-            assert_eq!(jobs, [other, later, elsewhere, "e".repeat(32), "f".repeat(32)]);
+            assert_eq!(errored, [other.as_str()]);
+            assert_eq!(jobs, [other, later, elsewhere, "e".repeat(32), "f".repeat(32)].map(JobId::from));
             assert_eq!(tx.kept_files("errored/")?, files[..1]);
-            assert!(tx.job(&one)?.is_some());
+            assert!(tx.job(&one.as_str().into())?.is_some());
             // Then it is applied at last.
             tx.put_job(&apply(&"1".repeat(32), "net", JobState::Succeeded))?;
-            assert_eq!(gone(tx)?, (vec!["1".repeat(32), one.clone()], vec![one]));
+            assert_eq!(gone(tx)?, (vec!["1".repeat(32).into(), one.as_str().into()], vec![one.into()]));
             assert_eq!(tx.kept_files("errored/")?, []);
             Ok(())
         })
@@ -453,22 +453,22 @@ async fn a_schedule_and_its_claims_last_as_long_as_their_run() {
     store
         .write(move |tx| {
             tx.put_run(&run("r", None))?;
-            tx.put_schedule("r", &["one"])?;
-            tx.put_schedule("r", &["two"])?;
-            assert_eq!(tx.schedule::<Vec<String>>("r")?, Some(vec!["two".to_owned()]));
-            assert_eq!(tx.schedule::<Vec<String>>("other")?, None);
+            tx.put_schedule(&"r".into(), &["one"])?;
+            tx.put_schedule(&"r".into(), &["two"])?;
+            assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, Some(vec!["two".to_owned()]));
+            assert_eq!(tx.schedule::<Vec<String>>(&"other".into())?, None);
 
-            assert!(tx.claim("r", &project("net"), "first", true)?);
+            assert!(tx.claim(&"r".into(), &project("net"), &"first".into(), true)?);
             tx.put_job(&job("first", JobState::Running))?;
-            assert!(!tx.claim("r", &project("net"), "second", true)?, "the first one runs");
-            assert!(tx.claim("r", &project("app"), "other", false)?, "another project");
+            assert!(!tx.claim(&"r".into(), &project("net"), &"second".into(), true)?, "the first one runs");
+            assert!(tx.claim(&"r".into(), &project("app"), &"other".into(), false)?, "another project");
             tx.put_job(&job("first", JobState::Interrupted))?;
-            assert!(!tx.claim("r", &project("net"), "second", false)?, "it must not be repeated");
-            assert!(tx.claim("r", &project("net"), "second", true)?);
+            assert!(!tx.claim(&"r".into(), &project("net"), &"second".into(), false)?, "it must not be repeated");
+            assert!(tx.claim(&"r".into(), &project("net"), &"second".into(), true)?);
 
             tx.put_run(&done)?;
-            assert_eq!(tx.schedule::<Vec<String>>("r")?, None);
-            assert!(tx.claim("r", &project("app"), "again", false)?, "the claims are gone");
+            assert_eq!(tx.schedule::<Vec<String>>(&"r".into())?, None);
+            assert!(tx.claim(&"r".into(), &project("app"), &"again".into(), false)?, "the claims are gone");
             Ok(())
         })
         .await
@@ -483,10 +483,10 @@ async fn a_delivery_that_is_done_has_no_run_that_goes_on() {
             tx.accept_delivery(&delivery("a"))?;
             tx.put_run(&Run { delivery: Some("a".into()), ..run("mine", None) })?;
             tx.put_run(&Run { delivery: Some("b".into()), ..run("other", None) })?;
-            tx.set_delivery_state("a", DeliveryState::Running, "")?;
+            tx.set_delivery_state(&"a".into(), DeliveryState::Running, "")?;
             assert_eq!(tx.unfinished_runs()?.len(), 2);
-            tx.set_delivery_state("a", DeliveryState::Done, "superseded")?;
-            let left: Vec<String> = tx.unfinished_runs()?.into_iter().map(|run| run.id).collect();
+            tx.set_delivery_state(&"a".into(), DeliveryState::Done, "superseded")?;
+            let left: Vec<RunId> = tx.unfinished_runs()?.into_iter().map(|run| run.id).collect();
             assert_eq!(left, ["other"]);
             Ok(())
         })

@@ -1,19 +1,20 @@
 //! Rows of the dashboard's lists.
 
 use super::MAX_PROJECTS;
-use crate::domain::PullRequest;
 use crate::domain::command::CommandName;
-use crate::domain::state::{Job, ProjectLock, ProjectStatus};
+use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
+use crate::domain::{JobId, PullId, PullRequest};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
-use crate::web::pages::{ProjectView, PullView, StatusMark, StatusView, Total, When, duration};
+use crate::web::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, Total, When, duration};
 use jiff::Timestamp;
 use serde::Serialize;
+use std::collections::HashMap;
 
 /// A job.
 #[derive(Serialize)]
 pub(in crate::web) struct JobRow {
-    id: String,
+    id: JobId,
     kind: String,
     project: Option<ProjectView>,
     pull: PullView,
@@ -35,6 +36,8 @@ pub(super) struct LockRow {
     since: When,
     mark: Option<StatusMark>,
     totals: Vec<Total>,
+    /// How long the plan may still be applied.
+    limit: Option<String>,
     /// Link of the mark.
     link: Option<String>,
 }
@@ -64,12 +67,23 @@ fn busy(job: &Job) -> StatusMark {
         "apply" => "applying".into(),
         other => format!("{} running", kind_words(other)),
     };
-    StatusMark { word, tone: "busy" }
+    StatusMark::new(word, "busy")
+}
+
+/// What rows say besides their records.
+pub(super) struct RowFacts<'a> {
+    /// Running jobs.
+    pub(super) at_work: &'a [Job],
+    /// Plans that may be applied for some time only, by pull request.
+    pub(super) plans: &'a HashMap<PullId, Vec<PlanRecord>>,
+    pub(super) now: Timestamp,
 }
 
 /// The status of a project of this pull request; a running job takes precedence over the last result.
-fn status_view(status: &ProjectStatus, pull: &crate::domain::PullId, at_work: &[Job]) -> StatusView {
-    let mut view = StatusView::from(status);
+fn status_view(status: &ProjectStatus, pull: &PullId, known: &RowFacts<'_>) -> StatusView {
+    let RowFacts { at_work, plans, now } = *known;
+    let of_pull = plans.get(pull).map(Vec::as_slice).unwrap_or_default();
+    let mut view = StatusView::from(status).with_limit(status, of_pull, now);
     let running = at_work.iter().find(|job| job.pull == *pull && job.project.as_ref() == Some(&status.project));
     if let Some(job) = running {
         view.mark = busy(job);
@@ -95,8 +109,8 @@ impl JobRow {
 }
 
 impl LockRow {
-    pub(super) fn new(lock: &ProjectLock, status: Option<&ProjectStatus>, at_work: &[Job], now: Timestamp) -> LockRow {
-        let status = status.map(|status| status_view(status, &lock.holder.pull, at_work));
+    pub(super) fn new(lock: &ProjectLock, status: Option<&ProjectStatus>, known: &RowFacts<'_>) -> LockRow {
+        let status = status.map(|status| status_view(status, &lock.holder.pull, known));
         let key = lock.id();
         LockRow {
             address: lock_address(&key),
@@ -104,22 +118,24 @@ impl LockRow {
             project: ProjectView::from(&lock.project),
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
             user: lock.holder.user.clone(),
-            since: When::new(lock.holder.since, now),
+            since: When::new(lock.holder.since, known.now),
             mark: status.as_ref().map(|status| status.mark.clone()),
             totals: status.as_ref().map(|status| status.totals.clone()).unwrap_or_default(),
+            limit: status.as_ref().and_then(|status| status.limit.clone()),
             link: status.and_then(|status| status.link),
         }
     }
 }
 
 impl PullRow {
-    pub(super) fn new(listed: &ListedPull, at_work: &[Job]) -> PullRow {
+    pub(super) fn new(listed: &ListedPull, known: &RowFacts<'_>) -> PullRow {
         let ListedPull { pull, statuses, fault, blocked_by } = listed;
         let project = |status: &ProjectStatus| {
-            let mut view = status_view(status, &pull.id, at_work);
+            let mut view = status_view(status, &pull.id, known);
             let blocker = blocked_by.iter().find(|lock| status.was_not_planned() && lock.project == status.project);
             if let (Some(lock), None) = (blocker, &view.link) {
-                view.mark.word = format!("waits for #{}", lock.holder.pull.number);
+                view.mark.word = "waits for".to_owned();
+                view.mark.pull = Some(PullName::from(&lock.holder.pull));
                 view.link = Some(lock_address(&lock.id()));
             }
             view

@@ -55,7 +55,7 @@ pub(in crate::web) async fn stream(
         let text = format!("{MAX_STREAMS} logs are being followed already; reload the page to see what is new.");
         HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, "Too many streams", text)
     })?;
-    let reader = services.logs.read(id).await?.ok_or_else(|| HttpProblem::not_found("This job has no log."))?;
+    let reader = services.logs.read(&id).await?.ok_or_else(|| HttpProblem::not_found("This job has no log."))?;
     let follower = Follower::new(reader, from, Some(permit));
     let mut response = Sse::new(follower.events()).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
     // Proxies such as nginx buffer events otherwise.
@@ -148,8 +148,8 @@ mod tests {
     async fn a_finished_log_is_sent_from_where_the_page_ends() {
         let dir = tempfile::tempdir().unwrap();
         let logs = Logs::new(dir.path());
-        logs.create(JOB).unwrap().line("one\n\x1b[31mtwo\nthree");
-        let text = log_events(logs.read(JOB).await.unwrap().unwrap(), 2).await;
+        logs.create(&JOB.into()).unwrap().line("one\n\x1b[31mtwo\nthree");
+        let text = log_events(logs.read(&JOB.into()).await.unwrap().unwrap(), 2).await;
         insta::assert_snapshot!(text, @r##"
     event: line
     id: 3
@@ -165,9 +165,9 @@ mod tests {
     async fn a_growing_log_is_followed_to_its_end() {
         let dir = tempfile::tempdir().unwrap();
         let logs = Logs::new(dir.path());
-        let writer = logs.create(JOB).unwrap();
+        let writer = logs.create(&JOB.into()).unwrap();
         writer.line("one");
-        let reader = logs.read(JOB).await.unwrap().unwrap();
+        let reader = logs.read(&JOB.into()).await.unwrap().unwrap();
         let writing = async move {
             writer.line("two");
             tokio::task::yield_now().await;

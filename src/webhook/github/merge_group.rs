@@ -6,7 +6,7 @@
 use super::super::Rejection;
 use super::payload::{Payload, commit, present, text};
 use super::{KIND, short};
-use crate::domain::{Event, MergeGroupEvent, PullId};
+use crate::domain::{DeliveryId, Event, MergeGroupEvent, PullId};
 use crate::webhook::merge_queue::entry_identities;
 
 /// Begins the names of a queue's branches.
@@ -14,7 +14,7 @@ const QUEUE: &str = "gh-readonly-queue/";
 /// Begins the names of all branches.
 const HEADS: &str = "refs/heads/";
 
-pub(super) fn read(json: &[u8], host: &str) -> Result<(Event, Option<String>), Rejection> {
+pub(super) fn read(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), Rejection> {
     let payload = Payload::parse(json)?;
     let action = text(&payload.action, "action")?;
     if action != "checks_requested" {
@@ -33,7 +33,7 @@ pub(super) fn read(json: &[u8], host: &str) -> Result<(Event, Option<String>), R
         pull: PullId { repo, number },
     };
     let identity = format!("{}{number}:{}", entry_identities(KIND, &event.pull.repo, &event.commit), event.base);
-    Ok((Event::MergeGroup(event), Some(identity)))
+    Ok((Event::MergeGroup(event), Some(DeliveryId::new(identity))))
 }
 
 /// The pull request that a queue's branch is for.

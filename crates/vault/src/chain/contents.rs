@@ -2,7 +2,7 @@
 
 mod output;
 
-use super::Wanted;
+use super::WantedFile;
 use super::part::{self, Part};
 use crate::calls::{Calls, REMEDY};
 use crate::pack::{DATABASE_PART, Invalid, Section};
@@ -53,7 +53,7 @@ pub(super) struct ContentLocation {
 struct ReadJob {
     place: ContentLocation,
     section: Section,
-    files: Vec<Wanted>,
+    files: Vec<WantedFile>,
 }
 
 /// Jobs that are read together: one range, or several of one large content.
@@ -80,10 +80,10 @@ pub(super) async fn fetch(
     calls: &Calls,
     parts: &[Part],
     index: &Index,
-    files: Vec<Wanted>,
+    files: Vec<WantedFile>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), VaultError> {
-    let mut wanted: HashMap<Hash, Vec<Wanted>> = HashMap::new();
+    let mut wanted: HashMap<Hash, Vec<WantedFile>> = HashMap::new();
     let mut empty = Vec::new();
     for file in files {
         match index.contains_key(&file.hash) {
@@ -151,7 +151,7 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     done.map_err(|error| VaultError::Local(format!("a thread that reads state ended: {error}")))
 }
 
-fn absent(calls: &Calls, file: &Wanted) -> VaultError {
+fn absent(calls: &Calls, file: &WantedFile) -> VaultError {
     VaultError::Damaged(format!(
         "{}: the content of {} ({}) is in no object of the state. Nothing was changed. {REMEDY}",
         calls.bucket.location(),

@@ -34,19 +34,20 @@ async fn a_delivery_is_stored_once_and_taken_up_in_the_order_of_its_coming() {
         store_delivery(&standby, *name, delivery).await.unwrap();
         store_delivery(&standby, *name, delivery).await.unwrap();
     }
-    let end = End { format: FORMAT, job: "j1".into(), outcome: serde_json::json!({"ok": true}), errored_state: None };
-    store_end(&standby, &end).await.unwrap();
+    let end =
+        LateOutcome { format: FORMAT, job: "j1".into(), outcome: serde_json::json!({"ok": true}), errored_state: None };
+    store_late_outcome(&standby, &end).await.unwrap();
     bucket.set("inbox/notes.txt", "hello", "");
     let (vault, leader) = leading(&bucket, "a").await;
     let mail = leader.look().await.unwrap();
     assert_eq!(
         mail.iter().map(|mail| mail.kind).collect::<Vec<_>>(),
-        [MailKind::Delivery, MailKind::Delivery, MailKind::Delivery, MailKind::End]
+        [InboxEntryKind::Delivery, InboxEntryKind::Delivery, InboxEntryKind::Delivery, InboxEntryKind::LateOutcome]
     );
     for (mail, (_, delivery)) in mail.iter().zip(&bodies) {
         assert_eq!(read::<StoredDelivery>(&vault, mail).await.unwrap().as_ref(), Some(delivery));
     }
-    assert_eq!(read::<End>(&vault, &mail[3]).await.unwrap(), Some(end));
+    assert_eq!(read::<LateOutcome>(&vault, &mail[3]).await.unwrap(), Some(end));
     forget(&vault, &mail).await.unwrap();
     forget(&vault, &mail).await.unwrap();
     assert_eq!(bucket.names("inbox/"), ["inbox/notes.txt"]);
@@ -114,8 +115,8 @@ async fn a_name_that_is_not_ours_stops_neither_mail_nor_hand_over() {
         let (hash, delivery) = delivery("one");
         store_delivery(&standby, hash, &delivery).await.unwrap();
         request_handover(&standby, 1).await.unwrap();
-        let kinds: Vec<MailKind> = leader.look().await.unwrap().iter().map(|mail| mail.kind).collect();
-        assert_eq!(kinds, [MailKind::Delivery, MailKind::HandOver], "{name}");
+        let kinds: Vec<InboxEntryKind> = leader.look().await.unwrap().iter().map(|mail| mail.kind).collect();
+        assert_eq!(kinds, [InboxEntryKind::Delivery, InboxEntryKind::HandOver], "{name}");
         assert_eq!(bucket.names("inbox/").iter().filter(|left| *left == name).count(), 1, "{name} is left alone");
     }
 }
@@ -209,7 +210,7 @@ async fn a_hand_over_is_followed_only_when_it_is_proven_and_meant_for_this_leade
         assert_eq!(bucket.names("inbox/"), Vec::<String>::new());
         mail.iter().map(|mail| (mail.name.clone(), mail.kind)).collect::<Vec<_>>()
     };
-    let followed = [("inbox/handover/b".to_owned(), MailKind::HandOver)];
+    let followed = [("inbox/handover/b".to_owned(), InboxEntryKind::HandOver)];
     assert_eq!(ask(|_| (), 1).await, followed);
     assert_eq!(ask(|_| (), 2).await, []);
     assert_eq!(ask(|vault| vault.handover = HandOverKey::derive("another"), 1).await, []);

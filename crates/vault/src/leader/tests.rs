@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bucket::Body;
-use crate::chain::Wanted;
+use crate::chain::WantedFile;
 use crate::memory::{Manual, Memory, RequestFault, vault};
 use crate::{Blob, Hash, Source};
 
@@ -309,7 +309,7 @@ async fn a_base_holds_the_state_and_what_is_before_it_goes() {
     let file = dir.path().join("plans/p");
     chain.database(&dir.path().join("restored")).await.unwrap();
     assert_eq!(std::fs::read(dir.path().join("restored")).unwrap(), b"database 6");
-    chain.fetch(vec![Wanted { hash: kept.hash, path: file.clone(), mode: 0o600 }], &|_| ()).await.unwrap();
+    chain.fetch(vec![WantedFile { hash: kept.hash, path: file.clone(), mode: 0o600 }], &|_| ()).await.unwrap();
     assert_eq!(std::fs::read(file).unwrap(), b"a plan");
 }
 

@@ -60,9 +60,9 @@ impl<P: Protocol> Waiter<'_, P> {
         if self.tried.is_some_and(|(epoch, _)| held.epoch >= epoch) {
             self.tried = None; // somebody else was faster; what is still on its way names a generation that is gone
         }
-        if let Some(difference) = difference(held, &vault.identity) {
+        if let Some(difference) = difference(vault, held) {
             if !self.left_behind(held, now).await? {
-                let why = refusal(&difference);
+                let why = refusal(vault, &difference);
                 if self.said.as_ref() != Some(&why) {
                     tracing::warn!("this server does not lead: {why}");
                     self.said = Some(why);

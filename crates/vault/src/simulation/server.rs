@@ -5,7 +5,7 @@ use super::objects;
 use super::port::{Mail as Post, Port};
 use super::world::{Fact, Note};
 use super::{Flaw, Server};
-use crate::chain::{self, Chain, Wanted};
+use crate::chain::{self, Chain, WantedFile};
 use crate::inbox::{self, StoredDelivery};
 use crate::{Blob, Hash, Source, VaultError, lease};
 use futures::future::{Either, select};
@@ -72,7 +72,7 @@ pub(super) async fn fetch(chain: &Chain, port: &Port, facts: &[Fact]) -> Result<
     }
     let place = tempfile::tempdir().unwrap();
     let path = |hash: &Hash| place.path().join("plans").join(hash.to_string());
-    let wanted = kept.iter().map(|(hash, _)| Wanted { hash: *hash, path: path(hash), mode: 0o600 }).collect();
+    let wanted = kept.iter().map(|(hash, _)| WantedFile { hash: *hash, path: path(hash), mode: 0o600 }).collect();
     chain.fetch(wanted, &|_| {}).await?;
     for (hash, plan) in kept {
         if std::fs::read(path(&hash)).unwrap() != plan.as_bytes() {

@@ -18,7 +18,7 @@ pub(super) async fn old_disk() -> (Arc<tempfile::TempDir>, PlanRecord) {
         sha256: Some(Hash::of(&content).to_string()),
         ..plan("one", 1, "net")
     };
-    let log = logs::Logs::new(dir.path()).create(JOB).unwrap();
+    let log = logs::Logs::new(dir.path()).create(&JOB.into()).unwrap();
     log.line("its log");
     drop(log);
     std::fs::write(dir.path().join("logs/ffffffffffffffffffffffffffffffff.log"), "of nobody").unwrap();
@@ -48,7 +48,7 @@ async fn a_kept_disk_becomes_the_first_state_of_an_empty_vault() {
     server.accept("b").await.unwrap();
     let kept = server.store.read(|view| view.kept_files("")).await.unwrap();
     let paths: Vec<_> = kept.iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(paths, [&files::log_path(JOB), "plans/one.tfplan"]);
+    assert_eq!(paths, [&files::log_path(&JOB.into()), "plans/one.tfplan"]);
     let state = server.digest();
     server.stop().await;
 
@@ -97,7 +97,7 @@ async fn a_kept_disk_makes_room_where_the_vault_has_a_state_already() {
     assert_eq!(identities(&server.store).await, ["of the vault"]);
     assert_files(server.dir.path());
     let aside = server.dir.path().join("before-vault.1");
-    assert!(aside.join("plans/one.tfplan").exists() && aside.join(files::log_path(JOB)).exists());
+    assert!(aside.join("plans/one.tfplan").exists() && aside.join(files::log_path(&JOB.into())).exists());
     assert_eq!(identities(&Store::open(&aside).unwrap()).await, ["a"]);
     server.stop().await;
 }

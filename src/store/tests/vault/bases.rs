@@ -57,11 +57,28 @@ async fn a_base_made_while_writes_go_on_is_the_state_of_its_position() {
 }
 
 #[tokio::test]
+async fn the_commit_that_leaves_a_base_due_says_so() {
+    let retention = Retention { base_after_objects: 5, ..no_bases() };
+    let server = Server::try_start(empty_disk(), vault(fresh(), retention)).await.unwrap();
+    let mut due = Box::pin(server.store.base_due());
+    let mut commits = 0;
+    while futures::poll!(&mut due).is_pending() {
+        assert!(commits < 5, "no base is due after {commits} commits");
+        server.accept(&format!("delivery-{commits}")).await.unwrap();
+        commits += 1;
+    }
+    assert!(commits > 1, "a base is due after the first commit");
+    server.store.keep_up().await.unwrap();
+    server.accept("one more").await.unwrap();
+    assert!(futures::poll!(Box::pin(server.store.base_due())).is_pending());
+}
+
+#[tokio::test]
 async fn a_base_has_running_logs_as_they_were_kept() {
     let bucket = fresh();
     let server = Server::start(&bucket).await;
     let id = "0123456789abcdef0123456789abcdef";
-    let log = logs::Logs::new(server.dir.path()).create(id).unwrap();
+    let log = logs::Logs::new(server.dir.path()).create(&id.into()).unwrap();
     server.store.write(move |tx| tx.put_job(&job(id, JobState::Running))).await.unwrap();
     log.line("kept");
     server.store.sync().await.unwrap();

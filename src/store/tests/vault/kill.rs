@@ -22,7 +22,7 @@ async fn change(server: &Server, number: usize) -> Result<()> {
         }
         2 => {
             let id = format!("{number:032x}");
-            server.file(&files::log_path(&id), format!("log of {number}\n").as_bytes());
+            server.file(&files::log_path(&id.as_str().into()), format!("log of {number}\n").as_bytes());
             server.store.write(move |tx| tx.put_job(&job(&id, JobState::Succeeded))).await
         }
         _ => {

@@ -75,7 +75,7 @@ async fn a_running_log_is_kept_as_far_as_it_is_and_whole_when_its_job_ends() {
     let id = "0123456789abcdef0123456789abcdef";
     let logs = logs::Logs::new(server.dir.path());
     server.store.write(move |tx| tx.put_job(&job(id, JobState::Running))).await.unwrap();
-    let log = logs.create(id).unwrap();
+    let log = logs.create(&id.into()).unwrap();
     log.line("one");
     server.store.sync().await.unwrap();
     let path = format!("logs/{id}.log");
@@ -110,7 +110,7 @@ async fn a_log_that_runs_for_an_hour_is_uploaded_twice_and_not_each_minute() {
     let server = Server::start(&bucket).await;
     let id = "0123456789abcdef0123456789abcdef";
     server.store.write(move |tx| tx.put_job(&job(id, JobState::Running))).await.unwrap();
-    let log = logs::Logs::new(server.dir.path()).create(id).unwrap();
+    let log = logs::Logs::new(server.dir.path()).create(&id.into()).unwrap();
     let mut text = String::new();
     let mut fill = |minute: u32| {
         for line in 0..20_u32 {
@@ -154,7 +154,7 @@ async fn a_log_of_which_an_older_version_kept_the_whole_goes_on_in_pieces() {
     let bucket = fresh();
     let server = Server::start(&bucket).await;
     let id = "0123456789abcdef0123456789abcdef";
-    let log = logs::Logs::new(server.dir.path()).create(id).unwrap();
+    let log = logs::Logs::new(server.dir.path()).create(&id.into()).unwrap();
     log.line("one");
     let (whole, data_dir) = (format!("logs/{id}.log"), server.dir.path().to_owned());
     let path = whole.clone();
@@ -190,7 +190,7 @@ async fn a_state_with_a_running_log_is_exported_and_imported_whole() {
     let bucket = fresh();
     let server = Server::start(&bucket).await;
     let id = "0123456789abcdef0123456789abcdef";
-    let log = logs::Logs::new(server.dir.path()).create(id).unwrap();
+    let log = logs::Logs::new(server.dir.path()).create(&id.into()).unwrap();
     server.store.write(move |tx| tx.put_job(&job(id, JobState::Running))).await.unwrap();
     for line in ["one", "two"] {
         log.line(line);
@@ -220,7 +220,7 @@ async fn closing_keeps_the_last_lines_of_running_logs() {
     let bucket = fresh();
     let server = Server::start(&bucket).await;
     let id = "0123456789abcdef0123456789abcdef";
-    let log = logs::Logs::new(server.dir.path()).create(id).unwrap();
+    let log = logs::Logs::new(server.dir.path()).create(&id.into()).unwrap();
     server.store.write(move |tx| tx.put_job(&job(id, JobState::Running))).await.unwrap();
     log.line("the last one");
     server.stop().await;
@@ -364,13 +364,13 @@ async fn a_database_that_does_not_take_what_the_bucket_has_ends_this_leader() {
 async fn the_end_of_a_job_is_left_for_whoever_leads() {
     let bucket = fresh();
     let server = Server::start(&bucket).await;
-    let end = crate::vault::inbox::End {
+    let end = crate::vault::inbox::LateOutcome {
         format: crate::vault::FORMAT,
         job: "0123456789abcdef0123456789abcdef".into(),
         outcome: serde_json::json!({"x": 1}),
         errored_state: None,
     };
-    server.store.leave_end(end).await.unwrap();
+    server.store.leave_late_outcome(end).await.unwrap();
     assert_eq!(bucket.list("inbox/end/", "").await.unwrap().len(), 1);
     server.stop().await;
     let (_dir, alone) = open();

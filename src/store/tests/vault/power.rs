@@ -59,7 +59,7 @@ async fn busy(bucket: &Arc<dyn Bucket>) -> Server {
     let plan = plan_with_file(&server, "one", 1, "net", b"a plan");
     server.file("left/one.tar.zst", b"left");
     server.file(&format!("errored/{JOB}.tfstate"), b"{\"serial\": 7}");
-    let log = logs::Logs::new(server.dir.path()).create(JOB).unwrap();
+    let log = logs::Logs::new(server.dir.path()).create(&JOB.into()).unwrap();
     log.line("a line");
     let data_dir = server.dir.path().to_owned();
     let fill = move |tx: &Tx<'_>| -> Result<()> {
@@ -121,7 +121,7 @@ async fn a_disk_that_no_vault_knew_is_set_aside_unopened_when_its_database_is_ha
         let asides = ["before-vault.1", "damaged"].map(|name| dir.path().join(name));
         let aside = asides.iter().find(|aside| aside.exists()).unwrap_or_else(|| panic!("{what}: nothing is aside"));
         assert_eq!(std::fs::read(aside.join(DATABASE)).unwrap(), harmed, "{what}");
-        assert!(aside.join("plans/one.tfplan").exists() && aside.join(files::log_path(JOB)).exists(), "{what}");
+        assert!(aside.join("plans/one.tfplan").exists() && aside.join(files::log_path(&JOB.into())).exists(), "{what}");
         server.stop().await;
     }
 }

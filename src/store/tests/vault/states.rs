@@ -75,7 +75,7 @@ fn prepare(server: &Server, step: &Step, number: usize, failing: bool) -> Option
             Some(plan_with_file(server, &format!("{number}"), *pull, &dir.to_string(), content))
         }
         Step::Log { job, lines, .. } if !failing => {
-            let path = server.dir.path().join(files::log_path(&job_id(*job)));
+            let path = server.dir.path().join(files::log_path(&job_id(*job).into()));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
             for line in 0..*lines {
@@ -94,7 +94,7 @@ fn job_id(job: u8) -> String {
 fn change(tx: &Tx<'_>, step: &Step, plan: Option<&PlanRecord>) -> Result<()> {
     match step {
         Step::Accept(identity) => tx.accept_delivery(&delivery(&identity.to_string())).map(drop),
-        Step::Move(identity, state) => tx.set_delivery_state(&identity.to_string(), *state, "moved"),
+        Step::Move(identity, state) => tx.set_delivery_state(&DeliveryId::new(identity.to_string()), *state, "moved"),
         Step::Lock(dir, pull) => {
             tx.lock_project(&project_lock(repo("github.com", "infra"), project(&dir.to_string()), *pull, 0)).map(drop)
         }
@@ -107,7 +107,7 @@ fn change(tx: &Tx<'_>, step: &Step, plan: Option<&PlanRecord>) -> Result<()> {
         Step::Consume(choice) => {
             let usable: Vec<PlanRecord> = tx.records("SELECT record FROM plans WHERE consumed_by IS NULL", [])?;
             match usable.get(usize::from(*choice) % usable.len().max(1)) {
-                Some(plan) => tx.consume_plan(&plan.id, "job").map(drop),
+                Some(plan) => tx.consume_plan(plan.id.as_str(), "job").map(drop),
                 None => Ok(()),
             }
         }
