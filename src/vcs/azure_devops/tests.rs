@@ -272,7 +272,7 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
     let body = played.body_of("POST");
     assert_eq!((&body["iterationId"], &body["state"]), (&json!(2), &json!("succeeded")));
     assert_eq!(body["context"], json!({"genre": "Atlantis Bot/atlantis", "name": "plan"}));
-    assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), [status.clone()]);
+    assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), std::slice::from_ref(&status));
     let asked = played.requests().iter().filter(|request| request.contains("iterations")).count();
     assert_eq!(asked, 1, "an iteration is asked for once");
     let error = played.host.set_status(&id(), &BASE.into(), &status).await.unwrap_err();
@@ -369,6 +369,18 @@ async fn open_pull_requests_are_read_by_pages() {
     let open = played.host.open_pulls(&id().repo).await.unwrap();
     assert_eq!((open.len(), open[101].pull.id.number), (102, 102));
     assert_eq!(open[0].version, shapes::version(&open[0].pull));
+}
+
+#[tokio::test]
+async fn a_commit_is_on_a_branch_where_their_merge_base_is_itself() {
+    let tip = rows(json!([{"name": "refs/heads/main", "objectId": HEAD}]));
+    let base = rows(json!([{"commitId": FIRST}]));
+    let played = answering(vec![("/refs?", tip), ("mergebases?otherCommitId=", base)]).await;
+    let repo = id().repo;
+    for (commit, wanted) in [(HEAD, true), (FIRST, true), (BASE, false)] {
+        assert_eq!(played.host.is_on_branch(&repo, &commit.into(), "main").await.unwrap(), wanted, "{commit}");
+    }
+    assert!(!played.host.is_on_branch(&repo, &HEAD.into(), "other").await.unwrap(), "there is no such branch");
 }
 
 #[tokio::test]
