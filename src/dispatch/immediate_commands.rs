@@ -202,7 +202,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         Ok(follows)
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
-    Ok(inner.ctx.checkouts.remove_pull(&id).await?)
+    inner.ctx.checkouts.remove_pull(&id).await
 }
 
 /// Deletes one lock and its plan for a person on the web page.
