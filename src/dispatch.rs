@@ -26,7 +26,7 @@ use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, Effect};
-use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
 use crate::execute::{Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::{Tx, is_deposed};
@@ -75,7 +75,7 @@ enum Decision {
     /// Work for the pull request's actor.
     Queue(Task),
     /// A push that is not planned; whatever plans an older head is obsolete.
-    Obsolete(String),
+    Obsolete(CommitSha),
 }
 
 impl Handle {

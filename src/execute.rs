@@ -31,7 +31,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Effect, JobState, Run};
-use crate::domain::{ProjectId, PullRequest};
+use crate::domain::{CommitSha, ProjectId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
@@ -106,7 +106,7 @@ pub enum CancelReason {
     /// Somebody said `cancel`.
     Person(String),
     /// The pull request has a newer head, this one.
-    Push(String),
+    Push(CommitSha),
     /// The pull request was closed.
     Closed,
     /// The server is stopping.
@@ -138,7 +138,7 @@ impl Cancel {
     fn by(&self) -> String {
         match self.reason() {
             Some(CancelReason::Person(user)) => user.clone(),
-            Some(CancelReason::Push(head)) => format!("a push of {}", &head[..head.len().min(7)]),
+            Some(CancelReason::Push(head)) => format!("a push of {}", head.short()),
             Some(CancelReason::Closed) => "the closing of the pull request".into(),
             Some(CancelReason::Shutdown) | None => "the server's shutdown".into(),
         }

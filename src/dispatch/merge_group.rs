@@ -10,7 +10,7 @@ use super::queues::Item;
 use super::recorder::Commit;
 use crate::domain::command::CommandName;
 use crate::domain::state::{CommitStatus, Effect, StatusState};
-use crate::domain::{DeliveryId, MergeGroupEvent, PullId, PullRequest};
+use crate::domain::{CommitSha, DeliveryId, MergeGroupEvent, PullId, PullRequest};
 use crate::reply::statuses::Statuses;
 use crate::store::View;
 use crate::vcs::HostError;
@@ -70,7 +70,7 @@ async fn tell(
         let status = inner.ctx.statuses.of_queue(command, &verdict.pulls, lacking);
         Effect::Status { commit: event.commit.clone(), status }
     });
-    tracing::info!(pull = %event.pull, commit = event.commit, lacking = ?verdict.apply, "answers the merge queue");
+    tracing::info!(pull = %event.pull, commit = event.commit.as_str(), lacking = ?verdict.apply, "answers the merge queue");
     Commit::about(&event.pull).posts(told).done(delivery, outcome).record(inner).await
 }
 
@@ -111,8 +111,8 @@ fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut QueueVerd
 }
 
 /// The lowest entry has to be built on the branch: below anything else there is an entry that nobody told of.
-async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &mut QueueVerdict) {
-    let short = &commit[..commit.len().min(7)];
+async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &CommitSha, verdict: &mut QueueVerdict) {
+    let short = commit.short();
     let asked = async {
         let host = inner.ctx.hosts.of(&event.pull.repo)?;
         host.is_on_branch(&event.pull.repo, commit, &event.base_branch).await
@@ -148,7 +148,7 @@ async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut
         Ok((of(CommandName::Plan)?, of(CommandName::Apply)?))
     });
     let (plan, apply) = found.await?;
-    let short = &pull.head.commit[..pull.head.commit.len().min(7)];
+    let short = pull.head.commit.short();
     let lacking = |status: Option<CommitStatus>, done: &str| match status {
         Some(status) if status.state == StatusState::Success => None,
         Some(status) => Some(format!("{name}: {}", status.description)),
@@ -164,7 +164,7 @@ fn decided(
     view: &View<'_>,
     statuses: &Statuses,
     pull: &PullId,
-    head: &str,
+    head: &CommitSha,
     command: CommandName,
 ) -> Result<Option<CommitStatus>> {
     let context = statuses.pending(command).context;
@@ -172,7 +172,7 @@ fn decided(
         return Ok(Some(decided));
     }
     let projects = view.project_statuses(pull)?;
-    if projects.is_empty() || projects.iter().any(|project| project.head != head) {
+    if projects.is_empty() || projects.iter().any(|project| project.head != *head) {
         return Ok(None);
     }
     Ok(match command {

@@ -2,10 +2,10 @@
 
 use super::{CommandAnswer, CommandRun, Context, StatusUpdate};
 use crate::config::ProjectConfig;
-use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, Fault, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::{CommitSha, ProjectId};
 use anyhow::Result;
 
 /// What could be applied.
@@ -28,9 +28,9 @@ impl ApplicablePlans {
     }
 
     /// The base commit of the newest plan of this head, on which the command's own tree is made.
-    pub(super) fn base(&self, head: &str) -> Option<&str> {
-        let of_head = self.plans.iter().filter(|plan| plan.head == head);
-        of_head.max_by_key(|plan| plan.made).map(|plan| plan.base.as_str())
+    pub(super) fn base(&self, head: &CommitSha) -> Option<&CommitSha> {
+        let of_head = self.plans.iter().filter(|plan| plan.head == *head);
+        of_head.max_by_key(|plan| plan.made).map(|plan| &plan.base)
     }
 
     /// Directories of all projects with a plan.
@@ -91,10 +91,10 @@ impl ApplicablePlans {
     }
 
     /// Why there is nothing to apply for this project.
-    pub(super) fn no_plan(&self, id: &ProjectId, head: &str) -> Failure {
+    pub(super) fn no_plan(&self, id: &ProjectId, head: &CommitSha) -> Failure {
         let status = self.statuses.iter().find(|status| status.project == *id);
         let because = match status {
-            Some(status) if status.head != head => "It was planned for an earlier commit.",
+            Some(status) if status.head != *head => "It was planned for an earlier commit.",
             Some(ProjectStatus { state: ProjectState::Applied, .. }) => "Its plan is applied already.",
             Some(status) if status.was_not_planned() => {
                 "It was not planned, for the reason that the plan's comment gives."

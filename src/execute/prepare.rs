@@ -86,7 +86,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
         let base = match need {
             Need::Changes => None,
             Need::Files => ctx.checkouts.base_of_tree(&work.pull),
-            Need::Plans(plans_to_apply) => plans_to_apply.base(&work.pull.head.commit).map(str::to_owned),
+            Need::Plans(plans_to_apply) => plans_to_apply.base(&work.pull.head.commit).cloned(),
         };
         let fetched = Fetched { base_tip: base.unwrap_or(fetched.base_tip), ..fetched };
         let modified = async {

@@ -4,7 +4,7 @@ use super::{Consequences, LockChange, LockEvent, LockRefusal, WantedLock, World}
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
-use crate::domain::{JobId, PlanId, ProjectId, PullId};
+use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
 
@@ -223,9 +223,9 @@ impl Transition {
     }
 
     /// The project's plan was discarded.
-    fn set_discarded(&mut self, pull: &PullId, project: &ProjectId, head: &str, updated: Timestamp) {
+    fn set_discarded(&mut self, pull: &PullId, project: &ProjectId, head: &CommitSha, updated: Timestamp) {
         let state = ProjectState::PlanDiscarded;
-        let (project, head) = (project.clone(), head.to_owned());
+        let (project, head) = (project.clone(), head.clone());
         let status = ProjectStatus { project, state, head, summary: None, job: None, updated };
         self.world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
         self.world.statuses.push((pull.clone(), status.clone()));

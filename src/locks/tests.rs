@@ -80,7 +80,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         pull: pull_id(pull),
         project: project(number),
         head: "head".into(),
-        base: String::new(),
+        base: "base".into(),
         base_branch: String::new(),
         config_digest: String::new(),
         tool: String::new(),

@@ -48,11 +48,6 @@ pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Seven digits of a commit.
-pub(super) fn short(commit: &str) -> String {
-    commit.chars().take(7).collect()
-}
-
 /// A command as people type it, with the executable name: `plan -p network -- -var x=y`.
 pub(super) fn command_line(
     executable: &str,

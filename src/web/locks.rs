@@ -65,7 +65,7 @@ impl LockPage {
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
             user: lock.holder.user.clone(),
             since: When::new(lock.holder.since, now),
-            head: status.map(|status| status.head.chars().take(7).collect()),
+            head: status.map(|status| status.head.short().to_owned()),
             status: status.map(|status| StatusView::from(status).with_limit(status, plans, now)),
             plan_again: format!("{executable} plan {target}"),
             unlock: format!("{executable} unlock"),

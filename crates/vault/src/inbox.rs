@@ -4,8 +4,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::bucket::{Body, BucketError, Generation};
+use super::bucket::{Body, BucketError, Generation, Written};
 use super::pack::Invalid;
+use super::protocol::{Protocol, Proven};
 use super::{FORMAT, Hash, Vault, VaultError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -237,20 +238,36 @@ fn is_segment(text: &str) -> bool {
     (1..=100).contains(&text.len()) && text.bytes().all(fits)
 }
 
-async fn store(vault: &Vault, name: &str, content: &impl Serialize, label: &str) -> Result<(), VaultError> {
-    Ok(vault.calls().create_any(name, seal(name, content)?, label).await?)
+async fn store<P: Protocol>(
+    vault: &Vault,
+    protocol: &P,
+    name: &str,
+    content: &impl Serialize,
+    label: &str,
+) -> Result<(), VaultError> {
+    Ok(vault.calls().create_any(protocol, name, seal(name, content)?, label).await?)
 }
 
 /// Stores a delivery; returns when it is durable (also when it was there already).
 pub async fn store_delivery(vault: &Vault, name: Hash, delivery: &StoredDelivery) -> Result<(), VaultError> {
-    store(vault, &format!("{DELIVERY}{name}"), delivery, "delivery").await
+    store_delivery_as(vault, &Proven, name, delivery).await
+}
+
+/// The same under a protocol.
+pub(super) async fn store_delivery_as<P: Protocol>(
+    vault: &Vault,
+    protocol: &P,
+    name: Hash,
+    delivery: &StoredDelivery,
+) -> Result<(), VaultError> {
+    store(vault, protocol, &format!("{DELIVERY}{name}"), delivery, "delivery").await
 }
 
 /// Stores how a job ended.
 pub async fn store_late_outcome(vault: &Vault, end: &LateOutcome) -> Result<(), VaultError> {
     // An id that cannot be part of a name is replaced by its hash.
     let job = if is_segment(&end.job) { end.job.clone() } else { Hash::of(end.job.as_bytes()).to_string() };
-    store(vault, &format!("{END}{job}"), end, "end").await
+    store(vault, &Proven, &format!("{END}{job}"), end, "end").await
 }
 
 /// Reads one object; absent when it is gone. An error names it when it is not what its name says.
@@ -291,9 +308,20 @@ pub(super) async fn request_handover(vault: &Vault, epoch: u64) -> Result<(), Va
     let name = format!("{HANDOVER}{}", from.nonce);
     let keys = vault.handover.ids().map(str::to_owned).collect();
     let request = HandOver { format: FORMAT, from, epoch, proof: String::new(), previous_proof: None, keys };
-    let request = vault.handover.sign(request);
-    let put = vault.bucket.put(&name, 0, Body::Bytes(seal(&name, &request)?), "handover").await;
-    Ok(put.map(drop)?)
+    let bytes = seal(&name, &vault.handover.sign(request))?;
+    let put = |expected| vault.bucket.put(&name, expected, Body::Bytes(bytes.clone()), "handover");
+    if let Written::Stored(_) = put(0).await? {
+        return Ok(());
+    }
+    // The name is this process's own: what lies there is this request, or one to an earlier leader, which this leader would not follow.
+    let there = match vault.bucket.get(&name).await? {
+        Some(object) if object.bytes == bytes => return Ok(()),
+        there => there.map_or(0, |object| object.generation),
+    };
+    match put(there).await? {
+        Written::Stored(_) => Ok(()),
+        Written::Refused => Err(vault.calls().gone(&name).into()),
+    }
 }
 
 /// Names of objects that cannot be used and were named in the log.

@@ -280,7 +280,7 @@ impl Vault {
     /// generation was seen for a whole TTL on this clock. Dropping the future does not change the lease. With `ask`, the leader is
     /// asked once to hand over; a server that was just deposed does not ask.
     pub async fn acquire(&self, ask: bool) -> Result<Lease, VaultError> {
-        lease::acquire(self, ask).await
+        lease::acquire(self, Proven, ask).await
     }
 
     /// Gives up a lease that was acquired but not used to lead. An error when another server holds it by now.

@@ -22,9 +22,8 @@ impl ApplyRun<'_> {
     /// Invariant 4: commit, base branch, configuration; the tool is looked at when it is known.
     pub(super) fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), Refused> {
         let pull = &self.work.pull;
-        let short = |commit: &str| commit[..commit.len().min(7)].to_owned();
         let because = if plan.head != pull.head.commit {
-            format!("it was made for commit {}, and the head is now {}", short(&plan.head), short(&pull.head.commit))
+            format!("it was made for commit {}, and the head is now {}", plan.head.short(), pull.head.commit.short())
         } else if !plan.base_branch.is_empty() && plan.base_branch != pull.base.branch {
             format!(
                 "it was made on top of `{}`, and the pull request is now for `{}`",
@@ -176,8 +175,8 @@ mod tests {
             id: "p".into(),
             pull: pull(1),
             project: lock(1).project,
-            head: "a".repeat(40),
-            base: "b".repeat(40),
+            head: "a".repeat(40).into(),
+            base: "b".repeat(40).into(),
             base_branch: "main".into(),
             config_digest: String::new(),
             tool: String::new(),

@@ -1,7 +1,7 @@
 //! Completing a pull request: the merge, as its author and the branch's policies want it.
 
 use super::address::project_path;
-use super::{AzureDevops, VERSION, list, pull_path};
+use super::{AzureDevops, VERSION, pull_path};
 use crate::domain::PullRequest;
 use crate::vcs::HostError;
 use crate::vcs::http::segment;
@@ -68,14 +68,14 @@ async fn merge_types(host: &AzureDevops, pull: &PullRequest, now: &Value) -> Res
         segment(branch),
         super::PREVIEW
     );
-    let answer = host.http.get(&path).await?.body;
-    let in_force = |row: &&Value| {
+    let in_force = |row: &Value| {
         row["type"]["id"] == MERGE_TYPES
             && row["isEnabled"] != false
             && row["isBlocking"] != false
             && row["isDeleted"] != true
     };
-    Ok(list(&answer).filter(in_force).map(|row| row["settings"].clone()).collect())
+    let rows = host.rows(&path).await?;
+    Ok(rows.into_iter().filter(in_force).map(|mut row| row["settings"].take()).collect())
 }
 
 /// The host's name of the asked-for method if the policies allow it; else what the author chose; else the first allowed one.

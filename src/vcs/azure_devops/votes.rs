@@ -3,7 +3,7 @@
 
 use super::statuses::{Iteration, iterations};
 use super::{AzureDevops, list, shapes, threads};
-use crate::domain::PullRequest;
+use crate::domain::{CommitSha, PullRequest};
 use crate::vcs::{HostError, Review, ReviewVerdict};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -62,8 +62,8 @@ fn is_vote_of(voter: &Value, thread: &Value) -> bool {
 }
 
 /// The head at this moment: the latest push before it. Where the moment is unknown, the first push, the earliest it can have been.
-fn commit_at(moment: Option<Timestamp>, pushes: &[Iteration]) -> String {
+fn commit_at(moment: Option<Timestamp>, pushes: &[Iteration]) -> Option<CommitSha> {
     let before = |push: &&Iteration| push.created.zip(moment).is_some_and(|(pushed, cast)| pushed <= cast);
     let found = pushes.iter().rfind(before).or(pushes.first());
-    found.map(|push| push.commit.clone()).unwrap_or_default()
+    found.map(|push| push.commit.clone())
 }

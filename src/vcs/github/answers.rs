@@ -1,7 +1,7 @@
 //! GitHub's JSON → our data.
 
 use super::moved;
-use crate::domain::{Base, Head, PullId, PullRequest, PullState};
+use crate::domain::{Base, CommitSha, Head, PullId, PullRequest, PullState};
 use crate::vcs::HostError;
 use crate::vcs::http::odd;
 use serde::Deserialize;
@@ -70,6 +70,8 @@ pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, Hos
         let message = format!("the address that git is to fetch from {wrong}");
         return Err(HostError::Rejected { what, status: 200, message });
     }
+    let sha = |text: &str| CommitSha::parse(text).map_err(|error| odd(&what, &error.to_string()));
+    let (head_commit, base_commit) = (sha(&pull.head.sha)?, sha(&pull.base.sha)?);
     let (repo_owner, repo_name) = pull.head.repo.map(|repo| (repo.owner.login, repo.name)).unwrap_or_default();
     Ok(PullRequest {
         id: id.clone(),
@@ -77,12 +79,14 @@ pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, Hos
         title: pull.title,
         url: pull.html_url,
         author: pull.user.map(|user| user.login).unwrap_or_default(),
-        head: Head { branch: pull.head.name, commit: pull.head.sha, repo_owner, repo_name },
-        base: Base { branch: pull.base.name, commit: pull.base.sha },
+        head: Head { branch: pull.head.name, commit: head_commit, repo_owner, repo_name },
+        base: Base { branch: pull.base.name, commit: base_commit },
         draft: pull.draft,
         state: match (pull.state.as_str(), pull.merged, pull.merged_at) {
             ("open", ..) => PullState::Open,
-            (_, true, _) | (_, _, Some(_)) => PullState::Merged { commit: pull.merge_commit_sha },
+            (_, true, _) | (_, _, Some(_)) => {
+                PullState::Merged { commit: pull.merge_commit_sha.and_then(|sha| CommitSha::parse(&sha).ok()) }
+            }
             _ => PullState::Closed,
         },
         labels: pull.labels.into_iter().map(|label| label.name).collect(),

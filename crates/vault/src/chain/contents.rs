@@ -5,7 +5,7 @@ mod output;
 use super::WantedFile;
 use super::part::{self, Part};
 use crate::calls::{Calls, REMEDY};
-use crate::pack::{Invalid, Section};
+use crate::pack::{DATABASE_PART, Invalid, Section};
 use crate::{Hash, VaultError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -24,8 +24,14 @@ struct Reading {
     at_once: usize,
 }
 
-/// For a restore.
-const FETCH: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 8 << 20 }, at_once: 8 };
+/// For a restore. Its requests hold what [`IN_FLIGHT`] bounds, however large the state is.
+const FETCH: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 2 << 20 }, at_once: 8 };
+/// Parts of a database that are read at once: each is held as it is stored and as it is written.
+const PARTS_AT_ONCE: usize = 2;
+/// Bytes that a restore holds at most of contents on their way to the disk.
+const IN_FLIGHT: u64 = 16 << 20;
+const _: () = assert!(FETCH.range * FETCH.at_once as u64 <= IN_FLIGHT);
+const _: () = assert!(2 * DATABASE_PART * PARTS_AT_ONCE as u64 <= IN_FLIGHT);
 /// Where nobody waits for it, beside all that a server does: what was written is read back.
 const VERIFY: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 2 << 20 }, at_once: 2 };
 /// Unwanted bytes that are read along rather than asking twice.
@@ -136,7 +142,7 @@ pub(super) async fn database(calls: &Calls, base: &Part, to: &Path) -> Result<()
             written.map_err(unwritable)
         }
     });
-    stream::iter(parts).buffer_unordered(FETCH.at_once).try_collect::<()>().await
+    stream::iter(parts).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await
 }
 
 /// Runs work that takes long or blocks.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::VaultError;
+use crate::bucket::Bucket;
 use crate::leader::Leader;
 use crate::memory::{Memory, RequestFault, vault};
 use std::sync::Arc;
@@ -139,6 +140,23 @@ async fn a_hand_over_request_that_cannot_be_read_or_deleted_stops_no_other() {
     }
     assert_eq!(followed, ["inbox/handover/b"]);
     assert_eq!(bucket.faults_left(), 0);
+}
+
+#[tokio::test]
+async fn a_request_to_an_earlier_leader_does_not_stand_for_one_to_this_one() {
+    let bucket = Memory::new();
+    let (_, leader) = leading(&bucket, "a").await;
+    let (standby, _) = vault(&bucket, "b");
+    // It came when the leader before was gone, so that nobody has taken it away.
+    request_handover(&standby, leader.epoch() + 7).await.unwrap();
+    request_handover(&standby, leader.epoch()).await.unwrap();
+    let followed: Vec<String> = leader.look().await.unwrap().into_iter().map(|mail| mail.name).collect();
+    assert_eq!(followed, ["inbox/handover/b"]);
+    // Its own earlier try counts.
+    request_handover(&standby, leader.epoch()).await.unwrap();
+    let generation = bucket.get("inbox/handover/b").await.unwrap().unwrap().generation;
+    request_handover(&standby, leader.epoch()).await.unwrap();
+    assert_eq!(bucket.get("inbox/handover/b").await.unwrap().unwrap().generation, generation);
 }
 
 #[tokio::test]

@@ -178,13 +178,13 @@ async fn a_refusal_of_an_inbox_write_or_of_a_deletion_after_a_lost_answer_says_n
         let bucket = Memory::new();
         let calls = vault(&bucket, "a").0.calls();
         [first, RequestFault::Refused].iter().for_each(|fault| bucket.fail("put", "inbox/", *fault));
-        calls.create_any("inbox/1", "x".into(), "delivery").await.unwrap();
+        calls.create_any(&Proven, "inbox/1", "x".into(), "delivery").await.unwrap();
         let kept = bucket.object("inbox/1");
         [first, RequestFault::Refused].iter().for_each(|fault| bucket.fail("delete", "inbox/", *fault));
         assert!(calls.delete("inbox/1", kept.generation).await.unwrap());
         assert_eq!((bucket.names(""), bucket.faults_left()), (Vec::new(), 0));
         bucket.fail("put", "inbox/", RequestFault::Refused);
-        assert!(calls.create_any("inbox/1", "x".into(), "delivery").await.is_err());
+        assert!(calls.create_any(&Proven, "inbox/1", "x".into(), "delivery").await.is_err());
     }
 }
 
