@@ -47,7 +47,7 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     let follows = commit.record_with(inner, move |tx| {
         let follows = tx.record_lock_event(&event)?;
         let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
-        recorder::post(tx, &id, message.map(|message| answer(&id, message)).into_iter().flatten())?;
+        tx.post(&id, message.map(|message| answer(&id, message)).into_iter().flatten())?;
         Ok(follows)
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
@@ -198,7 +198,7 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         let remarks = in_doubt(tx, &pull)?;
         let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks })?;
         tx.forget_pull(&pull)?;
-        recorder::post(tx, &pull, follows.message.clone().map(|message| answer(&pull, message)).into_iter().flatten())?;
+        tx.post(&pull, follows.message.clone().map(|message| answer(&pull, message)).into_iter().flatten())?;
         Ok(follows)
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
@@ -218,7 +218,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) 
         let follows = tx.record_lock_event(&LockEvent::LockDeleted { key, applying, by })?;
         if let (Some(lock), Some(message)) = (follows.freed().next(), follows.message.clone()) {
             let pull = &lock.holder.pull;
-            recorder::post(tx, pull, answer(pull, message))?;
+            tx.post(pull, answer(pull, message))?;
         }
         Ok(follows)
     });

@@ -2,7 +2,7 @@
 //! interrupted.
 
 use super::Inner;
-use super::recorder::{self, Commit};
+use super::recorder::Commit;
 use crate::domain::JobId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
@@ -51,7 +51,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
             let all = statuses.apply(&tx.project_statuses(&job.pull)?, true);
             let told = [Some(statuses.project(&outcome)), all].into_iter().flatten();
             let told = told.map(|status| Effect::Status { commit: job.head.clone(), status });
-            recorder::post(tx, &job.pull, told)?;
+            tx.post(&job.pull, told)?;
         }
         let mut ended = Job {
             state: if success { JobState::Succeeded } else { JobState::Failed },
@@ -64,7 +64,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         (ended.state_lock.untold, ended.state_lock.left) = (false, None);
         tx.put_job(&ended)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
-        recorder::post(tx, &ended.pull, effects)
+        tx.post(&ended.pull, effects)
     });
     recorded.await
 }

@@ -2,7 +2,7 @@
 //! one transaction each. Nothing else in `dispatch` writes to the state. What a running command commits is in the recorder of `execute`.
 
 use super::{Inner, reconcile};
-use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect};
+use crate::domain::state::{Delivery, DeliveryState, Effect};
 use crate::domain::{DeliveryId, PullId};
 use crate::store::Tx;
 use anyhow::Result;
@@ -53,7 +53,7 @@ impl Commit {
         let target = pull.clone();
         let written = inner.ctx.store.write(move |tx| {
             let changed = change(tx)?;
-            post(tx, &target, effects)?;
+            tx.post(&target, effects)?;
             for (delivery, state, outcome) in deliveries {
                 tx.set_delivery_state(&delivery, state, &outcome)?;
             }
@@ -63,11 +63,6 @@ impl Commit {
         inner.ctx.outbox.wake(&pull);
         Ok(changed)
     }
-}
-
-/// Enqueues what is known only inside a transaction.
-pub(super) fn post(tx: &Tx<'_>, pull: &PullId, effects: impl IntoIterator<Item = Effect>) -> Result<()> {
-    effects.into_iter().try_for_each(|effect| tx.enqueue(&NewEffect { pull: pull.clone(), effect }).map(drop))
 }
 
 /// Commits a delivery with what is said at once, and `also`; false when it was recorded before, and nothing is changed. `done`: nothing
@@ -87,7 +82,7 @@ pub(super) async fn accept(
             return Ok(false);
         }
         also(tx)?;
-        post(tx, &target, effects)?;
+        tx.post(&target, effects)?;
         if done {
             tx.set_delivery_state(&delivery.identity, DeliveryState::Done, "answered at once")?;
         }

@@ -180,7 +180,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
                 tx.put_project_status(pull, &status)?;
                 let (pull, at) = (pull.clone(), Timestamp::now());
                 tx.record_lock_event(&LockEvent::StateChanged { pull, project, outputs: true, at })?;
-                recorder::post(tx, &ended.pull, [told(statuses.project(&outcome))])?;
+                tx.post(&ended.pull, [told(statuses.project(&outcome))])?;
             }
             job.state = JobState::Interrupted;
             job.finished = Some(Timestamp::now());
@@ -189,7 +189,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
             tx.put_job(&job)?;
         }
         if ended.command == CommandName::Apply {
-            recorder::post(tx, pull, statuses.apply(&tx.project_statuses(pull)?, true).map(told))?;
+            tx.post(pull, statuses.apply(&tx.project_statuses(pull)?, true).map(told))?;
         }
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
         tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })
@@ -312,7 +312,7 @@ async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Resu
     end_jobs(inner, run, failed.unwrap_or(INTERRUPTED), move |tx| {
         if let (Some(because), CommandName::Plan | CommandName::Apply) = (failed, ended.command) {
             let status = statuses.failed(ended.command, because);
-            recorder::post(tx, &ended.pull, [Effect::Status { commit: ended.head.clone(), status }])?;
+            tx.post(&ended.pull, [Effect::Status { commit: ended.head.clone(), status }])?;
         }
         tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended })
     })

@@ -3,7 +3,7 @@
 
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
-use crate::domain::state::{CommitStatus, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, StatusState};
+use crate::domain::state::{CommitStatus, Effect, Job, JobState, ProjectState, ProjectStatus, StatusState};
 use crate::reply::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
@@ -34,10 +34,7 @@ pub fn end(
         if job.kind == CommandName::Apply.as_str() {
             end_apply(tx, &job)?;
         }
-        if let Some(status) = status {
-            let effect = Effect::Status { commit: job.head.clone(), status };
-            tx.enqueue(&NewEffect { pull: job.pull.clone(), effect })?;
-        }
+        tx.post(&job.pull, status.map(|status| Effect::Status { commit: job.head.clone(), status }))?;
         ended.push(job);
     }
     Ok(ended)

@@ -10,7 +10,7 @@ use super::{CommandRun, Context, random_bits, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, NewEffect, PlanRecord, StateLockTrace};
+use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, JobId, ProjectId};
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{self, NoDirectory, Place};
@@ -159,11 +159,7 @@ impl<'a> JobRun<'a> {
         let record = Arc::new(move |tx: &Tx<'_>| {
             tx.put_job(&record)?;
             change(tx, &record)?;
-            if let Some(status) = status.clone() {
-                let effect = Effect::Status { commit: head.clone(), status };
-                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-            }
-            Ok(())
+            tx.post(&pull, status.clone().map(|status| Effect::Status { commit: head.clone(), status }))
         });
         JobEnd::new(outcome, record, self.log)
     }

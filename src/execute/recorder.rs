@@ -6,7 +6,7 @@ use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, 
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody};
-use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord, NewEffect};
+use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord};
 use crate::domain::{JobId, ProjectId};
 use crate::reply::marker;
 use crate::store::{Tx, is_deposed};
@@ -45,11 +45,7 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
         if let Some(delivery) = &run.delivery {
             tx.set_delivery_state(delivery, DeliveryState::Running, run.id.as_str())?;
         }
-        if let Some(status) = pending {
-            let effect = Effect::Status { commit: pull.head.commit.clone(), status };
-            tx.enqueue(&NewEffect { pull: pull.id.clone(), effect })?;
-        }
-        Ok(())
+        tx.post(&pull.id, pending.map(|status| Effect::Status { commit: pull.head.commit.clone(), status }))
     }
 }
 
@@ -72,9 +68,7 @@ pub(super) async fn begin_job<C: Send + 'static, T: Send + 'static>(
         };
         ensure!(tx.claim(&record.run, &project, &record.id, may_repeat)?, "another job has this project already");
         tx.put_job(&record)?;
-        if let Some(status) = pending {
-            tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
-        }
+        tx.post(&pull, pending.map(|status| Effect::Status { commit: head, status }))?;
         Ok(Ok(changed))
     });
     let begun = written.await?;
@@ -105,7 +99,7 @@ pub(super) async fn hook(ctx: &Context, work: &CommandRun, record: JobRecord, st
     let (pull, commit) = (work.pull.id.clone(), work.pull.head.commit.clone());
     let written = ctx.store.write(move |tx| {
         tx.put_job(&record)?;
-        tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit, status } })
+        tx.post(&pull, [Effect::Status { commit, status }])
     });
     written.await?;
     ctx.outbox.wake_marks(&work.pull.id);
@@ -131,10 +125,7 @@ pub(super) async fn refusal(
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
     let recorded = ctx.store.write(move |tx| {
         change(tx)?;
-        if let Some(status) = status {
-            tx.enqueue(&NewEffect { pull, effect: Effect::Status { commit: head, status } })?;
-        }
-        Ok(())
+        tx.post(&pull, status.map(|status| Effect::Status { commit: head, status }))
     });
     match recorded.await {
         Err(error) if is_deposed(&error) => Err(error),
@@ -184,13 +175,9 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             }
             // All that is said of this run is said here: a job of it that still seems to run has nobody.
             abandoned::end(tx, &statuses, END_LOST, false, |job| job.run == run.id)?;
-            for status in update.resolve(tx, &statuses, &pull, &head, name)? {
-                let effect = Effect::Status { commit: head.clone(), status };
-                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-            }
-            for effect in comments {
-                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-            }
+            let told = update.resolve(tx, &statuses, &pull, &head, name)?;
+            let told = told.into_iter().map(|status| Effect::Status { commit: head.clone(), status });
+            tx.post(&pull, told.chain(comments))?;
             if let Some(delivery) = &run.delivery {
                 tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
             }

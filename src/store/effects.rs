@@ -122,6 +122,11 @@ impl Tx<'_> {
         Ok(self.connection.last_insert_rowid())
     }
 
+    /// Appends effects of one pull request.
+    pub fn post(&self, pull: &PullId, effects: impl IntoIterator<Item = Effect>) -> Result<()> {
+        effects.into_iter().try_for_each(|effect| self.enqueue(&NewEffect { pull: pull.clone(), effect }).map(drop))
+    }
+
     /// Counts an attempt. It is an error if the effect is not pending.
     pub fn effect_tried(&self, id: i64) -> Result<()> {
         let changed =

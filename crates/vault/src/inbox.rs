@@ -1,10 +1,11 @@
 //! The inbox: objects that servers which do not lead store for the leader. Every object is created once. The leader deletes it after the
 //! commit that records it.
 
+mod requests;
 #[cfg(test)]
 mod tests;
 
-use super::bucket::{Body, BucketError, Generation, Written};
+use super::bucket::{Body, Generation, Written};
 use super::pack::Invalid;
 use super::protocol::{Protocol, Proven};
 use super::{FORMAT, Hash, Vault, VaultError};
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
+pub(super) use requests::followed;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -113,8 +115,6 @@ const PAGE: usize = 1000;
 const MAX_LISTED: usize = 20_000;
 /// Objects that are deleted at once.
 const DELETED_AT_ONCE: usize = 16;
-/// Hand-over requests that are judged at once.
-const REQUESTS: usize = 16;
 
 type HmacSha256 = Hmac<sha2::Sha256>;
 
@@ -384,75 +384,4 @@ fn classify(listed: super::bucket::Listed) -> InboxEntry {
         InboxEntryKind::Foreign
     };
     InboxEntry { name, generation: listed.generation, created: listed.created, kind }
-}
-
-/// Judges up to [`REQUESTS`] hand-over requests and returns the valid ones. All are deleted, but for those that cannot be read, which
-/// are logged once and stay.
-pub(super) async fn followed(
-    vault: &Vault,
-    epoch: u64,
-    requests: Vec<InboxEntry>,
-    told: &mut LoggedNames,
-) -> Vec<InboxEntry> {
-    let mut followed = Vec::new();
-    let new: Vec<InboxEntry> = requests.into_iter().filter(|entry| !told.has(&entry.name)).take(REQUESTS).collect();
-    for entry in new {
-        let judged = match judge(vault, epoch, &entry).await {
-            // The request counts whether or not it can be deleted: the next leader has another epoch.
-            Ok(follow) => {
-                if follow {
-                    followed.push(entry.clone());
-                }
-                vault.bucket.delete(&entry.name, entry.generation).await.map(drop)
-            }
-            Err(error) => Err(error),
-        };
-        match judged {
-            Ok(()) => {}
-            Err(error @ BucketError::Unavailable { .. }) => tracing::warn!("a hand-over request waits: {error}"),
-            Err(error) if told.first(&entry.name) => tracing::warn!("a hand-over request is left where it is: {error}"),
-            Err(_) => {}
-        }
-    }
-    followed
-}
-
-/// Whether a hand-over request is valid. The log says why not.
-async fn judge(vault: &Vault, epoch: u64, entry: &InboxEntry) -> Result<bool, BucketError> {
-    // Asked once: the next look asks again.
-    let Some(object) = vault.bucket.get(&entry.name).await? else { return Ok(false) };
-    let request: HandOver = match open(&entry.name, &object.bytes) {
-        Ok(request) => request,
-        Err(bad) => {
-            tracing::warn!("a hand-over request is refused: {}", unusable(vault, &entry.name, &bad));
-            return Ok(false);
-        }
-    };
-    let from = &request.from;
-    // Our own, from before we took the lease.
-    if from.nonce == vault.identity.nonce {
-        return Ok(false);
-    }
-    let why = if !vault.handover.verify(&request) {
-        let (theirs, ours) = (request.keys.join(", "), vault.handover.ids().collect::<Vec<_>>().join(", "));
-        format!(
-            "it is not proven with this server's webhook secret (it knows {theirs}, this one {ours}). While the secret changes, {}",
-            vault.wording.both_secrets
-        )
-    } else if request.epoch != epoch {
-        "it is for a leader before this one".to_owned()
-    } else if from.fingerprint != vault.identity.fingerprint && !from.force {
-        let what = vault.wording.differing(&vault.identity.fingerprint, &from.fingerprint);
-        format!("its settings differ in {what}")
-    } else {
-        return Ok(true);
-    };
-    tracing::warn!(
-        machine = from.machine,
-        url = from.url,
-        version = from.version,
-        why,
-        "a hand-over request is refused"
-    );
-    Ok(false)
 }

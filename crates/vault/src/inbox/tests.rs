@@ -1,5 +1,6 @@
 //! What is left for the leader, and who may ask it to go.
 
+use super::requests::REQUESTS;
 use super::*;
 use crate::VaultError;
 use crate::bucket::Bucket;
