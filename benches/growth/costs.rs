@@ -63,8 +63,17 @@ pub(crate) struct PerUnit {
 
 /// Resident memory of a server, in megabytes (10^6).
 pub(crate) fn resident(server: &Server) -> Result<f64> {
+    memory(server, "VmRSS:")
+}
+
+/// The most that it was.
+pub(crate) fn peak(server: &Server) -> Result<f64> {
+    memory(server, "VmHWM:")
+}
+
+fn memory(server: &Server, field: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).context("no such field in status")?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib * 1024.0 / 1e6)
 }
