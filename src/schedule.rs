@@ -29,7 +29,7 @@ pub struct Facts<'a> {
     /// Its tree.
     pub tree: &'a dyn Tree,
     /// Flags.
-    pub options: &'a Options,
+    pub options: &'a ScheduleOptions,
 }
 
 impl<'a> Facts<'a> {
@@ -41,7 +41,7 @@ impl<'a> Facts<'a> {
 
 /// Flags that matter here.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ScheduleOptions {
     /// First word of the commands that messages offer.
     pub executable: String,
     /// `--default-tf-distribution`.
@@ -64,7 +64,7 @@ pub struct Options {
     pub parallel_apply: bool,
 }
 
-impl Options {
+impl ScheduleOptions {
     /// Those that say what a project is made of, in a repository with these rules.
     pub fn input_rules(&self, rules: &RepoRules) -> InputRules<'_> {
         InputRules {

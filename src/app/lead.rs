@@ -1,13 +1,13 @@
 //! One time in the lead: restore, serve, and the way down again, be it told to end, asked to hand over, or deposed.
 
 use super::data_dir;
-use super::mail::{self, Inbox};
+use super::inbox::{self, Inbox};
 use super::retention;
-use super::roles::{Next, Quiet, Roles};
+use super::roles::{NextRole, Quiet, Roles};
 use crate::server_status::{Meters, Role, Services};
 use crate::store::{Store, is_deposed};
 use crate::vault::VaultError;
-use crate::vault::bucket::BucketError;
+use crate::vault::bucket::{Bucket, BucketError};
 use crate::vault::chain::Chain;
 use crate::vault::leader::Leader;
 use crate::vault::lease::Lease;
@@ -33,8 +33,10 @@ pub(super) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 const APPLIES_LIMIT: Duration = Duration::from_secs(300);
 /// Then they are interrupted, and have this long: SIGINT, SIGKILL ten seconds later, the last comment.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(30);
-/// Between two looks whether a base is due.
-const KEEP_UP_INTERVAL: Duration = Duration::from_secs(30);
+/// Before the first look whether a base is due, and after one that failed: other work goes first.
+const KEEP_UP_PAUSE: Duration = Duration::from_secs(30);
+/// After taking the lead, before all objects of the bucket are looked through.
+const INSPECT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why a leader stops leading.
 enum Over {
@@ -45,7 +47,7 @@ enum Over {
 
 impl Roles {
     /// Leads with this lease, until something ends it. An error ends the process.
-    pub(super) async fn lead(&self, lease: Lease) -> Result<Next> {
+    pub(super) async fn lead(&self, lease: Lease) -> Result<NextRole> {
         let (epoch, identity) = (lease.epoch, self.vault.identity.clone());
         self.turn(|now| {
             now.role = Role::Restoring;
@@ -53,10 +55,10 @@ impl Roles {
             (now.epoch, now.leader, now.mismatch) = (Some(epoch), Some(identity), false);
         });
         // A lease with which it does not come to lead is given up by `play`.
-        let Some(led) = self.or_stopped(self.vault.lead(lease).boxed()).await else { return Ok(Next::End) };
+        let Some(led) = self.or_stopped(self.vault.lead(lease).boxed()).await else { return Ok(NextRole::End) };
         let (leader, chain) = match led {
             Ok(Some(led)) => led,
-            Ok(None) => return Ok(Next::Standby),
+            Ok(None) => return Ok(NextRole::Standby),
             Err(error) => return self.failed(error.into()),
         };
         let pulse = Pulse::start(leader.clone(), Arc::clone(&self.meters), self.vault.timing.renew);
@@ -66,7 +68,7 @@ impl Roles {
             Some(Ok(ready)) => self.serve(leader, Arc::new(ready), pulse).boxed().await,
             None => {
                 release(&leader).await;
-                Ok(Next::End)
+                Ok(NextRole::End)
             }
             Some(Err(error)) => {
                 release(&leader).await;
@@ -85,11 +87,11 @@ impl Roles {
     }
 
     /// What follows from an error on the way to the lead: another try, or the end of the process.
-    fn failed(&self, error: Error) -> Result<Next> {
+    fn failed(&self, error: Error) -> Result<NextRole> {
         match error.chain().find_map(|cause| cause.downcast_ref::<VaultError>()) {
             Some(VaultError::Deposed(_) | VaultError::Bucket(BucketError::Unavailable { .. })) => {
                 tracing::warn!(error = format!("{error:#}"), "could not take the lead; standing by again");
-                Ok(Next::Standby)
+                Ok(NextRole::Standby)
             }
             _ => Err(error),
         }
@@ -112,8 +114,8 @@ impl Roles {
         }
     }
 
-    async fn serve(&self, leader: Leader, ready: Arc<Services>, pulse: Pulse) -> Result<Next> {
-        self.meters.leads.fetch_add(1, Ordering::Relaxed);
+    async fn serve(&self, leader: Leader, ready: Arc<Services>, pulse: Pulse) -> Result<NextRole> {
+        let first = self.meters.leads.fetch_add(1, Ordering::Relaxed) == 0;
         self.turn(|now| {
             now.role = Role::Leading;
             now.why = String::new();
@@ -124,12 +126,15 @@ impl Roles {
         let mut chores = JoinSet::new();
         chores.spawn(sync(ready.store.clone(), self.parts.settings.vault.sync_interval));
         chores.spawn(keep_up(ready.store.clone()));
+        if first {
+            chores.spawn(inspect(Arc::clone(&self.vault.bucket)));
+        }
         chores.spawn(retention::keep(ready.store.clone(), ready.logs.clone(), self.parts.settings.data_dir.clone()));
         let over = tokio::select! {
             biased;
             () = self.stop.cancelled() => Over::Stop,
             reason = leader.deposed() => Over::Deposed(reason),
-            () = mail::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, pulse.inbox.clone()) => Over::Handed,
+            () = inbox::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, pulse.inbox.clone()) => Over::Handed,
         };
         // `chores` go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, over).boxed().await;
@@ -141,7 +146,7 @@ impl Roles {
         next
     }
 
-    async fn step_down(&self, leader: &Leader, ready: &Services, mut over: Over) -> Result<Next> {
+    async fn step_down(&self, leader: &Leader, ready: &Services, mut over: Over) -> Result<NextRole> {
         if let Over::Handed = over {
             self.drain_because("another server asked for the lead, and gets it when what runs here has ended", true);
             over = self.wind_down(leader, ready).await;
@@ -172,7 +177,7 @@ impl Roles {
                         "commands did not end after {INTERRUPT_LIMIT:?}: this process exits, so that none of them continues"
                     );
                 }
-                Ok(Next::StandBack)
+                Ok(NextRole::StandBack)
             }
             Over::Stop => {
                 let limit = self.parts.settings.interrupt_time();
@@ -181,7 +186,7 @@ impl Roles {
                 ready.dispatch.drain(limit).await;
                 close(&ready.store).await;
                 release_until(leader, end.min(Instant::now() + RELEASE_LIMIT)).await;
-                Ok(Next::End)
+                Ok(NextRole::End)
             }
         }
     }
@@ -219,15 +224,15 @@ impl Roles {
     }
 
     /// Deposed: nothing more is said or recorded. Plans are interrupted; an apply may end, and its end goes into the inbox.
-    async fn abandon(&self, ready: &Services) -> Result<Next> {
+    async fn abandon(&self, ready: &Services) -> Result<NextRole> {
         ready.dispatch.fall_silent();
         let mut ended = std::pin::pin!(ready.dispatch.wind_down());
         let next = tokio::select! {
             biased;
-            () = &mut ended => Next::Standby,
-            () = self.stop.cancelled() => Next::End,
+            () = &mut ended => NextRole::Standby,
+            () = self.stop.cancelled() => NextRole::End,
         };
-        if next == Next::End {
+        if next == NextRole::End {
             let _ = timeout(self.patience(), ended).await;
             ready.dispatch.drain(self.parts.settings.interrupt_time()).await;
         }
@@ -298,9 +303,9 @@ async fn looks(leader: Leader, meters: Arc<Meters>, every: Duration, found: watc
     let mut commits = 0;
     loop {
         match leader.look().await {
-            Ok(mail) => {
-                meters.waiting.store(mail.len() as u64, Ordering::Relaxed);
-                found.send_modify(|inbox| inbox.put(mail));
+            Ok(entries) => {
+                meters.waiting.store(entries.len() as u64, Ordering::Relaxed);
+                found.send_modify(|inbox| inbox.put(entries));
             }
             Err(VaultError::Deposed(_)) => return,
             Err(error) if quiet.may_say() => tracing::warn!("the inbox could not be read, trying again: {error}"),
@@ -329,16 +334,25 @@ async fn sync(store: Store, interval: Duration) {
 /// Writes a base and deletes what is old as soon as that is due. A new leader is left alone for one interval, and so is a bucket after
 /// a failure.
 async fn keep_up(store: Store) {
-    let mut pause = true;
+    tokio::time::sleep(KEEP_UP_PAUSE).await;
     loop {
-        if pause {
-            tokio::time::sleep(KEEP_UP_INTERVAL).await;
-        } else {
-            let _ = tokio::time::timeout(KEEP_UP_INTERVAL, store.base_due()).await;
-        }
         let kept_up = store.keep_up().await;
-        pause = kept_up.is_err();
+        let failed = kept_up.is_err();
         complain("the journal could not be kept short", kept_up);
+        if failed {
+            tokio::time::sleep(KEEP_UP_PAUSE).await;
+        } else {
+            store.base_due().await;
+        }
+    }
+}
+
+/// Warns once of what the bucket has that the state does not need: a restore does not look at it.
+async fn inspect(bucket: Arc<dyn Bucket>) {
+    tokio::time::sleep(INSPECT_PAUSE).await;
+    match bucket.inspect().await {
+        Ok(warnings) => warnings.into_iter().for_each(|warning| tracing::warn!("{warning}")),
+        Err(error) => tracing::warn!("the objects of the bucket could not be looked through: {error}"),
     }
 }
 

@@ -7,11 +7,11 @@
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
 use super::git::{Git, failure};
-use super::mirror::{Mirror, is_commit, quoted};
+use super::mirror::{Mirror, quoted};
 use super::{
     CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, pristine, waits, write_whole,
 };
-use crate::domain::PullRequest;
+use crate::domain::{CommitSha, PullRequest};
 use crate::platform;
 use anyhow::Context;
 use rustix::fs::FileType;
@@ -65,13 +65,14 @@ impl<'a> TreeLocation<'a> {
         dirs: Option<&[String]>,
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
-        if !is_commit(&fetched.head) || !is_commit(&fetched.base_tip) {
-            return Err(CheckoutError::Git("not a commit id".into()));
+        // A plan's record may be of an earlier version, which did not check them.
+        for commit in [&fetched.head, &fetched.base_tip] {
+            CommitSha::parse(commit.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
         }
         let patterns = dirs.map(cone);
         let wanted = Marker::new(self.checkouts.strategy, fetched, patterns.as_deref());
         let present = self.marker();
-        let tree = |base: String| {
+        let tree = |base: CommitSha| {
             let (root, git_dir, head) = (self.root.clone(), self.admin.clone(), fetched.head.clone());
             // Trees of earlier versions have none, and stay the same for as long.
             let made = fs::read_to_string(self.admin.join(MADE)).unwrap_or_default();
@@ -95,7 +96,7 @@ impl<'a> TreeLocation<'a> {
             Some(_) => gone::directories(|args| self.git(args), &commit).await?,
             None => BTreeSet::new(),
         };
-        let mut git = self.git(&["read-tree", "--reset", "-u", &commit]);
+        let mut git = self.git(&["read-tree", "--reset", "-u", commit.as_str()]);
         if patterns.is_some() {
             git = git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true");
         }
@@ -196,7 +197,7 @@ impl<'a> TreeLocation<'a> {
         pull: &PullRequest,
         fetched: &Fetched,
         credentials: Option<&Credentials>,
-    ) -> Result<String, CheckoutError> {
+    ) -> Result<CommitSha, CheckoutError> {
         let (base, head) = (fetched.base_tip.as_str(), fetched.head.as_str());
         let mirror = &self.mirror;
         let git = Git::new(self.checkouts, &mirror.path, &["merge-tree", "--write-tree", "--messages", base, head]);
@@ -218,7 +219,7 @@ impl<'a> TreeLocation<'a> {
         for role in ["AUTHOR", "COMMITTER"] {
             git = git.env(&format!("GIT_{role}_NAME"), AUTHOR.0).env(&format!("GIT_{role}_EMAIL"), AUTHOR.1);
         }
-        Ok(git.output().await?.trim().to_owned())
+        Ok(CommitSha::parse(git.output().await?.trim()).context("git commit-tree printed no commit")?)
     }
 }
 
@@ -226,8 +227,8 @@ impl<'a> TreeLocation<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Marker {
     strategy: Strategy,
-    head: String,
-    base: String,
+    head: CommitSha,
+    base: CommitSha,
     /// The machine's run in which it was written; empty where that has no name.
     boot: String,
     /// Patterns of a sparse tree.
@@ -251,7 +252,7 @@ impl Marker {
         let (first, rest) = text.split_once('\n')?;
         let mut words = first.split(' ');
         let strategy = if words.next()? == "merge" { Strategy::Merge } else { Strategy::Branch };
-        let (head, base) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let (head, base) = (CommitSha::parse(words.next()?).ok()?, CommitSha::parse(words.next()?).ok()?);
         let boot = words.next().unwrap_or_default().to_owned();
         Some(Marker { strategy, head, base, boot, sparse: rest.strip_prefix("sparse\n").map(str::to_owned) })
     }
@@ -274,9 +275,9 @@ struct OwnGit {
     admin: PathBuf,
     mirror: PathBuf,
     url: String,
-    commit: String,
+    commit: CommitSha,
     base_ref: String,
-    base_tip: String,
+    base_tip: CommitSha,
     /// Directories of which git has no file any more.
     lost: BTreeSet<String>,
     patterns: Option<String>,
@@ -334,7 +335,7 @@ impl OwnGit {
 }
 
 /// A ref in the tree's `.git`; a branch that is now in the way of it, as `a` is of `a/b`, goes, and so does a link.
-fn write_ref(git: &Folder, name: &Path, commit: &str) -> anyhow::Result<()> {
+fn write_ref(git: &Folder, name: &Path, commit: &CommitSha) -> anyhow::Result<()> {
     if let Some(parent) = name.parent() {
         git.make_folder(parent)?;
     }

@@ -16,11 +16,11 @@ struct Scene {
     config: Option<RepoConfig>,
     modified: Vec<String>,
     tree: MemoryTree,
-    options: Options,
+    options: ScheduleOptions,
 }
 
 fn scene(tree: MemoryTree, modified: &[&str]) -> Scene {
-    let options = Options {
+    let options = ScheduleOptions {
         executable: "atlantis".into(),
         default_distribution: Distribution::Terraform,
         autodiscover_mode: AutodiscoverMode::Auto,
@@ -57,7 +57,7 @@ impl Scene {
         self
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Options)) -> Scene {
+    fn with(mut self, change: impl FnOnce(&mut ScheduleOptions)) -> Scene {
         change(&mut self.options);
         self
     }

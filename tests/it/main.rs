@@ -5,12 +5,14 @@
 mod apply;
 mod arguments;
 mod autoplan;
+mod azure_devops;
 mod bad_moments;
 mod bases;
 mod cloud;
 mod doctor;
 mod examples;
 mod first_hour;
+mod flow;
 mod history;
 mod left;
 mod locking;

@@ -41,7 +41,8 @@ pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
         // The text says what to do.
         (false, BucketError::Refused { .. }) => findings.fault(BUCKET, error.to_string(), ""),
     };
-    match bucket.check().await {
+    let looked = async { Ok([bucket.check().await?, bucket.inspect().await?].concat()) };
+    match looked.await {
         Ok(warnings) => warnings.into_iter().for_each(|warning| findings.warn(BUCKET, warning, "")),
         Err(error) => {
             refused(&mut findings, &error);
@@ -90,7 +91,7 @@ async fn look_at_lease(vault: &Vault, findings: &mut Findings) {
             return;
         }
     };
-    match (lease::held_back(vault, &record), lease::difference(&record, &vault.identity)) {
+    match (lease::held_back(vault, &record), lease::difference(vault, &record)) {
         (Some(why), _) => findings.fault(LEASE, format!("a server with these settings does not lead: {why}"), ""),
         (None, Some(difference)) => {
             let text = format!("the last leader had other settings: {} changed", difference.what);

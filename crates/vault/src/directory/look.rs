@@ -31,9 +31,16 @@ impl OpenDirectory {
                 // Absent, but only as long as the bucket itself is there.
                 return self.root.join(OURS).metadata().map(|_| None).or_else(|_| self.look_at_root().map(|()| None));
             }
-            Err(error) => return Err(FileError::at(&path)(error)),
+            Err(error) => return Err(FileError::of_object(&path)(error)),
         };
-        let meta = file.metadata().map_err(FileError::at(&path))?;
+        let header = self.header_of(name, &file)?;
+        Ok(header.map(|header| (file, header)))
+    }
+
+    /// The header in an object's file; absent for a folder.
+    fn header_of(&self, name: &str, file: &File) -> Result<Option<FileHeader>, FileError> {
+        let path = self.root.join(name);
+        let meta = file.metadata().map_err(FileError::of_object(&path))?;
         if meta.is_dir() {
             return Ok(None);
         }
@@ -42,14 +49,14 @@ impl OpenDirectory {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                 return Err(FileError::Damaged(format!("{name} is cut off in its header")));
             }
-            result => result.map_err(FileError::at(&path))?,
+            result => result.map_err(FileError::of_object(&path))?,
         }
         let header = FileHeader::decode(name, &bytes)?;
         if header.length.checked_add(header::SIZE as u64) != Some(meta.len()) {
             let there = meta.len().saturating_sub(header::SIZE as u64);
             return Err(FileError::Damaged(format!("{name} has {there} of its {} bytes", header.length)));
         }
-        Ok(Some((file, header)))
+        Ok(Some(header))
     }
 
     pub(super) fn get(&self, name: &str) -> Result<Option<Object>, FileError> {
@@ -103,20 +110,12 @@ impl OpenDirectory {
     /// At most `most` of them.
     pub(super) fn list(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, FileError> {
         let mut listed = Vec::new();
-        for name in self.names(prefix)?.into_iter().filter(|name| name.as_str() > after) {
+        for name in self.names(prefix, after)? {
             if listed.len() == most {
                 break;
             }
-            let header = match self.open_object(&name) {
-                Ok(Some((_, header))) => header,
-                // One that was deleted meanwhile is none.
-                Ok(None) => continue,
-                // The bucket does not answer: nothing is known about the others either.
-                Err(error @ FileError::Unavailable(_)) => return Err(error),
-                // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of
-                // it is an error.
-                Err(_) => damaged(&self.root.join(&name)),
-            };
+            let opened = self.open_object(&name).map(|opened| opened.map(|(_, header)| header));
+            let Some(header) = self.shown(&name, opened)? else { continue };
             let created = Timestamp::from_microsecond(header.created).unwrap_or_default();
             let FileHeader { generation, length: size, label, .. } = header;
             listed.push(Listed { name, generation, size, created, label });
@@ -124,20 +123,44 @@ impl OpenDirectory {
         Ok(listed)
     }
 
-    /// All names with this prefix. A directory is no snapshot while others create files: one pass may show a new file and miss
-    /// an older one. So there are two passes, and from the second is taken what is not greater than the greatest of the first:
-    /// of a sequence that is created in order, all before one that is shown are shown.
-    fn names(&self, prefix: &str) -> Result<BTreeSet<String>, FileError> {
-        let (mut first, mut second) = (BTreeSet::new(), BTreeSet::new());
-        self.walk(prefix, &mut first, &mut Vec::new())?;
-        let Some(last) = first.last() else { return Ok(first) };
-        self.walk(prefix, &mut second, &mut Vec::new())?;
-        second.retain(|name| name <= last);
-        Ok(second)
+    /// What a list shows of an object; absent for one that was deleted meanwhile.
+    fn shown(
+        &self,
+        name: &str,
+        opened: Result<Option<FileHeader>, FileError>,
+    ) -> Result<Option<FileHeader>, FileError> {
+        match opened {
+            // The bucket does not answer: nothing is known about the others either.
+            Err(error @ FileError::Unavailable(_)) => Err(error),
+            // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of it is an error.
+            Err(_) => Ok(Some(damaged(&self.root.join(name)))),
+            header => header,
+        }
     }
 
-    /// Names with this prefix, and what lies between them that cannot be an object's name.
-    fn walk(&self, prefix: &str, names: &mut BTreeSet<String>, foreign: &mut Vec<String>) -> Result<(), FileError> {
+    /// All names with this prefix that are greater than `after`. A directory is no snapshot while others create files: one pass may show
+    /// a new file and miss an older one. So there are two passes, and from the second is taken what is not greater than the greatest of
+    /// the first: of a sequence that is created in order, all before one that is shown are shown.
+    fn names(&self, prefix: &str, after: &str) -> Result<BTreeSet<String>, FileError> {
+        let (mut last, mut names) = (String::new(), BTreeSet::new());
+        self.walk(prefix, &mut Vec::new(), &mut |name| {
+            if name > last {
+                last = name;
+            }
+        })?;
+        if last.as_str() > after {
+            self.walk(prefix, &mut Vec::new(), &mut |name| {
+                if name.as_str() > after && name <= last {
+                    names.insert(name);
+                }
+            })?;
+        }
+        Ok(names)
+    }
+
+    /// Names with this prefix, in any order, and what lies between them that cannot be an object's name.
+    fn walk(&self, prefix: &str, foreign: &mut Vec<String>, found: &mut dyn FnMut(String)) -> Result<(), FileError> {
+        let mut count = 0;
         let start = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         if !start.is_empty() && !is_name(start) {
             return Ok(());
@@ -171,9 +194,10 @@ impl OpenDirectory {
                         directories.push(name);
                     }
                 } else if name.starts_with(prefix) {
-                    names.insert(name);
+                    count += 1;
+                    found(name);
                 }
-                if names.len() > MAX_LISTED {
+                if count > MAX_LISTED {
                     return Err(FileError::Refused(format!("more than {MAX_LISTED} objects begin with `{prefix}`")));
                 }
             }
@@ -181,18 +205,32 @@ impl OpenDirectory {
         Ok(())
     }
 
-    /// At the start: may we write, does the file system do what we need, is all in it ours?
+    /// At the start: may we write, does the file system do what we need? It takes as long however many objects there are.
     pub(super) fn check(&self) -> Result<Vec<String>, FileError> {
         self.look_at_root()?;
         self.probe()?;
-        let (mut names, mut foreign) = (BTreeSet::new(), Vec::new());
-        self.walk("", &mut names, &mut foreign)?;
         let mut warnings = Vec::new();
+        let mode = self.root.metadata().map_err(FileError::at(&self.root))?.mode();
+        if mode & 0o022 != 0 {
+            let mode = mode & 0o7777;
+            warnings.push(format!("others may write to {0} (mode {mode:o}): `chmod 700 {0}`", self.root.display()));
+        }
+        let lies = machine::short_lived(&self.root).map(|why| format!("{} lies {why}", self.root.display()));
+        warnings.extend(lies);
+        Ok(warnings)
+    }
+
+    /// Looks at the header of every object: what is damaged, and what is not ours?
+    pub(super) fn inspect(&self) -> Result<Vec<String>, FileError> {
+        let (mut names, mut foreign, mut warnings) = (BTreeSet::new(), Vec::new(), Vec::new());
+        self.walk("", &mut foreign, &mut |name| _ = names.insert(name))?;
         for name in names {
             match self.open_object(&name) {
                 // Whether the state needs it will be seen when it is restored.
                 Err(FileError::Damaged(what)) => warnings.push(format!("an object is damaged: {what}")),
-                Err(FileError::Refused(what)) => warnings.push(format!("an object cannot be read: {what}")),
+                Err(FileError::Refused(what) | FileError::Unreadable(what)) => {
+                    warnings.push(format!("an object cannot be read: {what}"))
+                }
                 Err(FileError::Foreign(name)) => foreign.push(name),
                 result => result.map(drop)?,
             }
@@ -203,13 +241,6 @@ impl OpenDirectory {
             warnings.push(format!("{count} of its files are nothing of Tidelock's, and are left alone: {shown}"));
         }
         warnings.truncate(MAX_WARNINGS);
-        let mode = self.root.metadata().map_err(FileError::at(&self.root))?.mode();
-        if mode & 0o022 != 0 {
-            let mode = mode & 0o7777;
-            warnings.push(format!("others may write to {0} (mode {mode:o}): `chmod 700 {0}`", self.root.display()));
-        }
-        let lies = machine::short_lived(&self.root).map(|why| format!("{} lies {why}", self.root.display()));
-        warnings.extend(lies);
         Ok(warnings)
     }
 }
@@ -219,4 +250,25 @@ fn damaged(path: &Path) -> FileHeader {
     let length = path.metadata().map_or(0, |meta| meta.len()).saturating_sub(header::SIZE as u64);
     let created = Timestamp::now().as_microsecond();
     FileHeader { generation: Generation::MAX, created, length, crc: 0, label: DAMAGED.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Directory;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_that_the_disk_cannot_give_ends_no_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let bucket = Directory::open(&dir.path().join("bucket")).unwrap();
+        // Reading there gives EIO: nothing is mapped at address 0.
+        let broken = File::open("/proc/self/mem").unwrap();
+        let read = bucket.shared.header_of("base/1", &broken);
+        assert!(matches!(read, Err(FileError::Unreadable(_))), "{read:?}");
+        let shown = bucket.shared.shown("base/1", read).unwrap().unwrap();
+        assert_eq!(shown.label, DAMAGED);
+        let away = bucket.shared.shown("base/1", Err(FileError::Unavailable("a timeout".into())));
+        assert!(matches!(away, Err(FileError::Unavailable(_))), "{away:?}");
+    }
 }
