@@ -378,9 +378,9 @@ async fn a_commit_is_on_a_branch_where_their_merge_base_is_itself() {
     let played = answering(vec![("/refs?", tip), ("mergebases?otherCommitId=", base)]).await;
     let repo = id().repo;
     for (commit, wanted) in [(HEAD, true), (FIRST, true), (BASE, false)] {
-        assert_eq!(played.host.is_on_branch(&repo, commit, "main").await.unwrap(), wanted, "{commit}");
+        assert_eq!(played.host.is_on_branch(&repo, &commit.into(), "main").await.unwrap(), wanted, "{commit}");
     }
-    assert!(!played.host.is_on_branch(&repo, HEAD, "other").await.unwrap(), "there is no such branch");
+    assert!(!played.host.is_on_branch(&repo, &HEAD.into(), "other").await.unwrap(), "there is no such branch");
 }
 
 #[tokio::test]
