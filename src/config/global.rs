@@ -58,6 +58,8 @@ struct RepoEntry {
     repo_locks: Option<LockMode>,
     autodiscover: Option<Autodiscover>,
     silence_pr_comments: Option<Vec<CommandName>>,
+    terragrunt: Option<bool>,
+    terragrunt_version: Option<String>,
     plan_max_age: Option<Duration>,
 }
 
@@ -154,6 +156,10 @@ pub struct RepoRules {
     pub autodiscover: Option<Autodiscover>,
     /// `silence_pr_comments`.
     pub silence_pr_comments: Vec<CommandName>,
+    /// `terragrunt`: directories with Terragrunt's file are its units.
+    pub terragrunt: bool,
+    /// `terragrunt_version`.
+    pub terragrunt_version: Option<String>,
     /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
     pub plan_max_age: Option<Duration>,
     /// Workflows of the file, and `default`.
@@ -208,6 +214,8 @@ impl GlobalConfig {
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
             autodiscover: last_said(&matching, |entry| &entry.autodiscover),
             silence_pr_comments: last_said(&matching, |entry| &entry.silence_pr_comments).unwrap_or_default(),
+            terragrunt: last_said(&matching, |entry| &entry.terragrunt).unwrap_or_default(),
+            terragrunt_version: last_said(&matching, |entry| &entry.terragrunt_version),
             plan_max_age: last_said(&matching, |entry| &entry.plan_max_age),
             workflows: self.workflows.clone(),
         }

@@ -44,6 +44,8 @@ pub(super) struct RawRepo {
     pub(super) custom_policy_check: Option<Spanned<bool>>,
     pub(super) autodiscover: Option<RawAutodiscover>,
     pub(super) silence_pr_comments: Texts,
+    pub(super) terragrunt: Option<bool>,
+    pub(super) terragrunt_version: Option<LocatedText>,
     pub(super) plan_max_age: Option<LocatedText>,
 }
 
@@ -102,6 +104,8 @@ pub(super) struct RawProject {
     pub(super) workflow: Option<LocatedText>,
     pub(super) terraform_distribution: Option<LocatedText>,
     pub(super) terraform_version: Option<LocatedText>,
+    pub(super) terragrunt: Option<bool>,
+    pub(super) terragrunt_version: Option<LocatedText>,
     pub(super) autoplan: Option<RawAutoplan>,
     pub(super) plan_requirements: Option<Spanned<Vec<LocatedText>>>,
     pub(super) apply_requirements: Option<Spanned<Vec<LocatedText>>>,

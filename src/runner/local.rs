@@ -9,6 +9,7 @@ mod pairs;
 mod stage;
 pub mod state_lock;
 mod steps;
+mod terragrunt;
 #[cfg(test)]
 mod tests;
 
