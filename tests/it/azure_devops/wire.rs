@@ -130,7 +130,7 @@ async fn of_pull(fake: &AzureFake, method: &str, number: u64, tail: &[&str], bod
             ok(json!({"id": thread, "comments": [{"id": 1}]}))
         }
         ("DELETE", ["threads", thread, "comments", _]) => {
-            fake.look().kept(number).threads.retain(|one| one["id"].to_string() != *thread);
+            fake.look().kept(number).threads.retain(|one| one["id"].as_u64() != thread.parse().ok());
             StatusCode::OK.into_response()
         }
         ("GET", ["statuses"]) => rows(pull.statuses),
