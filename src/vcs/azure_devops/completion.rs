@@ -105,8 +105,10 @@ mod unit_tests {
         assert_eq!(chosen(&[], &options, None), Ok("squash"));
         assert_eq!(chosen(&[], &options, Some("rebase")), Ok("rebase"));
         assert_eq!(chosen(&[], &options, Some("rebaseMerge")), Ok("rebaseMerge"));
-        assert_eq!(chosen(&[squash.clone()], &Value::Null, None), Ok("squash"));
-        assert!(chosen(&[squash.clone()], &Value::Null, Some("merge")).unwrap_err().contains("allowed: squash"));
+        assert_eq!(chosen(std::slice::from_ref(&squash), &Value::Null, None), Ok("squash"));
+        assert!(
+            chosen(std::slice::from_ref(&squash), &Value::Null, Some("merge")).unwrap_err().contains("allowed: squash")
+        );
         assert!(chosen(&[squash, json!({"allowSquash": false})], &Value::Null, None).unwrap_err().contains("no way"));
     }
 }

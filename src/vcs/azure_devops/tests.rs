@@ -272,7 +272,7 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
     let body = played.body_of("POST");
     assert_eq!((&body["iterationId"], &body["state"]), (&json!(2), &json!("succeeded")));
     assert_eq!(body["context"], json!({"genre": "Atlantis Bot/atlantis", "name": "plan"}));
-    assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), [status.clone()]);
+    assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), std::slice::from_ref(&status));
     let asked = played.requests().iter().filter(|request| request.contains("iterations")).count();
     assert_eq!(asked, 1, "an iteration is asked for once");
     let error = played.host.set_status(&id(), &BASE.into(), &status).await.unwrap_err();
