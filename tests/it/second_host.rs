@@ -107,7 +107,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         status(ctx, &second, two, project, StatusState::Failure).await;
         assert_eq!(second.description(two, project).as_deref(), Some("Locked by !1"));
         let (_, page) = ctx.ask("GET", "/", &[]).await;
-        for words in ["waits for !1", "org/project/infra!2", "acme/infra#1"] {
+        for words in ["waits for !1", "infra!2</a>", "infra#1</a>"] {
             assert!(page.contains(words), "{words}: {page}");
         }
         second.say(two, "ann", "atlantis plan").await;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Longest comment (learn.microsoft.com/azure/devops/organizations/settings/work/object-limits).
+/// Longest comment (learn.microsoft.com, "Work tracking, process, and project limits").
 const LONGEST_COMMENT: usize = 150_000;
 const MAX_BODY: usize = 32 << 20;
 
