@@ -197,7 +197,12 @@ impl Checkouts {
     }
 
     /// Directories of a commit with a file of this name, whether a tree has them or not.
-    pub async fn dirs_with(&self, pull: &PullRequest, commit: &CommitSha, name: &str) -> Result<Vec<String>, CheckoutError> {
+    pub async fn dirs_with(
+        &self,
+        pull: &PullRequest,
+        commit: &CommitSha,
+        name: &str,
+    ) -> Result<Vec<String>, CheckoutError> {
         let mirror = self.mirror_path(&pull.id.repo);
         let files = Git::new(self, &mirror, &["ls-tree", "-r", "--name-only", commit.as_str(), "--"]).output().await?;
         if files.len() > LONGEST_LIST {
