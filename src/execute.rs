@@ -15,6 +15,7 @@ mod groups;
 mod hooks;
 mod job;
 mod memory;
+pub mod permissions;
 mod plan;
 mod prepare;
 mod recorder;
@@ -88,6 +89,8 @@ pub struct Context {
     pub runner: Local,
     /// Killed jobs that nobody was told of yet.
     pub orphaned_locks: state_locks::OrphanedLocks,
+    /// Memberships of teams.
+    pub teams: permissions::TeamMembers,
 }
 
 impl Context {
@@ -220,6 +223,10 @@ async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         recorder::answer(ctx, work, Answer::refused(fault)).await?;
         return Ok(Ended::Answered);
     }
+    if let Some(answer) = permissions::refused_everywhere(ctx, work).await {
+        recorder::answer(ctx, work, answer).await?;
+        return Ok(Ended::Answered);
+    }
     let _checkouts = ctx.checkouts.using(&work.pull.id).await;
     if let Some(fault) = capacity::on_disk(ctx, work).await {
         recorder::answer(ctx, work, Answer::error(fault)).await?;
@@ -248,7 +255,7 @@ impl Answer {
 
     /// A command that was refused before anything was done.
     fn refused(fault: Fault) -> Answer {
-        let statuses = StatusUpdate::AsBefore("an argument is refused".into());
+        let statuses = StatusUpdate::AsBefore("it is refused".into());
         Answer { body: Some(ReplyBody::CommandError(fault)), statuses }
     }
 

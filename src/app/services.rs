@@ -6,6 +6,7 @@ use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::command::CommandName;
+use crate::execute::permissions::TeamMembers;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
 use crate::process::Redactor;
@@ -114,6 +115,7 @@ impl Parts {
             admission: Admission::new(pool),
             capacity: Capacity::new(&settings.data_dir, &settings.limits),
             orphaned_locks: OrphanedLocks::default(),
+            teams: TeamMembers::default(),
             installer,
             rendering: rendering(&settings),
             settings,

@@ -45,6 +45,8 @@ pub(super) struct RawRepo {
     pub(super) autodiscover: Option<RawAutodiscover>,
     pub(super) silence_pr_comments: Texts,
     pub(super) plan_max_age: Option<LocatedText>,
+    pub(super) allowed_users: Texts,
+    pub(super) allowed_teams: Texts,
 }
 
 #[derive(Debug, Deserialize)]
@@ -115,6 +117,8 @@ pub(super) struct RawProject {
     pub(super) silence_pr_comments: Option<Spanned<Vec<LocatedText>>>,
     pub(super) execution_order_group: Option<i64>,
     pub(super) plan_max_age: Option<LocatedText>,
+    pub(super) allowed_users: Option<Spanned<Vec<LocatedText>>>,
+    pub(super) allowed_teams: Option<Spanned<Vec<LocatedText>>>,
 }
 
 #[derive(Debug, Deserialize)]

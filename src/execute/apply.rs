@@ -10,7 +10,7 @@ use super::job::{self, Job, Ready};
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
-use super::{Answer, CommandRun, Context, Ended, StatusUpdate, hooks, recorder, state_locks};
+use super::{Answer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -52,6 +52,10 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         Ok(schedule) => schedule,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
+    let (schedule, refused) = match permissions::split(ctx, work, schedule).await {
+        Ok(split) => split,
+        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
+    };
     let (facts, current) = (PullFacts::default(), Current::new(work));
     let remarks = Mutex::new(Vec::new());
     let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
@@ -67,15 +71,22 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     };
     let at_once = if schedule.parallel_apply { ctx.settings.parallel_pool_size } else { 1 };
     let groups = Groups { groups: &schedule.groups, abort: schedule.abort_on_execution_order_fail, at_once };
-    let outcomes = groups.run(work, &run).await?;
+    let mut outcomes = groups.run(work, &run).await?;
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
     let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
     let failed = (broken > 0).then_some((broken, outcomes.len()));
-    let answer = Answer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed });
+    // What somebody may not apply changes no status: others may.
+    let statuses = match outcomes.is_empty() && !refused.is_empty() {
+        true => StatusUpdate::AsBefore("it is not permitted".into()),
+        false => StatusUpdate::AfterApply { failed },
+    };
+    let has_errors = failed.is_some() || !refused.is_empty();
+    outcomes.extend(refused);
+    let answer = Answer::results(work, outcomes, remarks, statuses);
     recorder::answer(ctx, work, answer).await?;
-    hooks::after(ctx, work, &prepared.tree, failed.is_some()).await;
+    hooks::after(ctx, work, &prepared.tree, has_errors).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
     Ok(Ended::Answered)
 }

@@ -94,6 +94,9 @@ settings! {
             executable_names as "executable-name": Text -> Vec<String> => check::executable_names,
             /// Stop a command when a pre-workflow hook fails.
             fail_on_pre_workflow_hook_error: Switch = "false",
+            /// Which teams may use which commands in repositories on GitHub, TEAM:COMMAND, such as devs:plan,sre:apply; * stands for any.
+            /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
+            gh_team_allowlist: List => check::team_allowlist,
             /// Leave projects without changes out of comments.
             hide_unchanged_plan_comments: Switch = "false",
             /// Count files that hooks made as changed files.

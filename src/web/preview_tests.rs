@@ -162,7 +162,7 @@ fn busy_facts() -> DashboardData {
                 )
             },
         ]),
-        plans: HashMap::from([(pull_id(41), vec![plan(3)])]),
+        plans: HashMap::new(),
         ended: found(
             [
                 job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy"),
@@ -428,7 +428,8 @@ fn a_problem_names_the_next_step() {
 
 #[test]
 fn a_plan_with_a_limit_says_how_long_it_may_be_applied() {
-    let page = dashboard(&busy_facts(), &server());
+    let plans = HashMap::from([(pull_id(41), vec![plan(3)])]);
+    let page = dashboard(&DashboardData { plans, ..busy_facts() }, &server());
     assert_eq!(page.matches("may be applied for another 21 h<").count(), 2, "{page}");
     let status = status(project("network", "infra/network", "prod"), ProjectState::Planned, 1, 1, 1);
     let lock = lock("network", "infra/network", "prod", 41);

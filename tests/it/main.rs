@@ -18,6 +18,7 @@ mod missed;
 mod moved;
 mod moving;
 mod pages;
+mod permissions;
 mod plan_age;
 mod refused;
 mod restart;

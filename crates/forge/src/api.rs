@@ -105,6 +105,9 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             let found = state.repos.values().find(|repo| repo.id.to_string() == *id).ok_or_else(NOT_FOUND)?;
             (found.full_name(), rest)
         }
+        ["orgs", organization, "teams", slug, "memberships", login] => {
+            return membership(shared, (organization, slug), login);
+        }
         ["user"] => return ok(shapes::user(&shared.url, &shared.look(), &login)),
         ["user", "repos"] => return ok(shapes::repos_of(&shared.url, &shared.look(), &login)),
         _ => return Err(NOT_FOUND()),
@@ -136,6 +139,15 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         ("POST", ["statuses", sha]) => call.set_status(sha).await,
         _ => Err(NOT_FOUND()),
     }
+}
+
+/// The membership of somebody in a team; 404 where there is none, and where there is no such team.
+fn membership(shared: &Shared, (organization, slug): (&str, &str), login: &str) -> Result {
+    let state = shared.look();
+    let members = state.teams.get(&format!("{organization}/{slug}").to_lowercase()).ok_or_else(NOT_FOUND)?;
+    let accepted = members.get(&login.to_lowercase()).ok_or_else(NOT_FOUND)?;
+    let url = format!("{}/api/v3/orgs/{organization}/teams/{slug}/memberships/{login}", shared.url);
+    ok(json!({"url": url, "role": "member", "state": if *accepted { "active" } else { "pending" }}))
 }
 
 impl Call<'_> {
