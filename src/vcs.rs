@@ -2,6 +2,7 @@
 //!
 //! Only this module and `webhook` know a host's field names.
 
+pub mod azure_devops;
 pub mod github;
 mod hosts;
 mod http;

@@ -1,5 +1,6 @@
 //! The door: a delivery's headers and bytes become a [`Verified`] event, or a [`Rejection`]. Only this module makes `Verified`.
 
+pub mod azure_devops;
 pub mod github;
 mod intake;
 mod merge_queue;
@@ -85,4 +86,12 @@ pub fn comment_identity(kind: &str, repo: &RepoId, comment_id: u64) -> DeliveryI
 /// A header's text; empty when it is absent or not ASCII.
 fn header<'a>(headers: &'a http::HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Longest name from outside that is repeated, in characters.
+const MAX_NAME: usize = 64;
+
+/// A name from outside, for logs and identities.
+fn short(name: &str) -> String {
+    name.chars().take(MAX_NAME).map(|char| if char.is_ascii_graphic() { char } else { '?' }).collect()
 }

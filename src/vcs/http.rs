@@ -35,6 +35,8 @@ const MAX_WAIT: Duration = Duration::from_secs(65 * 60);
 pub(super) struct Http {
     base: String,
     token: TokenSource,
+    /// The token goes as the password of basic auth, and not as a bearer token.
+    basic: bool,
     headers: HeaderMap,
     client: OnceCell<Client>,
     /// What the rate limit last said, and when it is reset.
@@ -63,7 +65,12 @@ impl Http {
     /// `base` without trailing slash. Nothing is opened or read yet: certificates are loaded at the first request.
     pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (pause, timeout) = (Duration::from_millis(300), TOTAL_TIMEOUT);
-        Http { base, token, headers, client: OnceCell::new(), budget: Mutex::default(), pause, timeout }
+        Http { base, token, basic: false, headers, client: OnceCell::new(), budget: Mutex::default(), pause, timeout }
+    }
+
+    /// The same with the token as the password of basic auth, without a user name.
+    pub(super) fn basic(self) -> Http {
+        Http { basic: true, ..self }
     }
 
     /// The same with short times, for tests.
@@ -196,7 +203,8 @@ impl Http {
             .headers(self.headers.clone())
             .timeout(self.timeout);
         if let Some(token) = token {
-            request = request.bearer_auth(token.expose_secret());
+            let token = token.expose_secret();
+            request = if self.basic { request.basic_auth("", Some(token)) } else { request.bearer_auth(token) };
         }
         if let Some(body) = &body {
             request = request.json(body);
@@ -215,7 +223,9 @@ impl Http {
         }
         let (status, headers) = (response.status(), response.headers());
         let unchanged = etag.is_some() && status == StatusCode::NOT_MODIFIED;
-        if !status.is_success() && !unchanged {
+        // A page to sign in, to whoever has no valid token (Azure DevOps).
+        let is_sign_in = status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
+        if !status.is_success() && !unchanged || is_sign_in {
             // Its headers may tell of another limit: that of requests without a token, or a secondary one.
             return Err(refusal(what, status, headers, &bytes));
         }
@@ -300,6 +310,7 @@ pub(super) fn too_many(path: &str, per_page: u32, max_pages: u32) -> HostError {
 fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> HostError {
     let message = said(body);
     match status.as_u16() {
+        203 => HostError::Denied { what, message: "a page to sign in: the token is not taken there".to_owned() },
         301 | 302 | 303 | 307 | 308 => HostError::Moved { what, to: location(headers) },
         410 if !what.starts_with("POST") => HostError::NotFound { what },
         404 => HostError::NotFound { what },

@@ -117,7 +117,7 @@ fn plan(hours: i64) -> PlanRecord {
         sha256: None,
         summary: PlanSummary::default(),
         made: ago(60 * hours),
-        job: String::new(),
+        job: "0123456789abcdef0123456789abcdef".into(),
         consumed_by: None,
         left: LeftFiles::default(),
         max_age: Some(std::time::Duration::from_secs(86_400)),

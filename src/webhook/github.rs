@@ -5,7 +5,7 @@ mod payload;
 #[cfg(test)]
 mod tests;
 
-use super::{Delivered, Door, Rejection, Signed, comment_identity, header, signature};
+use super::{Delivered, Door, Rejection, Signed, comment_identity, header, short, signature};
 use crate::domain::{
     Base, CommentEvent, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState, PullVersion,
 };
@@ -15,8 +15,6 @@ use std::borrow::Cow;
 
 /// What identities begin with.
 const KIND: &str = "github";
-/// Longest name from outside that is repeated, in characters.
-const MAX_NAME: usize = 64;
 
 /// The event's name.
 const EVENT: &str = "x-github-event";
@@ -195,9 +193,4 @@ fn issue_comment(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>),
     let author = login(&comment.user, "comment.user.login")?;
     let body = or_empty(&comment.body);
     Ok((Event::Comment(CommentEvent { pull, clone_url, comment_id, author, body }), Some(identity)))
-}
-
-/// A name from outside, for logs.
-fn short(name: &str) -> String {
-    name.chars().take(MAX_NAME).map(|char| if char.is_ascii_graphic() { char } else { '?' }).collect()
 }

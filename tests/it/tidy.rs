@@ -12,7 +12,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("platform", &[]),
     ("process", &["platform"]),
-    ("webhook", &["domain"]),
+    ("webhook", &["domain", "vcs"]),
     ("comment", &["domain"]),
     ("config", &["domain"]),
     ("vcs", &["domain"]),

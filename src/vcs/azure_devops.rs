@@ -1,0 +1,324 @@
+//! Azure DevOps Services and Server over REST (7.0).
+
+mod address;
+mod completion;
+mod policies;
+mod setup;
+pub mod shapes;
+mod statuses;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod votes;
+
+pub use address::{AzureAddress, FORMER, SERVICES};
+pub use setup::{Scope, Subscription};
+
+use super::http::{Http, odd, segment, too_many};
+use super::{
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
+};
+use crate::domain::state::CommitStatus;
+use crate::domain::{PullId, PullRequest, RepoId};
+use address::{organization_of, repo_path};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use secrecy::SecretString;
+use serde_json::Value;
+use shapes::HEADS;
+use statuses::Iterations;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Longest comment, in characters.
+const COMMENT_LIMIT: usize = 150_000;
+/// The version of the API that is asked for. Server 2022 and Services have it.
+const VERSION: &str = "api-version=7.0";
+/// The same for what is still called a preview there.
+const PREVIEW: &str = "api-version=7.0-preview";
+/// Pull requests asked for at once.
+const PULLS_PER_PAGE: u32 = 100;
+/// Most pages of open pull requests that are read of one repository.
+const PULL_PAGES: u32 = 100;
+
+/// How to reach Azure DevOps and who we are there.
+pub struct AzureDevopsOptions {
+    /// Which host it is.
+    pub address: AzureAddress,
+    /// Our login: the unique name of the token's account.
+    pub user: String,
+    /// Personal access token.
+    pub token: SecretString,
+    /// Organizations, or collections, whose repositories are listed.
+    pub organizations: Vec<String>,
+    /// First part of the names of our statuses.
+    pub status_name: String,
+}
+
+/// An Azure DevOps host. Making one costs nothing; the first request loads certificates.
+pub struct AzureDevops {
+    address: AzureAddress,
+    profile: Profile,
+    user: String,
+    token: SecretString,
+    organizations: Vec<String>,
+    status_name: String,
+    http: Http,
+    /// Whose token it is in each organization.
+    accounts: Mutex<HashMap<String, Account>>,
+    iterations: Iterations,
+}
+
+/// Whose token it is in one organization.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The host's id.
+    pub id: String,
+    /// Unique name: an email address, or `DOMAIN\name`.
+    pub login: String,
+}
+
+impl AzureDevops {
+    /// A host that was not talked to yet.
+    pub fn new(options: AzureDevopsOptions) -> AzureDevops {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        // A refusal, and no redirect to a page for people to sign in.
+        headers.insert("x-tfs-fedauthredirect", HeaderValue::from_static("Suppress"));
+        let token = TokenSource::Value(options.token.clone());
+        AzureDevops {
+            http: Http::new(options.address.base().to_owned(), token, headers).basic(),
+            address: options.address,
+            profile: profile(),
+            user: options.user,
+            token: options.token,
+            organizations: options.organizations,
+            status_name: options.status_name,
+            accounts: Mutex::default(),
+            iterations: Iterations::default(),
+        }
+    }
+
+    /// The pull request's JSON. It is the one that was asked for.
+    async fn pull(&self, id: &PullId) -> Result<Value, HostError> {
+        let path = format!("{}?{VERSION}", pull_path(id)?);
+        let body = self.http.get(&path).await?.body;
+        self.is_asked_for(id, &path, &body)?;
+        Ok(body)
+    }
+
+    /// An error if an answer is about another repository or number: a renamed project's former name may lead on.
+    fn is_asked_for(&self, id: &PullId, what: &str, body: &Value) -> Result<(), HostError> {
+        let found = shapes::pull_id(&self.address, organization_of(&id.repo), body).map_err(|wrong| odd(what, wrong))?;
+        if !found.repo.is_named(&id.repo.owner, &id.repo.name) {
+            return Err(HostError::Moved { what: what.to_owned(), to: found.repo.full_name() });
+        }
+        if found.number == id.number { Ok(()) } else { Err(odd(what, "another number")) }
+    }
+
+    /// The tip of a branch; absent where there is none.
+    async fn tip(&self, repo: &RepoId, branch: &str) -> Result<Option<String>, HostError> {
+        // The filter is a prefix: other branches may begin like this one.
+        let path = format!("{}/refs?filter={}&{VERSION}", repo_path(repo)?, segment(&format!("heads/{branch}")));
+        let body = self.http.get(&path).await?.body;
+        let name = format!("{HEADS}{branch}");
+        let found = list(&body).find(|reference| reference["name"] == name.as_str());
+        Ok(found.and_then(|reference| reference["objectId"].as_str()).map(str::to_owned))
+    }
+
+    /// Fills in commits that the host does not tell while it has not tried to merge yet.
+    async fn with_tips(&self, repo: &RepoId, mut pull: Value) -> Result<Value, HostError> {
+        for (commit, branch) in
+            [("lastMergeSourceCommit", "sourceRefName"), ("lastMergeTargetCommit", "targetRefName")]
+        {
+            let is_fork = pull["forkSource"].is_object() && commit == "lastMergeSourceCommit";
+            let name = pull[branch].as_str().and_then(|name| name.strip_prefix(HEADS)).map(str::to_owned);
+            if shapes::commit(&pull[commit]).is_none()
+                && !is_fork
+                && let Some(name) = name
+                && let Some(tip) = self.tip(repo, &name).await?
+            {
+                pull[commit] = serde_json::json!({ "commitId": tip });
+            }
+        }
+        Ok(pull)
+    }
+
+    /// Whose token it is in an organization; asked once.
+    pub async fn account(&self, organization: &str) -> Result<Account, HostError> {
+        let known = || self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(account) = known().get(organization) {
+            return Ok(account.clone());
+        }
+        let path = format!("/{}/_apis/connectionData?{PREVIEW}", segment(organization));
+        let body = self.http.get(&path).await?.body;
+        let user = &body["authenticatedUser"];
+        let account = Account {
+            id: user["id"].as_str().ok_or_else(|| odd(&path, "no authenticatedUser.id"))?.to_owned(),
+            login: user["properties"]["Account"]["$value"].as_str().unwrap_or_default().to_owned(),
+        };
+        known().insert(organization.to_owned(), account.clone());
+        Ok(account)
+    }
+
+    /// Login of a person. Ours is the one of the settings, whatever the host calls it.
+    fn login(&self, account: &Account, person: &Value) -> String {
+        if person["id"].as_str().is_some_and(|id| id.eq_ignore_ascii_case(&account.id)) {
+            return self.user.clone();
+        }
+        shapes::login(person)
+    }
+}
+
+/// How this host wants to be written to.
+pub fn profile() -> Profile {
+    Profile {
+        comment_limit: COMMENT_LIMIT,
+        folds: true,
+        pull_mark: '!',
+        versions_cover_comments: false,
+        reactions: false,
+        // A commit's page lies below the repository's `_git`, which `{repo}` does not have.
+        commit_address: String::new(),
+    }
+}
+
+/// The pull request's place in the API.
+fn pull_path(pull: &PullId) -> Result<String, HostError> {
+    Ok(format!("{}/pullRequests/{}", repo_path(&pull.repo)?, pull.number))
+}
+
+/// The rows of a list.
+fn list(body: &Value) -> impl Iterator<Item = &Value> {
+    body["value"].as_array().into_iter().flatten()
+}
+
+#[async_trait]
+impl Host for AzureDevops {
+    fn hostname(&self) -> &str {
+        self.address.hostname()
+    }
+
+    fn bot_login(&self) -> &str {
+        &self.user
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn pull_request(&self, pull: &PullId) -> Result<PullRequest, HostError> {
+        let body = self.with_tips(&pull.repo, self.pull(pull).await?).await?;
+        shapes::pull_request(&self.address, pull, &body).map_err(|wrong| odd(&format!("pull request {pull}"), wrong))
+    }
+
+    async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
+        votes::latest(self, pull).await
+    }
+
+    async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
+        policies::mergeability(self, pull).await
+    }
+
+    async fn create_comment(&self, pull: &PullId, body: &str) -> Result<u64, HostError> {
+        threads::create(self, pull, body).await
+    }
+
+    async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError> {
+        threads::comments(self, pull, since).await
+    }
+
+    async fn is_on_branch(&self, repo: &RepoId, commit: &str, branch: &str) -> Result<bool, HostError> {
+        let Some(tip) = self.tip(repo, branch).await? else { return Ok(false) };
+        if tip.eq_ignore_ascii_case(commit) {
+            return Ok(true);
+        }
+        let path = format!(
+            "{}/commits/{}/mergebases?otherCommitId={}&{PREVIEW}",
+            repo_path(repo)?,
+            segment(&tip),
+            segment(commit)
+        );
+        match self.http.get(&path).await {
+            Ok(answer) => Ok(list(&answer.body).any(|base| base["commitId"].as_str() == Some(commit))),
+            Err(HostError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError> {
+        let path = format!("{}/pullrequests?searchCriteria.status=active&{VERSION}", repo_path(repo)?);
+        let mut open = Vec::new();
+        for page in 0..PULL_PAGES {
+            let path = format!("{path}&$top={PULLS_PER_PAGE}&$skip={}", page * PULLS_PER_PAGE);
+            let body = self.http.get(&path).await?.body;
+            let Value::Array(rows) = &body["value"] else { return Err(odd(&path, "not a list")) };
+            for row in rows {
+                let number = row["pullRequestId"].as_u64().ok_or_else(|| odd(&path, "no pullRequestId"))?;
+                let id = PullId { repo: repo.clone(), number };
+                self.is_asked_for(&id, &path, row)?;
+                let row = self.with_tips(repo, row.clone()).await?;
+                let created = shapes::moment(&row["creationDate"]).ok_or_else(|| odd(&path, "no creationDate"))?;
+                match shapes::pull_request(&self.address, &id, &row) {
+                    Ok(pull) => open.push(OpenPull { created, version: shapes::version(&pull), pull }),
+                    // A fork's branch, say, that is gone: it cannot be planned, and it does not hide the others.
+                    Err(wrong) => tracing::warn!(pull = %id, "an open pull request is passed over: {wrong}"),
+                }
+            }
+            if rows.len() < PULLS_PER_PAGE as usize {
+                return Ok(open);
+            }
+        }
+        Err(too_many(&path, PULLS_PER_PAGE, PULL_PAGES))
+    }
+
+    async fn repositories(&self) -> Result<Vec<RepoAccess>, HostError> {
+        let mut all = Vec::new();
+        for organization in &self.organizations {
+            all.extend(self.repositories_of(organization).await?);
+        }
+        Ok(all)
+    }
+
+    async fn is_gone(&self, pull: &PullId) -> Result<bool, HostError> {
+        match self.http.get(&format!("{}?{VERSION}", repo_path(&pull.repo)?)).await {
+            Err(HostError::NotFound { .. }) => return Ok(false),
+            answer => answer?,
+        };
+        match self.http.get(&format!("{}?{VERSION}", pull_path(pull)?)).await {
+            Err(HostError::NotFound { .. }) => Ok(true),
+            answer => answer.map(|_| false),
+        }
+    }
+
+    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+        statuses::own(self, pull, commit).await
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        self.http.budget()
+    }
+
+    async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {
+        threads::delete(self, pull, id).await
+    }
+
+    async fn react(&self, _: &PullId, _: u64, _: &str) -> Result<(), HostError> {
+        let message = "comments have no reactions here".to_owned();
+        Err(HostError::Rejected { what: "a reaction".to_owned(), status: 400, message })
+    }
+
+    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
+        statuses::set(self, pull, commit, status).await
+    }
+
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
+        completion::complete(self, pull, method).await
+    }
+
+    fn git_credentials(&self) -> Option<GitCredentials> {
+        // The user name is not looked at.
+        Some(GitCredentials { username: "tidelock".to_owned(), password: self.token.clone() })
+    }
+}

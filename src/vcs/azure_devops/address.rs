@@ -1,0 +1,174 @@
+//! Where things are on Azure DevOps: `https://dev.azure.com/ORGANIZATION/PROJECT/_git/REPOSITORY`, and on a server of one's own
+//! `https://HOST/tfs/COLLECTION/PROJECT/_git/REPOSITORY`. A repository's owner is `ORGANIZATION/PROJECT`.
+
+use crate::domain::RepoId;
+use crate::vcs::HostError;
+use crate::vcs::http::segment;
+use url::Url;
+
+/// Host name of Azure DevOps Services.
+pub const SERVICES: &str = "dev.azure.com";
+/// Ends the name that an organization's host had before, `ORGANIZATION.visualstudio.com`. Deliveries still name it.
+pub const FORMER: &str = ".visualstudio.com";
+/// Longest name of an organization, a project or a repository that is taken, in bytes.
+const MAX_NAME: usize = 256;
+
+/// The address of a host: Services, or a server of one's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AzureAddress {
+    hostname: String,
+    base: String,
+}
+
+impl AzureAddress {
+    /// `hostname` as in repository ids; `base` is what every address begins with, with the path before collections.
+    pub fn new(hostname: &str, base: &str) -> AzureAddress {
+        AzureAddress { hostname: hostname.to_ascii_lowercase(), base: base.trim_end_matches('/').to_owned() }
+    }
+
+    /// As in repository ids.
+    pub fn hostname(&self) -> &str {
+        &self.hostname
+    }
+
+    /// What every address begins with, without a slash at its end.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// The organization, or collection, that an address of this host lies in; absent where the address is another host's.
+    pub fn organization(&self, address: &str) -> Option<String> {
+        let url = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "https" | "http"))?;
+        let host = url.host_str()?.to_ascii_lowercase();
+        if self.hostname == SERVICES
+            && let Some(name) = host.strip_suffix(FORMER)
+        {
+            return Some(name.to_owned()).filter(|name| !name.contains('.') && is_sound(name));
+        }
+        if host != self.hostname {
+            return None;
+        }
+        let root = Url::parse(&self.base).ok()?;
+        let root = root.path().trim_end_matches('/');
+        let rest = url.path().get(root.len()..).filter(|_| url.path()[..root.len()].eq_ignore_ascii_case(root))?;
+        decoded(rest.strip_prefix('/')?.split('/').next()?).filter(|name| is_sound(name))
+    }
+
+    /// The repository of these names; absent where one of them cannot be a name.
+    pub fn repository(&self, organization: &str, project: &str, name: &str) -> Option<RepoId> {
+        let sound = [organization, project, name].into_iter().all(is_sound);
+        sound.then(|| RepoId {
+            host: self.hostname.clone(),
+            owner: format!("{organization}/{project}"),
+            name: name.to_owned(),
+        })
+    }
+
+    /// Where git fetches a repository.
+    pub fn clone_url(&self, repo: &RepoId) -> Option<String> {
+        let (organization, project) = parts(repo)?;
+        Some(format!("{}/{}/{}/_git/{}", self.base, segment(organization), segment(project), segment(&repo.name)))
+    }
+
+    /// The page of a pull request for people.
+    pub fn pull_page(&self, repo: &RepoId, number: u64) -> Option<String> {
+        Some(format!("{}/pullrequest/{number}", self.clone_url(repo)?))
+    }
+}
+
+/// Organization and project.
+pub(super) fn parts(repo: &RepoId) -> Option<(&str, &str)> {
+    let (organization, project) = repo.owner.split_once('/')?;
+    (is_sound(organization) && is_sound(project) && is_sound(&repo.name)).then_some((organization, project))
+}
+
+/// `/ORGANIZATION/PROJECT/_apis/`, percent-encoded.
+pub(super) fn project_path(repo: &RepoId) -> Result<String, HostError> {
+    let message = "no such repository can exist".to_owned();
+    let (organization, project) =
+        parts(repo).ok_or_else(|| HostError::Rejected { what: repo.to_string(), status: 404, message })?;
+    Ok(format!("/{}/{}/_apis", segment(organization), segment(project)))
+}
+
+/// The repository's place in the API.
+pub(super) fn repo_path(repo: &RepoId) -> Result<String, HostError> {
+    Ok(format!("{}/git/repositories/{}", project_path(repo)?, segment(&repo.name)))
+}
+
+/// The organization that a repository lies in.
+pub(super) fn organization_of(repo: &RepoId) -> &str {
+    repo.owner.split('/').next().unwrap_or_default()
+}
+
+/// A name that stays where it is put in a path. Projects and repositories may have spaces and most signs in their names.
+fn is_sound(name: &str) -> bool {
+    let odd = |char: char| char.is_control() || "/\\:*?\"<>|".contains(char);
+    !name.is_empty()
+        && name.len() <= MAX_NAME
+        && !name.starts_with('-')
+        && !name.contains(odd)
+        && !name.chars().all(|char| char == '.' || char == ' ')
+}
+
+/// A segment of a path without its percent-encoding; absent where that is no text.
+fn decoded(segment: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(segment.len()), segment.bytes());
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_organization_is_found_in_every_form_of_an_address() {
+        let services = AzureAddress::new("dev.azure.com", "https://dev.azure.com");
+        let server = AzureAddress::new("tfs.example.com", "https://tfs.example.com:8080/tfs");
+        for (address, host, wanted) in [
+            ("https://dev.azure.com/acme/Infra/_git/live", &services, Some("acme")),
+            ("https://acme@dev.azure.com/acme/Infra/_git/live", &services, Some("acme")),
+            ("https://acme.visualstudio.com/DefaultCollection/_git/live", &services, Some("acme")),
+            ("https://acme.visualstudio.com/", &services, Some("acme")),
+            ("https://acme.vssps.visualstudio.com/_apis", &services, None),
+            ("https://dev.azure.com/", &services, None),
+            ("https://dev.azure.com.evil.example/acme/x", &services, None),
+            ("https://evil.example/acme/x", &services, None),
+            ("https://tfs.example.com:8080/tfs/DefaultCollection/x/_git/y", &server, Some("DefaultCollection")),
+            ("http://TFS.example.com/TFS/My%20Collection/", &server, Some("My Collection")),
+            ("https://tfs.example.com/other/DefaultCollection", &server, None),
+            ("https://acme.visualstudio.com/x", &server, None),
+            ("https://tfs.example.com/tfs/..%2fx", &server, None),
+            ("ssh://git@tfs.example.com/tfs/x", &server, None),
+            ("not an address", &server, None),
+        ] {
+            assert_eq!(host.organization(address).as_deref(), wanted, "{address}");
+        }
+    }
+
+    #[test]
+    fn names_with_spaces_and_signs_stay_in_their_place() {
+        let server = AzureAddress::new("tfs.example.com", "https://tfs.example.com/tfs/");
+        let repo = server.repository("DefaultCollection", "Cloud & Co", "infra+live #1").unwrap();
+        assert_eq!(repo.to_string(), "tfs.example.com/DefaultCollection/Cloud & Co/infra+live #1");
+        let url = "https://tfs.example.com/tfs/DefaultCollection/Cloud%20%26%20Co/_git/infra%2Blive%20%231";
+        assert_eq!(server.clone_url(&repo).unwrap(), url);
+        assert_eq!(server.pull_page(&repo, 7).unwrap(), format!("{url}/pullrequest/7"));
+        let path = "/DefaultCollection/Cloud%20%26%20Co/_apis/git/repositories/infra%2Blive%20%231";
+        assert_eq!(repo_path(&repo).unwrap(), path);
+        for name in ["", "..", ". .", "a/b", "a\\b", "-x", "a\nb", "a?b"] {
+            assert!(server.repository("c", "p", name).is_none(), "{name:?}");
+            assert!(server.repository("c", name, "r").is_none(), "{name:?}");
+        }
+        let odd = RepoId { owner: "only-one".into(), ..repo };
+        assert!(repo_path(&odd).is_err() && server.clone_url(&odd).is_none());
+    }
+}

@@ -1,0 +1,69 @@
+//! Comments, which stand in threads. Ours begin threads of their own, without a status: a thread that is active blocks a merge where the
+//! branch's policy asks for all comments to be resolved.
+
+use super::{AzureDevops, VERSION, list, pull_path, shapes};
+use crate::domain::PullId;
+use crate::vcs::http::odd;
+use crate::vcs::{Comments, HostComment, HostError};
+use jiff::Timestamp;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+pub(super) async fn create(host: &AzureDevops, pull: &PullId, body: &str) -> Result<u64, HostError> {
+    let path = format!("{}/threads?{VERSION}", pull_path(pull)?);
+    let comment = json!({ "parentCommentId": 0, "content": body, "commentType": "text" });
+    let answer = host.http.send(Method::POST, &path, Some(json!({ "comments": [comment] }))).await?.body;
+    let thread = answer["id"].as_u64();
+    let number = answer["comments"][0]["id"].as_u64().unwrap_or(1);
+    thread.and_then(|thread| shapes::comment_id(thread, number)).ok_or_else(|| odd(&path, "a thread without id"))
+}
+
+/// All threads of a pull request: the API has no pages of them.
+pub(super) async fn all(host: &AzureDevops, pull: &PullId) -> Result<(Value, Timestamp), HostError> {
+    let path = format!("{}/threads?{VERSION}", pull_path(pull)?);
+    let answer = host.http.get(&path).await?;
+    if !answer.body["value"].is_array() {
+        return Err(odd(&path, "not a list"));
+    }
+    Ok((answer.body, answer.at.unwrap_or_else(Timestamp::now)))
+}
+
+pub(super) async fn comments(
+    host: &AzureDevops,
+    pull: &PullId,
+    since: Option<Timestamp>,
+) -> Result<Comments, HostError> {
+    let account = host.account(super::organization_of(&pull.repo)).await?;
+    let (threads, now) = all(host, pull).await?;
+    let mut found = Vec::new();
+    for thread in list(&threads).filter(|thread| thread["isDeleted"] != true) {
+        let said = thread["comments"].as_array().into_iter().flatten();
+        for comment in said.filter(|comment| comment["isDeleted"] != true && comment["commentType"] == "text") {
+            let id = thread["id"].as_u64().zip(comment["id"].as_u64());
+            let id = id.and_then(|(thread, number)| shapes::comment_id(thread, number));
+            let (Some(id), Some(created)) = (id, shapes::moment(&comment["publishedDate"])) else { continue };
+            let changed = shapes::moment(&comment["lastContentUpdatedDate"]).unwrap_or(created);
+            if since.is_some_and(|since| created.max(changed) < since) {
+                continue;
+            }
+            found.push(HostComment {
+                id,
+                author: host.login(&account, &comment["author"]),
+                created,
+                edited: shapes::is_edited(comment),
+                body: comment["content"].as_str().unwrap_or_default().to_owned(),
+            });
+        }
+    }
+    found.sort_by_key(|comment| (comment.created, comment.id));
+    Ok(Comments { list: found, now })
+}
+
+pub(super) async fn delete(host: &AzureDevops, pull: &PullId, id: u64) -> Result<(), HostError> {
+    let (thread, comment) = shapes::thread_and_comment(id);
+    let path = format!("{}/threads/{thread}/comments/{comment}?{VERSION}", pull_path(pull)?);
+    match host.http.send(Method::DELETE, &path, None).await {
+        Ok(_) | Err(HostError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,68 @@
+//! Votes as reviews. A vote names no commit: it was given for what the branch was when it was cast, which the threads of the host itself
+//! tell. A policy may take votes back on a push; then there is none left to read.
+
+use super::statuses::{Iteration, iterations};
+use super::{AzureDevops, list, shapes, threads};
+use crate::domain::PullRequest;
+use crate::vcs::{HostError, Review, Verdict};
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// Approved, and approved with suggestions.
+const APPROVING: [i64; 2] = [10, 5];
+/// Waiting for the author, and rejected.
+const REJECTING: [i64; 2] = [-5, -10];
+
+/// The vote of each person. What a group is said to have voted is the vote of a member, who is listed too.
+pub(super) async fn latest(host: &AzureDevops, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
+    let body = host.pull(&pull.id).await?;
+    let voters: Vec<&Value> = body["reviewers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|voter| voter["isContainer"] != true && verdict(&voter["vote"]).is_some())
+        .collect();
+    if voters.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (threads, _) = threads::all(host, &pull.id).await?;
+    let pushes = iterations(host, &pull.id).await?;
+    Ok(voters.into_iter().filter_map(|voter| review(voter, &threads, &pushes)).collect())
+}
+
+fn verdict(vote: &Value) -> Option<Verdict> {
+    let vote = vote.as_i64()?;
+    match () {
+        () if APPROVING.contains(&vote) => Some(Verdict::Approved),
+        () if REJECTING.contains(&vote) => Some(Verdict::ChangesRequested),
+        () => None,
+    }
+}
+
+fn review(voter: &Value, threads: &Value, pushes: &[Iteration]) -> Option<Review> {
+    let cast = list(threads).filter(|thread| is_vote_of(voter, thread)).filter_map(|t| shapes::moment(&t["publishedDate"]));
+    Some(Review {
+        user: shapes::login(voter),
+        // Whoever may not contribute to pull requests cannot vote.
+        can_write: true,
+        verdict: verdict(&voter["vote"])?,
+        commit: commit_at(cast.max(), pushes),
+    })
+}
+
+/// Whether a thread of the host tells of the vote that this person still has.
+fn is_vote_of(voter: &Value, thread: &Value) -> bool {
+    let property = |name: &str| thread["properties"][name]["$value"].as_str().unwrap_or_default().to_owned();
+    let by = property("CodeReviewVotedByIdentity");
+    property("CodeReviewThreadType") == "VoteUpdate"
+        && property("CodeReviewVoteResult").parse().ok() == voter["vote"].as_i64()
+        && voter["id"].is_string()
+        && thread["identities"][by.as_str()]["id"] == voter["id"]
+}
+
+/// The head at this moment: the latest push before it. Where the moment is unknown, the first push, the earliest it can have been.
+fn commit_at(moment: Option<Timestamp>, pushes: &[Iteration]) -> String {
+    let before = |push: &&Iteration| push.created.zip(moment).is_some_and(|(pushed, cast)| pushed <= cast);
+    let found = pushes.iter().rfind(before).or(pushes.first());
+    found.map(|push| push.commit.clone()).unwrap_or_default()
+}

@@ -1,0 +1,208 @@
+//! Deliveries of Azure DevOps, Services and Server: service hooks for pull requests that are created, updated, merged or commented on;
+//! all else is [`Event::Other`].
+//!
+//! The service puts a subscription on probation after an answer that is no success. So a delivery that proves itself and that we can do
+//! nothing with (of a host or an event that is not ours, without what we need) is [`Event::Other`] as well, and never refused.
+
+#[cfg(test)]
+mod tests;
+
+use super::{Delivered, Door, Rejection, Signed, header, short};
+use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState};
+use crate::vcs::azure_devops::{AzureAddress, shapes};
+use base64::Engine as _;
+use http::HeaderMap;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// What identities begin with.
+const KIND: &str = "azuredevops";
+/// Headers of which a delivery has at least one.
+const OURS: [&str; 3] = ["x-vss-activityid", "x-vss-subscriptionid", "request-id"];
+/// Headers of other hosts' deliveries; proxies add `request-id` to those as well.
+const NOT_OURS: [&str; 4] = ["x-github-event", "x-gitea-event", "x-gitlab-event", "x-event-key"];
+/// Longest message of the JSON parser that is repeated, in characters.
+const MAX_MESSAGE: usize = 200;
+
+/// The door for service hooks of Azure DevOps.
+#[derive(Clone, Default)]
+pub struct AzureDevopsDoor {
+    /// Which host it is.
+    pub address: AzureAddress,
+    /// User of the deliveries' basic auth.
+    pub user: String,
+    /// Its password; absent: deliveries are taken without (the operator said so by a flag).
+    pub password: Option<SecretString>,
+}
+
+impl Door for AzureDevopsDoor {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn hostname(&self) -> &str {
+        self.address.hostname()
+    }
+
+    fn claims(&self, headers: &HeaderMap) -> bool {
+        OURS.iter().any(|name| headers.contains_key(*name)) && !NOT_OURS.iter().any(|name| headers.contains_key(*name))
+    }
+
+    fn is_signed(&self, _: &HeaderMap) -> bool {
+        // A password can be found by trying.
+        false
+    }
+
+    fn verify(&self, headers: &HeaderMap, _: &[u8]) -> Result<Signed, Rejection> {
+        let Some(password) = &self.password else { return Ok(Signed::No) };
+        let Some((user, given)) = basic(header(headers, "authorization")) else {
+            let message = "The delivery has no basic auth: give the subscription the user and the password of \
+                           --azuredevops-webhook-user and --azuredevops-webhook-password";
+            return Err(Rejection::new(401, message));
+        };
+        let is_user = is_same(user.as_bytes(), self.user.as_bytes());
+        if bool::from(is_user & is_same(given.as_bytes(), password.expose_secret().as_bytes())) {
+            return Ok(Signed::Present);
+        }
+        let message = "User or password is wrong: are they those of --azuredevops-webhook-user and \
+                       --azuredevops-webhook-password?";
+        Err(Rejection::new(401, message))
+    }
+
+    fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Delivered, Rejection> {
+        let body: Value = serde_json::from_slice(body).map_err(|error| {
+            let message: String = error.to_string().chars().take(MAX_MESSAGE).collect();
+            Rejection::new(400, format!("The payload cannot be read: {message}"))
+        })?;
+        let name = body["eventType"].as_str().unwrap_or_default();
+        let read = match name {
+            "git.pullrequest.created" => self.pull(&body, PullAction::Opened),
+            "git.pullrequest.updated" | "git.pullrequest.merged" => self.pull(&body, PullAction::Updated),
+            "ms.vss-code.git-pullrequest-comment-event" => self.comment(&body),
+            _ => Err("an event that causes nothing".to_owned()),
+        };
+        let (event, identity) = match read {
+            Ok((event, identity)) => (event, Some(identity)),
+            Err(why) => (Event::Other(format!("{}: {why}", short(name))), None),
+        };
+        let host_id = OURS.iter().map(|name| header(headers, name)).find(|id| !id.is_empty()).unwrap_or_default();
+        Ok(Delivered { event, identity, host_id: short(host_id) })
+    }
+
+    /// Ids of comments are unique within a pull request only.
+    fn comment_identity(&self, pull: &PullId, comment_id: u64) -> String {
+        format!("{KIND}:{pull}:comment:{comment_id}")
+    }
+
+    fn event_headers(&self) -> &'static [&'static str] {
+        // The event is named in the body.
+        &[]
+    }
+
+    fn other_headers(&self) -> &'static [&'static str] {
+        &OURS
+    }
+
+    fn secrets(&self) -> Vec<&SecretString> {
+        self.password.iter().collect()
+    }
+
+    fn unproven_headers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("content-type", "application/json"), ("request-id", "0")]
+    }
+}
+
+impl AzureDevopsDoor {
+    /// The event of a pull request; an error says what is missing.
+    fn pull(&self, body: &Value, action: PullAction) -> Result<(Event, String), String> {
+        let resource = &body["resource"];
+        let id = self.pull_id(body, resource)?;
+        let pull = shapes::pull_request(&self.address, &id, resource)?;
+        let version = shapes::version(&pull);
+        let event_id = body["id"].as_str().unwrap_or_default();
+        let (action, identity) = match (&pull.state, action) {
+            // Said of one closing by events of both kinds, `updated` and `merged`.
+            (PullState::Closed | PullState::Merged { .. }, _) => {
+                let closed = resource["closedDate"].as_str().unwrap_or(event_id);
+                let merged = pull.state != PullState::Closed;
+                (PullAction::Closed { merged }, format!("{KIND}:{id}:closed:{}", short(closed)))
+            }
+            (PullState::Open, PullAction::Opened) => (action, format!("{KIND}:{id}:created")),
+            // It says neither what changed nor whether the head moved. A branch may come back to what it was.
+            (PullState::Open, _) => {
+                let version = hex::encode(Sha256::digest(format!("{version:?}")));
+                (action, format!("{KIND}:{id}:updated:{version}:{}", short(event_id)))
+            }
+        };
+        let sender = pull.author.clone();
+        Ok((Event::Pull(PullEvent { action, pull, sender, version }), identity))
+    }
+
+    /// The event of a comment. Its author is the comment's own; edits come as the same event, and are none.
+    fn comment(&self, body: &Value) -> Result<(Event, String), String> {
+        let (comment, pull) = (&body["resource"]["comment"], &body["resource"]["pullRequest"]);
+        let id = self.pull_id(body, pull)?;
+        if comment["commentType"].as_str().is_some_and(|kind| kind != "text") || comment["isDeleted"] == true {
+            return Err("a comment that nobody wrote".to_owned());
+        }
+        if shapes::is_edited(comment) {
+            return Err("a comment that was edited".to_owned());
+        }
+        let thread = thread(comment).ok_or("no comment._links with the number of its thread")?;
+        let number = comment["id"].as_u64().ok_or("no comment.id")?;
+        let comment_id = shapes::comment_id(thread, number).ok_or("a comment's number is too large")?;
+        let author = shapes::login(&comment["author"]);
+        if author.is_empty() {
+            return Err("no comment.author.uniqueName".to_owned());
+        }
+        let clone_url = self.address.clone_url(&id.repo).ok_or("a name that no repository can have")?;
+        let identity = self.comment_identity(&id, comment_id);
+        let text = comment["content"].as_str().unwrap_or_default().to_owned();
+        Ok((Event::Comment(CommentEvent { pull: id, clone_url, comment_id, author, body: text }), identity))
+    }
+
+    /// Which pull request it is about. The organization is only named by addresses, of which not every delivery has all.
+    fn pull_id(&self, body: &Value, pull: &Value) -> Result<PullId, String> {
+        let (repository, containers) = (&pull["repository"], &body["resourceContainers"]);
+        let addresses = [
+            &repository["remoteUrl"],
+            &repository["webUrl"],
+            &repository["url"],
+            &containers["collection"]["baseUrl"],
+            &containers["account"]["baseUrl"],
+        ];
+        let organization = addresses.iter().find_map(|address| self.address.organization(address.as_str()?));
+        let organization = organization
+            .ok_or_else(|| format!("no address of {}: is --azuredevops-hostname right?", self.address.hostname()))?;
+        Ok(shapes::pull_id(&self.address, &organization, pull)?)
+    }
+}
+
+/// The number of a comment's thread, which only its links have.
+fn thread(comment: &Value) -> Option<u64> {
+    let links = &comment["_links"];
+    let after = |link: &Value| -> Option<u64> {
+        let (_, rest) = link["href"].as_str()?.rsplit_once("/threads/")?;
+        rest.split('/').next()?.parse().ok()
+    };
+    after(&links["threads"]).or_else(|| after(&links["self"]))
+}
+
+/// User and password of a header of basic auth.
+fn basic(value: &str) -> Option<(String, String)> {
+    let (scheme, proof) = value.trim().split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let bytes = base64::engine::general_purpose::STANDARD.decode(proof.trim()).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    let (user, password) = text.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
+/// In constant time, whatever the lengths are.
+fn is_same(one: &[u8], other: &[u8]) -> subtle::Choice {
+    Sha256::digest(one).as_slice().ct_eq(Sha256::digest(other).as_slice())
+}
