@@ -5,6 +5,7 @@
 mod declare;
 
 mod access;
+mod azure;
 mod bucket;
 mod check;
 #[cfg(test)]
@@ -47,6 +48,21 @@ pub struct GithubSettings {
     pub previous_webhook_secret: Option<SecretString>,
     /// Ours: most posts in an hour; absent: as many as there are.
     pub posts_per_hour: Option<u32>,
+}
+
+/// How to reach Azure DevOps and who we are there.
+#[expect(missing_docs, reason = "each field is the setting of that name")]
+pub struct AzureDevopsSettings {
+    /// As in repository ids: without scheme, port and path.
+    pub hostname: String,
+    /// What every address begins with: `https://dev.azure.com`, `https://HOST/tfs`, without trailing slash.
+    pub base_url: String,
+    pub user: String,
+    /// Absent with `events-only` alone.
+    pub token: Option<SecretString>,
+    pub webhook_user: String,
+    /// Absent with `allow-unsigned-webhooks` alone.
+    pub webhook_password: Option<SecretString>,
 }
 
 /// Where the token comes from.

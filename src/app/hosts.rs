@@ -36,10 +36,10 @@ struct Account<'a> {
 
 /// All hosts that settings name, and those that are given besides. One at least.
 pub(super) fn join(settings: &Settings, more: &[JoinedHost]) -> Result<Vec<JoinedHost>> {
-    let mut joined: Vec<JoinedHost> = github::join(settings).into_iter().collect();
+    let mut joined: Vec<JoinedHost> = github::join(settings).into_iter().chain(azuredevops::join(settings)).collect();
     joined.extend_from_slice(more);
     if joined.is_empty() {
-        bail!("no VCS host is configured: set --gh-user and --gh-token");
+        bail!("no VCS host is configured: set --gh-user and --gh-token, or --azuredevops-user and --azuredevops-token");
     }
     Ok(joined)
 }
@@ -55,7 +55,10 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
     for host in joined {
         match &host.api {
             Some(api) => apis.push(Arc::clone(api)),
-            None => bail!("there is no token for {}: set --gh-token or --gh-token-file", host.door.hostname()),
+            None => {
+                let flags = "--gh-token, --gh-token-file or --azuredevops-token";
+                bail!("there is no token for {}: set {flags}", host.door.hostname())
+            }
         }
     }
     Ok(Hosts::new(apis))
@@ -63,7 +66,7 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
 
 /// The accounts that settings name, in the order of the hosts.
 fn accounts(settings: &Settings) -> Vec<Account<'_>> {
-    github::account(settings).into_iter().collect()
+    github::account(settings).into_iter().chain(azuredevops::account(settings)).collect()
 }
 
 /// Hosts and our logins there, as the lease's fingerprint has them.
@@ -94,7 +97,9 @@ pub(super) fn published(settings: &Settings) -> Vec<Published> {
 
 /// What the doctor finds about each host; deliveries should come to `events`.
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
-    github::check(settings, events).await
+    let (mut findings, more) = tokio::join!(github::check(settings, events), azuredevops::check(settings, events));
+    findings.extend(more);
+    findings
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::environment::ProcessEnvironment;
 use super::typed::Reader;
-use super::{GithubSettings, GithubToken, hosts};
+use super::{GithubSettings, GithubToken, azure, hosts};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
@@ -24,6 +24,8 @@ const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
 const MAX_POSTS: i64 = 1_000_000;
 /// Longest `shutdown-grace`.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
+/// The settings that say that GitHub is used.
+const OF_GITHUB: [&str; 4] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret"];
 /// The rights that the token needs.
 const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read, Pull requests read and write, Commit \
      statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
@@ -329,8 +331,11 @@ pub(super) fn web_basic_auth(r: &mut Reader) -> Option<(String, SecretString)> {
     Some((r.text("web-username"), password))
 }
 
-/// Host and account; everything that is missing is reported.
+/// Host and account; everything that is missing is reported. Absent where another host is named and nothing of this one is.
 pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
+    if azure::is_named(r) && !OF_GITHUB.iter().any(|name| r.is_given(name)) {
+        return None;
+    }
     let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
     let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
     let token = github_token(r);

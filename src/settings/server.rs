@@ -2,7 +2,7 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::{GithubSettings, access};
+use super::{AzureDevopsSettings, GithubSettings, access, azure};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::domain::Distribution;
@@ -23,6 +23,8 @@ settings! {
         [
             /// How to reach GitHub, and with which account.
             github: Option<GithubSettings> = check::github,
+            /// How to reach Azure DevOps, and with which account.
+            azure_devops: Option<AzureDevopsSettings> = azure::read,
             /// Who may reach what.
             access: AccessSettings = AccessSettings::read,
             /// What work may use of the machine.
@@ -247,6 +249,16 @@ settings! {
 rows! {
     static PARTS {
         Atlantis {
+            /// Azure DevOps: dev.azure.com, or HOST[:PORT][/PATH] of a server, such as tfs.example.com/tfs.
+            azuredevops_hostname: Text = "dev.azure.com",
+            /// Personal access token of azuredevops-user.
+            azuredevops_token: Secret,
+            /// Account on Azure DevOps: its email address; on a server, its domain and name.
+            azuredevops_user: Text,
+            /// Password of deliveries from Azure DevOps.
+            azuredevops_webhook_password: Secret,
+            /// User of deliveries from Azure DevOps.
+            azuredevops_webhook_user: Text,
             /// Plan projects whose local modules changed.
             autoplan_modules: Switch = "false",
             /// YAML file with settings: their names are the keys.

@@ -24,9 +24,6 @@ without_effect! {
             "automerge-method": Text, "How to merge: merge, rebase or squash.";
             "disable-automerge-label": Text, "Label of pull requests that are not merged automatically.";
         }
-        Accepted("Azure DevOps is not built yet") => {
-            "azuredevops-hostname": Text = "dev.azure.com", "Azure DevOps.";
-        }
         Accepted("Bitbucket is not built yet") => {
             "bitbucket-api-user": Text, "User for the API of Bitbucket Cloud.";
             "bitbucket-base-url": Text = "https://api.bitbucket.org", "Bitbucket Cloud, or a Bitbucket Server.";
@@ -78,10 +75,6 @@ without_effect! {
         }
         NotBuilt => {
             "automerge": Switch = "false", "Merge when everything is applied.";
-            "azuredevops-token": Secret, "Token for Azure DevOps.";
-            "azuredevops-user": Text, "User on Azure DevOps.";
-            "azuredevops-webhook-password": Secret, "Password of deliveries from Azure DevOps.";
-            "azuredevops-webhook-user": Text, "User of deliveries from Azure DevOps.";
             "bitbucket-token": Secret, "Token for Bitbucket.";
             "bitbucket-user": Text, "User on Bitbucket.";
             "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";

@@ -110,7 +110,8 @@ impl AzureDevops {
 
     /// An error if an answer is about another repository or number: a renamed project's former name may lead on.
     fn is_asked_for(&self, id: &PullId, what: &str, body: &Value) -> Result<(), HostError> {
-        let found = shapes::pull_id(&self.address, organization_of(&id.repo), body).map_err(|wrong| odd(what, wrong))?;
+        let found =
+            shapes::pull_id(&self.address, organization_of(&id.repo), body).map_err(|wrong| odd(what, wrong))?;
         if !found.repo.is_named(&id.repo.owner, &id.repo.name) {
             return Err(HostError::Moved { what: what.to_owned(), to: found.repo.full_name() });
         }
@@ -129,8 +130,7 @@ impl AzureDevops {
 
     /// Fills in commits that the host does not tell while it has not tried to merge yet.
     async fn with_tips(&self, repo: &RepoId, mut pull: Value) -> Result<Value, HostError> {
-        for (commit, branch) in
-            [("lastMergeSourceCommit", "sourceRefName"), ("lastMergeTargetCommit", "targetRefName")]
+        for (commit, branch) in [("lastMergeSourceCommit", "sourceRefName"), ("lastMergeTargetCommit", "targetRefName")]
         {
             let is_fork = pull["forkSource"].is_object() && commit == "lastMergeSourceCommit";
             let name = pull[branch].as_str().and_then(|name| name.strip_prefix(HEADS)).map(str::to_owned);

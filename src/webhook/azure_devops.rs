@@ -8,7 +8,7 @@
 mod tests;
 
 use super::{Delivered, Door, Rejection, Signed, header, short};
-use crate::domain::{CommentEvent, Event, PullAction, PullEvent, PullId, PullState};
+use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, PullState};
 use crate::vcs::azure_devops::{AzureAddress, shapes};
 use base64::Engine as _;
 use http::HeaderMap;
@@ -92,8 +92,8 @@ impl Door for AzureDevopsDoor {
     }
 
     /// Ids of comments are unique within a pull request only.
-    fn comment_identity(&self, pull: &PullId, comment_id: u64) -> String {
-        format!("{KIND}:{pull}:comment:{comment_id}")
+    fn comment_identity(&self, pull: &PullId, comment_id: u64) -> DeliveryId {
+        DeliveryId::new(format!("{KIND}:{pull}:comment:{comment_id}"))
     }
 
     fn event_headers(&self) -> &'static [&'static str] {
@@ -116,7 +116,7 @@ impl Door for AzureDevopsDoor {
 
 impl AzureDevopsDoor {
     /// The event of a pull request; an error says what is missing.
-    fn pull(&self, body: &Value, action: PullAction) -> Result<(Event, String), String> {
+    fn pull(&self, body: &Value, action: PullAction) -> Result<(Event, DeliveryId), String> {
         let resource = &body["resource"];
         let id = self.pull_id(body, resource)?;
         let pull = shapes::pull_request(&self.address, &id, resource)?;
@@ -137,11 +137,11 @@ impl AzureDevopsDoor {
             }
         };
         let sender = pull.author.clone();
-        Ok((Event::Pull(PullEvent { action, pull, sender, version }), identity))
+        Ok((Event::Pull(PullEvent { action, pull, sender, version }), DeliveryId::new(identity)))
     }
 
     /// The event of a comment. Its author is the comment's own; edits come as the same event, and are none.
-    fn comment(&self, body: &Value) -> Result<(Event, String), String> {
+    fn comment(&self, body: &Value) -> Result<(Event, DeliveryId), String> {
         let (comment, pull) = (&body["resource"]["comment"], &body["resource"]["pullRequest"]);
         let id = self.pull_id(body, pull)?;
         if comment["commentType"].as_str().is_some_and(|kind| kind != "text") || comment["isDeleted"] == true {

@@ -1,6 +1,15 @@
-//! Azure DevOps: the addresses of its service hooks.
+//! Azure DevOps, Services and Server: its settings become an API client, a door, checks and ranges of addresses.
 
+mod doctor;
+
+use super::{Account, JoinedHost};
+use crate::app::doctor::report::Findings;
+use crate::settings::{AzureDevopsSettings, Settings};
+use crate::vcs::Host;
+use crate::vcs::azure_devops::{AzureAddress, AzureDevops, AzureDevopsOptions, profile};
 use crate::web::access::address::Published;
+use crate::webhook::azure_devops::AzureDevopsDoor;
+use std::sync::Arc;
 
 /// Ranges for service hooks (learn.microsoft.com, "Allowed IP addresses and domain URLs"; as of November 2026). Microsoft publishes no
 /// list for machines of these alone.
@@ -31,7 +40,84 @@ const RANGES: &[&str] = &[
     "191.235.226.0/24",
 ];
 
+/// The host of these settings; absent where they name none.
+pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
+    let azure = settings.azure_devops.as_ref()?;
+    let api = client(azure, settings).map(|client| Arc::new(client) as Arc<dyn Host>);
+    let door = AzureDevopsDoor {
+        address: address(azure),
+        user: azure.webhook_user.clone(),
+        password: azure.webhook_password.clone(),
+    };
+    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile().commit_address })
+}
+
+/// Who we are there.
+pub(super) fn account(settings: &Settings) -> Option<Account<'_>> {
+    let azure = settings.azure_devops.as_ref()?;
+    Some(Account {
+        hostname: &azure.hostname,
+        login: &azure.user,
+        secret: azure.webhook_password.as_ref(),
+        previous: None,
+    })
+}
+
+/// What the doctor finds about it.
+pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
+    doctor::check(settings, events).await
+}
+
+fn address(azure: &AzureDevopsSettings) -> AzureAddress {
+    AzureAddress::new(&azure.hostname, &azure.base_url)
+}
+
+/// A client of it, where there is a token.
+fn client(azure: &AzureDevopsSettings, settings: &Settings) -> Option<AzureDevops> {
+    Some(AzureDevops::new(AzureDevopsOptions {
+        address: address(azure),
+        user: azure.user.clone(),
+        token: azure.token.clone()?,
+        organizations: organizations(&azure.hostname, &settings.repo_allowlist),
+        status_name: settings.vcs_status_name.clone(),
+    }))
+}
+
+/// Organizations, or collections, that rules of the allowlist name. The host lists none by itself.
+fn organizations(hostname: &str, allowlist: &[String]) -> Vec<String> {
+    let mut named: Vec<String> = Vec::new();
+    for rule in allowlist.iter().map(|rule| rule.trim()).filter(|rule| !rule.starts_with('!')) {
+        let mut parts = rule.split('/');
+        let (Some(host), Some(name)) = (parts.next(), parts.next()) else { continue };
+        let is_ours = host == "*" || host.eq_ignore_ascii_case(hostname);
+        let is_known = named.iter().any(|known| known.eq_ignore_ascii_case(name));
+        if is_ours && !name.is_empty() && !name.contains('*') && !is_known {
+            named.push(name.to_owned());
+        }
+    }
+    named
+}
+
 /// Under the word `azuredevops`.
 pub(super) fn published() -> Published {
     Published { word: "azuredevops", known: RANGES, address: None, read: |_| None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn organizations_are_those_that_the_allowlist_names() {
+        let rules = [
+            "dev.azure.com/acme/*",
+            "dev.azure.com/Acme/x/y",
+            "*/other/*",
+            "dev.azure.com/a*/x",
+            "!dev.azure.com/no/*",
+        ];
+        let rules = rules.map(str::to_owned);
+        assert_eq!(organizations("dev.azure.com", &rules), ["acme", "other"]);
+        assert!(organizations("dev.azure.com", &["github.com/acme/*".to_owned(), "*".to_owned()]).is_empty());
+    }
 }

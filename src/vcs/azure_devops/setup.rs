@@ -68,13 +68,7 @@ impl AzureDevops {
                 "Pull Request Threads (read & write)",
                 "no comment can be written",
             ),
-            (
-                Method::POST,
-                format!("{pull}/statuses?{VERSION}"),
-                Some(status),
-                "Code (status)",
-                "no status can be set",
-            ),
+            (Method::POST, format!("{pull}/statuses?{VERSION}"), Some(status), "Code (status)", "no status can be set"),
         ];
         let mut missing = Vec::new();
         for (method, path, body, name, without) in tries {

@@ -182,11 +182,11 @@ async fn each_person_has_a_vote_for_the_head_of_its_moment_and_groups_have_none(
     let played =
         answering(vec![("pullRequests/7?", reviewed), ("/threads", threads), ("/iterations", iterations_of())]).await;
     let reviews = played.host.reviews(&known_pull(&played).await).await.unwrap();
-    let read: Vec<_> = reviews.iter().map(|r| (r.user.as_str(), r.verdict, &*r.commit)).collect();
+    let read: Vec<_> = reviews.iter().map(|r| (r.user.to_string(), r.verdict, r.commit.to_string())).collect();
     let [approved, rejected] = [Verdict::Approved, Verdict::ChangesRequested];
     // Of eve's vote nothing is told: it is taken for the earliest that it can be.
     let wanted = [("ann", approved, FIRST), ("bob", approved, HEAD), ("cid", rejected, HEAD), ("eve", rejected, FIRST)];
-    assert_eq!(read, wanted.map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit)).iter().map(|(a, b, c)| (a.as_str(), *b, *c)).collect::<Vec<_>>());
+    assert_eq!(read, wanted.map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit.to_owned())));
 }
 
 #[tokio::test]
@@ -209,14 +209,24 @@ async fn every_page_of_policies_is_read_and_our_own_statuses_do_not_block() {
         policy("Minimum number of reviewers", true, "queued", json!({})),
         policy("Status", true, "rejected", foreign),
     ]));
-    let answers = vec![("$skip=0", first.clone()), ("$skip=4", second), ("$skip=6", rows(json!([]))), ("pullRequests/7?", pull())];
+    let answers = vec![
+        ("$skip=0", first.clone()),
+        ("$skip=4", second),
+        ("$skip=6", rows(json!([]))),
+        ("pullRequests/7?", pull()),
+    ];
     let played = answering(answers).await;
     let pull = known_pull(&played).await;
     let found = played.host.mergeability(&pull).await.unwrap();
     assert!(!found.mergeable);
-    assert_eq!(found.detail, "blocked by policies of the branch: Minimum number of reviewers is queued, Status (apply) is rejected");
+    assert_eq!(
+        found.detail,
+        "blocked by policies of the branch: Minimum number of reviewers is queued, Status (apply) is rejected"
+    );
     assert!(played.requests()[1].contains("artifactId=vstfs%3A%2F%2F%2FCodeReview%2FCodeReviewId%2Fd3d3%2F7&"));
-    let played = answering(vec![("$skip=0", first), ("$skip=4", rows(json!([]))), ("pullRequests/7?", super::tests::pull())]).await;
+    let played =
+        answering(vec![("$skip=0", first), ("$skip=4", rows(json!([]))), ("pullRequests/7?", super::tests::pull())])
+            .await;
     assert!(played.host.mergeability(&pull).await.unwrap().mergeable);
 }
 
@@ -258,14 +268,14 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
         description: "d".into(),
         url: "u".into(),
     };
-    played.host.set_status(&id(), &HEAD.into(), &status).await.unwrap();
+    played.host.set_status(&id(), HEAD, &status).await.unwrap();
     let body = played.body_of("POST");
     assert_eq!((&body["iterationId"], &body["state"]), (&json!(2), &json!("succeeded")));
     assert_eq!(body["context"], json!({"genre": "Atlantis Bot/atlantis", "name": "plan"}));
-    assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), [status.clone()]);
+    assert_eq!(played.host.own_statuses(&id(), HEAD).await.unwrap(), [status.clone()]);
     let asked = played.requests().iter().filter(|request| request.contains("iterations")).count();
     assert_eq!(asked, 1, "an iteration is asked for once");
-    let error = played.host.set_status(&id(), &BASE.into(), &status).await.unwrap_err();
+    let error = played.host.set_status(&id(), BASE, &status).await.unwrap_err();
     assert!(matches!(&error, HostError::Rejected { status: 404, .. }), "{error}");
 }
 
@@ -290,7 +300,10 @@ async fn comments_are_those_of_people_and_ours_are_told_by_the_account() {
     let read = played.host.comments(&id(), None).await.unwrap().list;
     let brief: Vec<_> = read.iter().map(|c| (c.id >> 16, c.id & 0xffff, c.author.to_string(), c.edited)).collect();
     let bob = "bob@example.com".to_owned();
-    assert_eq!(brief, [(8, 1, "tidelock@example.com".to_owned(), false), (5, 1, bob.clone(), false), (5, 2, bob, true)]);
+    assert_eq!(
+        brief,
+        [(8, 1, "tidelock@example.com".to_owned(), false), (5, 1, bob.clone(), false), (5, 2, bob, true)]
+    );
     assert_eq!(read[1].body, "a <b> & \"c\"");
     let since = "2026-11-17T12:00:00Z".parse().ok();
     assert_eq!(played.host.comments(&id(), since).await.unwrap().list.len(), 1, "what was changed since");
@@ -302,7 +315,10 @@ async fn a_comment_begins_a_thread_and_is_deleted_in_it() {
     let made = played.host.create_comment(&id(), "text").await.unwrap();
     assert_eq!(made, (9 << 16) + 1);
     let body = played.body_of("POST");
-    assert!(body["comments"][0]["content"] == "text" && body["status"].is_null(), "an active thread would block: {body}");
+    assert!(
+        body["comments"][0]["content"] == "text" && body["status"].is_null(),
+        "an active thread would block: {body}"
+    );
     played.host.delete_comment(&id(), made).await.unwrap();
     assert_eq!(played.requests()[1], format!("DELETE {AT}/pullRequests/7/threads/9/comments/1?api-version=7.0"));
 }
@@ -313,12 +329,8 @@ async fn a_merge_names_the_head_and_keeps_what_its_author_chose() {
     chosen["completionOptions"] = json!({"mergeStrategy": "squash", "deleteSourceBranch": true, "bypassPolicy": true});
     let mut done = chosen.clone();
     done["status"] = json!("completed");
-    let played = answering(vec![
-        ("PATCH", done),
-        ("policy/configurations", rows(json!([]))),
-        ("pullRequests/7?", chosen),
-    ])
-    .await;
+    let played =
+        answering(vec![("PATCH", done), ("policy/configurations", rows(json!([]))), ("pullRequests/7?", chosen)]).await;
     played.host.merge(&known_pull(&played).await, None).await.unwrap();
     let body = played.body_of("PATCH");
     assert_eq!((&body["status"], &body["lastMergeSourceCommit"]["commitId"]), (&json!("completed"), &json!(HEAD)));

@@ -40,7 +40,8 @@ fn verdict(vote: &Value) -> Option<Verdict> {
 }
 
 fn review(voter: &Value, threads: &Value, pushes: &[Iteration]) -> Option<Review> {
-    let cast = list(threads).filter(|thread| is_vote_of(voter, thread)).filter_map(|t| shapes::moment(&t["publishedDate"]));
+    let cast =
+        list(threads).filter(|thread| is_vote_of(voter, thread)).filter_map(|t| shapes::moment(&t["publishedDate"]));
     Some(Review {
         user: shapes::login(voter),
         // Whoever may not contribute to pull requests cannot vote.

@@ -126,7 +126,7 @@ fn a_new_pull_request_is_read_and_the_old_host_name_is_the_new_one() {
 #[test]
 fn the_author_of_a_comment_is_its_own_and_its_text_is_as_it_was_typed() {
     let verified = receive(&commented(comment()));
-    assert_eq!(verified.identity(), "azuredevops:dev.azure.com/acme/Cloud Infra/live#7:comment:327682");
+    assert_eq!(verified.identity().as_str(), "azuredevops:dev.azure.com/acme/Cloud Infra/live#7:comment:327682");
     let Event::Comment(read) = verified.into_inner() else { panic!() };
     assert_eq!(read.author, "bob@example.com", "and not the pull request's");
     assert_eq!(read.body, "atlantis plan -- -var 'a=\"<b> & c\"'");

@@ -1,0 +1,133 @@
+//! `azuredevops-hostname` and the account there.
+
+use super::AzureDevopsSettings;
+use super::hosts::is_loopback;
+use super::typed::Reader;
+use secrecy::ExposeSecret;
+use url::Url;
+
+/// Host name of Azure DevOps Services.
+const SERVICES: &str = "dev.azure.com";
+/// Ends the name that an organization's host had before.
+const FORMER: &str = ".visualstudio.com";
+/// The settings that say that this host is used.
+const OF_ACCOUNT: [&str; 4] =
+    ["azuredevops-user", "azuredevops-token", "azuredevops-webhook-user", "azuredevops-webhook-password"];
+/// The scopes that the token needs.
+const SCOPES: &str = "A personal access token needs the scopes Code (read & write), Code (status) and Pull Request Threads (read & \
+     write)";
+
+/// Whether any of its settings is given.
+pub(super) fn is_named(r: &Reader) -> bool {
+    OF_ACCOUNT.iter().any(|name| r.is_given(name))
+}
+
+/// Host and account where they are given; everything that is missing is reported.
+pub(super) fn read(r: &mut Reader) -> Option<AzureDevopsSettings> {
+    let host = address(&r.text("azuredevops-hostname")).map_err(|what| r.wrong("azuredevops-hostname", what)).ok();
+    if !is_named(r) {
+        return None;
+    }
+    let user = r.text("azuredevops-user").trim().trim_start_matches('@').to_owned();
+    if user.is_empty() {
+        r.wrong(
+            "azuredevops-user",
+            "(ATLANTIS_AZUREDEVOPS_USER) is missing: the account that the token belongs to, as its email address",
+        );
+    }
+    let token = r.secret("azuredevops-token").map(|token| token.expose_secret().trim().into());
+    if token.is_none() && !r.switch("events-only") {
+        r.wrong("azuredevops-token", format!("(ATLANTIS_AZUREDEVOPS_TOKEN) is missing. {SCOPES}"));
+    }
+    let webhook_user = r.text("azuredevops-webhook-user");
+    let webhook_password = r.secret("azuredevops-webhook-password");
+    match (&webhook_password, webhook_user.is_empty()) {
+        (Some(_), false) => {}
+        (None, true) if r.switch("allow-unsigned-webhooks") => {}
+        (Some(_), true) => r.wrong("azuredevops-webhook-user", "is missing: both it and the password are compared"),
+        (None, _) => r.wrong(
+            "azuredevops-webhook-password",
+            "(ATLANTIS_AZUREDEVOPS_WEBHOOK_PASSWORD) is missing: without it everybody who reaches the port can run commands \
+             here. Set user and password here and in the service hooks",
+        ),
+    }
+    let (hostname, base_url) = host?;
+    Some(AzureDevopsSettings { hostname, base_url, user, token, webhook_user, webhook_password })
+}
+
+/// Name for repository ids, and what every address begins with: `dev.azure.com`, `ORGANIZATION.visualstudio.com` (the same by its
+/// former name), `HOST[:PORT][/PATH]`, or `http://LOOPBACK:PORT[/PATH]`.
+fn address(text: &str) -> Result<(String, String), &'static str> {
+    const FORM: &str = "is not of the form HOST, HOST:PORT or HOST/PATH, such as tfs.example.com/tfs";
+    let with_scheme = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
+    let url = Url::parse(&with_scheme).map_err(|_| FORM)?;
+    let has_more = url.query().is_some() || url.fragment().is_some() || !url.username().is_empty();
+    let hostname = url.host_str().filter(|_| !has_more).ok_or(FORM)?.to_owned();
+    match url.scheme() {
+        "https" => {}
+        "http" if is_loopback(&url) => {}
+        "http" => return Err("begins with http://, which is for loopback addresses only"),
+        _ => return Err(FORM),
+    }
+    if hostname == SERVICES || hostname.ends_with(FORMER) {
+        return Ok((SERVICES.to_owned(), format!("https://{SERVICES}")));
+    }
+    let port = url.port().map_or(String::new(), |port| format!(":{port}"));
+    let path = url.path().trim_end_matches('/');
+    Ok((hostname.clone(), format!("{}://{hostname}{port}{path}", url.scheme())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{invalid, loaded};
+    use super::*;
+
+    #[test]
+    fn every_form_of_the_host_name_leads_to_its_address() {
+        for (text, hostname, base) in [
+            ("dev.azure.com", "dev.azure.com", "https://dev.azure.com"),
+            ("https://dev.azure.com/acme", "dev.azure.com", "https://dev.azure.com"),
+            ("acme.visualstudio.com", "dev.azure.com", "https://dev.azure.com"),
+            ("tfs.example.com", "tfs.example.com", "https://tfs.example.com"),
+            ("tfs.example.com:8443/tfs/", "tfs.example.com", "https://tfs.example.com:8443/tfs"),
+            ("http://127.0.0.1:4000/tfs", "127.0.0.1", "http://127.0.0.1:4000/tfs"),
+        ] {
+            assert_eq!(address(text), Ok((hostname.to_owned(), base.to_owned())), "{text}");
+        }
+        for text in ["http://tfs.example.com", "ftp://x", "", "a b", "u:p@host", "host?x"] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+
+    const ACCOUNT: [(&str, &str); 4] = [
+        ("ATLANTIS_AZUREDEVOPS_USER", "tidelock@example.com"),
+        ("ATLANTIS_AZUREDEVOPS_TOKEN", "pat_token_value\n"),
+        ("ATLANTIS_AZUREDEVOPS_WEBHOOK_USER", "hooks"),
+        ("ATLANTIS_AZUREDEVOPS_WEBHOOK_PASSWORD", "hooks_password"),
+    ];
+
+    #[test]
+    fn it_is_served_beside_the_other_host_or_alone() {
+        let both = loaded(&[], &ACCOUNT);
+        let azure = both.azure_devops.unwrap();
+        assert!(both.github.is_some() && azure.hostname == "dev.azure.com");
+        assert_eq!(azure.token.unwrap().expose_secret(), "pat_token_value");
+        assert!(both.secrets.iter().any(|secret| secret.expose_secret() == "hooks_password"));
+        let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
+        let alone = loaded(&["--azuredevops-hostname=tfs.example.com/tfs"], &[&ACCOUNT[..], &without].concat());
+        assert!(alone.github.is_none());
+        assert_eq!(alone.azure_devops.unwrap().base_url, "https://tfs.example.com/tfs");
+        assert!(loaded(&[], &[]).azure_devops.is_none());
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (name, _) in ACCOUNT {
+            let setting = name.trim_start_matches("ATLANTIS_").to_lowercase().replace('_', "-");
+            let env: Vec<_> = ACCOUNT.iter().copied().filter(|(other, _)| *other != name).collect();
+            let said = invalid(&[], &env);
+            assert!(said.contains(&format!("{setting} ")) && said.contains("is missing"), "{said}");
+        }
+        assert!(invalid(&["--azuredevops-user=x"], &[]).contains("Pull Request Threads (read & write)"));
+    }
+}
