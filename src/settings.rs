@@ -12,6 +12,7 @@ mod check;
 mod deployment_tests;
 mod environment;
 mod hosts;
+mod modules;
 mod read;
 mod reference;
 mod server;

@@ -101,7 +101,6 @@ without_effect! {
             "ssl-key-file": Path, "Private key of the certificate.";
             "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";
             "tfe-token": Secret, "Token for Terraform Enterprise.";
-            "write-git-creds": Switch = "false", "Write ~/.git-credentials; our git needs none.";
         }
     }
 }

@@ -15,6 +15,7 @@ mod left;
 mod locking;
 mod merge_queue;
 mod missed;
+mod modules;
 mod moved;
 mod moving;
 mod pages;

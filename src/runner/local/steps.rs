@@ -46,7 +46,8 @@ impl Stage<'_> {
         let which = self.place.tool.distribution;
         let (directories, root) = (&self.local.directories, &self.place.tree.root);
         let guard = directories.plugin_cache(root, &self.spec.project.id.dir, &self.env, which).await;
-        let result = self.terraform("init", args).await;
+        let (what, tool) = (format!("{} init", which.binary()), self.place.tool.path.clone());
+        let result = self.run_call(Call { fetches_modules: true, ..Call::new(&what, &tool, args) }).await;
         drop(guard);
         if let Err(Broken::Problem(mut problem, output)) = result {
             if let StepProblem::NotStarted { init, .. } | StepProblem::Exit { init, .. } = &mut problem {
