@@ -7,32 +7,36 @@
 mod actor;
 mod allowlist;
 mod by_host;
+mod delivery_outcome;
 mod immediate_commands;
 mod late_outcomes;
 mod merge_group;
 mod orphaned_state_locks;
 mod queues;
 mod reconcile;
+mod recorder;
 mod resume;
 mod tasks;
 
 pub use allowlist::Allowlist;
+pub use delivery_outcome::DeliveryOutcome;
 pub use immediate_commands::Discard;
 
 use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{AuditEntry, Delivery, DeliveryState, Effect, NewEffect};
+use crate::domain::state::{AuditEntry, Delivery, Effect};
 use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
 use crate::execute::{Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
-use crate::store::Tx;
+use crate::store::{Tx, is_deposed};
 use crate::vault::inbox::End;
 use crate::webhook::{Intake, Verified};
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use queues::{Actors, Item, Task};
+use recorder::Commit;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tasks::Tasks;
@@ -60,28 +64,6 @@ struct Inner {
     tasks: Tasks,
     /// What was accepted before it may be old news.
     started: Timestamp,
-}
-
-/// Status of the answer to a delivery that could not be recorded.
-const UNRECORDED: u16 = 503;
-
-/// Answer to a delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// HTTP status.
-    pub status: u16,
-    /// Text for whoever looks at the delivery on the host.
-    pub text: String,
-}
-
-impl Answer {
-    fn ok(text: impl Into<String>) -> Answer {
-        Answer { status: 200, text: text.into() }
-    }
-
-    fn unrecorded() -> Answer {
-        Answer { status: UNRECORDED, text: "The delivery could not be recorded. Deliver it again.".to_owned() }
-    }
 }
 
 /// What is to be done about an event.
@@ -116,42 +98,36 @@ impl Handle {
     }
 
     /// Takes a verified event: acknowledges at once what causes no work, records what does, and only then answers.
-    pub async fn accept(&self, event: Verified<Event>) -> Answer {
+    pub async fn accept(&self, event: Verified<Event>) -> DeliveryOutcome {
         self.accept_of(event, Timestamp::now()).await
     }
 
-    /// The same for an event that came earlier, and waited in the inbox. Status 503: it could not be recorded.
-    pub async fn accept_of(&self, event: Verified<Event>, received: Timestamp) -> Answer {
+    /// The same for an event that came earlier, and waited in the inbox.
+    pub async fn accept_of(&self, event: Verified<Event>, received: Timestamp) -> DeliveryOutcome {
         let Some(pull) = event.get().pull_id().cloned() else {
-            return match event.get() {
-                Event::Ping => Answer::ok("pong"),
-                Event::Other(name) => {
-                    tracing::debug!(event = %name, delivery = event.host_id(), "not acted on");
-                    Answer::ok("Nothing to do for this event.")
-                }
-                Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) => Answer::ok("Nothing to do."),
-            };
+            tracing::debug!(delivery = event.host_id(), "not acted on: it is about no pull request");
+            return DeliveryOutcome::without_work(event.get()).unwrap_or(DeliveryOutcome::Ignored("Nothing to do."));
         };
         let (identity, host_id) = (event.identity().clone(), event.host_id().to_owned());
         let event = match self.inner.compared(event.into_inner()).await {
             Ok(event) => event,
             Err(error) => {
                 tracing::error!(%pull, error = format!("{error:#}"), "what is known of a pull request could not be read");
-                return Answer::unrecorded();
+                return unrecorded(&error);
             }
         };
         match self.inner.decide(&event, &pull) {
             Decision::Ignore(why) => {
                 tracing::debug!(%pull, delivery = host_id, "not acted on: {why}");
-                Answer::ok(why)
+                DeliveryOutcome::Ignored(why)
             }
             Decision::Obsolete(head) => {
                 self.inner.actors.cancel_obsolete(&pull, &head);
-                Answer::ok("Noted the new head; it is not planned by itself.")
+                DeliveryOutcome::HeadNoted
             }
             decision => {
                 let delivery = Delivery { identity, host_id, received, event };
-                self.inner.record(delivery, pull, decision).await.0
+                self.inner.record(delivery, pull, decision, |_| Ok(())).await
             }
         }
     }
@@ -215,6 +191,11 @@ impl Handle {
     pub fn fall_silent(&self) {
         self.inner.ctx.outbox.stop();
     }
+}
+
+/// The outcome of a delivery that the state did not take.
+fn unrecorded(error: &anyhow::Error) -> DeliveryOutcome {
+    if is_deposed(error) { DeliveryOutcome::NotLeading } else { DeliveryOutcome::Unrecorded }
 }
 
 impl Inner {
@@ -285,19 +266,14 @@ impl Inner {
         if off { obsolete } else { Decision::Queue(Task::Autoplan(Box::new(event.clone()))) }
     }
 
-    /// One commit before the 2xx: the delivery, and what is said at once. Whether it was new.
-    async fn record(self: &Arc<Self>, delivery: Delivery, pull: PullId, decision: Decision) -> (Answer, bool) {
-        self.record_with(delivery, pull, decision, |_| Ok(())).await
-    }
-
-    /// The same commit has `also`, if the delivery is new.
-    async fn record_with(
+    /// One commit before the 2xx: the delivery, what is said at once, and `also` if the delivery is new.
+    async fn record(
         self: &Arc<Self>,
         delivery: Delivery,
         pull: PullId,
         decision: Decision,
         also: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
-    ) -> (Answer, bool) {
+    ) -> DeliveryOutcome {
         let reaction = self.reaction(&delivery.event, &decision);
         let (task, replies) = match decision {
             Decision::Queue(task) => (Some(task), Vec::new()),
@@ -305,38 +281,18 @@ impl Inner {
             Decision::Ignore(_) | Decision::Obsolete(_) => (None, Vec::new()),
         };
         let (identity, received) = (delivery.identity.clone(), delivery.received);
-        let (target, done) = (pull.clone(), task.is_none());
-        let recorded = self.ctx.store.write(move |tx| {
-            let mark = tx.known_pull(&target)?.and_then(|known| known.watermark);
-            if reconcile::comes_late(&delivery, mark.as_ref()) || !tx.accept_delivery(&delivery)? {
-                return Ok(false);
-            }
-            also(tx)?;
-            for effect in reaction.into_iter().chain(replies) {
-                tx.enqueue(&NewEffect { pull: target.clone(), effect })?;
-            }
-            if done {
-                tx.set_delivery_state(&delivery.identity, DeliveryState::Done, "answered at once")?;
-            }
-            Ok(true)
-        });
-        match recorded.await {
+        let effects = reaction.into_iter().chain(replies).collect();
+        match recorder::accept(self, delivery, &pull, effects, task.is_none(), also).await {
             Ok(true) => {}
-            Ok(false) => return (Answer::ok("This delivery is known already; nothing is done twice."), false),
+            Ok(false) => return DeliveryOutcome::Known,
             Err(error) => {
                 tracing::error!(%pull, error = format!("{error:#}"), "a delivery could not be recorded");
-                return (Answer::unrecorded(), false);
+                return unrecorded(&error);
             }
         }
-        self.ctx.outbox.wake(&pull);
-        let text = match task {
-            Some(task) => {
-                self.take(pull, Item { delivery: identity, received, task }).await;
-                "Processing..."
-            }
-            None => "Answering with a comment.",
-        };
-        (Answer::ok(text), true)
+        let Some(task) = task else { return DeliveryOutcome::Answered };
+        self.take(pull, Item { delivery: identity, received, task }).await;
+        DeliveryOutcome::Queued
     }
 
     /// Puts a recorded item where it belongs: aside, or into the queue.
@@ -395,18 +351,7 @@ impl Inner {
         body: Option<ReplyBody>,
     ) -> Result<()> {
         let effects = body.map(|body| self.reply(pull, command, body)).unwrap_or_default();
-        let (target, id) = (pull.clone(), delivery.clone());
         let outcome = if effects.is_empty() { "nothing to say" } else { "answered" };
-        self.ctx
-            .store
-            .write(move |tx| {
-                for effect in effects {
-                    tx.enqueue(&NewEffect { pull: target.clone(), effect })?;
-                }
-                tx.set_delivery_state(&id, DeliveryState::Done, outcome)
-            })
-            .await?;
-        self.ctx.outbox.wake(pull);
-        Ok(())
+        Commit::about(pull).posts(effects).done(delivery, outcome).record(self).await
     }
 }

@@ -32,7 +32,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Effect, JobState, Run};
-use crate::domain::{ProjectId, PullId, PullRequest};
+use crate::domain::{ProjectId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
@@ -91,14 +91,6 @@ pub struct Context {
     pub orphaned_locks: state_locks::OrphanedLocks,
     /// Memberships of teams.
     pub teams: permissions::TeamMembers,
-}
-
-impl Context {
-    /// A pull request as its host writes it, such as `#7`.
-    pub fn written(&self, pull: &PullId) -> String {
-        let mark = self.hosts.of(&pull.repo).map_or('#', |host| host.profile().pull_mark);
-        format!("{mark}{}", pull.number)
-    }
 }
 
 /// Asks a command to stop, and says why.

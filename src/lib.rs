@@ -20,6 +20,7 @@ pub mod schedule;
 
 mod platform;
 pub mod process;
+mod retry;
 
 pub mod checkout;
 pub mod terraform;

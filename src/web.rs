@@ -70,6 +70,8 @@ pub struct WebState {
     pub disable_global_apply_lock: bool,
     /// `apply` is an allowed command.
     pub apply_allowed: bool,
+    /// What a pull request's number is written with, by the host's name; `#` where none is named.
+    pub pull_marks: BTreeMap<String, char>,
     /// Address of a commit's page, with `{repo}` and `{commit}`, by the host's name.
     pub commit_addresses: BTreeMap<String, String>,
     /// First word of commands that pages show.
@@ -98,8 +100,8 @@ struct Site {
 impl Site {
     fn new(state: Arc<WebState>) -> Site {
         Site {
+            pages: pages::PageTemplates::new(state.pull_marks.clone()),
             state,
-            pages: pages::PageTemplates::new(),
             streams: Arc::new(Semaphore::new(jobs::MAX_STREAMS)),
             large_bodies: Semaphore::new(events::MAX_LARGE_BODIES),
             rejections: events::Rejections::default(),

@@ -31,8 +31,6 @@ const MAX_COMPLAINTS: usize = 10_000;
 const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// …and until one leader has had it before it for so long by a clock that does not jump: a wrong date alone deletes nothing.
 const WATCHED: Duration = Duration::from_secs(3600);
-/// What dispatch answers to a delivery that it could not record.
-const UNRECORDED: u16 = 503;
 
 /// The inbox as it was last seen.
 #[derive(Debug, Clone, Default)]
@@ -263,11 +261,11 @@ impl Taker<'_> {
 pub(super) async fn record(ready: &Services, deliveries: Vec<Authentic>) -> Vec<Mail> {
     let mut recorded = Vec::new();
     for (mail, event, received) in deliveries {
-        let answer = ready.dispatch.accept_of(event, received).await;
-        if answer.status == UNRECORDED {
+        let outcome = ready.dispatch.accept_of(event, received).await;
+        if !outcome.is_final() {
             break;
         }
-        tracing::info!(object = mail.name, answer = answer.text, "a delivery was taken from the inbox");
+        tracing::info!(object = mail.name, outcome = %outcome, "a delivery was taken from the inbox");
         recorded.push(mail);
     }
     recorded

@@ -198,6 +198,11 @@ fn web_state(
         api_secret: settings.api_secret.clone(),
         disable_global_apply_lock: settings.disable_global_apply_lock,
         apply_allowed: settings.allow_commands.contains(&CommandName::Apply),
+        pull_marks: joined
+            .iter()
+            .filter_map(|host| host.api.as_ref())
+            .map(|api| (api.hostname().to_ascii_lowercase(), api.profile().pull_mark))
+            .collect(),
         commit_addresses: joined
             .iter()
             .map(|host| (host.door.hostname().to_ascii_lowercase(), host.commit_address.clone()))

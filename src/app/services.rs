@@ -112,7 +112,11 @@ impl Parts {
         Ok(Context {
             checkouts,
             runner,
-            statuses: Statuses { prefix: settings.vcs_status_name.clone(), url: settings.atlantis_url.clone() },
+            statuses: Statuses {
+                prefix: settings.vcs_status_name.clone(),
+                url: settings.atlantis_url.clone(),
+                hosts: self.hosts.clone(),
+            },
             admission: Admission::new(pool),
             capacity: Capacity::new(&settings.data_dir, &settings.limits),
             orphaned_locks: OrphanedLocks::default(),

@@ -1,16 +1,19 @@
 //! One queue and one actor per pull request: commands run in order, a push makes a running plan obsolete.
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
+use super::recorder::Commit;
 use super::{Inner, immediate_commands, merge_group, orphaned_state_locks, resume};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
-use crate::domain::state::{DeliveryState, Effect, NewEffect, Run};
+use crate::domain::state::{Effect, Run};
 use crate::domain::{CommentEvent, DeliveryId, PullEvent, PullId, PullRequest, RunId};
 use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
+use crate::retry;
 use crate::store::is_deposed;
 use crate::vcs::HostError;
 use anyhow::{Result, anyhow, bail};
+use backon::{ExponentialBuilder, Retryable as _};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -23,7 +26,8 @@ const FRESH: SignedDuration = SignedDuration::from_secs(10);
 /// An apply or unlock that waited longer than this is not run any more: the person has gone on.
 const STALE_COMMAND: SignedDuration = SignedDuration::from_mins(10);
 /// Waits between tries to ask the host about a pull request.
-const HOST_RETRIES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)];
+const HOST_RETRIES: ExponentialBuilder =
+    retry::jittered(Duration::from_secs(1), Duration::from_secs(10)).with_max_times(4);
 
 /// Adds an item to its pull request's queue, and wakes or starts the actor.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {
@@ -99,16 +103,7 @@ async fn handle(inner: &Arc<Inner>, pull: &PullId, item: Item) -> Result<()> {
 /// The pull request as the host has it now; transient trouble is waited out.
 pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullRequest, HostError> {
     let host = inner.ctx.hosts.of(&pull.repo)?;
-    let mut waits = HOST_RETRIES.iter();
-    loop {
-        match host.pull_request(pull).await {
-            Err(error) if error.is_transient() => match waits.next() {
-                Some(wait) => tokio::time::sleep(*wait).await,
-                None => return Err(error),
-            },
-            result => return result,
-        }
-    }
+    (|| host.pull_request(pull)).retry(HOST_RETRIES).when(HostError::is_transient).await
 }
 
 async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
@@ -145,18 +140,17 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
     match start(inner, pull.clone(), command, &item.delivery).await? {
         Ended::Stopped(CancelReason::Push(head)) => {
             let because = superseded(&head);
-            tell_ended(inner, &pull, &because).await?;
-            let delivery = item.delivery.clone();
-            inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Done, &because)).await
+            let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
+            told.done(&item.delivery, because).record(inner).await
         }
-        Ended::Stopped(CancelReason::Shutdown) => later(inner, &item.delivery).await,
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, &pull.id, &item.delivery).await,
         Ended::Stopped(why) => {
             let because = match why {
                 CancelReason::Person(user) => format!("cancelled by {user}"),
                 _ => "the pull request was closed".to_owned(),
             };
-            tell_ended(inner, &pull, &because).await?;
-            inner.answer_delivery(&pull.id, &item.delivery, None, None).await
+            let told = Commit::about(&pull.id).posts([ended_status(inner, &pull, &because)]);
+            told.done(&item.delivery, "nothing to say").record(inner).await
         }
         Ended::Answered => Ok(()),
     }
@@ -178,13 +172,8 @@ fn superseded(head: &str) -> String {
 }
 
 /// The status of a plan that was stopped says why: none is left pending on a head that is not planned any more.
-async fn tell_ended(inner: &Inner, pull: &PullRequest, because: &str) -> Result<()> {
-    let status = inner.ctx.statuses.failed(CommandName::Plan, because);
-    let (id, commit) = (pull.id.clone(), pull.head.commit.clone());
-    let effect = Effect::Status { commit, status };
-    inner.ctx.store.write(move |tx| tx.enqueue(&NewEffect { pull: id, effect }).map(drop)).await?;
-    inner.ctx.outbox.wake(&pull.id);
-    Ok(())
+fn ended_status(inner: &Inner, pull: &PullRequest, because: &str) -> Effect {
+    Effect::Status { commit: pull.head.commit.clone(), status: inner.ctx.statuses.failed(CommandName::Plan, because) }
 }
 
 /// Whether a whole plan of this head began after the event was accepted: it is the answer to it as well.
@@ -242,21 +231,23 @@ async fn comment_command(
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await;
     }
     let ended = start(inner, pull.clone(), command.clone(), &item.delivery).await?;
-    match &ended {
-        _ if command.name != CommandName::Plan => {}
-        Ended::Stopped(CancelReason::Push(head)) => tell_ended(inner, &pull, &superseded(head)).await?,
-        Ended::Stopped(CancelReason::Closed) => tell_ended(inner, &pull, "the pull request was closed").await?,
-        _ => {}
+    let because = match &ended {
+        Ended::Stopped(CancelReason::Push(head)) => Some(superseded(head)),
+        Ended::Stopped(CancelReason::Closed) => Some("the pull request was closed".to_owned()),
+        _ => None,
+    };
+    if let Some(because) = because.filter(|_| command.name == CommandName::Plan) {
+        Commit::about(id).posts([ended_status(inner, &pull, &because)]).record(inner).await?;
     }
     match ended {
         Ended::Answered => Ok(()),
-        Ended::Stopped(CancelReason::Shutdown) => later(inner, &item.delivery).await,
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, id, &item.delivery).await,
         Ended::Stopped(CancelReason::Push(head)) if settings.disable_autoplan => {
             let message = Message::Superseded { head };
             inner.answer_delivery(id, &item.delivery, Some(&command), Some(message)).await
         }
         Ended::Stopped(CancelReason::Push(_)) => {
-            requeue(inner, &item.delivery).await?;
+            Commit::about(id).queued_again(&item.delivery).record(inner).await?;
             let task = Task::Command { comment: comment.clone(), command: Box::new(command) };
             let again = Item { delivery: item.delivery, received: item.received, task };
             inner.actors.again(id, again);
@@ -267,18 +258,12 @@ async fn comment_command(
 }
 
 /// The next server goes on with the delivery. Where this one is not told to end, its answer could not be recorded: an error.
-async fn later(inner: &Inner, delivery: &DeliveryId) -> Result<()> {
+async fn later(inner: &Inner, pull: &PullId, delivery: &DeliveryId) -> Result<()> {
     if !inner.actors.draining() {
         inner.ctx.store.may_act().await?;
         bail!("the answer could not be recorded");
     }
-    requeue(inner, delivery).await
-}
-
-/// The delivery is to be handled again: by this process, or by the next.
-async fn requeue(inner: &Inner, delivery: &DeliveryId) -> Result<()> {
-    let delivery = delivery.clone();
-    inner.ctx.store.write(move |tx| tx.set_delivery_state(&delivery, DeliveryState::Queued, "to be run again")).await
+    Commit::about(pull).queued_again(delivery).record(inner).await
 }
 
 /// Runs a command as this pull request's running one.

@@ -2,17 +2,18 @@
 
 use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
+use super::recorder::{self, Commit};
 use super::{Inner, reconcile};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{AuditEntry, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState};
 use crate::config::permissions::Act;
+use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectState};
 use crate::domain::{DeliveryId, JobId, ProjectId, PullEvent, PullId, PullRequest, RepoId, RunId};
 use crate::execute::permissions::{Gatekeeper, Person};
 use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
+use crate::store::View;
 use crate::store::logs::Logs;
-use crate::store::{Tx, View};
 use crate::vcs::HostError;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -52,16 +53,15 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     let by = entry(&command.user, "unlock", &pull.id, &item.delivery, "unlocked");
     let event = LockEvent::Unlocked { pull: pull.id.clone(), by };
     let answer = answer_later(inner, Some(command));
-    let (id, delivery, silent) = (pull.id.clone(), item.delivery.clone(), inner.ctx.settings.silence_no_projects);
-    let follows = inner.ctx.store.write(move |tx| {
+    let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
+    let commit = Commit::about(&pull.id).done(&item.delivery, "unlocked");
+    let follows = commit.record_with(inner, move |tx| {
         let follows = tx.record_lock_event(&event)?;
         let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
-        enqueue_all(tx, &id, message.map(|message| answer(&id, message)))?;
-        tx.set_delivery_state(&delivery, DeliveryState::Done, "unlocked")?;
+        recorder::post(tx, &id, message.map(|message| answer(&id, message)).into_iter().flatten())?;
         Ok(follows)
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
-    inner.ctx.outbox.wake(&pull.id);
     Ok(())
 }
 
@@ -105,13 +105,6 @@ fn answer_later(
         let run = RunId::of(random_bits());
         comment_effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
     }
-}
-
-fn enqueue_all(tx: &Tx<'_>, pull: &PullId, effects: Option<Vec<Effect>>) -> Result<()> {
-    for effect in effects.into_iter().flatten() {
-        tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-    }
-    Ok(())
 }
 
 fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, result: &str) -> AuditEntry {
@@ -204,24 +197,12 @@ async fn tell_cancelled(
         )
     });
     let effects = inner.answer(pull, Some(command), Message::Cancelled { stopped, left: left.into_iter().collect() });
-    let dropped: Vec<DeliveryId> = cancelled.waiting.into_iter().map(|item| item.delivery).collect();
-    let (id, delivery, user) = (pull.clone(), item.delivery.clone(), command.user.clone());
-    inner
-        .ctx
-        .store
-        .write(move |tx| {
-            for identity in dropped {
-                tx.set_delivery_state(&identity, DeliveryState::Done, &format!("cancelled by {user}"))?;
-            }
-            for effect in effects {
-                tx.enqueue(&NewEffect { pull: id.clone(), effect })?;
-            }
-            tx.audit(&entry(&user, "cancel", &id, &delivery, "cancelled"))?;
-            tx.set_delivery_state(&delivery, DeliveryState::Done, "cancelled")
-        })
-        .await?;
-    inner.ctx.outbox.wake(pull);
-    Ok(())
+    let mut commit = Commit::about(pull).posts(effects);
+    for dropped in cancelled.waiting {
+        commit = commit.done(&dropped.delivery, format!("cancelled by {}", command.user));
+    }
+    let entry = entry(&command.user, "cancel", pull, &item.delivery, "cancelled");
+    commit.done(&item.delivery, "cancelled").record_with(inner, move |tx| tx.audit(&entry)).await
 }
 
 /// What is known of applies whose end nobody knows: their projects' locks go all the same, so that nobody is blocked for ever.
@@ -264,19 +245,16 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
         }
     }
     let answer = answer_later(inner, None);
-    let (pull, delivery) = (id.clone(), item.delivery.clone());
-    let follows = inner.ctx.store.write(move |tx| {
+    let pull = id.clone();
+    let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
         let remarks = in_doubt(tx, &pull)?;
         let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks })?;
         tx.forget_pull(&pull)?;
-        enqueue_all(tx, &pull, follows.message.clone().map(|message| answer(&pull, message)))?;
-        tx.set_delivery_state(&delivery, DeliveryState::Done, "closed")?;
+        recorder::post(tx, &pull, follows.message.clone().map(|message| answer(&pull, message)).into_iter().flatten())?;
         Ok(follows)
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
-    inner.ctx.checkouts.remove_pull(&id).await?;
-    inner.ctx.outbox.wake(&id);
-    Ok(())
+    Ok(inner.ctx.checkouts.remove_pull(&id).await?)
 }
 
 /// Deletes one lock and its plan for a person on the web page. Who runs the server may do so whatever the rules of the repository are.
@@ -289,12 +267,12 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
         let act = Act { command: CommandName::Unlock, project: Some(&lock.project) };
         if let Some(because) = gatekeeper.refusal(act).await? {
             let refused = AuditEntry { result: "refused: not permitted".into(), ..by };
-            inner.ctx.store.write(move |tx| tx.audit(&refused)).await?;
+            recorder::transaction(inner, move |tx| tx.audit(&refused)).await?;
             return Ok(Discard::NotPermitted { because });
         }
     }
     let (logs, answer) = (inner.ctx.logs.clone(), answer_later(inner, None));
-    let follows = inner.ctx.store.write(move |tx| {
+    let follows = recorder::transaction(inner, move |tx| {
         // Here, where no apply can begin meanwhile: each begins with a transaction of its own.
         let applying = match tx.lock_by_key(&key)? {
             Some(lock) => begun(tx, &logs, &lock.holder.pull)?,
@@ -303,7 +281,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
         let follows = tx.record_lock_event(&LockEvent::LockDeleted { key, applying, by })?;
         if let (Some(lock), Some(message)) = (follows.freed().next(), follows.message.clone()) {
             let pull = &lock.holder.pull;
-            enqueue_all(tx, pull, Some(answer(pull, message)))?;
+            recorder::post(tx, pull, answer(pull, message))?;
         }
         Ok(follows)
     });

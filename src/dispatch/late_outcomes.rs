@@ -2,13 +2,13 @@
 //! interrupted.
 
 use super::Inner;
+use super::recorder::{self, Commit};
 use crate::domain::JobId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
-use crate::domain::state::{Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus};
+use crate::domain::state::{Effect, Job, JobState, ProjectState, ProjectStatus};
 use crate::execute::errored_state::{errored_here, errored_words, keep_errored};
-use crate::reply::statuses::one_line;
 use crate::vault::inbox::End;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
@@ -34,8 +34,8 @@ pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
         None => errored_here(&inner.ctx, &job.id).await?,
     };
     let effects = inner.said(&job.pull, message(inner, &job, &outcome, kept.is_some()));
-    let (pull, statuses) = (job.pull.clone(), inner.ctx.statuses.clone());
-    let recorded = inner.ctx.store.write(move |tx| {
+    let statuses = inner.ctx.statuses.clone();
+    let recorded = Commit::about(&job.pull).record_with(inner, move |tx| {
         let Some(now) = tx.job(&job.id)?.filter(|now| matches!(now.state, JobState::Interrupted | JobState::Running))
         else {
             return Ok(());
@@ -49,15 +49,14 @@ pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
             let state = if success { ProjectState::Applied } else { ProjectState::ApplyErrored };
             tx.put_project_status(&job.pull, &ProjectStatus { state, updated: Timestamp::now(), ..last })?;
             let all = statuses.apply(&tx.project_statuses(&job.pull)?, true);
-            for status in [Some(statuses.project(&outcome)), all].into_iter().flatten() {
-                let effect = Effect::Status { commit: job.head.clone(), status };
-                tx.enqueue(&NewEffect { pull: job.pull.clone(), effect })?;
-            }
+            let told = [Some(statuses.project(&outcome)), all].into_iter().flatten();
+            let told = told.map(|status| Effect::Status { commit: job.head.clone(), status });
+            recorder::post(tx, &job.pull, told)?;
         }
         let mut ended = Job {
             state: if success { JobState::Succeeded } else { JobState::Failed },
             finished: Some(Timestamp::now()),
-            summary: one_line(&outcome),
+            summary: statuses.one_line(&outcome),
             outcome: Some(outcome),
             ..now
         };
@@ -65,11 +64,9 @@ pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
         (ended.state_lock.untold, ended.state_lock.left) = (false, None);
         tx.put_job(&ended)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
-        effects.into_iter().try_for_each(|effect| tx.enqueue(&NewEffect { pull: ended.pull.clone(), effect }).map(drop))
+        recorder::post(tx, &ended.pull, effects)
     });
-    recorded.await?;
-    inner.ctx.outbox.wake(&pull);
-    Ok(())
+    recorded.await
 }
 
 fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Message {
@@ -82,7 +79,7 @@ fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Mes
     let mut because = format!(
         "The `{}` that was reported as interrupted has ended after all, on a server that could not say so itself: {}.",
         outcome.command.spoken(),
-        one_line(outcome)
+        inner.ctx.statuses.one_line(outcome)
     );
     let words = errored_words(&job.id);
     if errored && !because.contains(&words) {

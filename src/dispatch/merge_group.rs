@@ -7,8 +7,9 @@
 use super::Inner;
 use super::actor::fetch_pull;
 use super::queues::Item;
+use super::recorder::Commit;
 use crate::domain::command::CommandName;
-use crate::domain::state::{CommitStatus, DeliveryState, Effect, NewEffect, StatusState};
+use crate::domain::state::{CommitStatus, Effect, StatusState};
 use crate::domain::{DeliveryId, MergeGroupEvent, PullId, PullRequest};
 use crate::reply::statuses::Statuses;
 use crate::store::View;
@@ -23,7 +24,7 @@ const MAX_ENTRIES: usize = 100;
 /// What an entry's pull requests lack, for each status.
 #[derive(Default)]
 struct Verdict {
-    pulls: Vec<u64>,
+    pulls: Vec<PullId>,
     plan: Vec<String>,
     apply: Vec<String>,
 }
@@ -48,7 +49,7 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
 
 /// Answers an entry whose judgement broke off: as failure, so that nobody waits for it.
 pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &DeliveryId) -> Result<()> {
-    let mut verdict = Verdict { pulls: vec![event.pull.number], ..Verdict::default() };
+    let mut verdict = Verdict { pulls: vec![event.pull.clone()], ..Verdict::default() };
     verdict.lacks("something broke inside the server; queue it again".to_owned());
     tell(inner, event, delivery, &verdict, "something broke").await
 }
@@ -67,17 +68,10 @@ async fn tell(
     }
     let told = commands.into_iter().map(|(command, lacking)| {
         let status = inner.ctx.statuses.of_queue(command, &verdict.pulls, lacking);
-        NewEffect { pull: event.pull.clone(), effect: Effect::Status { commit: event.commit.clone(), status } }
+        Effect::Status { commit: event.commit.clone(), status }
     });
-    let (told, delivery): (Vec<NewEffect>, _) = (told.collect(), delivery.clone());
     tracing::info!(pull = %event.pull, commit = event.commit, lacking = ?verdict.apply, "answers the merge queue");
-    let record = inner.ctx.store.write(move |tx| {
-        told.iter().try_for_each(|effect| tx.enqueue(effect).map(drop))?;
-        tx.set_delivery_state(&delivery, DeliveryState::Done, outcome)
-    });
-    record.await?;
-    inner.ctx.outbox.wake_marks(&event.pull);
-    Ok(())
+    Commit::about(&event.pull).posts(told).done(delivery, outcome).record(inner).await
 }
 
 /// Looks at the entry's own pull request and at those below.
@@ -90,9 +84,9 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
             // Merged by now, and all below it; the first one left the queue.
             Ok(pull) if !pull.is_open() && !verdict.pulls.is_empty() => return Ok(verdict),
             Ok(pull) => one(inner, &pull, &event.pull, &mut verdict).await?,
-            Err(error) => unknown(inner, &format!("#{number}"), &error, &mut verdict),
+            Err(error) => unknown(inner, &inner.ctx.hosts.pull_name(&id), &error, &mut verdict),
         }
-        verdict.pulls.push(number);
+        verdict.pulls.push(id);
         let (start, below) = (inner.intake.entry_identities(&event.pull.repo, &base), base.clone());
         let Some(start) = start else {
             verdict.lacks("the host is not configured on this server".to_owned());
@@ -135,17 +129,17 @@ async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &
 
 /// What one pull request lacks: the statuses that were decided on its head count.
 async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut Verdict) -> Result<()> {
-    let number = pull.id.number;
+    let name = inner.ctx.hosts.pull_name(&pull.id);
     if !pull.is_open() {
-        verdict.lacks(format!("#{number} is closed"));
+        verdict.lacks(format!("{name} is closed"));
         return Ok(());
     }
     if pull.fork && !inner.ctx.settings.allow_fork_prs {
-        verdict.lacks(format!("#{number} comes from a fork"));
+        verdict.lacks(format!("{name} comes from a fork"));
         return Ok(());
     }
     if pull.id != *own && inner.actors.has_command(&pull.id) {
-        verdict.lacks(format!("a command of #{number} runs; queue it again"));
+        verdict.lacks(format!("a command of {name} runs; queue it again"));
         return Ok(());
     }
     let (id, head, statuses) = (pull.id.clone(), pull.head.commit.clone(), inner.ctx.statuses.clone());
@@ -157,8 +151,8 @@ async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut
     let short = &pull.head.commit[..pull.head.commit.len().min(7)];
     let lacking = |status: Option<CommitStatus>, done: &str| match status {
         Some(status) if status.state == StatusState::Success => None,
-        Some(status) => Some(format!("#{number}: {}", status.description)),
-        None => Some(format!("#{number} is not {done} at {short}")),
+        Some(status) => Some(format!("{name}: {}", status.description)),
+        None => Some(format!("{name} is not {done} at {short}")),
     };
     verdict.plan.extend(lacking(plan, "planned"));
     verdict.apply.extend(lacking(apply, "applied"));

@@ -2,9 +2,10 @@
 //! by the next plan.
 
 use super::Inner;
+use super::recorder::Commit;
 use crate::domain::PullId;
 use crate::domain::reply::{LeftLock, Message};
-use crate::domain::state::{Job, NewEffect};
+use crate::domain::state::Job;
 use crate::execute::state_locks::after_kill;
 use crate::runner::local::state_lock::LockEvidence;
 use anyhow::Result;
@@ -38,15 +39,6 @@ async fn tell(inner: &Inner, pull: &PullId, mut jobs: Vec<Job>) -> Result<()> {
         left.push(LeftLock { project, kind: job.kind.replace('_', " "), job: job.id.clone(), because });
     }
     let effects = if left.is_empty() { Vec::new() } else { inner.said(pull, Message::StateLocks { left }) };
-    let target = pull.clone();
-    let recorded = inner.ctx.store.write(move |tx| {
-        jobs.iter().try_for_each(|job| tx.put_job(job))?;
-        for effect in effects {
-            tx.enqueue(&NewEffect { pull: target.clone(), effect })?;
-        }
-        Ok(())
-    });
-    recorded.await?;
-    inner.ctx.outbox.wake(pull);
-    Ok(())
+    let told = Commit::about(pull).posts(effects);
+    told.record_with(inner, move |tx| jobs.iter().try_for_each(|job| tx.put_job(job))).await
 }

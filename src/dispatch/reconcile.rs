@@ -13,7 +13,7 @@ mod repos;
 mod statuses;
 
 use super::queues::Task;
-use super::{Decision, Inner, UNRECORDED};
+use super::{Decision, DeliveryOutcome, Inner, recorder};
 use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Watermark};
 use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, PullState, PullVersion, RepoId};
@@ -233,7 +233,7 @@ impl Round<'_> {
         }
         mark.version.clone_from(&now.version);
         let id = id.clone();
-        Ok(self.inner.ctx.store.write(move |tx| tx.set_watermark(&id, &mark)).await?)
+        Ok(recorder::transaction(self.inner, move |tx| tx.set_watermark(&id, &mark)).await?)
     }
 
     /// The head has moved. That it was taken up is recorded with it, so that its delivery comes too late from then on.
@@ -314,14 +314,14 @@ impl Round<'_> {
             return Ok(());
         }
         let delivery = Delivery { identity, host_id: "missed".to_owned(), received, event };
-        let (answer, new) = self.inner.record_with(delivery, pull.clone(), decision, also).await;
-        if answer.status == UNRECORDED {
-            // Where another server leads, that is the reason.
-            self.inner.ctx.store.may_act().await?;
-            return Err(anyhow!("{what} could not be recorded"));
-        }
-        if new {
-            tracing::info!(%pull, delivery = what.as_str(), "taken up, its delivery was missed: {}", answer.text);
+        match self.inner.record(delivery, pull.clone(), decision, also).await {
+            DeliveryOutcome::NotLeading | DeliveryOutcome::Unrecorded => {
+                // Where another server leads, that is the reason.
+                self.inner.ctx.store.may_act().await?;
+                return Err(anyhow!("{what} could not be recorded"));
+            }
+            DeliveryOutcome::Known => {}
+            taken => tracing::info!(%pull, delivery = what.as_str(), "taken up, its delivery was missed: {taken}"),
         }
         Ok(())
     }

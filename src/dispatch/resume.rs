@@ -2,14 +2,13 @@
 
 use super::actor::{enqueue, wake};
 use super::queues::{Item, Task};
+use super::recorder::{self, Commit};
 use super::{Inner, merge_group};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
-use crate::domain::state::{
-    Delivery, DeliveryState, Effect, Job, JobState, NewEffect, ProjectState, ProjectStatus, Run,
-};
+use crate::domain::state::{Delivery, Effect, Job, JobState, ProjectState, ProjectStatus, Run};
 use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::errored_state;
 use crate::execute::state_locks::after_kill;
@@ -115,10 +114,9 @@ pub(super) async fn broken_off(inner: &Arc<Inner>, pull: &PullId, identity: &Del
 /// Ends all jobs that are recorded as running and that this process does not have in hand, each with its status.
 async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     let (logs, statuses) = (inner.ctx.logs.clone(), inner.ctx.statuses.clone());
-    let ended = inner
-        .ctx
-        .store
-        .write(move |tx| abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id)));
+    let ended = recorder::transaction(inner, move |tx| {
+        abandoned::end(tx, &statuses, because, true, |job| !logs.is_being_written(&job.id))
+    });
     for job in ended.await? {
         tracing::warn!(pull = %job.pull, job = job.id.as_str(), kind = job.kind, "a job that no process ran is recorded as ended: {because}");
         inner.ctx.orphaned_locks.note(&job);
@@ -166,47 +164,36 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
         outcomes.push(outcome_of(inner, run, job, how, &mut kept).await);
     }
     let effects = interrupted_reply(inner, run, delivery, outcomes.clone()).await?;
-    let (ended, identity, statuses) = (run.clone(), delivery.identity.clone(), inner.ctx.statuses.clone());
+    let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
     let because = if how == How::Killed { INTERRUPTED } else { BROKE };
-    inner
-        .ctx
-        .store
-        .write(move |tx| {
-            let pull = &ended.pull;
-            for (mut job, outcome) in begun.into_iter().zip(outcomes) {
-                if job.finished.is_some() {
-                    continue;
-                }
-                let project = outcome.project.clone();
-                let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
-                if ended.command == CommandName::Apply {
-                    tx.put_project_status(pull, &status)?;
-                    tx.record_lock_event(&LockEvent::StateChanged { pull: pull.clone(), project })?;
-                    let status = statuses.project(&outcome);
-                    let effect = Effect::Status { commit: ended.head.clone(), status };
-                    tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-                }
-                job.state = JobState::Interrupted;
-                job.finished = Some(Timestamp::now());
-                job.summary = because.into();
-                job.outcome = Some(outcome);
-                tx.put_job(&job)?;
+    let commit = Commit::about(&run.pull).posts(effects).done(&delivery.identity, because);
+    let recorded = commit.record_with(inner, move |tx| {
+        let pull = &ended.pull;
+        let told = |status| Effect::Status { commit: ended.head.clone(), status };
+        for (mut job, outcome) in begun.into_iter().zip(outcomes) {
+            if job.finished.is_some() {
+                continue;
             }
-            if ended.command == CommandName::Apply
-                && let Some(status) = statuses.apply(&tx.project_statuses(pull)?, true)
-            {
-                let effect = Effect::Status { commit: ended.head.clone(), status };
-                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
+            let project = outcome.project.clone();
+            let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
+            if ended.command == CommandName::Apply {
+                tx.put_project_status(pull, &status)?;
+                tx.record_lock_event(&LockEvent::StateChanged { pull: pull.clone(), project })?;
+                recorder::post(tx, pull, [told(statuses.project(&outcome))])?;
             }
-            kept.iter().try_for_each(|file| tx.keep_file(file))?;
-            for effect in effects {
-                tx.enqueue(&NewEffect { pull: pull.clone(), effect })?;
-            }
-            tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })?;
-            tx.set_delivery_state(&identity, DeliveryState::Done, because)
-        })
-        .await?;
-    inner.ctx.outbox.wake(&run.pull);
+            job.state = JobState::Interrupted;
+            job.finished = Some(Timestamp::now());
+            job.summary = because.into();
+            job.outcome = Some(outcome);
+            tx.put_job(&job)?;
+        }
+        if ended.command == CommandName::Apply {
+            recorder::post(tx, pull, statuses.apply(&tx.project_statuses(pull)?, true).map(told))?;
+        }
+        kept.iter().try_for_each(|file| tx.keep_file(file))?;
+        tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })
+    });
+    recorded.await?;
     Ok(true)
 }
 
@@ -324,8 +311,7 @@ async fn end_run(inner: &Inner, run: &Run, failed: Option<&'static str>) -> Resu
     end_jobs(inner, run, failed.unwrap_or(INTERRUPTED), move |tx| {
         if let (Some(because), CommandName::Plan | CommandName::Apply) = (failed, ended.command) {
             let status = statuses.failed(ended.command, because);
-            let effect = Effect::Status { commit: ended.head.clone(), status };
-            tx.enqueue(&NewEffect { pull: ended.pull.clone(), effect })?;
+            recorder::post(tx, &ended.pull, [Effect::Status { commit: ended.head.clone(), status }])?;
         }
         tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended })
     })
@@ -339,7 +325,7 @@ async fn end_jobs(
     because: &'static str,
     change: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
 ) -> Result<()> {
-    let (id, pull) = (run.id.clone(), run.pull.clone());
+    let id = run.id.clone();
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
         if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
@@ -348,24 +334,19 @@ async fn end_jobs(
     }
     let statuses = inner.ctx.statuses.clone();
     let of_run = run.id.clone();
-    let ended = inner
-        .ctx
-        .store
-        .write(move |tx| {
-            let mut ended = abandoned::end(tx, &statuses, because, true, |job| job.run == of_run)?;
-            for job in &mut ended {
-                let found = left.remove(&job.id);
-                job.state_lock.untold = found.as_ref().is_some_and(|found| *found != LockEvidence::Nothing);
-                if let Some(LockEvidence::Local(lock)) = found {
-                    job.state_lock.left = Some(lock);
-                }
-                tx.put_job(job)?;
+    let ended = Commit::about(&run.pull).record_with(inner, move |tx| {
+        let mut ended = abandoned::end(tx, &statuses, because, true, |job| job.run == of_run)?;
+        for job in &mut ended {
+            let found = left.remove(&job.id);
+            job.state_lock.untold = found.as_ref().is_some_and(|found| *found != LockEvidence::Nothing);
+            if let Some(LockEvidence::Local(lock)) = found {
+                job.state_lock.left = Some(lock);
             }
-            change(tx)?;
-            Ok(ended)
-        })
-        .await?;
-    ended.iter().for_each(|job| inner.ctx.orphaned_locks.note(job));
-    inner.ctx.outbox.wake(&pull);
+            tx.put_job(job)?;
+        }
+        change(tx)?;
+        Ok(ended)
+    });
+    ended.await?.iter().for_each(|job| inner.ctx.orphaned_locks.note(job));
     Ok(())
 }

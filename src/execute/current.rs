@@ -5,7 +5,9 @@ use super::{CommandRun, Context};
 use crate::domain::PullRequest;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Reason};
+use crate::retry;
 use crate::vcs::HostError;
+use backon::{ExponentialBuilder, Retryable as _};
 use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -13,7 +15,7 @@ use tokio::sync::Mutex;
 /// What the host said serves for this long, unless something is heard of the pull request, or a project has run since.
 const FRESH: SignedDuration = SignedDuration::from_secs(2);
 /// Waits between tries to ask the host.
-const RETRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+const RETRIES: ExponentialBuilder = retry::jittered(Duration::from_secs(1), Duration::from_secs(2)).with_max_times(2);
 
 /// The pull request as the host described it last, for the projects of one command.
 pub(super) struct Current {
@@ -50,19 +52,14 @@ impl Current {
 
 async fn ask(ctx: &Context, work: &CommandRun) -> Result<PullRequest, HostError> {
     let host = ctx.hosts.of(&work.pull.id.repo)?;
-    for wait in RETRIES {
-        match host.pull_request(&work.pull.id).await {
-            Err(error) if error.is_transient() => {
-                tracing::warn!(pull = %work.pull.id, "the pull request could not be read, trying again: {error}");
-                tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
-                    () = work.cancel.token.cancelled() => return Err(error),
-                }
-            }
-            result => return result,
-        }
-    }
-    host.pull_request(&work.pull.id).await
+    let cancelled = work.cancel.token.clone();
+    (|| host.pull_request(&work.pull.id))
+        .retry(RETRIES)
+        .when(|error: &HostError| error.is_transient() && !work.cancel.token.is_cancelled())
+        .notify(|error, _| tracing::warn!(pull = %work.pull.id, "the pull request could not be read, trying again: {error}"))
+        // A wait that is cancelled ends at once, and the next failure is the last.
+        .sleep(move |wait| cancelled.clone().run_until_cancelled_owned(tokio::time::sleep(wait)))
+        .await
 }
 
 /// No answer is not a yes.

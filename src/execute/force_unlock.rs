@@ -78,8 +78,13 @@ async fn project(
     let _permit = ctx.admission.enter_when_free().await;
     let (repo, project, url) = (work.pull.id.repo.clone(), config.id.clone(), ctx.settings.atlantis_url.clone());
     let logs = ctx.logs.clone();
-    let begun =
-        Job::begin(ctx, work, config, move |tx, _| Ok(alive(tx, &logs, &repo, &project, &url)?.map_or(Ok(()), Err)));
+    let hosts = ctx.hosts.clone();
+    let begun = Job::begin(ctx, work, config, move |tx, _| {
+        Ok(match alive(tx, &logs, &repo, &project)? {
+            Some(job) => Err(still_runs(&job, &hosts.pull_name(&job.pull), &url)),
+            None => Ok(()),
+        })
+    });
     let mut job = match begun.await? {
         Ok(job) => job,
         Err(failure) => return refused(failure),
@@ -108,8 +113,8 @@ fn not_ours(lock: &StateLock) -> Failure {
     Failure::Refused { reason: Reason::NotPermitted, because }
 }
 
-/// The refusal while a run of ours could hold the lock.
-fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId, url: &str) -> Result<Option<Failure>> {
+/// The run of ours that could hold the lock.
+fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId) -> Result<Option<JobRecord>> {
     let jobs = view.unfinished_jobs()?;
     let may_hold = |job: &&JobRecord| {
         job.pull.repo == *repo
@@ -117,16 +122,17 @@ fn alive(view: &View<'_>, logs: &Logs, repo: &RepoId, project: &ProjectId, url: 
             && job.kind != CommandName::Version.as_str()
             && logs.is_being_written(&job.id)
     };
-    Ok(jobs.iter().find(may_hold).map(|job| Failure::Refused {
-        reason: Reason::NotPermitted,
-        because: format!(
-            "the {} of #{} runs on this project and may hold the state lock: {url}/jobs/{} . Wait for its end, then see whether the \
-             lock is still there",
-            job.kind.replace('_', " "),
-            job.pull.number,
-            job.id
-        ),
-    }))
+    Ok(jobs.into_iter().find(|job| may_hold(&job)))
+}
+
+/// The refusal while that run could hold the lock.
+fn still_runs(job: &JobRecord, pull: &str, url: &str) -> Failure {
+    let (kind, id) = (job.kind.replace('_', " "), &job.id);
+    let because = format!(
+        "the {kind} of {pull} runs on this project and may hold the state lock: {url}/jobs/{id} . Wait for its end, then see whether \
+         the lock is still there"
+    );
+    Failure::Refused { reason: Reason::NotPermitted, because }
 }
 
 /// A local file's lock ends with its process: there is nothing to free.
@@ -201,9 +207,9 @@ mod tests {
         let asked = logs.clone();
         let refused = async || {
             let (logs, repo, project) = (asked.clone(), repo.clone(), project.clone());
-            store.read(move |view| alive(view, &logs, &repo, &project, "http://t")).await.unwrap()
+            store.read(move |view| alive(view, &logs, &repo, &project)).await.unwrap()
         };
-        assert!(matches!(refused().await, Some(Failure::Refused { because, .. }) if because.contains(job.id.as_str())));
+        assert_eq!(refused().await.map(|found| found.id), Some(job.id));
         // Its end could not be recorded, or its process was killed.
         drop(writing);
         assert_eq!(refused().await, None);

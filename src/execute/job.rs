@@ -108,7 +108,7 @@ impl<'a> Job<'a> {
     pub(super) fn outcome(&self, outcome: Outcome) -> JobOutcome {
         let last = match &outcome {
             Outcome::Errored(fault) => fault.message.clone(),
-            Outcome::Failed(failure) => format!("Refused: {}", one_line(failure)),
+            Outcome::Failed(failure) => format!("Refused: {}", one_line(self.ctx, failure)),
             _ => "Done.".to_owned(),
         };
         self.log.line(&last);
@@ -148,7 +148,7 @@ impl<'a> Job<'a> {
         let mut record = self.record;
         record.state = super::job_state(&outcome);
         record.finished = Some(Timestamp::now());
-        record.summary = summary(&outcome, status.as_ref());
+        record.summary = summary(self.ctx, &outcome, status.as_ref());
         record.outcome = Some(outcome.clone());
         record.state_lock.untold = self.killed && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.note(&record);
@@ -203,18 +203,18 @@ pub(super) fn refused(work: &CommandRun, config: &ProjectConfig, outcome: Outcom
     }
 }
 
-fn summary(outcome: &JobOutcome, status: Option<&CommitStatus>) -> String {
+fn summary(ctx: &Context, outcome: &JobOutcome, status: Option<&CommitStatus>) -> String {
     match (&outcome.outcome, status) {
         (_, Some(status)) => status.description.clone(),
         (Outcome::Errored(fault), None) => fault.message.lines().next().unwrap_or_default().to_owned(),
-        (Outcome::Failed(failure), None) => one_line(failure),
+        (Outcome::Failed(failure), None) => one_line(ctx, failure),
         _ => "done".to_owned(),
     }
 }
 
-fn one_line(failure: &Failure) -> String {
+fn one_line(ctx: &Context, failure: &Failure) -> String {
     match failure {
-        Failure::Locked(holder) => format!("locked by #{}", holder.pull.number),
+        Failure::Locked(holder) => format!("locked by {}", ctx.hosts.pull_name(&holder.pull)),
         Failure::Requirements(checks) => {
             let unmet: Vec<&str> = checks.iter().filter(|check| !check.met).map(|check| check.name.as_str()).collect();
             format!("not {}", unmet.join(", not "))

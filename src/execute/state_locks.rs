@@ -106,7 +106,7 @@ async fn words(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock: StateLo
     let others = running.iter().filter(|job| own.as_ref() != Some(&job.id) && job.pull.repo == pull.repo);
     let log = |job: &Job| format!("{}/jobs/{}", ctx.settings.atlantis_url, job.id);
     if let Some(job) = others.into_iter().find(|job| same_state(job, project)) {
-        let (kind, other) = (job.kind.replace('_', " "), ctx.written(&job.pull));
+        let (kind, other) = (job.kind.replace('_', " "), ctx.hosts.pull_name(&job.pull));
         return Ok(Some(format!(
             "The state lock `{id}` of `{label}` may be held by the {kind} of {other}, which runs: {} . Wait for its end.",
             log(job)
@@ -117,7 +117,7 @@ async fn words(ctx: &Context, pull: &PullId, outcome: &JobOutcome, lock: StateLo
         Some(job) => format!(
             "The state lock `{id}` of `{label}` was left by the {} of {} that was interrupted: {} . To free it: `{command}`",
             job.kind.replace('_', " "),
-            ctx.written(&job.pull),
+            ctx.hosts.pull_name(&job.pull),
             log(job)
         ),
         None => format!("The state lock `{id}` of `{label}` {}", foreign(&lock)),

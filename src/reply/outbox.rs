@@ -17,8 +17,10 @@ mod refusals;
 
 use crate::domain::state::PendingEffect;
 use crate::domain::{PullId, RepoId};
+use crate::retry;
 use crate::store::{Store, is_closed, is_deposed};
 use crate::vcs::Hosts;
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use deliver::PostResult;
 use futures::StreamExt as _;
 use lane::Lane;
@@ -47,34 +49,34 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SUPERSEDED: &str = "superseded by a later status";
 /// Most effects of one lane that are loaded at once.
 const BATCH: usize = 200;
-/// Most attempts of pending statuses and reactions, across restarts; with the pauses this takes more than an hour.
+/// Most attempts of pending statuses and reactions, across restarts; with the pauses this takes about an hour.
 /// Attempts of effects that are never given up are not counted beyond this.
 const MAX_TRIES: u32 = 20;
 
 /// Pauses between attempts.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// After the first failed attempt, ...
-    first: Duration,
-    /// ... and at most.
-    longest: Duration,
+    /// After failed attempts.
+    retries: ExponentialBuilder,
     /// Between two reads of the marks of one pull request, so that several are sent and recorded together. Sending a
     /// mark twice is harmless, so a crash in between is too.
     marks: Duration,
 }
 
-const PACE: Pace =
-    Pace { first: Duration::from_secs(1), longest: Duration::from_secs(300), marks: Duration::from_millis(100) };
+/// The first wait after a failed attempt; doubles…
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// …up to this.
+const LONGEST_WAIT: Duration = Duration::from_secs(200);
+/// Attempts after which waits do not grow any more.
+const LONGEST_AFTER: u32 = 16;
+
+const PACE: Pace = Pace { retries: retry::jittered(FIRST_WAIT, LONGEST_WAIT), marks: Duration::from_millis(100) };
 
 impl Pace {
-    /// The pause after this many attempts: it doubles each time, with up to 25 % of jitter so that lanes do not retry
-    /// at the same moment.
+    /// The pause after this many attempts, which the state counts.
     fn after(self, tries: u32) -> Duration {
-        let pause = self.first.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(self.longest);
-        let mut random = [0_u8];
-        // If no random bytes are available, the pause has no jitter.
-        let _ = getrandom::fill(&mut random);
-        pause + pause.mul_f64(f64::from(random[0]) / 1024.0)
+        let before = tries.saturating_sub(1).min(LONGEST_AFTER) as usize;
+        self.retries.build().nth(before).unwrap_or(LONGEST_WAIT)
     }
 }
 

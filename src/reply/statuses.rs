@@ -4,7 +4,8 @@ use super::wording;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome};
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
-use crate::domain::{JobId, ProjectId};
+use crate::domain::{JobId, ProjectId, PullId};
+use crate::vcs::Hosts;
 use sha2::{Digest as _, Sha256};
 
 /// Longest name of a status, in characters (Atlantis' limit, below every host's).
@@ -13,12 +14,14 @@ const MAX_CONTEXT: usize = 255;
 const MAX_DESCRIPTION: usize = 140;
 
 /// Creates statuses with the configured prefix and links.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Statuses {
     /// `--vcs-status-name`.
     pub prefix: String,
     /// The server's address; no trailing slash.
     pub url: String,
+    /// They tell how pull requests are written.
+    pub hosts: Hosts,
 }
 
 impl Statuses {
@@ -37,7 +40,7 @@ impl Statuses {
     pub fn project(&self, outcome: &JobOutcome) -> CommitStatus {
         let name = format!("{}: {}", outcome.command.as_str(), outcome.project.label());
         let state = if outcome.outcome.is_success() { StatusState::Success } else { StatusState::Failure };
-        self.make(&name, state, &one_line(outcome), outcome.job.as_ref())
+        self.make(&name, state, &self.one_line(outcome), outcome.job.as_ref())
     }
 
     /// `atlantis/plan` that failed as a whole, with a reason.
@@ -99,10 +102,10 @@ impl Statuses {
     }
 
     /// `atlantis/plan` or `atlantis/apply` of a merge queue's commit: success, or failure with what is missing.
-    pub fn of_queue(&self, command: CommandName, pulls: &[u64], missing: &[String]) -> CommitStatus {
+    pub fn of_queue(&self, command: CommandName, pulls: &[PullId], missing: &[String]) -> CommitStatus {
         let name = command.as_str();
         if missing.is_empty() {
-            let pulls: Vec<String> = pulls.iter().map(|number| format!("#{number}")).collect();
+            let pulls: Vec<String> = pulls.iter().map(|pull| self.hosts.pull_name(pull)).collect();
             let done = if command == CommandName::Plan { "planned" } else { "applied" };
             return self.make(name, StatusState::Success, &format!("{} {done}", pulls.join(", ")), None);
         }
@@ -135,42 +138,42 @@ impl Statuses {
         }
     }
 
+    /// The outcome of a job in one line.
+    pub fn one_line(&self, outcome: &JobOutcome) -> String {
+        match &outcome.outcome {
+            Outcome::Planned(plan) if wording::has_totals(&plan.summary) => wording::plan_counts(&plan.summary),
+            Outcome::Planned(_) => "Planned".to_owned(),
+            Outcome::Applied(a) => format!("{} added, {} changed, {} destroyed", a.added, a.changed, a.destroyed),
+            Outcome::Ran { .. } => "Done".to_owned(),
+            Outcome::Failed(failure) => title_case(&self.refusal(failure)),
+            Outcome::Errored(fault) => match wording::reason(fault.reason) {
+                word if word == outcome.command.spoken() => title_case(&fault.message),
+                word => format!("{}: {}", title_case(word), fault.message),
+            },
+        }
+    }
+
+    fn refusal(&self, failure: &Failure) -> String {
+        match failure {
+            Failure::Locked(holder) => format!("locked by {}", self.hosts.pull_name(&holder.pull)),
+            Failure::Requirements(checks) => {
+                checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect::<Vec<_>>().join(", ")
+            }
+            Failure::Dependency { missing } => format!("waits for {}", missing.join(", ")),
+            Failure::EarlierGroupFailed => "an earlier group failed".to_owned(),
+            Failure::Unplanned { .. } => "not planned".to_owned(),
+            Failure::Cancelled { .. } => "cancelled".to_owned(),
+            Failure::Refused { because, .. } => because.clone(),
+            other => wording::reason(other.reason()).to_owned(),
+        }
+    }
+
     /// The job to link to, if there is just one project.
     fn only_job<'a>(&self, statuses: &'a [ProjectStatus]) -> Option<&'a JobId> {
         match statuses {
             [one] => one.job.as_ref(),
             _ => None,
         }
-    }
-}
-
-/// The outcome of a job in one line.
-pub fn one_line(outcome: &JobOutcome) -> String {
-    match &outcome.outcome {
-        Outcome::Planned(planned) if wording::has_totals(&planned.summary) => wording::plan_counts(&planned.summary),
-        Outcome::Planned(_) => "Planned".to_owned(),
-        Outcome::Applied(a) => format!("{} added, {} changed, {} destroyed", a.added, a.changed, a.destroyed),
-        Outcome::Ran { .. } => "Done".to_owned(),
-        Outcome::Failed(failure) => title_case(&refusal(failure)),
-        Outcome::Errored(fault) => match wording::reason(fault.reason) {
-            word if word == outcome.command.spoken() => title_case(&fault.message),
-            word => format!("{}: {}", title_case(word), fault.message),
-        },
-    }
-}
-
-fn refusal(failure: &Failure) -> String {
-    match failure {
-        Failure::Locked(holder) => format!("locked by #{}", holder.pull.number),
-        Failure::Requirements(checks) => {
-            checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect::<Vec<_>>().join(", ")
-        }
-        Failure::Dependency { missing } => format!("waits for {}", missing.join(", ")),
-        Failure::EarlierGroupFailed => "an earlier group failed".to_owned(),
-        Failure::Unplanned { .. } => "not planned".to_owned(),
-        Failure::Cancelled { .. } => "cancelled".to_owned(),
-        Failure::Refused { because, .. } => because.clone(),
-        other => wording::reason(other.reason()).to_owned(),
     }
 }
 
@@ -222,7 +225,7 @@ mod tests {
     };
 
     fn statuses() -> Statuses {
-        Statuses { prefix: "atlantis".to_owned(), url: "https://t".to_owned() }
+        Statuses { prefix: "atlantis".to_owned(), url: "https://t".to_owned(), hosts: Hosts::default() }
     }
 
     fn project(dir: &str) -> ProjectId {

@@ -15,6 +15,7 @@ use super::{
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{PullId, PullRequest, RepoId};
 use async_trait::async_trait;
+use backon::Retryable as _;
 use cache::Cache;
 use jiff::Timestamp;
 use reqwest::Method;
@@ -28,7 +29,7 @@ const COMMENT_LIMIT: usize = 65_536;
 /// Longest description of a commit status, in characters.
 const DESCRIPTION_LIMIT: usize = 140;
 /// How often a pull request is asked for that is not there (yet: GitHub's API lags behind its own webhooks).
-const PULL_TRIES: u32 = 3;
+const PULL_TRIES: usize = 3;
 
 /// How to reach GitHub and who we are there.
 pub struct GithubOptions {
@@ -97,15 +98,10 @@ impl Github {
 
     async fn found_pull(&self, pull: &PullId) -> Result<Value, HostError> {
         let path = format!("{}/pulls/{}", repo_path(&pull.repo)?, pull.number);
-        let mut pause = self.http.pause();
-        for _ in 1..PULL_TRIES {
-            match self.http.get(&path).await {
-                Err(HostError::NotFound { .. }) => tokio::time::sleep(pause).await,
-                other => return Ok(other?.body),
-            }
-            pause *= 3;
-        }
-        Ok(self.http.get(&path).await?.body)
+        let asked = (|| self.http.get(&path))
+            .retry(self.http.waits(PULL_TRIES))
+            .when(|error| matches!(error, HostError::NotFound { .. }));
+        Ok(asked.await?.body)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The hosts that one server talks to, told apart by their names.
 
 use super::{Host, HostError};
-use crate::domain::RepoId;
+use crate::domain::{PullId, RepoId};
 use std::sync::Arc;
 
 /// All VCS hosts of a server. Cheap to clone.
@@ -24,6 +24,12 @@ impl Hosts {
     pub fn of(&self, repo: &RepoId) -> Result<&Arc<dyn Host>, HostError> {
         let found = self.all.iter().find(|host| host.hostname().eq_ignore_ascii_case(&repo.host));
         found.ok_or_else(|| HostError::NotConfigured { host: repo.host.clone() })
+    }
+
+    /// A pull request as its host writes it, such as `#7`; with `#` where the settings name no such host.
+    pub fn pull_name(&self, pull: &PullId) -> String {
+        let host = self.of(&pull.repo);
+        host.map_or_else(|_| format!("#{}", pull.number), |host| host.profile().pull_name(pull.number))
     }
 
     /// Every host, in the order of the settings.

@@ -2,6 +2,8 @@
 //! what may help.
 
 use super::{Budget, HostError, TokenSource};
+use crate::retry;
+use backon::{ExponentialBuilder, Retryable as _};
 use jiff::Timestamp;
 use reqwest::header::{DATE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, StatusCode};
@@ -21,7 +23,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle connections are kept so long.
 const KEEP_ALIVE: Duration = Duration::from_secs(90);
 /// How often a GET is tried.
-const GET_TRIES: u32 = 3;
+const GET_TRIES: usize = 3;
+/// Before the second try of what may succeed; doubles…
+const FIRST_WAIT: Duration = Duration::from_millis(300);
+/// …up to this.
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// Longest text of a host that is passed on, in characters.
 const MAX_MESSAGE: usize = 300;
 /// How long a rate limit is believed that does not say when it is reset.
@@ -41,8 +47,7 @@ pub(super) struct Http {
     client: OnceCell<Client>,
     /// What the rate limit last said, and when it is reset.
     budget: Mutex<Option<(Budget, Instant)>>,
-    /// First pause before a GET is tried again; doubles.
-    pause: Duration,
+    retries: ExponentialBuilder,
     timeout: Duration,
 }
 
@@ -64,8 +69,8 @@ pub(super) struct Answer {
 impl Http {
     /// `base` without trailing slash. Nothing is opened or read yet: certificates are loaded at the first request.
     pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
-        let (pause, timeout) = (Duration::from_millis(300), TOTAL_TIMEOUT);
-        Http { base, token, basic: false, headers, client: OnceCell::new(), budget: Mutex::default(), pause, timeout }
+        let (retries, timeout) = (retry::jittered(FIRST_WAIT, LONGEST_WAIT), TOTAL_TIMEOUT);
+        Http { base, token, basic: false, headers, client: OnceCell::new(), budget: Mutex::default(), retries, timeout }
     }
 
     /// The same with the token as the password of basic auth, without a user name.
@@ -76,7 +81,8 @@ impl Http {
     /// The same with short times, for tests.
     #[cfg(test)]
     pub(super) fn hasty(self) -> Http {
-        Http { pause: Duration::from_millis(5), timeout: Duration::from_millis(300), ..self }
+        let retries = retry::jittered(Duration::from_millis(5), Duration::from_millis(20));
+        Http { retries, timeout: Duration::from_millis(300), ..self }
     }
 
     /// What the rate limit last said, until it is reset.
@@ -100,9 +106,9 @@ impl Http {
         address.strip_prefix(&self.base).filter(|path| path.starts_with('/'))
     }
 
-    /// The first pause between tries.
-    pub(super) fn pause(&self) -> Duration {
-        self.pause
+    /// The waits between so many tries.
+    pub(super) fn waits(&self, tries: usize) -> ExponentialBuilder {
+        self.retries.with_max_times(tries.saturating_sub(1))
     }
 
     /// Where the token comes from.
@@ -122,18 +128,11 @@ impl Http {
 
     /// The same, without a body where the answer is still the one that `etag` names. That costs nothing of the rate limit.
     pub(super) async fn get_unless(&self, path: &str, etag: Option<&str>) -> Result<Answer, HostError> {
-        let mut pause = self.pause;
-        for _ in 1..GET_TRIES {
-            match self.exchange(Method::GET, path, None, etag).await {
-                Err(HostError::Unavailable { what, message }) => {
-                    tracing::debug!(what, message, "trying again");
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
-                }
-                other => return other,
-            }
-        }
-        self.exchange(Method::GET, path, None, etag).await
+        (|| self.exchange(Method::GET, path, None, etag))
+            .retry(self.waits(GET_TRIES))
+            .when(|error| matches!(error, HostError::Unavailable { .. }))
+            .notify(|error, wait| tracing::debug!("{error}; trying again in {wait:?}"))
+            .await
     }
 
     /// What `keep` makes of all pages of a list, `per_page` items each; more than `max_pages` is an error, never a silent cut.

@@ -16,3 +16,10 @@ pub struct Profile {
     /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; empty where there is none.
     pub commit_address: String,
 }
+
+impl Profile {
+    /// A pull request's number as the host writes it, such as `#7`.
+    pub fn pull_name(&self, number: u64) -> String {
+        format!("{}{number}", self.pull_mark)
+    }
+}

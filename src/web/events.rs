@@ -3,6 +3,7 @@
 use super::access::address;
 use super::answer::RETRY_SECONDS;
 use super::{Site, inbox};
+use crate::dispatch::DeliveryOutcome;
 use crate::domain::Event;
 use crate::webhook::{MAX_BODY, Verified};
 use axum::body::to_bytes;
@@ -27,9 +28,6 @@ pub(super) const MAX_LARGE_BODIES: usize = 4;
 
 /// How long recording a delivery may take; GitHub gives up after ten seconds.
 const ACCEPT_LIMIT: Duration = Duration::from_secs(9);
-
-/// What dispatch answers to a delivery that it could not record.
-const UNRECORDED: u16 = 503;
 
 /// Anybody can send what is turned away, so the log gets one line about it per this many seconds.
 const REJECTION_SECONDS: i64 = 1;
@@ -140,9 +138,8 @@ fn too_many(site: &Site, seconds: u32) -> Response {
 /// Makes an authentic delivery durable, then answers: in the state while this server leads, else in the inbox. So too when it
 /// turns out that the state is closed or somebody else's by now.
 async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, body: Bytes) -> Response {
-    if let Some(answer) = inbox::no_work(event.get()) {
-        site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);
-        return answer.into_response();
+    if let Some(outcome) = DeliveryOutcome::without_work(event.get()) {
+        return answer(site, outcome);
     }
     let key = event.key().map(str::to_owned);
     let server_status = site.server_status();
@@ -151,10 +148,7 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
         // In a task of its own: a host that hangs up must not part what is recorded from what is done about it.
         let accepting = tokio::spawn(async move { services.dispatch.accept(event).await }.in_current_span());
         match tokio::time::timeout(ACCEPT_LIMIT, accepting).await {
-            Ok(Ok(answer)) if answer.status != UNRECORDED => {
-                site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);
-                return (status(answer.status), answer.text).into_response();
-            }
+            Ok(Ok(outcome)) if outcome.is_final() => return answer(site, outcome),
             Ok(_) => {}
             Err(_) => {
                 site.state.meters.failed.fetch_add(1, Ordering::Relaxed);
@@ -166,6 +160,20 @@ async fn take(site: &Arc<Site>, event: Verified<Event>, headers: &HeaderMap, bod
         (StatusCode::SERVICE_UNAVAILABLE, text) => retry(text),
         answer => answer.into_response(),
     }
+}
+
+/// What dispatch did with a delivery, as an HTTP response. Hosts show its text beside the delivery.
+fn answer(site: &Site, outcome: DeliveryOutcome) -> Response {
+    let status = match outcome {
+        DeliveryOutcome::Ignored(_)
+        | DeliveryOutcome::HeadNoted
+        | DeliveryOutcome::Queued
+        | DeliveryOutcome::Answered
+        | DeliveryOutcome::Known => StatusCode::OK,
+        DeliveryOutcome::NotLeading | DeliveryOutcome::Unrecorded => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    site.state.meters.accepted.fetch_add(1, Ordering::Relaxed);
+    (status, outcome.to_string()).into_response()
 }
 
 fn content_length(headers: &HeaderMap) -> Option<usize> {

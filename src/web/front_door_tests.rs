@@ -91,6 +91,7 @@ pub(super) fn web_state() -> WebState {
         api_secret: Some("s3cret".to_owned().into()),
         disable_global_apply_lock: false,
         apply_allowed: true,
+        pull_marks: BTreeMap::new(),
         commit_addresses: BTreeMap::new(),
         executable_name: "atlantis".into(),
     }

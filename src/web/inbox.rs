@@ -1,7 +1,6 @@
 //! Deliveries that arrive while this server does not lead: verified, stored in the bucket, and then answered.
 
 use super::Site;
-use crate::domain::Event;
 use crate::vault::inbox::{StoredDelivery, store_delivery};
 use crate::vault::{FORMAT, Hash, Vault, VaultError};
 use crate::webhook::Intake;
@@ -18,15 +17,6 @@ const STORE_LIMIT: Duration = Duration::from_secs(8);
 
 /// Status and text of the response to an authentic delivery.
 pub(super) type DeliveryResponse = (StatusCode, &'static str);
-
-/// The response to an event that never causes work.
-pub(super) fn no_work(event: &Event) -> Option<DeliveryResponse> {
-    match event {
-        Event::Ping => Some((StatusCode::OK, "pong")),
-        Event::Other(_) => Some((StatusCode::OK, "Nothing to do for this event.")),
-        Event::Pull(_) | Event::Comment(_) | Event::MergeGroup(_) => None,
-    }
-}
 
 /// Stores an authentic delivery for the next leader. Storing continues if the host disconnects.
 pub(super) async fn store(site: &Site, headers: &HeaderMap, body: Bytes, key: Option<String>) -> DeliveryResponse {

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use minijinja::value::Serde;
 use minijinja::{Environment, Value, context};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -31,8 +32,12 @@ pub(super) struct PageTemplates {
 }
 
 impl PageTemplates {
-    pub(super) fn new() -> PageTemplates {
+    /// `pull_marks`: what a pull request's number is written with, by the host's name.
+    pub(super) fn new(pull_marks: BTreeMap<String, char>) -> PageTemplates {
         let mut environment = Environment::new();
+        environment.add_function("pull_name", move |host: &str, number: u64| {
+            format!("{}{number}", pull_marks.get(&host.to_ascii_lowercase()).unwrap_or(&'#'))
+        });
         environment.set_loader(|name| {
             Ok(TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned()))
         });
@@ -119,6 +124,7 @@ pub(super) fn web_address(url: &str) -> &str {
 /// A pull request with its link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct PullView {
+    pub(super) host: String,
     pub(super) repo: String,
     pub(super) number: u64,
     pub(super) title: String,
@@ -132,7 +138,8 @@ impl PullView {
         let plain = |c: &char| {
             !c.is_control() && !matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         };
-        PullView { repo: id.repo.full_name(), number: id.number, title: title.chars().filter(plain).collect(), url }
+        let title = title.chars().filter(plain).collect();
+        PullView { host: id.repo.host.clone(), repo: id.repo.full_name(), number: id.number, title, url }
     }
 
     /// With title and address, if the pull request is known.
@@ -168,6 +175,27 @@ pub(super) struct StatusMark {
     pub(super) word: String,
     /// `good`, `bad`, `warn`, `busy` or `quiet`.
     pub(super) tone: &'static str,
+    /// The pull request that the word ends with.
+    pub(super) pull: Option<PullName>,
+}
+
+/// A pull request that is named by its number alone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct PullName {
+    host: String,
+    number: u64,
+}
+
+impl From<&PullId> for PullName {
+    fn from(pull: &PullId) -> PullName {
+        PullName { host: pull.repo.host.clone(), number: pull.number }
+    }
+}
+
+impl StatusMark {
+    pub(super) fn new(word: impl Into<String>, tone: &'static str) -> StatusMark {
+        StatusMark { word: word.into(), tone, pull: None }
+    }
 }
 
 impl From<JobState> for StatusMark {
@@ -178,14 +206,14 @@ impl From<JobState> for StatusMark {
             JobState::Failed => ("failed", "bad"),
             JobState::Interrupted => ("interrupted", "warn"),
         };
-        StatusMark { word: word.into(), tone }
+        StatusMark::new(word, tone)
     }
 }
 
 impl From<&ProjectStatus> for StatusMark {
     fn from(status: &ProjectStatus) -> StatusMark {
         if status.was_not_planned() {
-            return StatusMark { word: "not planned".into(), tone: "warn" };
+            return StatusMark::new("not planned", "warn");
         }
         let tone = match status.state {
             ProjectState::PlanErrored | ProjectState::ApplyErrored => "bad",
@@ -193,7 +221,7 @@ impl From<&ProjectStatus> for StatusMark {
             ProjectState::Applied => "good",
             ProjectState::PlannedNoChanges | ProjectState::PlanDiscarded => "quiet",
         };
-        StatusMark { word: status.state.title().into(), tone }
+        StatusMark::new(status.state.title(), tone)
     }
 }
 

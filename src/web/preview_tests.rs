@@ -12,7 +12,7 @@ use crate::store::{Found, ListedPull};
 use jiff::{SignedDuration, Timestamp};
 use minijinja::value::Serde;
 use minijinja::{Value, context};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 const HOSTILE: &str = "<script>alert('x')</script> \" ' & ```";
 
@@ -203,7 +203,7 @@ fn dashboard(facts: &DashboardData, server: &ServerState) -> String {
 
 fn html(template: &str, root: &str, view: &impl serde::Serialize) -> String {
     let viewer = Viewer { root, person: "ada@example.com", may_change: true };
-    PageTemplates::new().html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
+    PageTemplates::new(BTreeMap::new()).html(template, &viewer, context! { page => Value::from(Serde(view)) }).unwrap()
 }
 
 /// Writes a page where the build was told to.
@@ -211,7 +211,7 @@ fn preview(name: &str, html: &str) {
     let Some(folder) = option_env!("TIDELOCK_PREVIEW_DIR") else { return };
     let folder = std::path::Path::new(folder);
     std::fs::create_dir_all(folder.join("static")).unwrap();
-    let assets = PageTemplates::new().assets;
+    let assets = PageTemplates::new(BTreeMap::new()).assets;
     for asset in [&assets.style, &assets.script, &assets.icon] {
         std::fs::write(folder.join("static").join(&asset.name), asset.content).unwrap();
     }
@@ -416,7 +416,7 @@ fn a_problem_names_the_next_step() {
     let next = ["--web-basic-auth", "--allow-unauthenticated-pages"].map(str::to_owned).to_vec();
     let facts =
         context! { title => "Pages are closed", text => "No login is configured.", next, code => 403, request => "00" };
-    let page = PageTemplates::new()
+    let page = PageTemplates::new(BTreeMap::new())
         .html("problem.html", &Viewer { root: "./", person: "", may_change: false }, facts)
         .unwrap();
     preview("closed.html", &page);

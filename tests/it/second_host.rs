@@ -44,6 +44,13 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         // The lock is told as this host writes pull requests.
         let two = second.open("two", ("main.tf", "# 3\n")).await;
         comment(ctx, &second, two, 0).await.is("plan", "failure").because("locked").has("!1 Change by one");
+        let project = "atlantis/plan: ./default";
+        status(ctx, &second, two, project, StatusState::Failure).await;
+        assert_eq!(second.description(two, project).as_deref(), Some("Locked by !1"));
+        let (_, page) = ctx.ask("GET", "/", &[]).await;
+        for words in ["waits for !1", "org/project/infra!2", "acme/infra#1"] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
         second.say(two, "ann", "atlantis plan").await;
         comment(ctx, &second, two, 1).await.is("plan", "failure").because("locked");
         second.say(one, "ann", "atlantis apply").await;

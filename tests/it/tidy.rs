@@ -12,20 +12,21 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("platform", &[]),
     ("process", &["platform"]),
+    ("retry", &["vault"]),
     ("webhook", &["domain", "vcs"]),
     ("comment", &["domain"]),
     ("config", &["domain"]),
-    ("vcs", &["domain"]),
+    ("vcs", &["domain", "retry"]),
     ("sandbox", &["forge"]),
     ("locks", &["domain", "config"]),
     ("inputs", &["domain", "config"]),
     ("schedule", &["domain", "config", "inputs"]),
-    ("terraform", &["domain", "process"]),
+    ("terraform", &["domain", "process", "retry"]),
     ("checkout", &["domain", "inputs", "platform", "process"]),
     ("runner", &["domain", "config", "inputs", "schedule", "terraform", "checkout", "process"]),
     ("store", &["domain", "locks", "vault"]),
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
-    ("reply", &["domain", "store", "vcs", "comment"]),
+    ("reply", &["domain", "store", "vcs", "comment", "retry"]),
     (
         "execute",
         &[
@@ -43,6 +44,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "store",
             "vcs",
             "reply",
+            "retry",
             "settings",
             "vault",
         ],
@@ -50,7 +52,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "dispatch",
         &[
-            "domain", "comment", "webhook", "config", "locks", "execute", "runner", "store", "vcs", "reply",
+            "domain", "comment", "webhook", "config", "locks", "execute", "runner", "store", "vcs", "reply", "retry",
             "settings", "vault",
         ],
     ),
@@ -172,6 +174,18 @@ fn only_process_spawns_and_only_settings_read_the_environment() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn only_recorders_commit_what_a_command_or_a_delivery_comes_to() {
+    let write = Regex::new(r"store\s*\.write\(").unwrap();
+    let of_commands = |path: &str| ["src/dispatch", "src/execute"].iter().any(|start| path.starts_with(start));
+    let writing: Vec<String> = files()
+        .into_iter()
+        .filter(|(path, code)| of_commands(path) && write.is_match(&without_comments(code)))
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(writing, ["src/dispatch/recorder.rs", "src/execute/recorder.rs"]);
 }
 
 #[test]

@@ -4,7 +4,8 @@ use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Writt
 use super::clock::Clock;
 use super::pack::build::Packed;
 use super::protocol::{Answered, Protocol};
-use super::{VaultError, pack};
+use super::{VaultError, pack, retry};
+use backon::{BackoffBuilder, ExponentialBackoff};
 use bytes::Bytes;
 use std::future::Future;
 use std::ops::Range;
@@ -23,17 +24,16 @@ const COMPARED_WHOLE: u64 = 1 << 20;
 /// Reason of a creation that was refused although no object is there: another write may still be on its way.
 const GONE: &str = "it was refused, but nothing is there";
 
-/// Pauses between tries, each twice as long as the one before, up to [`LONGEST_PAUSE`].
-pub(super) struct Pauses(Duration);
+/// Pauses between tries, by the clock of the vault.
+pub(super) struct Pauses(ExponentialBackoff);
 
 impl Pauses {
     pub(super) fn new() -> Pauses {
-        Pauses(FIRST_PAUSE)
+        Pauses(retry::doubling(FIRST_PAUSE, LONGEST_PAUSE).build())
     }
 
     pub(super) async fn wait(&mut self, clock: &dyn Clock) {
-        clock.sleep(self.0).await;
-        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+        clock.sleep(self.0.next().unwrap_or(LONGEST_PAUSE)).await;
     }
 }
 

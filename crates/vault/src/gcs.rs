@@ -13,7 +13,9 @@ mod upload;
 pub use address::Address;
 
 use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Uploading, Written, is_name};
+use crate::retry;
 use async_trait::async_trait;
+use backon::{BackoffBuilder, ExponentialBackoff};
 use bytes::{Bytes, BytesMut};
 use calls::{CallKind, GcsCalls, before};
 use error::CallError;
@@ -60,9 +62,9 @@ pub struct Limits {
     pub rate: u64,
     /// Attempts of one call.
     pub attempts: u32,
-    /// Before the second attempt; doubles each time.
+    /// Before the second attempt; doubles each time. Jitter may make it twice as long.
     pub first_wait: Duration,
-    /// Between two attempts, at most.
+    /// Between two attempts, at most, before jitter.
     pub longest_wait: Duration,
     /// From this size on (bytes), contents are sent in pieces, so that an upload goes on after an interruption; smaller ones are when the
     /// whole did not arrive in the time of an attempt.
@@ -75,6 +77,12 @@ pub struct Limits {
     pub page: i32,
 }
 
+impl Limits {
+    fn waits(&self) -> ExponentialBackoff {
+        retry::jittered(self.first_wait, self.longest_wait).build()
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
@@ -82,8 +90,8 @@ impl Default for Limits {
             call: Duration::from_secs(10),
             rate: 1 << 20,
             attempts: 4,
-            first_wait: Duration::from_millis(100),
-            longest_wait: Duration::from_secs(1),
+            first_wait: Duration::from_millis(50),
+            longest_wait: Duration::from_millis(500),
             resumable: 8 << 20,
             stall: Duration::from_secs(20),
             slowest: 8 << 10,

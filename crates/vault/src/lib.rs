@@ -66,6 +66,7 @@ mod machine;
 pub mod memory;
 mod pack;
 mod protocol;
+pub mod retry;
 #[cfg(test)]
 mod simulation;
 

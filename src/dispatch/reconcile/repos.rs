@@ -1,6 +1,7 @@
 //! Which repositories a round of reconciliation looks at, and in which order.
 
 use super::{HostOrStateError, Round};
+use crate::dispatch::recorder;
 use crate::domain::RepoId;
 use crate::vcs::HostError;
 use jiff::Timestamp;
@@ -26,11 +27,8 @@ impl Round<'_> {
             repos.into_iter().filter(|repo| here(repo) && self.inner.allowlist.allows(repo)).collect();
         let new: Vec<RepoId> = repos.iter().filter(|repo| !served.contains(repo)).cloned().collect();
         if !new.is_empty() {
-            let record = move |tx: &crate::store::Tx<'_>| {
-                let now = Timestamp::now();
-                new.iter().try_for_each(|repo| tx.serve(repo, now))
-            };
-            ctx.store.write(record).await?;
+            let now = Timestamp::now();
+            recorder::transaction(self.inner, move |tx| new.iter().try_for_each(|repo| tx.serve(repo, now))).await?;
         }
         Ok(repos)
     }

@@ -1,8 +1,9 @@
 //! Commit statuses that somebody turned back are set again.
 
 use super::{HostOrStateError, Round, tolerate};
+use crate::dispatch::recorder::Commit;
 use crate::domain::PullId;
-use crate::domain::state::{Effect, NewEffect};
+use crate::domain::state::Effect;
 
 /// Pull requests of one round whose statuses are compared; the next round goes on with others.
 const PER_ROUND: usize = 20;
@@ -35,15 +36,11 @@ impl Round<'_> {
             let found = there.iter().find(|one| one.context == status.context);
             found.is_some_and(|one| one.state != status.state || one.description != status.description)
         });
-        let effects: Vec<NewEffect> = turned
-            .map(|status| NewEffect { pull: id.clone(), effect: Effect::Status { commit: head.clone(), status } })
-            .collect();
+        let effects: Vec<Effect> = turned.map(|status| Effect::Status { commit: head.clone(), status }).collect();
         if effects.is_empty() || self.inner.actors.busy(id) {
             return Ok(());
         }
         tracing::warn!(pull = %id, statuses = effects.len(), "statuses differ from what was told last; they are set again");
-        self.inner.ctx.store.write(move |tx| effects.iter().try_for_each(|one| tx.enqueue(one).map(drop))).await?;
-        self.inner.ctx.outbox.wake(id);
-        Ok(())
+        Ok(Commit::about(id).posts(effects).record(self.inner).await?)
     }
 }

@@ -11,8 +11,10 @@ use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
-const HASTE: Pace =
-    Pace { first: Duration::from_millis(1), longest: Duration::from_millis(5), marks: Duration::from_millis(1) };
+const HASTE: Pace = Pace {
+    retries: retry::jittered(Duration::from_millis(1), Duration::from_millis(5)),
+    marks: Duration::from_millis(1),
+};
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What happens to the next request.

@@ -3,7 +3,9 @@
 use super::signature;
 use super::{InstallSettings, OPENTOFU_RELEASES};
 use crate::domain::Distribution;
-use anyhow::{Context, bail, ensure};
+use crate::retry;
+use anyhow::{Context, anyhow, bail, ensure};
+use backon::{ExponentialBuilder, Retryable as _};
 use semver::Version;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -24,10 +26,9 @@ const LARGEST_TEXT: usize = 64 << 20;
 const LARGEST_ZIP: u64 = 512 << 20;
 /// Largest binary in a zip, in bytes.
 const LARGEST_BINARY: u64 = 1 << 30;
-/// Attempts of a request when the server or the network fails.
-const TRIES: u32 = 3;
-/// Pause before the second attempt; twice as long before the third.
-const PAUSE: Duration = Duration::from_millis(300);
+/// When the server or the network fails, a request is sent again after each of these waits.
+const RETRIES: ExponentialBuilder =
+    retry::jittered(Duration::from_millis(300), Duration::from_secs(1)).with_max_times(2);
 /// Timeout of connecting, and between two chunks of a response.
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(60);
@@ -57,23 +58,8 @@ impl Downloads {
     /// A response with status 2xx; `None` for 404, and for 403, which object stores return for missing objects.
     async fn get(&self, url: &str) -> anyhow::Result<Option<reqwest::Response>> {
         let client = self.client()?;
-        let mut tries = 1;
-        loop {
-            let problem = match client.get(url).send().await {
-                Ok(response) if response.status().is_success() => return Ok(Some(response)),
-                Ok(response) => match response.status().as_u16() {
-                    403 | 404 => return Ok(None),
-                    status @ (429 | 500..) => anyhow::anyhow!("it answered {status}"),
-                    status => bail!("cannot download {url}: it answered {status}"),
-                },
-                Err(error) => anyhow::Error::new(error.without_url()),
-            };
-            if tries == TRIES {
-                return Err(problem.context(format!("cannot download {url}")));
-            }
-            tokio::time::sleep(PAUSE * tries).await;
-            tries += 1;
-        }
+        let answered = (|| request(&client, url)).retry(RETRIES).await.flatten();
+        answered.with_context(|| format!("cannot download {url}"))
     }
 
     async fn text(&self, url: &str) -> anyhow::Result<Option<Vec<u8>>> {
@@ -203,6 +189,17 @@ impl Downloads {
         }
         file.flush().await?;
         Ok(hex::encode(digest.finalize()))
+    }
+}
+
+/// One request. The inner error would be the same at the next try.
+async fn request(client: &reqwest::Client, url: &str) -> anyhow::Result<anyhow::Result<Option<reqwest::Response>>> {
+    let response = client.get(url).send().await.map_err(reqwest::Error::without_url)?;
+    match response.status().as_u16() {
+        200..=299 => Ok(Ok(Some(response))),
+        403 | 404 => Ok(Ok(None)),
+        status @ (429 | 500..) => Err(anyhow!("it answered {status}")),
+        status => Ok(Err(anyhow!("it answered {status}"))),
     }
 }
 

@@ -5,11 +5,12 @@ use super::{AzureDevops, VERSION, list, pull_path};
 use crate::domain::PullRequest;
 use crate::vcs::HostError;
 use crate::vcs::http::segment;
+use backon::BackoffBuilder as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 /// How often the host is asked while it merges.
-const POLLS: u32 = 8;
+const POLLS: usize = 8;
 /// Policy that limits how pull requests are merged (learn.microsoft.com, "Limit merge types").
 const MERGE_TYPES: &str = "fa4e907d-c16b-4a4c-9dfa-4916e5d171ab";
 /// Ways to merge, best first: ours, the host's, and the policy's setting that allows it.
@@ -41,8 +42,7 @@ pub(super) async fn complete(host: &AzureDevops, pull: &PullRequest, method: Opt
         "completionOptions": options,
     });
     let mut answer = host.http.send(Method::PATCH, &path, Some(body)).await?.body;
-    let mut pause = host.http.pause();
-    for _ in 1..POLLS {
+    for wait in host.http.waits(POLLS).build() {
         match (answer["status"].as_str(), answer["mergeStatus"].as_str()) {
             (Some("completed"), _) => return Ok(()),
             (Some("abandoned"), _) => return Err(rejected("it was abandoned meanwhile".to_owned())),
@@ -50,9 +50,8 @@ pub(super) async fn complete(host: &AzureDevops, pull: &PullRequest, method: Opt
                 let why = answer["mergeFailureMessage"].as_str().unwrap_or(status);
                 return Err(rejected(format!("Azure DevOps did not merge it: {why}")));
             }
-            _ => tokio::time::sleep(pause).await,
+            _ => tokio::time::sleep(wait).await,
         }
-        pause *= 2;
         answer = host.pull(&pull.id).await?;
     }
     Err(HostError::Unavailable { what: format!("PATCH {path}"), message: "the merge has not ended yet".to_owned() })

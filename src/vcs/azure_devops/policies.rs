@@ -6,10 +6,11 @@ use super::{AzureDevops, PREVIEW, list, statuses};
 use crate::domain::PullRequest;
 use crate::vcs::http::{odd, segment, too_many};
 use crate::vcs::{HostError, Mergeability};
+use backon::BackoffBuilder as _;
 use serde_json::Value;
 
 /// How often the host is asked while it still finds out whether a pull request can be merged.
-const POLLS: u32 = 5;
+const POLLS: usize = 5;
 /// Evaluations of policies asked for at once.
 const PER_PAGE: u32 = 100;
 /// Most pages of them.
@@ -17,13 +18,11 @@ const MAX_PAGES: u32 = 50;
 
 pub(super) async fn mergeability(host: &AzureDevops, pull: &PullRequest) -> Result<Mergeability, HostError> {
     let mut body = host.pull(&pull.id).await?;
-    let mut pause = host.http.pause();
-    for _ in 1..POLLS {
+    for wait in host.http.waits(POLLS).build() {
         if !is_queued(&body) || body["status"] != "active" {
             break;
         }
-        tokio::time::sleep(pause).await;
-        pause *= 2;
+        tokio::time::sleep(wait).await;
         body = host.pull(&pull.id).await?;
     }
     let refused = |detail: String| Ok(Mergeability { mergeable: false, detail });

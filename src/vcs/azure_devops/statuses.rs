@@ -4,6 +4,7 @@ use super::{AzureDevops, VERSION, list, organization_of, pull_path, shapes};
 use crate::domain::PullId;
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::vcs::HostError;
+use backon::BackoffBuilder as _;
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ const GENRE: &str = "Atlantis Bot";
 /// Longest description, in characters.
 const DESCRIPTION_LIMIT: usize = 140;
 /// How often iterations are asked for while a commit has none: it comes shortly after the push.
-const TRIES: u32 = 3;
+const TRIES: usize = 3;
 /// Iterations that are remembered.
 const MAX_KNOWN: usize = 4096;
 
@@ -92,14 +93,12 @@ pub(super) async fn set(
     status: &CommitStatus,
 ) -> Result<(), HostError> {
     let path = format!("{}/statuses?{VERSION}", pull_path(pull)?);
-    let mut pause = host.http.pause();
     let mut iteration = iteration_of(host, pull, commit).await?;
-    for _ in 1..TRIES {
+    for wait in host.http.waits(TRIES).build() {
         if iteration.is_some() {
             break;
         }
-        tokio::time::sleep(pause).await;
-        pause *= 3;
+        tokio::time::sleep(wait).await;
         iteration = iteration_of(host, pull, commit).await?;
     }
     let Some(iteration) = iteration else {

@@ -3,25 +3,24 @@
 use super::{Github, moved, repo_path};
 use crate::domain::PullRequest;
 use crate::vcs::{HostError, Mergeability};
+use backon::BackoffBuilder as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 /// How often GitHub is asked while it still computes whether a pull request can be merged.
-const POLLS: u32 = 5;
+const POLLS: usize = 5;
 /// Ways to merge, best first, with the repository's key that allows each.
 const METHODS: [(&str, &str); 3] =
     [("merge", "allow_merge_commit"), ("rebase", "allow_rebase_merge"), ("squash", "allow_squash_merge")];
 
 pub(super) async fn mergeability(github: &Github, pull: &PullRequest) -> Result<Mergeability, HostError> {
     let mut body = github.pull(&pull.id).await?;
-    let mut pause = github.http.pause();
-    for _ in 1..POLLS {
+    for wait in github.http.waits(POLLS).build() {
         let known = body["mergeable"].is_boolean() && body["mergeable_state"] != "unknown";
         if known || body["state"] != "open" {
             break;
         }
-        tokio::time::sleep(pause).await;
-        pause *= 2;
+        tokio::time::sleep(wait).await;
         body = github.pull(&pull.id).await?;
     }
     Ok(judged(&body))

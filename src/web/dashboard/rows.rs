@@ -6,7 +6,7 @@ use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::{JobId, PullId, PullRequest};
 use crate::store::ListedPull;
 use crate::web::locks::lock_address;
-use crate::web::pages::{ProjectView, PullView, StatusMark, StatusView, Total, When, duration};
+use crate::web::pages::{ProjectView, PullName, PullView, StatusMark, StatusView, Total, When, duration};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ fn busy(job: &Job) -> StatusMark {
         "apply" => "applying".into(),
         other => format!("{} running", kind_words(other)),
     };
-    StatusMark { word, tone: "busy" }
+    StatusMark::new(word, "busy")
 }
 
 /// What rows say besides their records.
@@ -134,7 +134,8 @@ impl PullRow {
             let mut view = status_view(status, &pull.id, known);
             let blocker = blocked_by.iter().find(|lock| status.was_not_planned() && lock.project == status.project);
             if let (Some(lock), None) = (blocker, &view.link) {
-                view.mark.word = format!("waits for #{}", lock.holder.pull.number);
+                view.mark.word = "waits for".to_owned();
+                view.mark.pull = Some(PullName::from(&lock.holder.pull));
                 view.link = Some(lock_address(&lock.id()));
             }
             view

@@ -181,6 +181,12 @@ impl Second {
         pull.statuses.get(&(pull.head, context.to_owned())).map(|status| status.state)
     }
 
+    /// Description of a status on the present head.
+    pub(super) fn description(&self, number: u64, context: &str) -> Option<String> {
+        let pull = self.pull(number);
+        pull.statuses.get(&(pull.head, context.to_owned())).map(|status| status.description.clone())
+    }
+
     /// Sends a delivery, if anybody listens.
     async fn tell(&self, event: &str, number: u64, comment: Value) {
         let to = self.look().deliver_to.clone();

@@ -51,12 +51,6 @@ pub(super) async fn before<T>(end: Instant, doing: impl Future<Output = Result<T
     tokio::time::timeout_at(end, doing).await.unwrap_or_else(|_| Err(CallError::timed_out(begun.elapsed())))
 }
 
-/// Between half and all of it, so that many who failed together do not come back together.
-fn jittered(wait: Duration) -> Duration {
-    let part = getrandom::u32().unwrap_or(u32::MAX);
-    wait / 2 + (wait / 2).mul_f64(f64::from(part) / f64::from(u32::MAX))
-}
-
 fn unbuilt(error: BuildError) -> CallError {
     let text = error.to_string();
     if error.is_default_credentials() { CallError::Unauthenticated(text) } else { CallError::Unanswered(text) }
@@ -100,7 +94,7 @@ impl GcsCalls {
         let limits = &self.options.limits;
         let extra = self.time_for(bytes);
         let last = Instant::now() + limits.call + extra;
-        let mut wait = limits.first_wait;
+        let mut waits = limits.waits();
         let (mut tried, mut doubt) = (0, false);
         loop {
             tried += 1;
@@ -116,13 +110,12 @@ impl GcsCalls {
                 // The connection may be dead without a word, and all calls share it: the next one takes another.
                 self.control.lock().await.take();
             }
-            let pause =
-                if matches!(answer, CallError::RateLimited(_)) { wait.max(TOO_FAST_WAIT) } else { jittered(wait) };
+            let wait = waits.next().unwrap_or(limits.longest_wait);
+            let pause = if matches!(answer, CallError::RateLimited(_)) { wait.max(TOO_FAST_WAIT) } else { wait };
             if tried >= limits.attempts || Instant::now() + pause >= last {
                 return Err(if doubt { answer.after_unknown_outcome() } else { answer });
             }
             tokio::time::sleep(pause).await;
-            wait = (wait * 2).min(limits.longest_wait);
         }
     }
 

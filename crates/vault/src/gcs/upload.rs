@@ -169,7 +169,7 @@ impl Upload<'_> {
         let began = Instant::now();
         let last = began + limits.call + Duration::from_secs(self.size / limits.slowest.max(1));
         let mut session = self.uploads.session(&key);
-        let (mut failures, mut wait, mut piece) = (0, limits.first_wait, QUANTUM);
+        let (mut failures, mut waits, mut piece) = (0, limits.waits(), QUANTUM);
         let (mut most, mut told) = (0, false);
         loop {
             let step = tokio::time::timeout(limits.stall, self.step(&key, &mut session, &mut piece)).await;
@@ -182,7 +182,7 @@ impl Upload<'_> {
                     let arrived = session.as_ref().map_or(0, |session| session.arrived);
                     locked(&shown.1).arrived = arrived;
                     if arrived > most {
-                        (most, failures, wait) = (arrived, 0, limits.first_wait);
+                        (most, failures, waits) = (arrived, 0, limits.waits());
                     }
                     if !told && began.elapsed() >= SLOW {
                         told = true;
@@ -199,11 +199,11 @@ impl Upload<'_> {
             }
             doubt |= answer.leaves_outcome_unknown();
             (failures, piece) = (failures + 1, QUANTUM);
+            let wait = waits.next().unwrap_or(limits.longest_wait);
             if failures >= limits.attempts || Instant::now() + wait >= last {
                 return Err(if doubt { answer.after_unknown_outcome() } else { answer });
             }
             tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(limits.longest_wait);
         }
     }
 

@@ -1,0 +1,109 @@
+//! Every commit of `dispatch`: how far a delivery is, how a run ends that no command ends, and the comments and statuses that tell it, in
+//! one transaction each. Nothing else in `dispatch` writes to the state. What a running command commits is in the recorder of `execute`.
+
+use super::{Inner, reconcile};
+use crate::domain::state::{Delivery, DeliveryState, Effect, NewEffect};
+use crate::domain::{DeliveryId, PullId};
+use crate::store::Tx;
+use anyhow::Result;
+
+/// One commit about a pull request.
+pub(super) struct Commit {
+    pull: PullId,
+    effects: Vec<Effect>,
+    deliveries: Vec<(DeliveryId, DeliveryState, String)>,
+}
+
+impl Commit {
+    /// A commit about this pull request that changes nothing yet.
+    pub(super) fn about(pull: &PullId) -> Commit {
+        Commit { pull: pull.clone(), effects: Vec::new(), deliveries: Vec::new() }
+    }
+
+    /// Comments, statuses and reactions are to be posted.
+    pub(super) fn posts(mut self, effects: impl IntoIterator<Item = Effect>) -> Commit {
+        self.effects.extend(effects);
+        self
+    }
+
+    /// A delivery is done, and came to this.
+    pub(super) fn done(mut self, delivery: &DeliveryId, outcome: impl Into<String>) -> Commit {
+        self.deliveries.push((delivery.clone(), DeliveryState::Done, outcome.into()));
+        self
+    }
+
+    /// A delivery is to be handled again, by this process or the next.
+    pub(super) fn queued_again(mut self, delivery: &DeliveryId) -> Commit {
+        self.deliveries.push((delivery.clone(), DeliveryState::Queued, "to be run again".to_owned()));
+        self
+    }
+
+    /// Commits, and then has the outbox post.
+    pub(super) async fn record(self, inner: &Inner) -> Result<()> {
+        self.record_with(inner, |_| Ok(())).await
+    }
+
+    /// The same, with `change` before it in the same transaction. An error of `change` undoes all.
+    pub(super) async fn record_with<T: Send + 'static>(
+        self,
+        inner: &Inner,
+        change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let Commit { pull, effects, deliveries } = self;
+        let target = pull.clone();
+        let written = inner.ctx.store.write(move |tx| {
+            let changed = change(tx)?;
+            post(tx, &target, effects)?;
+            for (delivery, state, outcome) in deliveries {
+                tx.set_delivery_state(&delivery, state, &outcome)?;
+            }
+            Ok(changed)
+        });
+        let changed = written.await?;
+        inner.ctx.outbox.wake(&pull);
+        Ok(changed)
+    }
+}
+
+/// Enqueues what is known only inside a transaction.
+pub(super) fn post(tx: &Tx<'_>, pull: &PullId, effects: impl IntoIterator<Item = Effect>) -> Result<()> {
+    effects.into_iter().try_for_each(|effect| tx.enqueue(&NewEffect { pull: pull.clone(), effect }).map(drop))
+}
+
+/// Commits a delivery with what is said at once, and `also`; false when it was recorded before, and nothing is changed. `done`: nothing
+/// else has to be done for it.
+pub(super) async fn accept(
+    inner: &Inner,
+    delivery: Delivery,
+    pull: &PullId,
+    effects: Vec<Effect>,
+    done: bool,
+    also: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+) -> Result<bool> {
+    let target = pull.clone();
+    let written = inner.ctx.store.write(move |tx| {
+        let mark = tx.known_pull(&target)?.and_then(|known| known.watermark);
+        if reconcile::comes_late(&delivery, mark.as_ref()) || !tx.accept_delivery(&delivery)? {
+            return Ok(false);
+        }
+        also(tx)?;
+        post(tx, &target, effects)?;
+        if done {
+            tx.set_delivery_state(&delivery.identity, DeliveryState::Done, "answered at once")?;
+        }
+        Ok(true)
+    });
+    let new = written.await?;
+    if new {
+        inner.ctx.outbox.wake(pull);
+    }
+    Ok(new)
+}
+
+/// Commits what is about no pull request, or about several. The caller wakes the outbox for those that it enqueues effects of.
+pub(super) async fn transaction<T: Send + 'static>(
+    inner: &Inner,
+    change: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    inner.ctx.store.write(change).await
+}
