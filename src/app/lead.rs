@@ -7,7 +7,7 @@ use super::roles::{Next, Quiet, Roles};
 use crate::server_status::{Meters, Role, Services};
 use crate::store::{Store, is_deposed};
 use crate::vault::VaultError;
-use crate::vault::bucket::BucketError;
+use crate::vault::bucket::{Bucket, BucketError};
 use crate::vault::chain::Chain;
 use crate::vault::leader::Leader;
 use crate::vault::lease::Lease;
@@ -33,8 +33,10 @@ pub(super) const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 const APPLIES_LIMIT: Duration = Duration::from_secs(300);
 /// Then they are interrupted, and have this long: SIGINT, SIGKILL ten seconds later, the last comment.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(30);
-/// Between two looks whether a base is due.
-const KEEP_UP_INTERVAL: Duration = Duration::from_secs(30);
+/// Before the first look whether a base is due, and after one that failed: other work goes first.
+const KEEP_UP_PAUSE: Duration = Duration::from_secs(30);
+/// After taking the lead, before all objects of the bucket are looked through.
+const INSPECT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why a leader stops leading.
 enum Over {
@@ -113,7 +115,7 @@ impl Roles {
     }
 
     async fn serve(&self, leader: Leader, ready: Arc<Services>, pulse: Pulse) -> Result<Next> {
-        self.meters.leads.fetch_add(1, Ordering::Relaxed);
+        let first = self.meters.leads.fetch_add(1, Ordering::Relaxed) == 0;
         self.turn(|now| {
             now.role = Role::Leading;
             now.why = String::new();
@@ -124,6 +126,9 @@ impl Roles {
         let mut chores = JoinSet::new();
         chores.spawn(sync(ready.store.clone(), self.parts.settings.vault.sync_interval));
         chores.spawn(keep_up(ready.store.clone()));
+        if first {
+            chores.spawn(inspect(Arc::clone(&self.vault.bucket)));
+        }
         chores.spawn(retention::keep(ready.store.clone(), ready.logs.clone(), self.parts.settings.data_dir.clone()));
         let over = tokio::select! {
             biased;
@@ -329,16 +334,25 @@ async fn sync(store: Store, interval: Duration) {
 /// Writes a base and deletes what is old as soon as that is due. A new leader is left alone for one interval, and so is a bucket after
 /// a failure.
 async fn keep_up(store: Store) {
-    let mut pause = true;
+    tokio::time::sleep(KEEP_UP_PAUSE).await;
     loop {
-        if pause {
-            tokio::time::sleep(KEEP_UP_INTERVAL).await;
-        } else {
-            let _ = tokio::time::timeout(KEEP_UP_INTERVAL, store.base_due()).await;
-        }
         let kept_up = store.keep_up().await;
-        pause = kept_up.is_err();
+        let failed = kept_up.is_err();
         complain("the journal could not be kept short", kept_up);
+        if failed {
+            tokio::time::sleep(KEEP_UP_PAUSE).await;
+        } else {
+            store.base_due().await;
+        }
+    }
+}
+
+/// Warns once of what the bucket has that the state does not need: a restore does not look at it.
+async fn inspect(bucket: Arc<dyn Bucket>) {
+    tokio::time::sleep(INSPECT_PAUSE).await;
+    match bucket.inspect().await {
+        Ok(warnings) => warnings.into_iter().for_each(|warning| tracing::warn!("{warning}")),
+        Err(error) => tracing::warn!("the objects of the bucket could not be looked through: {error}"),
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! It is nobody's business to wait for: one conditional request for each repository, more only where something has changed, none while
 //! the host's rate limit is low. A round that ends early is taken up by the next one where it ended. How far a pull request was looked at
-//! is recorded when all that was found is recorded, never before.
+//! is recorded when all that was found is recorded, never before; of many pull requests together, since each commit is a request.
 
 mod repos;
 mod statuses;
@@ -40,6 +40,8 @@ const LOOK_BACK: SignedDuration = SignedDuration::from_hours(1);
 pub(super) const MISSED: &str = "missed:";
 /// Comments on a pull request that was unknown are taken up if they are no older than this: identities of deliveries are kept longer.
 const COMMENTS_KNOWN: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// Pull requests whose watermarks are recorded in one commit.
+const MARKS_AT_ONCE: usize = 100;
 /// Repositories in a row that cannot be read for now: then the host is asked later.
 const FAILURES: usize = 3;
 
@@ -87,6 +89,15 @@ fn tolerate(pull: &PullId, result: Result<(), HostOrStateError>) -> Result<(), H
         }
         result => result,
     }
+}
+
+/// How far a pull request was looked at in this round.
+struct Mark {
+    pull: PullId,
+    /// The watermark that is recorded.
+    before: Option<Watermark>,
+    /// The one to record.
+    after: Watermark,
 }
 
 struct Round<'a> {
@@ -143,6 +154,29 @@ impl Round<'_> {
         let found = self.inner.ctx.store.read(move |view| Ok((view.open_pulls_of(&of)?, view.served_since(&of)?)));
         let (known, served) = found.await?;
         let mut open: HashMap<u64, OpenPull> = open.into_iter().map(|one| (one.pull.id.number, one)).collect();
+        let mut marks = Vec::new();
+        let compared = self.compare(known, &mut open, at_rest, &mut marks).await;
+        // What was looked at before an error is not looked at again.
+        self.remember(marks).await?;
+        compared?;
+        let mut unknown: Vec<OpenPull> = open.into_values().collect();
+        unknown.sort_by_key(|one| one.pull.id.number);
+        for one in unknown {
+            if served.is_some_and(|served| one.created >= served) {
+                tolerate(&one.pull.id, self.unknown(&one).await)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known of one repository against what is open there; takes what it compares out of `open`.
+    async fn compare(
+        &self,
+        known: Vec<KnownPull>,
+        open: &mut HashMap<u64, OpenPull>,
+        at_rest: &mut Vec<PullId>,
+        marks: &mut Vec<Mark>,
+    ) -> Result<(), HostOrStateError> {
         for known in known {
             let now = open.remove(&known.pull.id.number);
             // What its actor has in hand may be the very thing.
@@ -152,19 +186,33 @@ impl Round<'_> {
             match now {
                 None => self.closed(&known).await?,
                 Some(now) => {
-                    tolerate(&now.pull.id, self.changed(&known, &now).await)?;
+                    tolerate(&now.pull.id, self.changed(&known, &now, marks).await)?;
                     at_rest.push(now.pull.id.clone());
                 }
             }
-        }
-        let mut unknown: Vec<OpenPull> = open.into_values().collect();
-        unknown.sort_by_key(|one| one.pull.id.number);
-        for one in unknown {
-            if served.is_some_and(|served| one.created >= served) {
-                tolerate(&one.pull.id, self.unknown(&one).await)?;
+            if marks.len() >= MARKS_AT_ONCE {
+                self.remember(std::mem::take(marks)).await?;
             }
         }
         Ok(())
+    }
+
+    /// Records how far pull requests were looked at, except for those of which something else was recorded meanwhile: the next round
+    /// looks at them again.
+    async fn remember(&self, marks: Vec<Mark>) -> Result<()> {
+        if marks.is_empty() {
+            return Ok(());
+        }
+        let record = move |tx: &Tx<'_>| {
+            for Mark { pull, before, after } in &marks {
+                let known = tx.known_pull(pull)?;
+                if known.is_some_and(|known| known.open && known.watermark == *before) {
+                    tx.set_watermark(pull, after)?;
+                }
+            }
+            Ok(())
+        };
+        recorder::transaction(self.inner, record).await
     }
 
     /// It is not open any more; the host is asked once more before anything is freed.
@@ -179,7 +227,12 @@ impl Round<'_> {
         self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, |_| Ok(())).await
     }
 
-    async fn changed(&self, listed: &KnownPull, now: &OpenPull) -> Result<(), HostOrStateError> {
+    async fn changed(
+        &self,
+        listed: &KnownPull,
+        now: &OpenPull,
+        marks: &mut Vec<Mark>,
+    ) -> Result<(), HostOrStateError> {
         let id = &now.pull.id;
         let told = self.host.profile().versions_cover_comments;
         if told && listed.watermark.as_ref().is_some_and(|mark| mark.version == now.version) || !self.may_ask() {
@@ -197,9 +250,13 @@ impl Round<'_> {
         let target = id.clone();
         let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
         let Some(known) = known.filter(|known| known.open && !self.inner.actors.busy(id)) else { return Ok(()) };
+        let mut before = known.watermark.clone();
         let mut mark = known.watermark.unwrap_or(from);
         if now.pull.head.commit != known.pull.head.commit {
             self.pushed(now, &mut mark).await?;
+            let target = id.clone();
+            let recorded = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
+            before = recorded.and_then(|known| known.watermark);
         }
         self.duplicates(id, &comments).await?;
         for comment in &comments.list {
@@ -232,8 +289,8 @@ impl Round<'_> {
             mark.comments = mark.comments.max(newest);
         }
         mark.version.clone_from(&now.version);
-        let id = id.clone();
-        Ok(recorder::transaction(self.inner, move |tx| tx.set_watermark(&id, &mark)).await?)
+        marks.push(Mark { pull: id.clone(), before, after: mark });
+        Ok(())
     }
 
     /// The head has moved. That it was taken up is recorded with it, so that its delivery comes too late from then on.

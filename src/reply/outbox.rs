@@ -14,6 +14,7 @@ mod deliver;
 mod lane;
 mod pace;
 mod refusals;
+mod search;
 
 use crate::domain::state::PendingEffect;
 use crate::domain::{PullId, RepoId};
@@ -27,6 +28,7 @@ use lane::Lane;
 use pace::Pacer;
 use refusals::Refusals;
 pub use refusals::RefusedPosts;
+use search::SearchStart;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,6 +102,7 @@ struct OutboxInner {
     pauses: Mutex<HashMap<String, Instant>>,
     /// Rate limiters of hosts that limit posts.
     pacers: Mutex<HashMap<String, Pacer>>,
+    search: SearchStart,
     refusals: Refusals,
     pace: Pace,
     runtime: tokio::runtime::Handle,
@@ -122,7 +125,8 @@ impl Outbox {
     }
 
     async fn with_pace(store: Store, hosts: Hosts, pace: Pace) -> anyhow::Result<Outbox> {
-        let pulls = store.read(|view| view.pulls_with_effects()).await?;
+        let read = store.read(|view| Ok((view.pulls_with_effects()?, view.last_effect()?)));
+        let (pulls, inherited) = read.await?;
         let shared = OutboxInner {
             store,
             hosts,
@@ -132,6 +136,7 @@ impl Outbox {
             ended: Notify::new(),
             pauses: Mutex::default(),
             pacers: Mutex::default(),
+            search: SearchStart::new(inherited),
             refusals: Refusals::default(),
             pace,
             runtime: tokio::runtime::Handle::current(),
@@ -363,6 +368,7 @@ impl Worker {
                 PostResult::Done(note) => {
                     waits.remove(&effect.id);
                     self.shared.refusals.forget(effect.id);
+                    self.shared.search.forget(effect.id);
                     notes.insert(effect.id, note);
                     if is_comments {
                         self.record(notes, Vec::new()).await?;

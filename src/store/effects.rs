@@ -92,6 +92,14 @@ impl View<'_> {
         Ok(first.into_iter().map(|effect| effect.pull).collect())
     }
 
+    /// The ID of the last recorded effect; 0 if there is none. Later ones have a greater one.
+    pub fn last_effect(&self) -> Result<i64> {
+        let last = (self.connection)
+            .prepare_cached("SELECT coalesce(max(id), 0) FROM effects")?
+            .query_row([], |row| row.get(0))?;
+        Ok(last)
+    }
+
     fn effects(&self, sql: &str, params: impl Params) -> Result<Vec<PendingEffect>> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params)?;

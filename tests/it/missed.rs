@@ -173,6 +173,38 @@ fn what_has_not_changed_is_asked_for_without_cost() {
 }
 
 #[test]
+fn a_round_over_many_pull_requests_is_a_few_commits() {
+    const PULLS: usize = 8;
+    let dirs: Vec<String> = (0..PULLS).map(|number| format!("p{number}")).collect();
+    let dirs: Vec<&str> = dirs.iter().map(String::as_str).collect();
+    run_test(Setup::projects(&dirs).steps(&[PLANNED], &[]), async |ctx| {
+        let mut pulls = Vec::new();
+        for dir in &dirs {
+            let pull = ctx.open_dirs(dir, &[dir]).await;
+            ctx.next(&pull).await.is("plan", "success");
+            pulls.push(pull);
+        }
+        let lists_comments = |one: &Request| one.method == "GET" && one.path.ends_with("/comments");
+        let mut before = (0, 0);
+        missed(ctx, async || {
+            pulls.iter().for_each(|pull| _ = pull.comment("bob", "just talking").unwrap());
+            // As if all of it had been a while ago.
+            ctx.forge.set_clock_ahead(SignedDuration::from_mins(1));
+            before = (count(ctx, lists_pulls), count(ctx, lists_comments));
+        })
+        .await;
+        ctx.until("each is looked at", async || count(ctx, lists_comments) >= before.1 + PULLS).await;
+        ctx.until("the second round has begun", async || count(ctx, lists_pulls) >= before.0 + 2).await;
+        ctx.quiet().await;
+        assert_eq!(count(ctx, lists_comments), before.1 + PULLS, "the second round has nothing to ask");
+        let (_, metrics) = ctx.ask("GET", "/metrics", &[]).await;
+        let commits = metrics.lines().find_map(|line| line.strip_prefix("tidelock_commits_total "));
+        let commits: usize = commits.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap();
+        assert!(commits < PULLS / 2, "{commits} commits");
+    });
+}
+
+#[test]
 fn a_round_that_meets_the_servers_end_leaves_what_it_has_not_taken_up() {
     let apply = format!("trap '' INT; {}", gate("apply"));
     run_test(Setup::projects(&["a", "b"]).steps(&[PLANNED], &[&apply]), async |ctx| {

@@ -126,6 +126,12 @@ pub trait Bucket: Send + Sync + 'static {
     /// warnings, such as settings that cost money.
     async fn check(&self) -> Result<Vec<String>, BucketError>;
 
+    /// What an operator should know about the objects, as warnings: such as damaged ones and things of others. It may read all of them,
+    /// so a server calls it when it leads already: a restore sees by itself what the state needs.
+    async fn inspect(&self) -> Result<Vec<String>, BucketError> {
+        Ok(Vec::new())
+    }
+
     /// The present content; `None` when there is no such object.
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError>;
 

@@ -185,6 +185,10 @@ impl Bucket for Directory {
         self.call(RequestKind::List, "check".into(), 0, OpenDirectory::check).await
     }
 
+    async fn inspect(&self) -> Result<Vec<String>, BucketError> {
+        self.call(RequestKind::List, "look through".into(), 0, OpenDirectory::inspect).await
+    }
+
     async fn get(&self, name: &str) -> Result<Option<Object>, BucketError> {
         let (doing, name) = self.named("read", name)?;
         self.call(RequestKind::Get, doing, MAX_WHOLE, move |shared| shared.get(&name)).await

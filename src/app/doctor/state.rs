@@ -41,7 +41,8 @@ pub(super) async fn check(settings: &Settings, from_outside: bool) -> Findings {
         // The text says what to do.
         (false, BucketError::Refused { .. }) => findings.fault(BUCKET, error.to_string(), ""),
     };
-    match bucket.check().await {
+    let looked = async { Ok([bucket.check().await?, bucket.inspect().await?].concat()) };
+    match looked.await {
         Ok(warnings) => warnings.into_iter().for_each(|warning| findings.warn(BUCKET, warning, "")),
         Err(error) => {
             refused(&mut findings, &error);

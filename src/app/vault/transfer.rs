@@ -34,7 +34,7 @@ pub(super) async fn export(vault: &Vault, dir: &Path, at: Option<u64>) -> Result
 pub(super) async fn import(bucket: Arc<dyn Bucket>, dir: &Path) -> Result<Report> {
     let path = dir.to_owned();
     let exported = tokio::task::spawn_blocking(move || Exported::open(&path)).await??;
-    for warning in bucket.check().await? {
+    for warning in bucket.check().await?.into_iter().chain(bucket.inspect().await?) {
         progress(&warning);
     }
     let vault = Vault { identity: identity(), ..Vault::reader(bucket) };

@@ -9,7 +9,6 @@ use crate::reply::duplicates::{self, HostOrStateError};
 use crate::reply::{marker, render};
 use crate::store::is_deposed;
 use crate::vcs::{Host, HostError};
-use jiff::SignedDuration;
 use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -27,9 +26,6 @@ pub(super) enum PostResult {
     /// This server was deposed: nothing more is tried.
     Halt(anyhow::Error),
 }
-
-/// Largest difference between our clock and the host's.
-const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(10);
 
 impl OutboxInner {
     /// Tries an effect when it is due.
@@ -163,9 +159,9 @@ impl OutboxInner {
         body: &str,
     ) -> Result<String, HostOrStateError> {
         let pull = &effect.pull;
-        let since = effect.recorded.and_then(|at| at.checked_sub(CLOCKS_DIFFER).ok());
-        match host.comments(pull, since).await {
+        match host.comments(pull, self.search.of(effect)).await {
             Ok(comments) => {
+                self.search.answered(&pull.repo.host, comments.now);
                 let own = comments.list.iter().filter(|comment| comment.author.eq_ignore_ascii_case(host.bot_login()));
                 let mut same = own.filter(|comment| marker::is_of(&comment.body, run, part)).map(|comment| comment.id);
                 if let Some(first) = same.next() {

@@ -33,6 +33,8 @@ struct Fake {
     fates: Mutex<VecDeque<Fate>>,
     comments: Mutex<Vec<HostComment>>,
     log: Mutex<Vec<String>>,
+    /// How long before now each search for an earlier try began.
+    searched: Mutex<Vec<f64>>,
     /// Requests wait until this is notified.
     gate: Option<Semaphore>,
     /// Requests about pull requests of this repository never end.
@@ -117,6 +119,7 @@ impl Host for Fake {
         }
         self.enter("list".into()).await?;
         assert!(since.is_some_and(|since| since < Timestamp::now()), "all comments are never asked for");
+        lock(&self.searched).extend(since.map(|since| Timestamp::now().duration_since(since).as_secs_f64()));
         Ok(Comments { list: lock(&self.comments).clone(), now: Timestamp::now() })
     }
     async fn open_pulls(&self, _: &RepoId) -> Result<Vec<OpenPull>, HostError> {
@@ -226,6 +229,25 @@ async fn every_try_of_a_comment_looks_for_an_earlier_one() {
     let mut log = bench.host.log();
     log.sort();
     assert_eq!(log, ["comment", "list", "react eyes"]);
+}
+
+#[tokio::test]
+async fn a_search_does_not_cost_more_the_more_was_said_before() {
+    let bench = Bench::new(Fake::default());
+    let outbox = bench.start().await;
+    for run in ["a", "b", "c"] {
+        bench.record(1, vec![comment(run)]).await;
+        outbox.wake(&pull(1));
+        assert!(outbox.drain(LIMIT).await);
+    }
+    bench.host.fail([Fate::Done, Fate::DoneButLost]);
+    bench.record(1, vec![comment("d")]).await;
+    outbox.wake(&pull(1));
+    assert!(outbox.drain(LIMIT).await);
+    assert_eq!(bench.host.said(), ["a", "b", "c", "d"]);
+    // The host's clock is not known before its first answer, and what was tried may be there.
+    let far: Vec<bool> = lock(&bench.host.searched).iter().map(|seconds| *seconds > 590.0).collect();
+    assert_eq!(far, [true, false, false, false, true]);
 }
 
 #[tokio::test]

@@ -93,6 +93,7 @@ async fn checks_out(fresh: Fresh, _: Scale) {
     fresh.one.check().await.expect("the check of an empty one");
     create(&*fresh.one, "journal/1", "x").await;
     fresh.two.check().await.expect("the check of one with objects");
+    fresh.two.inspect().await.expect("a look through its objects");
     assert_eq!(names(&*fresh.one, "", "").await, ["journal/1"], "a check leaves nothing");
     assert!(fresh.one.location().contains("://"));
 }

@@ -103,7 +103,7 @@ impl OpenDirectory {
     /// At most `most` of them.
     pub(super) fn list(&self, prefix: &str, after: &str, most: usize) -> Result<Vec<Listed>, FileError> {
         let mut listed = Vec::new();
-        for name in self.names(prefix)?.into_iter().filter(|name| name.as_str() > after) {
+        for name in self.names(prefix, after)? {
             if listed.len() == most {
                 break;
             }
@@ -124,20 +124,34 @@ impl OpenDirectory {
         Ok(listed)
     }
 
-    /// All names with this prefix. A directory is no snapshot while others create files: one pass may show a new file and miss
-    /// an older one. So there are two passes, and from the second is taken what is not greater than the greatest of the first:
-    /// of a sequence that is created in order, all before one that is shown are shown.
-    fn names(&self, prefix: &str) -> Result<BTreeSet<String>, FileError> {
-        let (mut first, mut second) = (BTreeSet::new(), BTreeSet::new());
-        self.walk(prefix, &mut first, &mut Vec::new())?;
-        let Some(last) = first.last() else { return Ok(first) };
-        self.walk(prefix, &mut second, &mut Vec::new())?;
-        second.retain(|name| name <= last);
-        Ok(second)
+    /// All names with this prefix that are greater than `after`. A directory is no snapshot while others create files: one pass may show
+    /// a new file and miss an older one. So there are two passes, and from the second is taken what is not greater than the greatest of
+    /// the first: of a sequence that is created in order, all before one that is shown are shown.
+    fn names(&self, prefix: &str, after: &str) -> Result<BTreeSet<String>, FileError> {
+        let (mut last, mut names) = (String::new(), BTreeSet::new());
+        self.walk(prefix, &mut Vec::new(), &mut |name| {
+            if name > last {
+                last = name;
+            }
+        })?;
+        if last.as_str() > after {
+            self.walk(prefix, &mut Vec::new(), &mut |name| {
+                if name.as_str() > after && name <= last {
+                    names.insert(name);
+                }
+            })?;
+        }
+        Ok(names)
     }
 
-    /// Names with this prefix, and what lies between them that cannot be an object's name.
-    fn walk(&self, prefix: &str, names: &mut BTreeSet<String>, foreign: &mut Vec<String>) -> Result<(), FileError> {
+    /// Names with this prefix, in any order, and what lies between them that cannot be an object's name.
+    fn walk(
+        &self,
+        prefix: &str,
+        foreign: &mut Vec<String>,
+        found: &mut dyn FnMut(String),
+    ) -> Result<(), FileError> {
+        let mut count = 0;
         let start = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         if !start.is_empty() && !is_name(start) {
             return Ok(());
@@ -171,9 +185,10 @@ impl OpenDirectory {
                         directories.push(name);
                     }
                 } else if name.starts_with(prefix) {
-                    names.insert(name);
+                    count += 1;
+                    found(name);
                 }
-                if names.len() > MAX_LISTED {
+                if count > MAX_LISTED {
                     return Err(FileError::Refused(format!("more than {MAX_LISTED} objects begin with `{prefix}`")));
                 }
             }
@@ -181,13 +196,25 @@ impl OpenDirectory {
         Ok(())
     }
 
-    /// At the start: may we write, does the file system do what we need, is all in it ours?
+    /// At the start: may we write, does the file system do what we need? It takes as long however many objects there are.
     pub(super) fn check(&self) -> Result<Vec<String>, FileError> {
         self.look_at_root()?;
         self.probe()?;
-        let (mut names, mut foreign) = (BTreeSet::new(), Vec::new());
-        self.walk("", &mut names, &mut foreign)?;
         let mut warnings = Vec::new();
+        let mode = self.root.metadata().map_err(FileError::at(&self.root))?.mode();
+        if mode & 0o022 != 0 {
+            let mode = mode & 0o7777;
+            warnings.push(format!("others may write to {0} (mode {mode:o}): `chmod 700 {0}`", self.root.display()));
+        }
+        let lies = machine::short_lived(&self.root).map(|why| format!("{} lies {why}", self.root.display()));
+        warnings.extend(lies);
+        Ok(warnings)
+    }
+
+    /// Looks at the header of every object: what is damaged, and what is not ours?
+    pub(super) fn inspect(&self) -> Result<Vec<String>, FileError> {
+        let (mut names, mut foreign, mut warnings) = (BTreeSet::new(), Vec::new(), Vec::new());
+        self.walk("", &mut foreign, &mut |name| _ = names.insert(name))?;
         for name in names {
             match self.open_object(&name) {
                 // Whether the state needs it will be seen when it is restored.
@@ -203,13 +230,6 @@ impl OpenDirectory {
             warnings.push(format!("{count} of its files are nothing of Tidelock's, and are left alone: {shown}"));
         }
         warnings.truncate(MAX_WARNINGS);
-        let mode = self.root.metadata().map_err(FileError::at(&self.root))?.mode();
-        if mode & 0o022 != 0 {
-            let mode = mode & 0o7777;
-            warnings.push(format!("others may write to {0} (mode {mode:o}): `chmod 700 {0}`", self.root.display()));
-        }
-        let lies = machine::short_lived(&self.root).map(|why| format!("{} lies {why}", self.root.display()));
-        warnings.extend(lies);
         Ok(warnings)
     }
 }

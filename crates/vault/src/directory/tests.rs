@@ -90,7 +90,7 @@ async fn any_changed_byte_is_found_and_named() {
             assert!(bucket.get_range("journal/7", listed.generation, 0..1).await.is_err());
             assert!(bucket.put("journal/7", listed.generation, bytes("x"), "").await.is_err());
             assert!(bucket.delete("journal/7", listed.generation).await.is_err());
-            let noticed = match bucket.check().await {
+            let noticed = match bucket.inspect().await {
                 Ok(warnings) => warnings.concat(),
                 Err(error) => error.to_string(),
             };
@@ -152,7 +152,7 @@ async fn things_of_others_beside_our_objects_are_named_and_left_alone() {
         // Longer than a header: a shorter file is called damaged.
         let mine = "mine".repeat(50);
         std::fs::write(path.join(foreign), &mine).unwrap();
-        let warnings = bucket.check().await.unwrap().join("\n");
+        let warnings = bucket.inspect().await.unwrap().join("\n");
         assert!(warnings.contains(&format!("left alone: `{foreign}`")), "{warnings}");
         assert_eq!(bucket.list("journal/", "").await.unwrap().len(), 1, "it is no object");
         assert_eq!(std::fs::read_to_string(path.join(foreign)).unwrap(), mine);
@@ -160,7 +160,7 @@ async fn things_of_others_beside_our_objects_are_named_and_left_alone() {
     let (_dir, path, bucket) = bucket();
     stored(&bucket, "journal/7", "x").await;
     symlink("7", path.join("journal/8")).unwrap();
-    assert!(bucket.check().await.unwrap().join("\n").contains("left alone: `journal/8`"));
+    assert!(bucket.inspect().await.unwrap().join("\n").contains("left alone: `journal/8`"));
     // A file of another version is no reason not to see the others.
     let later = std::fs::read(path.join("journal/7")).unwrap();
     std::fs::write(path.join("journal/9"), [&later[..7], b"2", &later[8..]].concat()).unwrap();
