@@ -4,6 +4,7 @@ mod http;
 mod idle;
 mod paths;
 mod pristine;
+mod spare;
 
 use super::*;
 use crate::domain::{Base, Head, PullState};
