@@ -25,6 +25,7 @@ use anyhow::Context;
 pub use artifacts::{OtherProjects, PlanArtifacts};
 use beside::Which;
 use git::Git;
+pub use git::trust_certificates;
 use idle::Uses;
 pub use idle::{Idle, Using};
 use mirror::{Mirror, MirrorLocks};

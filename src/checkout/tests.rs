@@ -4,6 +4,7 @@ mod http;
 mod idle;
 mod paths;
 mod pristine;
+mod proxy;
 mod spare;
 
 use super::*;
