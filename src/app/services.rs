@@ -140,7 +140,9 @@ fn module_origins(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
     let host_of = |address: &str| address.split('/').nth(2).unwrap_or_default().to_owned();
     for address in &addresses {
         if !hosts.iter().any(|host| host.hostname().eq_ignore_ascii_case(&host_of(address))) {
-            tracing::warn!("module-credentials names {address}, and the server has no token for that host: init gets none there");
+            tracing::warn!(
+                "module-credentials names {address}, and the server has no token for that host: init gets none there"
+            );
         }
     }
     Arc::new(move || {

@@ -112,7 +112,9 @@ pub fn too_many(rules: usize) -> Option<String> {
 fn parse(text: &str, of_team: bool) -> Result<Rule, String> {
     let parts: Vec<&str> = text.split(':').map(str::trim).collect();
     if parts.len() > 4 || parts.iter().any(|part| part.is_empty()) {
-        return Err("a rule is `WHO`, `WHO:COMMAND`, `WHO:COMMAND:DIRECTORY` or `WHO:COMMAND:DIRECTORY:WORKSPACE`".to_owned());
+        return Err(
+            "a rule is `WHO`, `WHO:COMMAND`, `WHO:COMMAND:DIRECTORY` or `WHO:COMMAND:DIRECTORY:WORKSPACE`".to_owned()
+        );
     }
     let given = |at: usize| parts.get(at).copied().filter(|part| *part != "*");
     let who = match given(0) {
@@ -134,7 +136,9 @@ impl Rule {
     fn is_about(&self, act: Act<'_>) -> bool {
         let fits = |glob: &Option<Glob>, text: &str| glob.as_ref().is_none_or(|glob| glob.matches(text));
         self.command.is_none_or(|command| command == act.command)
-            && act.project.is_none_or(|project| fits(&self.dir, &project.dir) && fits(&self.workspace, &project.workspace))
+            && act
+                .project
+                .is_none_or(|project| fits(&self.dir, &project.dir) && fits(&self.workspace, &project.workspace))
     }
 }
 

@@ -227,12 +227,7 @@ impl Round<'_> {
         self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, |_| Ok(())).await
     }
 
-    async fn changed(
-        &self,
-        listed: &KnownPull,
-        now: &OpenPull,
-        marks: &mut Vec<Mark>,
-    ) -> Result<(), HostOrStateError> {
+    async fn changed(&self, listed: &KnownPull, now: &OpenPull, marks: &mut Vec<Mark>) -> Result<(), HostOrStateError> {
         let id = &now.pull.id;
         let told = self.host.profile().versions_cover_comments;
         if told && listed.watermark.as_ref().is_some_and(|mark| mark.version == now.version) || !self.may_ask() {

@@ -110,7 +110,8 @@ impl<'a> Gatekeeper<'a> {
     async fn refusal_for(&mut self, config: &ProjectConfig, command: CommandName) -> Result<Option<String>, HostError> {
         let mut permissions = self.permissions.clone();
         if let Some(own) = &config.allowed {
-            permissions = permissions.with("its repository's own configuration (`allowed_users`, `allowed_teams`)", own);
+            permissions =
+                permissions.with("its repository's own configuration (`allowed_users`, `allowed_teams`)", own);
         }
         self.refusal_by(&permissions, Act { command, project: Some(&config.id) }).await
     }
@@ -123,9 +124,7 @@ impl<'a> Gatekeeper<'a> {
                 Decision::Refused { place, who } => (place, who),
                 Decision::Ask(team) => {
                     let is_member = match self.person {
-                        Person::OfHost(login) => {
-                            self.ctx.teams.is_member(self.ctx, self.repo, &team, login).await?
-                        }
+                        Person::OfHost(login) => self.ctx.teams.is_member(self.ctx, self.repo, &team, login).await?,
                         Person::OfPage(_) => Some(false),
                     };
                     self.without_teams |= is_member.is_none();
@@ -204,11 +203,7 @@ pub(super) async fn split(
 }
 
 /// Why the person may not use the command on this project.
-pub(super) async fn refused(
-    ctx: &Context,
-    work: &CommandRun,
-    config: &ProjectConfig,
-) -> Result<Option<Failure>, Stop> {
+pub(super) async fn refused(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Result<Option<Failure>, Stop> {
     failure(&mut Gatekeeper::of(ctx, work), ctx, work, config).await
 }
 

@@ -5,7 +5,9 @@ use super::job::{self, Job};
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, Stop, Wanted};
 use super::requirements::{self, PullFacts};
-use super::{Answer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, permissions, recorder, state_locks};
+use super::{
+    Answer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, permissions, recorder, state_locks,
+};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::CommandName;

@@ -74,7 +74,15 @@ mod tests {
         ] {
             assert_eq!(origin(text).as_deref(), Ok(expected), "{text}");
         }
-        for text in ["", "http://github.com", "ssh://git@github.com/acme", "https://me@github.com", "github.com/a?b", "github.com//a", "github.com/[x]"] {
+        for text in [
+            "",
+            "http://github.com",
+            "ssh://git@github.com/acme",
+            "https://me@github.com",
+            "github.com/a?b",
+            "github.com//a",
+            "github.com/[x]",
+        ] {
             assert!(origin(text).is_err(), "{text}");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::{access, azure, modules, AzureDevopsSettings, GithubSettings};
+use super::{AzureDevopsSettings, GithubSettings, access, azure, modules};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::domain::Distribution;

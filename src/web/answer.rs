@@ -51,7 +51,16 @@ impl Visit {
         let root = if depth == 0 { "./".into() } else { "../".repeat(depth) };
         let json = who == Who::Api || path.starts_with("/api/");
         let browser = accept.contains("text/html");
-        Visit { name: String::new(), person: String::new(), may_change: false, operator: false, browser, root, json, id }
+        Visit {
+            name: String::new(),
+            person: String::new(),
+            may_change: false,
+            operator: false,
+            browser,
+            root,
+            json,
+            id,
+        }
     }
 
     /// An audit entry about this request.

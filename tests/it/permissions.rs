@@ -146,9 +146,15 @@ fn a_lock_is_deleted_on_a_page_by_those_who_may() {
         format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{name}:a long secret")))
     };
     let setup = |rules: &str| {
-        guarded(rules).flags(&["--web-basic-auth"]).variable("ATLANTIS_WEB_PASSWORD", "a long secret").variable("ATLANTIS_WEB_USERNAME", "pages")
+        guarded(rules)
+            .flags(&["--web-basic-auth"])
+            .variable("ATLANTIS_WEB_PASSWORD", "a long secret")
+            .variable("ATLANTIS_WEB_USERNAME", "pages")
     };
-    for (rules, status) in [("allowed_users: [alice]\nallowed_teams: [sre]", 403), ("allowed_users: [alice, 'pages:unlock:conf/pay']", 200)] {
+    for (rules, status) in [
+        ("allowed_users: [alice]\nallowed_teams: [sre]", 403),
+        ("allowed_users: [alice, 'pages:unlock:conf/pay']", 200),
+    ] {
         run_test(setup(rules), async |ctx| {
             let pull = ctx.open_dirs("change", &["conf/pay"]).await;
             ctx.next(&pull).await.is("plan", "success");
@@ -158,7 +164,10 @@ fn a_lock_is_deleted_on_a_page_by_those_who_may() {
             let (answered, text) = ctx.ask("DELETE", &format!("/locks?id={key}"), &headers).await;
             assert_eq!(answered, status, "{text}");
             if status == 403 {
-                assert!(text.contains("pages may not use `unlock` on `conf/pay/default`") && text.contains("alice"), "{text}");
+                assert!(
+                    text.contains("pages may not use `unlock` on `conf/pay/default`") && text.contains("alice"),
+                    "{text}"
+                );
                 ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
             } else {
                 ctx.next(&pull).await.is_message("discarded");

@@ -39,7 +39,10 @@ async fn asked(variables: impl Fn(&str) -> Vec<(&'static str, String)>) -> Vec<S
 async fn git_goes_through_the_proxy_unless_the_host_is_exempt() {
     for name in ["HTTPS_PROXY", "https_proxy"] {
         let found = asked(|proxy| vec![(name, proxy.to_owned())]).await;
-        assert!(found.first().is_some_and(|line| line.starts_with("CONNECT git.example.test:443 ")), "{name}: {found:?}");
+        assert!(
+            found.first().is_some_and(|line| line.starts_with("CONNECT git.example.test:443 ")),
+            "{name}: {found:?}"
+        );
     }
     let exempt = asked(|proxy| vec![("HTTPS_PROXY", proxy.to_owned()), ("NO_PROXY", ".example.test".to_owned())]).await;
     assert_eq!(exempt, [""; 0]);

@@ -41,7 +41,10 @@ fn files(root: &Path) -> HashMap<String, (Written, String)> {
                 dirs.extend((path.file_name().unwrap() != ".git").then_some(path));
             } else {
                 let text = fs::read_to_string(&path).unwrap_or_default();
-                found.insert(path.strip_prefix(root).unwrap().display().to_string(), ((meta.ino(), meta.ctime(), meta.ctime_nsec()), text));
+                found.insert(
+                    path.strip_prefix(root).unwrap().display().to_string(),
+                    ((meta.ino(), meta.ctime(), meta.ctime_nsec()), text),
+                );
             }
         }
     }

@@ -46,13 +46,18 @@ fn a_rule_names_who_with_which_command_where() {
         ("", Apply, ".", "prod", &[], false),
         ("dan", ForceUnlock, ".", "prod", &[("acme/ops", true)], true),
     ] {
-        assert_eq!(may(&list, person, command, dir, workspace, teams), expected, "{person} {command:?} {dir} {workspace}");
+        assert_eq!(
+            may(&list, person, command, dir, workspace, teams),
+            expected,
+            "{person} {command:?} {dir} {workspace}"
+        );
     }
 }
 
 #[test]
 fn a_team_is_asked_about_only_where_it_matters() {
-    let permissions = Permissions::default().with("x", &allowed(&["alice:apply"], &["devs:plan", "sre:apply", "ops:apply"]));
+    let permissions =
+        Permissions::default().with("x", &allowed(&["alice:apply"], &["devs:plan", "sre:apply", "ops:apply"]));
     let act = |command| Act { command, project: None };
     let none = HashMap::new();
     assert_eq!(permissions.decide("alice", act(CommandName::Apply), &none), Decision::Allowed);
@@ -61,7 +66,10 @@ fn a_team_is_asked_about_only_where_it_matters() {
     assert_eq!(permissions.decide("bob", act(CommandName::Apply), &not_sre), Decision::Ask("ops".into()));
     let neither = memberships(&[("sre", false), ("ops", false)]);
     let who = texts(&["alice", "team sre", "team ops"]);
-    assert_eq!(permissions.decide("bob", act(CommandName::Apply), &neither), Decision::Refused { place: "x".into(), who });
+    assert_eq!(
+        permissions.decide("bob", act(CommandName::Apply), &neither),
+        Decision::Refused { place: "x".into(), who }
+    );
     assert_eq!(
         permissions.decide("bob", act(CommandName::Import), &none),
         Decision::Refused { place: "x".into(), who: Vec::new() }
@@ -70,7 +78,9 @@ fn a_team_is_asked_about_only_where_it_matters() {
 
 #[test]
 fn every_list_has_to_allow_and_the_one_that_does_not_is_named() {
-    let permissions = Permissions::default().with("server", &allowed(&["*:plan", "alice", "bob"], &[])).with("own", &allowed(&["bob"], &[]));
+    let permissions = Permissions::default()
+        .with("server", &allowed(&["*:plan", "alice", "bob"], &[]))
+        .with("own", &allowed(&["bob"], &[]));
     let act = Act { command: CommandName::Apply, project: None };
     let decide = |person| permissions.decide(person, act, &HashMap::new());
     assert_eq!(decide("bob"), Decision::Allowed);

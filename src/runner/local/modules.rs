@@ -84,10 +84,7 @@ mod tests {
         let origins = [origin("https://github.com/acme", "token-a"), origin("https://dev.azure.com", "token-b")];
         let found = for_init(&origins, &mut env);
         let secret = found.secret.unwrap();
-        assert_eq!(
-            secret.expose_secret(),
-            "0 username=bot\n0 password=token-a\n1 username=bot\n1 password=token-b\n"
-        );
+        assert_eq!(secret.expose_secret(), "0 username=bot\n0 password=token-a\n1 username=bot\n1 password=token-b\n");
         assert!(env.iter().all(|(name, value)| !name.contains("token-") && !value.contains("token-")), "{env:?}");
         let key = |number: usize| get(&env, &format!("GIT_CONFIG_KEY_{number}")).unwrap_or_default();
         let value = |number: usize| get(&env, &format!("GIT_CONFIG_VALUE_{number}")).unwrap_or_default();

@@ -47,7 +47,16 @@ pub(super) struct Call<'c> {
 impl<'c> Call<'c> {
     /// Logged, and shown as it is when it fails.
     pub(super) fn new(what: &'c str, program: &'c Path, args: Vec<String>) -> Call<'c> {
-        Call { what, program, args, logged: true, read_limit: 0, hides_stdout: false, filters: &[], fetches_modules: false }
+        Call {
+            what,
+            program,
+            args,
+            logged: true,
+            read_limit: 0,
+            hides_stdout: false,
+            filters: &[],
+            fetches_modules: false,
+        }
     }
 }
 

@@ -145,12 +145,7 @@ impl OpenDirectory {
     }
 
     /// Names with this prefix, in any order, and what lies between them that cannot be an object's name.
-    fn walk(
-        &self,
-        prefix: &str,
-        foreign: &mut Vec<String>,
-        found: &mut dyn FnMut(String),
-    ) -> Result<(), FileError> {
+    fn walk(&self, prefix: &str, foreign: &mut Vec<String>, found: &mut dyn FnMut(String)) -> Result<(), FileError> {
         let mut count = 0;
         let start = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         if !start.is_empty() && !is_name(start) {
