@@ -1,6 +1,7 @@
 //! The part of GitHub's REST API that the server uses, with GitHub's answers, errors and paging.
 
 mod moved;
+mod teams;
 
 use super::state::{CommentState, ReactionState, State, StatusState};
 use super::{Shared, pull, server, shapes, timestamp};
@@ -106,7 +107,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             (found.full_name(), rest)
         }
         ["orgs", organization, "teams", slug, "memberships", login] => {
-            return membership(shared, (organization, slug), login);
+            return teams::membership(shared, (organization, slug), login);
         }
         ["user"] => return ok(shapes::user(&shared.url, &shared.look(), &login)),
         ["user", "repos"] => return ok(shapes::repos_of(&shared.url, &shared.look(), &login)),
@@ -139,15 +140,6 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         ("POST", ["statuses", sha]) => call.set_status(sha).await,
         _ => Err(NOT_FOUND()),
     }
-}
-
-/// The membership of somebody in a team; 404 where there is none, and where there is no such team.
-fn membership(shared: &Shared, (organization, slug): (&str, &str), login: &str) -> Result {
-    let state = shared.look();
-    let members = state.teams.get(&format!("{organization}/{slug}").to_lowercase()).ok_or_else(NOT_FOUND)?;
-    let accepted = members.get(&login.to_lowercase()).ok_or_else(NOT_FOUND)?;
-    let url = format!("{}/api/v3/orgs/{organization}/teams/{slug}/memberships/{login}", shared.url);
-    ok(json!({"url": url, "role": "member", "state": if *accepted { "active" } else { "pending" }}))
 }
 
 impl Call<'_> {
