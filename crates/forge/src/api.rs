@@ -106,9 +106,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             let found = state.repos.values().find(|repo| repo.id.to_string() == *id).ok_or_else(NOT_FOUND)?;
             (found.full_name(), rest)
         }
-        ["orgs", organization, "teams", slug, "memberships", login] => {
-            return teams::membership(shared, (organization, slug), login);
-        }
+        ["orgs", org, "teams", slug, "memberships", login] => return teams::membership(shared, org, slug, login),
         ["user"] => return ok(shapes::user(&shared.url, &shared.look(), &login)),
         ["user", "repos"] => return ok(shapes::repos_of(&shared.url, &shared.look(), &login)),
         _ => return Err(NOT_FOUND()),
