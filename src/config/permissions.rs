@@ -57,14 +57,14 @@ struct RuleList {
 
 #[derive(Debug, Clone)]
 struct Rule {
-    who: Who,
+    who: Grantee,
     command: Option<CommandName>,
     dir: Option<Glob>,
     workspace: Option<Glob>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Who {
+enum Grantee {
     Anyone,
     User(String),
     Team(String),
@@ -81,7 +81,7 @@ pub struct Act<'a> {
 
 /// Whether somebody may.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub enum Permitted {
     /// It is allowed.
     Allowed,
     /// It depends on whether the person is in this team.
@@ -118,10 +118,10 @@ fn parse(text: &str, of_team: bool) -> Result<Rule, String> {
     }
     let given = |at: usize| parts.get(at).copied().filter(|part| *part != "*");
     let who = match given(0) {
-        None => Who::Anyone,
+        None => Grantee::Anyone,
         Some(name) if name.contains(char::is_whitespace) => return Err("a name has no white space in it".to_owned()),
-        Some(name) if of_team => Who::Team(name.to_lowercase()),
-        Some(name) => Who::User(name.to_lowercase()),
+        Some(name) if of_team => Grantee::Team(name.to_lowercase()),
+        Some(name) => Grantee::User(name.to_lowercase()),
     };
     let command = given(1).map(|word| {
         let found = COMMANDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
@@ -142,12 +142,12 @@ impl Rule {
     }
 }
 
-impl Who {
+impl Grantee {
     fn words(&self) -> String {
         match self {
-            Who::Anyone => "everybody".to_owned(),
-            Who::User(name) => name.clone(),
-            Who::Team(name) => format!("team {name}"),
+            Grantee::Anyone => "everybody".to_owned(),
+            Grantee::User(name) => name.clone(),
+            Grantee::Team(name) => format!("team {name}"),
         }
     }
 }
@@ -168,35 +168,35 @@ impl Permissions {
     }
 
     /// Whether this person may. `teams`: whether the person is in a team, by its name in lower case, as far as that is known.
-    pub fn decide(&self, person: &str, act: Act<'_>, teams: &HashMap<String, bool>) -> Decision {
+    pub fn decide(&self, person: &str, act: Act<'_>, teams: &HashMap<String, bool>) -> Permitted {
         let person = person.to_lowercase();
         for list in &self.lists {
             let about = || list.rules.iter().filter(|rule| rule.is_about(act)).map(|rule| &rule.who);
-            let is_named = |who: &Who| match who {
-                Who::Anyone => true,
-                Who::User(name) => !person.is_empty() && *name == person,
-                Who::Team(team) => teams.get(team).copied().unwrap_or_default(),
+            let is_named = |who: &Grantee| match who {
+                Grantee::Anyone => true,
+                Grantee::User(name) => !person.is_empty() && *name == person,
+                Grantee::Team(team) => teams.get(team).copied().unwrap_or_default(),
             };
             if about().any(is_named) {
                 continue;
             }
             let unknown = about().find_map(|who| match who {
-                Who::Team(team) if !person.is_empty() && !teams.contains_key(team) => Some(team.clone()),
+                Grantee::Team(team) if !person.is_empty() && !teams.contains_key(team) => Some(team.clone()),
                 _ => None,
             });
             return match unknown {
-                Some(team) => Decision::Ask(team),
-                None => Decision::Refused { place: list.place.clone(), who: named(about()) },
+                Some(team) => Permitted::Ask(team),
+                None => Permitted::Refused { place: list.place.clone(), who: named(about()) },
             };
         }
-        Decision::Allowed
+        Permitted::Allowed
     }
 }
 
 /// Those who may, each once, not too many.
-fn named<'a>(who: impl Iterator<Item = &'a Who>) -> Vec<String> {
+fn named<'a>(who: impl Iterator<Item = &'a Grantee>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for name in who.map(Who::words) {
+    for name in who.map(Grantee::words) {
         if !names.contains(&name) {
             names.push(name);
         }

@@ -9,7 +9,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectState};
 use crate::domain::{DeliveryId, JobId, ProjectId, PullEvent, PullId, PullRequest, RepoId, RunId};
-use crate::execute::permissions::{Gatekeeper, Person};
+use crate::execute::permissions::{Asker, Gatekeeper};
 use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
 use crate::store::View;
@@ -74,7 +74,7 @@ async fn not_permitted(inner: &Inner, pull: &PullRequest, command: &Command) -> 
         Ok(locked.chain(view.plans(&id)?.into_iter().map(|plan| plan.project)).collect::<Vec<ProjectId>>())
     });
     let held = held.await?;
-    let person = Person::OfHost(&command.user);
+    let person = Asker::OfHost(&command.user);
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.id.repo, &pull.base.branch, person);
     let projects = held.iter().map(Some).chain(held.is_empty().then_some(None));
     for project in projects {
@@ -159,7 +159,7 @@ fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
 /// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let Task::Command { command, .. } = &item.task else { return };
-    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Person::OfHost(&command.user));
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(&command.user));
     let refusal = match gatekeeper.refusal(Act { command: command.name, project: None }).await {
         Ok(refusal) => refusal,
         Err(error) => Some(unanswered(inner, command, &error)),
@@ -263,7 +263,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
     let named = key.clone();
     let lock = inner.ctx.store.read(move |view| view.lock_by_key(&named)).await?;
     if let Some(lock) = lock.filter(|_| !operator) {
-        let mut gatekeeper = Gatekeeper::new(&inner.ctx, &lock.repo, "", Person::OfPage(&by.who));
+        let mut gatekeeper = Gatekeeper::new(&inner.ctx, &lock.repo, "", Asker::OfPage(&by.who));
         let act = Act { command: CommandName::Unlock, project: Some(&lock.project) };
         if let Some(because) = gatekeeper.refusal(act).await? {
             let refused = AuditEntry { result: "refused: not permitted".into(), ..by };

@@ -5,7 +5,7 @@ use super::prepare::Stop;
 use super::{Answer, CommandRun, Context, StatusUpdate, recorder};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
-use crate::config::permissions::{Act, Decision, Permissions};
+use crate::config::permissions::{Act, Permitted, Permissions};
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{ProjectState, ProjectStatus};
@@ -66,7 +66,7 @@ impl TeamMembers {
 
 /// Who wants to do something.
 #[derive(Debug, Clone, Copy)]
-pub enum Person<'a> {
+pub enum Asker<'a> {
     /// A person with this login of the host.
     OfHost(&'a str),
     /// A person of this name on a page: no host tells of which teams.
@@ -77,7 +77,7 @@ pub enum Person<'a> {
 pub struct Gatekeeper<'a> {
     ctx: &'a Context,
     repo: &'a RepoId,
-    person: Person<'a>,
+    person: Asker<'a>,
     permissions: Permissions,
     teams: HashMap<String, bool>,
     without_teams: bool,
@@ -85,7 +85,7 @@ pub struct Gatekeeper<'a> {
 
 impl<'a> Gatekeeper<'a> {
     /// With the server's own rules for this repository and base branch.
-    pub fn new(ctx: &'a Context, repo: &'a RepoId, base_branch: &str, person: Person<'a>) -> Gatekeeper<'a> {
+    pub fn new(ctx: &'a Context, repo: &'a RepoId, base_branch: &str, person: Asker<'a>) -> Gatekeeper<'a> {
         let mut permissions = Permissions::default();
         if let Some(allowed) = ctx.settings.team_rules(&repo.host) {
             permissions = permissions.with("the server's settings (`--gh-team-allowlist`)", &allowed);
@@ -97,7 +97,7 @@ impl<'a> Gatekeeper<'a> {
     }
 
     fn of(ctx: &'a Context, work: &'a CommandRun) -> Gatekeeper<'a> {
-        Gatekeeper::new(ctx, &work.pull.id.repo, &work.pull.base.branch, Person::OfHost(&work.command.user))
+        Gatekeeper::new(ctx, &work.pull.id.repo, &work.pull.base.branch, Asker::OfHost(&work.command.user))
     }
 
     /// Why the person may not do this, if that is so; the text is for people.
@@ -117,15 +117,15 @@ impl<'a> Gatekeeper<'a> {
     }
 
     async fn refusal_by(&mut self, permissions: &Permissions, act: Act<'_>) -> Result<Option<String>, HostError> {
-        let (Person::OfHost(name) | Person::OfPage(name)) = self.person;
+        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
         loop {
             let (place, who) = match permissions.decide(name, act, &self.teams) {
-                Decision::Allowed => return Ok(None),
-                Decision::Refused { place, who } => (place, who),
-                Decision::Ask(team) => {
+                Permitted::Allowed => return Ok(None),
+                Permitted::Refused { place, who } => (place, who),
+                Permitted::Ask(team) => {
                     let is_member = match self.person {
-                        Person::OfHost(login) => self.ctx.teams.is_member(self.ctx, self.repo, &team, login).await?,
-                        Person::OfPage(_) => Some(false),
+                        Asker::OfHost(login) => self.ctx.teams.is_member(self.ctx, self.repo, &team, login).await?,
+                        Asker::OfPage(_) => Some(false),
                     };
                     self.without_teams |= is_member.is_none();
                     self.teams.insert(team, is_member.unwrap_or_default());
@@ -137,7 +137,7 @@ impl<'a> Gatekeeper<'a> {
     }
 
     fn words(&self, act: Act<'_>, place: &str, who: &[String]) -> String {
-        let (Person::OfHost(name) | Person::OfPage(name)) = self.person;
+        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
         let (name, command) = (if name.is_empty() { "who asked" } else { name }, act.command.spoken());
         let project = act.project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
         let who = if who.is_empty() { "nobody".to_owned() } else { format!("only {}", who.join(", ")) };

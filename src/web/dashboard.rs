@@ -15,7 +15,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
 pub(super) use rows::JobRow;
-use rows::{Known, LockRow, PullRow};
+use rows::{RowFacts, LockRow, PullRow};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -238,7 +238,7 @@ impl Dashboard {
     ) -> Dashboard {
         let job_row = |(job, pull): &(Job, Option<PullRequest>)| JobRow::new(job, pull.as_ref(), now);
         let (role, tone) = if server.draining { ("shutting down", "warn") } else { ("leading", "good") };
-        let known = Known { at_work: &facts.at_work, plans: &facts.plans, now };
+        let known = RowFacts { at_work: &facts.at_work, plans: &facts.plans, now };
         Dashboard {
             role,
             tone,

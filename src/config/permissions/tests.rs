@@ -20,7 +20,7 @@ fn memberships(teams: &[(&str, bool)]) -> HashMap<String, bool> {
 fn may(list: &Allowed, person: &str, command: CommandName, dir: &str, workspace: &str, teams: &[(&str, bool)]) -> bool {
     let project = project(dir, workspace);
     let act = Act { command, project: Some(&project) };
-    Permissions::default().with("x", list).decide(person, act, &memberships(teams)) == Decision::Allowed
+    Permissions::default().with("x", list).decide(person, act, &memberships(teams)) == Permitted::Allowed
 }
 
 #[test]
@@ -60,19 +60,19 @@ fn a_team_is_asked_about_only_where_it_matters() {
         Permissions::default().with("x", &allowed(&["alice:apply"], &["devs:plan", "sre:apply", "ops:apply"]));
     let act = |command| Act { command, project: None };
     let none = HashMap::new();
-    assert_eq!(permissions.decide("alice", act(CommandName::Apply), &none), Decision::Allowed);
-    assert_eq!(permissions.decide("bob", act(CommandName::Apply), &none), Decision::Ask("sre".into()));
+    assert_eq!(permissions.decide("alice", act(CommandName::Apply), &none), Permitted::Allowed);
+    assert_eq!(permissions.decide("bob", act(CommandName::Apply), &none), Permitted::Ask("sre".into()));
     let not_sre = memberships(&[("sre", false)]);
-    assert_eq!(permissions.decide("bob", act(CommandName::Apply), &not_sre), Decision::Ask("ops".into()));
+    assert_eq!(permissions.decide("bob", act(CommandName::Apply), &not_sre), Permitted::Ask("ops".into()));
     let neither = memberships(&[("sre", false), ("ops", false)]);
     let who = texts(&["alice", "team sre", "team ops"]);
     assert_eq!(
         permissions.decide("bob", act(CommandName::Apply), &neither),
-        Decision::Refused { place: "x".into(), who }
+        Permitted::Refused { place: "x".into(), who }
     );
     assert_eq!(
         permissions.decide("bob", act(CommandName::Import), &none),
-        Decision::Refused { place: "x".into(), who: Vec::new() }
+        Permitted::Refused { place: "x".into(), who: Vec::new() }
     );
 }
 
@@ -83,12 +83,12 @@ fn every_list_has_to_allow_and_the_one_that_does_not_is_named() {
         .with("own", &allowed(&["bob"], &[]));
     let act = Act { command: CommandName::Apply, project: None };
     let decide = |person| permissions.decide(person, act, &HashMap::new());
-    assert_eq!(decide("bob"), Decision::Allowed);
-    assert_eq!(decide("alice"), Decision::Refused { place: "own".into(), who: texts(&["bob"]) });
-    assert_eq!(decide("eve"), Decision::Refused { place: "server".into(), who: texts(&["alice", "bob"]) });
-    assert_eq!(Permissions::default().decide("", act, &HashMap::new()), Decision::Allowed);
+    assert_eq!(decide("bob"), Permitted::Allowed);
+    assert_eq!(decide("alice"), Permitted::Refused { place: "own".into(), who: texts(&["bob"]) });
+    assert_eq!(decide("eve"), Permitted::Refused { place: "server".into(), who: texts(&["alice", "bob"]) });
+    assert_eq!(Permissions::default().decide("", act, &HashMap::new()), Permitted::Allowed);
     let nobody = Permissions::default().with("x", &Allowed::default());
-    assert_eq!(nobody.decide("alice", act, &HashMap::new()), Decision::Refused { place: "x".into(), who: Vec::new() });
+    assert_eq!(nobody.decide("alice", act, &HashMap::new()), Permitted::Refused { place: "x".into(), who: Vec::new() });
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_refusal_names_not_too_many() {
     let users: Vec<String> = (0..30).map(|number| format!("user{number}")).collect();
     let permissions = Permissions::default().with("x", &Allowed { users, teams: Vec::new() });
     let act = Act { command: CommandName::Apply, project: None };
-    let Decision::Refused { who, .. } = permissions.decide("eve", act, &HashMap::new()) else { panic!("allowed") };
+    let Permitted::Refused { who, .. } = permissions.decide("eve", act, &HashMap::new()) else { panic!("allowed") };
     assert_eq!((who.len(), who.last().map(String::as_str)), (MAX_NAMED + 1, Some("20 more")));
 }
 
@@ -131,11 +131,11 @@ fn list() -> impl Strategy<Value = Allowed> {
 }
 
 /// Asks until nothing is open, as the server does.
-fn settled(permissions: &Permissions, person: &str, act: Act<'_>, member: &dyn Fn(&str) -> bool) -> Decision {
+fn settled(permissions: &Permissions, person: &str, act: Act<'_>, member: &dyn Fn(&str) -> bool) -> Permitted {
     let mut known = HashMap::new();
     loop {
         match permissions.decide(person, act, &known) {
-            Decision::Ask(team) => assert!(known.insert(team.clone(), member(&team)).is_none(), "asked twice"),
+            Permitted::Ask(team) => assert!(known.insert(team.clone(), member(&team)).is_none(), "asked twice"),
             decision => return decision,
         }
     }
@@ -151,10 +151,10 @@ proptest! {
             let act = Act { command, project: Some(&id) };
             let alone = Permissions::default().with("server", &server);
             let both = alone.clone().with("own", &own);
-            if settled(&both, &person, act, &member) == Decision::Allowed {
-                prop_assert_eq!(settled(&alone, &person, act, &member), Decision::Allowed);
+            if settled(&both, &person, act, &member) == Permitted::Allowed {
+                prop_assert_eq!(settled(&alone, &person, act, &member), Permitted::Allowed);
                 let own = Permissions::default().with("own", &own);
-                prop_assert_eq!(settled(&own, &person, act, &member), Decision::Allowed);
+                prop_assert_eq!(settled(&own, &person, act, &member), Permitted::Allowed);
             }
         }
     }
@@ -167,9 +167,9 @@ proptest! {
         let permissions = Permissions::default().with("server", &server);
         for command in [CommandName::Plan, CommandName::Apply, CommandName::Unlock] {
             let anywhere = settled(&permissions, &person, Act { command, project: None }, &member);
-            if anywhere != Decision::Allowed {
+            if anywhere != Permitted::Allowed {
                 let here = settled(&permissions, &person, Act { command, project: Some(&id) }, &member);
-                prop_assert_ne!(here, Decision::Allowed);
+                prop_assert_ne!(here, Permitted::Allowed);
             }
         }
     }

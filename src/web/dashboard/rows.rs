@@ -71,7 +71,7 @@ fn busy(job: &Job) -> StatusMark {
 }
 
 /// What rows say besides their records.
-pub(super) struct Known<'a> {
+pub(super) struct RowFacts<'a> {
     /// Running jobs.
     pub(super) at_work: &'a [Job],
     /// Plans that may be applied for some time only, by pull request.
@@ -80,8 +80,8 @@ pub(super) struct Known<'a> {
 }
 
 /// The status of a project of this pull request; a running job takes precedence over the last result.
-fn status_view(status: &ProjectStatus, pull: &PullId, known: &Known<'_>) -> StatusView {
-    let Known { at_work, plans, now } = *known;
+fn status_view(status: &ProjectStatus, pull: &PullId, known: &RowFacts<'_>) -> StatusView {
+    let RowFacts { at_work, plans, now } = *known;
     let of_pull = plans.get(pull).map(Vec::as_slice).unwrap_or_default();
     let mut view = StatusView::from(status).with_limit(status, of_pull, now);
     let running = at_work.iter().find(|job| job.pull == *pull && job.project.as_ref() == Some(&status.project));
@@ -109,7 +109,7 @@ impl JobRow {
 }
 
 impl LockRow {
-    pub(super) fn new(lock: &ProjectLock, status: Option<&ProjectStatus>, known: &Known<'_>) -> LockRow {
+    pub(super) fn new(lock: &ProjectLock, status: Option<&ProjectStatus>, known: &RowFacts<'_>) -> LockRow {
         let status = status.map(|status| status_view(status, &lock.holder.pull, known));
         let key = lock.id();
         LockRow {
@@ -128,7 +128,7 @@ impl LockRow {
 }
 
 impl PullRow {
-    pub(super) fn new(listed: &ListedPull, known: &Known<'_>) -> PullRow {
+    pub(super) fn new(listed: &ListedPull, known: &RowFacts<'_>) -> PullRow {
         let ListedPull { pull, statuses, fault, blocked_by } = listed;
         let project = |status: &ProjectStatus| {
             let mut view = status_view(status, &pull.id, known);
