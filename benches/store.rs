@@ -16,6 +16,7 @@ use tidelock::vault::clock::Boottime;
 use tidelock::vault::directory::Directory;
 use tidelock::vault::inbox::HandOverKey;
 use tidelock::vault::lease::{Identity, Timing};
+use tidelock::vault::wording::Wording;
 use tidelock::vault::{Retention, Vault};
 
 /// Deliveries per measurement.
@@ -150,6 +151,7 @@ async fn into_the_vault(callers: u32) -> Result<(f64, u64)> {
         timing: Timing::default(),
         retention: Retention::default(),
         handover: HandOverKey::derive("secret"),
+        wording: Wording::default(),
     };
     let lease = vault.acquire(false).await?;
     let (leader, chain) = vault.lead(lease).await?.ok_or_else(|| anyhow::anyhow!("the lease went to another"))?;

@@ -19,7 +19,7 @@ mod tests;
 mod tree;
 mod waits;
 
-use crate::domain::{PullId, PullRequest, RepoId};
+use crate::domain::{CommitSha, PullId, PullRequest, RepoId};
 use crate::process::{Redactor, RunAs};
 use anyhow::Context;
 pub use artifacts::{OtherProjects, PlanArtifacts};
@@ -82,9 +82,9 @@ pub struct Checkouts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
     /// The head commit; it is in the mirror.
-    pub head: String,
+    pub head: CommitSha,
     /// The current tip of the base branch.
-    pub base_tip: String,
+    pub base_tip: CommitSha,
 }
 
 /// A working tree.
@@ -93,9 +93,9 @@ pub struct WorkingTree {
     /// Its root.
     pub root: PathBuf,
     /// Head commit in it.
-    pub head: String,
+    pub head: CommitSha,
     /// Tip of the base branch that it was merged with, or that was known when it was made.
-    pub base: String,
+    pub base: CommitSha,
     /// The server's git directory of the tree, which nothing that runs in the tree can reach.
     pub git_dir: PathBuf,
     /// A random value that changes when the tree is made again or moved, so that files which steps left may be missing.
@@ -176,7 +176,12 @@ impl Checkouts {
         self.changed(pull, &fetched.head, &fetched.base_tip).await
     }
 
-    async fn changed(&self, pull: &PullRequest, from: &str, to: &str) -> Result<Vec<String>, CheckoutError> {
+    async fn changed(
+        &self,
+        pull: &PullRequest,
+        from: &CommitSha,
+        to: &CommitSha,
+    ) -> Result<Vec<String>, CheckoutError> {
         let mirror = self.mirror_path(&pull.id.repo);
         let diff = |range: String| {
             let args = ["diff", "--name-only", "--no-renames", "--no-ext-diff", &range, "--"];
@@ -195,7 +200,7 @@ impl Checkouts {
 
     /// Whether the head contains the tip of the base branch, so that merging would change nothing.
     pub async fn contains_base(&self, pull: &PullRequest, fetched: &Fetched) -> Result<bool, CheckoutError> {
-        let args = ["merge-base", "--is-ancestor", &fetched.base_tip, &fetched.head];
+        let args = ["merge-base", "--is-ancestor", fetched.base_tip.as_str(), fetched.head.as_str()];
         let done = Git::new(self, &self.mirror_path(&pull.id.repo), &args).finish().await?;
         match done.code {
             Some(0) => Ok(true),

@@ -26,11 +26,11 @@ use crate::comment::{self, Parsed, ParserSettings};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, Effect};
-use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
 use crate::execute::{Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::{Tx, is_deposed};
-use crate::vault::inbox::End;
+use crate::vault::inbox::LateOutcome;
 use crate::webhook::{Intake, Verified};
 use anyhow::Result;
 use futures::FutureExt as _;
@@ -75,7 +75,7 @@ enum Decision {
     /// Work for the pull request's actor.
     Queue(Task),
     /// A push that is not planned; whatever plans an older head is obsolete.
-    Obsolete(String),
+    Obsolete(CommitSha),
 }
 
 impl Handle {
@@ -183,7 +183,7 @@ impl Handle {
     }
 
     /// Takes up how a job ended on a server that had been deposed meanwhile; returns when that is recorded.
-    pub async fn take_end(&self, end: End) -> Result<()> {
+    pub async fn take_late_outcome(&self, end: LateOutcome) -> Result<()> {
         late_outcomes::take(&self.inner, end).await
     }
 

@@ -12,7 +12,7 @@ mod pull;
 pub mod reply;
 pub mod state;
 
-pub use ids::{DeliveryId, JobId, PlanId, RunId};
+pub use ids::{CommitSha, DeliveryId, JobId, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 
 use serde::{Deserialize, Serialize};
@@ -143,9 +143,9 @@ pub struct MergeGroupEvent {
     /// The branch that the queue merges into.
     pub base_branch: String,
     /// What it is built on: a commit of that branch, or of the entry ahead.
-    pub base: String,
+    pub base: CommitSha,
     /// Its own commit, which wants statuses.
-    pub commit: String,
+    pub commit: CommitSha,
 }
 
 impl Event {

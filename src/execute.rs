@@ -32,7 +32,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Effect, JobState, Run};
-use crate::domain::{ProjectId, PullRequest};
+use crate::domain::{CommitSha, ProjectId, PullRequest};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::{RenderOptions, render};
@@ -109,7 +109,7 @@ pub enum CancelReason {
     /// Somebody said `cancel`.
     Person(String),
     /// The pull request has a newer head, this one.
-    Push(String),
+    Push(CommitSha),
     /// The pull request was closed.
     Closed,
     /// The server is stopping.
@@ -141,7 +141,7 @@ impl Cancel {
     fn by(&self) -> String {
         match self.reason() {
             Some(CancelReason::Person(user)) => user.clone(),
-            Some(CancelReason::Push(head)) => format!("a push of {}", &head[..head.len().min(7)]),
+            Some(CancelReason::Push(head)) => format!("a push of {}", head.short()),
             Some(CancelReason::Closed) => "the closing of the pull request".into(),
             Some(CancelReason::Shutdown) | None => "the server's shutdown".into(),
         }
@@ -199,7 +199,7 @@ pub async fn run(ctx: &Context, work: &CommandRun) -> Ended {
         message: ctx.redactor.redact(&format!("Something broke inside the server: {error:#}")),
         output: String::new(),
     };
-    match recorder::answer(ctx, work, Answer::error(fault)).await {
+    match recorder::answer(ctx, work, CommandAnswer::error(fault)).await {
         Ok(()) => Ended::Answered,
         Err(error) => {
             tracing::error!(pull = %work.pull.id, error = format!("{error:#}"), "the answer could not be recorded");
@@ -212,7 +212,7 @@ pub async fn run(ctx: &Context, work: &CommandRun) -> Ended {
 async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     let settings = &ctx.settings;
     if let Some(fault) = arguments::refused(&work.command, &settings.var_file_allowlist, &ctx.rendering.executable) {
-        recorder::answer(ctx, work, Answer::refused(fault)).await?;
+        recorder::answer(ctx, work, CommandAnswer::refused(fault)).await?;
         return Ok(Ended::Answered);
     }
     if let Some(answer) = permissions::refused_everywhere(ctx, work).await {
@@ -221,7 +221,7 @@ async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     }
     let _checkouts = ctx.checkouts.using(&work.pull.id).await;
     if let Some(fault) = capacity::on_disk(ctx, work).await {
-        recorder::answer(ctx, work, Answer::error(fault)).await?;
+        recorder::answer(ctx, work, CommandAnswer::error(fault)).await?;
         return Ok(Ended::Answered);
     }
     let _binaries = ctx.installer.using().await;
@@ -234,30 +234,35 @@ async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
 
 /// The answer to a command: what is said and which statuses are set, recorded together with the run's end.
 #[derive(Clone)]
-struct Answer {
+struct CommandAnswer {
     body: Option<ReplyBody>,
     statuses: StatusUpdate,
 }
 
-impl Answer {
-    fn error(fault: Fault) -> Answer {
+impl CommandAnswer {
+    fn error(fault: Fault) -> CommandAnswer {
         let because = fault.message.lines().next().unwrap_or_default().to_owned();
-        Answer { body: Some(ReplyBody::CommandError(fault)), statuses: StatusUpdate::Failed(because) }
+        CommandAnswer { body: Some(ReplyBody::CommandError(fault)), statuses: StatusUpdate::Failed(because) }
     }
 
     /// A command that was refused before anything was done.
-    fn refused(fault: Fault) -> Answer {
+    fn refused(fault: Fault) -> CommandAnswer {
         let statuses = StatusUpdate::AsBefore("it is refused".into());
-        Answer { body: Some(ReplyBody::CommandError(fault)), statuses }
+        CommandAnswer { body: Some(ReplyBody::CommandError(fault)), statuses }
     }
 
-    fn message(message: Message) -> Answer {
-        Answer { body: Some(ReplyBody::Message(message)), statuses: StatusUpdate::Nothing }
+    fn message(message: Message) -> CommandAnswer {
+        CommandAnswer { body: Some(ReplyBody::Message(message)), statuses: StatusUpdate::Nothing }
     }
 
-    fn results(work: &CommandRun, outcomes: Vec<JobOutcome>, remarks: Vec<String>, statuses: StatusUpdate) -> Answer {
+    fn results(
+        work: &CommandRun,
+        outcomes: Vec<JobOutcome>,
+        remarks: Vec<String>,
+        statuses: StatusUpdate,
+    ) -> CommandAnswer {
         let results = Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks };
-        Answer { body: Some(ReplyBody::Results(results)), statuses }
+        CommandAnswer { body: Some(ReplyBody::Results(results)), statuses }
     }
 
     /// Whether it tells that something broke or was refused: all of the command, or one of its projects.

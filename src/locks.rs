@@ -31,14 +31,14 @@ pub struct World {
 
 /// A project that a command works on, with the lock that it would take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedLock {
     /// The lock, with the pull request of the command as its holder.
     pub lock: ProjectLock,
     /// When it is taken; `Disabled` where the server locks nothing.
     pub mode: LockMode,
 }
 
-impl Wanted {
+impl WantedLock {
     /// Whether a plan of the project takes its lock.
     pub fn is_locked_by_plan(&self) -> bool {
         self.mode == LockMode::OnPlan
@@ -53,14 +53,14 @@ pub enum LockEvent {
         /// By this pull request.
         pull: PullId,
         /// These.
-        projects: Vec<Wanted>,
+        projects: Vec<WantedLock>,
         /// The plan is of everything: it starts over. A targeted one leaves other projects alone.
         everything: bool,
     },
     /// A plan that was broken off goes on with these projects: their locks may have been lost meanwhile.
     PlanGoesOn {
         /// The projects.
-        projects: Vec<Wanted>,
+        projects: Vec<WantedLock>,
     },
     /// A project ends up without a plan: it failed, was cancelled or was refused.
     NotPlanned {
@@ -76,12 +76,12 @@ pub enum LockEvent {
         /// Id of the job that uses it up.
         job: JobId,
         /// Its project.
-        project: Wanted,
+        project: WantedLock,
     },
     /// `import` or `state rm` is about to begin.
     StateChangeBegins {
         /// Its project.
-        project: Wanted,
+        project: WantedLock,
     },
     /// A job has changed the state of a project, or may have: a plan of it is worth nothing.
     StateChanged {

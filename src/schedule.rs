@@ -28,12 +28,12 @@ pub struct Facts<'a> {
     /// Its tree.
     pub tree: &'a dyn Tree,
     /// Flags.
-    pub options: &'a Options,
+    pub options: &'a ScheduleOptions,
 }
 
 /// Flags that matter here.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ScheduleOptions {
     /// First word of the commands that messages offer.
     pub executable: String,
     /// `--default-tf-distribution`.
@@ -56,7 +56,7 @@ pub struct Options {
     pub parallel_apply: bool,
 }
 
-impl Options {
+impl ScheduleOptions {
     /// Those that say what a project is made of.
     pub fn input_rules(&self) -> InputRules<'_> {
         InputRules {

@@ -12,7 +12,7 @@ pub use hosts::Hosts;
 pub use profile::Profile;
 
 use crate::domain::state::CommitStatus;
-use crate::domain::{PullId, PullRequest, PullVersion, RepoId};
+use crate::domain::{CommitSha, PullId, PullRequest, PullVersion, RepoId};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -54,7 +54,7 @@ pub trait Host: Send + Sync {
     async fn comments(&self, pull: &PullId, since: Option<Timestamp>) -> Result<Comments, HostError>;
 
     /// Whether a commit is the tip of a branch or one before it.
-    async fn is_on_branch(&self, repo: &RepoId, commit: &str, branch: &str) -> Result<bool, HostError>;
+    async fn is_on_branch(&self, repo: &RepoId, commit: &CommitSha, branch: &str) -> Result<bool, HostError>;
 
     /// All open pull requests of a repository. A list that has not changed costs next to nothing where the host can say so.
     async fn open_pulls(&self, repo: &RepoId) -> Result<Vec<OpenPull>, HostError>;
@@ -75,7 +75,7 @@ pub trait Host: Send + Sync {
     }
 
     /// The latest status of each context of a pull request's commit that our own account has set, as far as one page of them tells.
-    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError>;
+    async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError>;
 
     /// How many requests are left of how many, as the host last told; absent where it tells nothing, and once that has been reset.
     fn budget(&self) -> Option<Budget> {
@@ -89,7 +89,7 @@ pub trait Host: Send + Sync {
     async fn react(&self, pull: &PullId, comment_id: u64, reaction: &str) -> Result<(), HostError>;
 
     /// Sets a status of a commit: on the commit itself or on the pull request, as the host has it.
-    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError>;
+    async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError>;
 
     /// Merges the pull request, if its head is still `pull.head.commit`.
     async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError>;
@@ -106,15 +106,15 @@ pub struct Review {
     /// Whether the person may write to the repository; others never count.
     pub can_write: bool,
     /// What it says.
-    pub verdict: Verdict,
-    /// Commit it was given for.
-    pub commit: String,
+    pub verdict: ReviewVerdict,
+    /// Commit it was given for; absent where the host does not tell.
+    pub commit: Option<CommitSha>,
 }
 
 /// What a review says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Verdict {
+pub enum ReviewVerdict {
     Approved,
     ChangesRequested,
 }

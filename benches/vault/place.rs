@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tidelock::domain::outcome::PlanSummary;
 use tidelock::domain::state::{Job, JobState, LeftFiles, PlanRecord};
-use tidelock::domain::{JobId, PlanId, ProjectId, PullId, RepoId, RunId};
+use tidelock::domain::{CommitSha, JobId, PlanId, ProjectId, PullId, RepoId, RunId};
 use tidelock::store::{KeptFile, Store};
 use tidelock::vault::bucket::Bucket;
 use tidelock::vault::gcs::{Access, Address, Gcs, Options};
@@ -97,7 +97,8 @@ impl Planned {
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
         let pull = PullId { repo, number: number / 10 + 1 };
         let project = ProjectId { dir: format!("live/{}", number % 10), workspace: "default".into(), name: None };
-        let (head, now) = (Hash::of(id.as_bytes()).to_string(), Timestamp::now());
+        let digest = Hash::of(id.as_bytes()).to_string();
+        let (head, now) = (CommitSha::parse(&digest)?, Timestamp::now());
         let job = Job {
             id: JobId::of(number.into()),
             run: RunId::of((number / 10).into()),
@@ -118,9 +119,9 @@ impl Planned {
             pull,
             project,
             head: head.clone(),
-            base: head.clone(),
+            base: head,
             base_branch: "main".into(),
-            config_digest: head,
+            config_digest: digest,
             tool: "terraform 1.13.3".into(),
             path: Some(path),
             sha256: Some(plan_file.sha256),

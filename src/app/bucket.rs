@@ -8,6 +8,7 @@ use crate::vault::clock::Boottime;
 use crate::vault::directory::Directory;
 use crate::vault::gcs::{self, Access, Gcs, Options};
 use crate::vault::lease::{self, Identity, Timing};
+use crate::vault::wording::Wording;
 use crate::vault::{Retention, Vault};
 use anyhow::{Context, Result, anyhow};
 use std::sync::Arc;
@@ -15,6 +16,14 @@ use std::time::Duration;
 
 /// Between two looks of a standby at the lease, at most.
 const POLL: Duration = Duration::from_secs(1);
+
+/// How the vault's messages name our settings. The fingerprint's are in the order of [`identity`].
+const WORDING: Wording = Wording {
+    fingerprint: &["the VCS host", "the bot's account", "the repository allowlist"],
+    force: "start this server once with --force-takeover (or TIDELOCK_FORCE_TAKEOVER=true)",
+    bucket: "--bucket",
+    both_secrets: "start the new server with both: --gh-webhook-secret and --gh-previous-webhook-secret",
+};
 
 /// The vault of these settings; nothing is asked of a remote bucket yet.
 pub(super) async fn vault(settings: &Settings) -> Result<Vault> {
@@ -34,6 +43,7 @@ pub(super) fn vault_on(settings: &Settings, bucket: Arc<dyn Bucket>) -> Result<V
             ..Retention::default()
         },
         handover: hosts::hand_over_key(settings),
+        wording: WORDING,
     })
 }
 
@@ -62,7 +72,7 @@ fn identity(settings: &Settings) -> Identity {
         url: settings.atlantis_url.clone(),
         machine: format!("{node} (process {})", std::process::id()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        fingerprint: lease::fingerprint(&hosts, &logins, &settings.repo_allowlist.join(",")),
+        fingerprint: lease::fingerprint(&[&hosts, &logins, &settings.repo_allowlist.join(",")]),
         force: settings.vault.force_takeover,
     }
 }

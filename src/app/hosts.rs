@@ -25,7 +25,7 @@ pub struct JoinedHost {
 }
 
 /// Who we are on one host, and what its deliveries prove themselves with: what servers on one bucket must agree on.
-struct Account<'a> {
+struct HostAccount<'a> {
     hostname: &'a str,
     login: &'a str,
     /// Secret of its webhooks, absent where deliveries prove nothing.
@@ -65,13 +65,13 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
 }
 
 /// The accounts that settings name, in the order of the hosts.
-fn accounts(settings: &Settings) -> Vec<Account<'_>> {
+fn accounts(settings: &Settings) -> Vec<HostAccount<'_>> {
     github::account(settings).into_iter().chain(azuredevops::account(settings)).collect()
 }
 
 /// Hosts and our logins there, as the lease's fingerprint has them.
 pub(super) fn identities(settings: &Settings) -> (String, String) {
-    let of = |part: fn(&Account<'_>) -> String| {
+    let of = |part: fn(&HostAccount<'_>) -> String| {
         let parts: Vec<String> = accounts(settings).iter().map(|account| part(account).to_ascii_lowercase()).collect();
         parts.join(",")
     };

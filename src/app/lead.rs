@@ -1,9 +1,9 @@
 //! One time in the lead: restore, serve, and the way down again, be it told to end, asked to hand over, or deposed.
 
 use super::data_dir;
-use super::mail::{self, Inbox};
+use super::inbox::{self, Inbox};
 use super::retention;
-use super::roles::{Next, Quiet, Roles};
+use super::roles::{NextRole, Quiet, Roles};
 use crate::server_status::{Meters, Role, Services};
 use crate::store::{Store, is_deposed};
 use crate::vault::VaultError;
@@ -47,7 +47,7 @@ enum Over {
 
 impl Roles {
     /// Leads with this lease, until something ends it. An error ends the process.
-    pub(super) async fn lead(&self, lease: Lease) -> Result<Next> {
+    pub(super) async fn lead(&self, lease: Lease) -> Result<NextRole> {
         let (epoch, identity) = (lease.epoch, self.vault.identity.clone());
         self.turn(|now| {
             now.role = Role::Restoring;
@@ -55,10 +55,10 @@ impl Roles {
             (now.epoch, now.leader, now.mismatch) = (Some(epoch), Some(identity), false);
         });
         // A lease with which it does not come to lead is given up by `play`.
-        let Some(led) = self.or_stopped(self.vault.lead(lease).boxed()).await else { return Ok(Next::End) };
+        let Some(led) = self.or_stopped(self.vault.lead(lease).boxed()).await else { return Ok(NextRole::End) };
         let (leader, chain) = match led {
             Ok(Some(led)) => led,
-            Ok(None) => return Ok(Next::Standby),
+            Ok(None) => return Ok(NextRole::Standby),
             Err(error) => return self.failed(error.into()),
         };
         let pulse = Pulse::start(leader.clone(), Arc::clone(&self.meters), self.vault.timing.renew);
@@ -68,7 +68,7 @@ impl Roles {
             Some(Ok(ready)) => self.serve(leader, Arc::new(ready), pulse).boxed().await,
             None => {
                 release(&leader).await;
-                Ok(Next::End)
+                Ok(NextRole::End)
             }
             Some(Err(error)) => {
                 release(&leader).await;
@@ -87,11 +87,11 @@ impl Roles {
     }
 
     /// What follows from an error on the way to the lead: another try, or the end of the process.
-    fn failed(&self, error: Error) -> Result<Next> {
+    fn failed(&self, error: Error) -> Result<NextRole> {
         match error.chain().find_map(|cause| cause.downcast_ref::<VaultError>()) {
             Some(VaultError::Deposed(_) | VaultError::Bucket(BucketError::Unavailable { .. })) => {
                 tracing::warn!(error = format!("{error:#}"), "could not take the lead; standing by again");
-                Ok(Next::Standby)
+                Ok(NextRole::Standby)
             }
             _ => Err(error),
         }
@@ -114,7 +114,7 @@ impl Roles {
         }
     }
 
-    async fn serve(&self, leader: Leader, ready: Arc<Services>, pulse: Pulse) -> Result<Next> {
+    async fn serve(&self, leader: Leader, ready: Arc<Services>, pulse: Pulse) -> Result<NextRole> {
         let first = self.meters.leads.fetch_add(1, Ordering::Relaxed) == 0;
         self.turn(|now| {
             now.role = Role::Leading;
@@ -134,7 +134,7 @@ impl Roles {
             biased;
             () = self.stop.cancelled() => Over::Stop,
             reason = leader.deposed() => Over::Deposed(reason),
-            () = mail::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, pulse.inbox.clone()) => Over::Handed,
+            () = inbox::take_up(&self.vault, &ready, &self.parts.intake, &self.meters, pulse.inbox.clone()) => Over::Handed,
         };
         // `chores` go on until everything has ended: logs of an apply are still saved while a hand-over waits for it.
         let next = self.step_down(&leader, &ready, over).boxed().await;
@@ -146,7 +146,7 @@ impl Roles {
         next
     }
 
-    async fn step_down(&self, leader: &Leader, ready: &Services, mut over: Over) -> Result<Next> {
+    async fn step_down(&self, leader: &Leader, ready: &Services, mut over: Over) -> Result<NextRole> {
         if let Over::Handed = over {
             self.drain_because("another server asked for the lead, and gets it when what runs here has ended", true);
             over = self.wind_down(leader, ready).await;
@@ -177,7 +177,7 @@ impl Roles {
                         "commands did not end after {INTERRUPT_LIMIT:?}: this process exits, so that none of them continues"
                     );
                 }
-                Ok(Next::StandBack)
+                Ok(NextRole::StandBack)
             }
             Over::Stop => {
                 let limit = self.parts.settings.interrupt_time();
@@ -186,7 +186,7 @@ impl Roles {
                 ready.dispatch.drain(limit).await;
                 close(&ready.store).await;
                 release_until(leader, end.min(Instant::now() + RELEASE_LIMIT)).await;
-                Ok(Next::End)
+                Ok(NextRole::End)
             }
         }
     }
@@ -224,15 +224,15 @@ impl Roles {
     }
 
     /// Deposed: nothing more is said or recorded. Plans are interrupted; an apply may end, and its end goes into the inbox.
-    async fn abandon(&self, ready: &Services) -> Result<Next> {
+    async fn abandon(&self, ready: &Services) -> Result<NextRole> {
         ready.dispatch.fall_silent();
         let mut ended = std::pin::pin!(ready.dispatch.wind_down());
         let next = tokio::select! {
             biased;
-            () = &mut ended => Next::Standby,
-            () = self.stop.cancelled() => Next::End,
+            () = &mut ended => NextRole::Standby,
+            () = self.stop.cancelled() => NextRole::End,
         };
-        if next == Next::End {
+        if next == NextRole::End {
             let _ = timeout(self.patience(), ended).await;
             ready.dispatch.drain(self.parts.settings.interrupt_time()).await;
         }
@@ -303,9 +303,9 @@ async fn looks(leader: Leader, meters: Arc<Meters>, every: Duration, found: watc
     let mut commits = 0;
     loop {
         match leader.look().await {
-            Ok(mail) => {
-                meters.waiting.store(mail.len() as u64, Ordering::Relaxed);
-                found.send_modify(|inbox| inbox.put(mail));
+            Ok(entries) => {
+                meters.waiting.store(entries.len() as u64, Ordering::Relaxed);
+                found.send_modify(|inbox| inbox.put(entries));
             }
             Err(VaultError::Deposed(_)) => return,
             Err(error) if quiet.may_say() => tracing::warn!("the inbox could not be read, trying again: {error}"),

@@ -28,9 +28,9 @@ pub(super) fn start(level: &str, to: To) {
     let started = match to {
         To::Stderr => {
             let colours = std::io::stderr().is_terminal();
-            builder.with_writer(std::io::stderr).with_ansi(colours).compact().with_timer(Clock).try_init()
+            builder.with_writer(std::io::stderr).with_ansi(colours).compact().with_timer(LogTime).try_init()
         }
-        To::Stdout if std::io::stdout().is_terminal() => builder.compact().with_timer(Clock).try_init(),
+        To::Stdout if std::io::stdout().is_terminal() => builder.compact().with_timer(LogTime).try_init(),
         To::Stdout => builder.json().flatten_event(true).with_span_list(false).try_init(),
         To::Cloud(project) => builder.fmt_fields(JsonFields::new()).event_format(CloudLines { project }).try_init(),
     };
@@ -38,9 +38,9 @@ pub(super) fn start(level: &str, to: To) {
 }
 
 /// The time of day where the person sits: who looks at a terminal knows the date.
-struct Clock;
+struct LogTime;
 
-impl FormatTime for Clock {
+impl FormatTime for LogTime {
     fn format_time(&self, line: &mut Writer<'_>) -> std::fmt::Result {
         write!(line, "{}", jiff::Zoned::now().strftime("%H:%M:%S"))
     }

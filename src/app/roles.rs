@@ -34,7 +34,7 @@ pub(super) struct Roles {
 
 /// What follows when this server leads no more.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextRole {
     /// It stands by again.
     Standby,
     /// It stands by, and lets the server that asked for the lead have it.
@@ -60,8 +60,8 @@ impl Roles {
         while let Some(lease) = self.until_stop(self.standby(ask, stand_back).boxed()).await.transpose()? {
             ask = false;
             let next = self.lead(lease).boxed().await?;
-            stand_back = next == Next::StandBack;
-            if next == Next::End {
+            stand_back = next == NextRole::StandBack;
+            if next == NextRole::End {
                 break;
             }
         }

@@ -42,7 +42,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     logging::start(level, logging::To::Stderr);
     let port = |name: &str| matches.get_one::<u16>(name).copied();
     let touring = matches.get_flag("tour");
-    let options = Options {
+    let options = SandboxOptions {
         touring,
         port: Port { name: "--port", given: port("port"), usual: if touring { 0 } else { PORT } },
         forge_port: Port {
@@ -65,7 +65,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-struct Options {
+struct SandboxOptions {
     touring: bool,
     port: Port,
     forge_port: Port,
@@ -104,13 +104,13 @@ pub(super) fn command() -> clap::Command {
 }
 
 /// A directory that goes when its owner does, unless the person named it.
-struct Scratch {
+struct SandboxDirectory {
     path: PathBuf,
     temporary: bool,
 }
 
-impl Scratch {
-    fn new(wanted: Option<PathBuf>) -> Result<Scratch> {
+impl SandboxDirectory {
+    fn new(wanted: Option<PathBuf>) -> Result<SandboxDirectory> {
         let temporary = wanted.is_none();
         let path = match wanted {
             Some(path) => std::path::absolute(path)?,
@@ -120,11 +120,11 @@ impl Scratch {
         if std::fs::read_dir(&path)?.next().is_some() {
             return Err(anyhow!("{} is not empty: name a new directory with --dir", path.display()));
         }
-        Ok(Scratch { path, temporary })
+        Ok(SandboxDirectory { path, temporary })
     }
 }
 
-impl Drop for Scratch {
+impl Drop for SandboxDirectory {
     fn drop(&mut self) {
         if self.temporary {
             let _ = std::fs::remove_dir_all(&self.path);
@@ -132,8 +132,8 @@ impl Drop for Scratch {
     }
 }
 
-async fn play(options: Options) -> Result<()> {
-    let scratch = Scratch::new(options.dir.clone())?;
+async fn play(options: SandboxOptions) -> Result<()> {
+    let scratch = SandboxDirectory::new(options.dir.clone())?;
     let forge_port = options.forge_port.free()?;
     let forge = Forge::start(ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
     let port = options.port.free()?;

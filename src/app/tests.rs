@@ -1,12 +1,12 @@
 //! The services of a leading server on a bucket in memory, with a fake host on the wire: what a bucket does at a chosen moment.
 
 use super::services::Parts;
-use super::{hosts, mail};
+use super::{hosts, inbox};
 use crate::sandbox::{Forge, ForgeOptions, OpenOptions, Pull};
 use crate::server_status::Services;
 use crate::settings::Settings;
 use crate::store::Store;
-use crate::vault::inbox::{Mail, MailKind, StoredDelivery};
+use crate::vault::inbox::{InboxEntry, InboxEntryKind, StoredDelivery};
 use crate::vault::memory::{Manual, Memory, RequestFault, vault};
 use crate::vault::{FORMAT, Hash, lease};
 use base64::Engine as _;
@@ -79,7 +79,7 @@ impl Led {
     }
 
     /// Another server has taken the latest delivery and left it in the inbox, and this one takes it up: what is recorded.
-    async fn take_latest(&self) -> Vec<Mail> {
+    async fn take_latest(&self) -> Vec<InboxEntry> {
         self.forge.wait_for_deliveries(LIMIT).await.unwrap();
         let delivery = self.forge.deliveries().pop().unwrap();
         let mut mac =
@@ -98,14 +98,14 @@ impl Led {
             body: base64::engine::general_purpose::STANDARD.encode(&delivery.body),
             key: None,
         };
-        let mail = Mail {
+        let entry = InboxEntry {
             name: format!("inbox/delivery/{}", Hash::of(delivery.body.as_bytes())),
             generation: 1,
             created: Timestamp::now(),
-            kind: MailKind::Delivery,
+            kind: InboxEntryKind::Delivery,
         };
-        let (event, received) = mail::open(stored, self.parts.intake.clone()).await.unwrap().unwrap();
-        mail::record(&self.ready, vec![(mail, event, received)]).await
+        let (event, received) = inbox::open(stored, self.parts.intake.clone()).await.unwrap().unwrap();
+        inbox::record(&self.ready, vec![(entry, event, received)]).await
     }
 
     /// Waits until nothing is left to be posted or marked.

@@ -7,7 +7,7 @@
 use super::folder::remove_path;
 use super::tree::{TreeLocation, blocking};
 use super::{CheckoutError, Checkouts, Credentials, Fetched, LONGEST_NAME, WorkingTree, named};
-use crate::domain::{PullId, PullRequest};
+use crate::domain::{CommitSha, PullId, PullRequest};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
@@ -30,8 +30,8 @@ impl Which {
     }
 
     /// The separate tree for this base commit.
-    fn beside(workspace: &str, base: &str) -> Which {
-        let base: String = base.chars().filter(char::is_ascii_hexdigit).take(DIGITS).collect();
+    fn beside(workspace: &str, base: &CommitSha) -> Which {
+        let base: String = base.as_str().chars().filter(char::is_ascii_hexdigit).take(DIGITS).collect();
         Which { name: format!("{}{BESIDE}{base}", named(workspace, LONGEST_NAME)) }
     }
 }
@@ -57,7 +57,7 @@ impl Checkouts {
     }
 
     /// The base commit of the default workspace's tree, if it exists and has the pull request's head.
-    pub fn base_of_tree(&self, pull: &PullRequest) -> Option<String> {
+    pub fn base_of_tree(&self, pull: &PullRequest) -> Option<CommitSha> {
         let present = TreeLocation::of(self, pull, &Which::own("default")).ok()?.present()?;
         (present.head == pull.head.commit).then_some(present.base_tip)
     }

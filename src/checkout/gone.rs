@@ -4,6 +4,7 @@
 use super::folder::Folder;
 use super::git::Git;
 use super::{CheckoutError, LONGEST_LIST, unquoted};
+use crate::domain::CommitSha;
 use anyhow::Context;
 use rustix::fs::FileType;
 use std::collections::BTreeSet;
@@ -19,9 +20,9 @@ const LEFT_ENDINGS: [&str; 2] = [".tfplan", ".lock.info"];
 /// git in the tree.
 pub(super) async fn directories<'a>(
     git: impl Fn(&[&str]) -> Git<'a>,
-    commit: &str,
+    commit: &CommitSha,
 ) -> Result<BTreeSet<String>, CheckoutError> {
-    let args = ["diff-index", "--cached", "--name-only", "--no-renames", "--diff-filter=A", commit, "--"];
+    let args = ["diff-index", "--cached", "--name-only", "--no-renames", "--diff-filter=A", commit.as_str(), "--"];
     let files = git(&args).output().await?;
     let mut lost: BTreeSet<String> = BTreeSet::new();
     for file in files.lines().map(unquoted) {
@@ -30,7 +31,7 @@ pub(super) async fn directories<'a>(
     if lost.is_empty() {
         return Ok(lost);
     }
-    let there = git(&["ls-tree", "-r", "-d", "--name-only", commit, "--"]).output().await?;
+    let there = git(&["ls-tree", "-r", "-d", "--name-only", commit.as_str(), "--"]).output().await?;
     if files.len().max(there.len()) > LONGEST_LIST {
         return Ok(BTreeSet::new());
     }

@@ -4,7 +4,7 @@
 use super::git::{Git, failure};
 use super::mirror::Mirror;
 use super::{CheckoutError, Checkouts, Credentials, WorkingTree, write_whole};
-use crate::domain::PullRequest;
+use crate::domain::{CommitSha, PullRequest};
 use anyhow::Context;
 
 /// File in the server's git directory of the tree: the commits whose contents are there.
@@ -21,7 +21,7 @@ impl Checkouts {
         credentials: Option<&Credentials>,
     ) -> Result<(), CheckoutError> {
         let commit = std::fs::read_to_string(tree.git_dir.join("HEAD")).context("a checkout has no commit")?;
-        let commit = commit.trim().to_owned();
+        let commit = CommitSha::parse(commit.trim()).context("a checkout has no commit")?;
         let wanted = format!("{commit} {}\n", tree.base);
         let note = tree.git_dir.join(FILE);
         let is_there = || std::fs::read_to_string(&note).is_ok_and(|noted| noted == wanted);
@@ -42,18 +42,34 @@ impl Checkouts {
         pairs.dedup();
         for (from, to) in pairs {
             // Counting lines needs the contents of both sides; git fetches the missing ones in one batch.
-            let args =
-                ["diff-tree", "-r", "--shortstat", "--no-renames", "--no-ext-diff", "--no-textconv", from, to, "--"];
+            let args = [
+                "diff-tree",
+                "-r",
+                "--shortstat",
+                "--no-renames",
+                "--no-ext-diff",
+                "--no-textconv",
+                from.as_str(),
+                to.as_str(),
+                "--",
+            ];
             Git::new(self, &mirror.path, &args).credentials(&mirror.url, credentials).output().await?;
         }
         Ok(write_whole(&note, &wanted)?)
     }
 
     /// The merge base; `None` if the histories are unrelated.
-    async fn fork(&self, mirror: &Mirror<'_>, base: &str, head: &str) -> Result<Option<String>, CheckoutError> {
-        let done = Git::new(self, &mirror.path, &["merge-base", base, head]).finish().await?;
+    async fn fork(
+        &self,
+        mirror: &Mirror<'_>,
+        base: &CommitSha,
+        head: &CommitSha,
+    ) -> Result<Option<CommitSha>, CheckoutError> {
+        let done = Git::new(self, &mirror.path, &["merge-base", base.as_str(), head.as_str()]).finish().await?;
         match done.code {
-            Some(0) if done.success() => Ok(Some(done.read_text()?.trim().to_owned())),
+            Some(0) if done.success() => {
+                Ok(Some(CommitSha::parse(done.read_text()?.trim()).context("git merge-base printed no commit")?))
+            }
             Some(1) => Ok(None),
             _ => Err(failure("merge-base", &done)),
         }

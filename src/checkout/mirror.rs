@@ -2,7 +2,7 @@
 
 use super::git::{Git, failure};
 use super::{CheckoutError, Checkouts, Credentials, Fetched, named};
-use crate::domain::PullRequest;
+use crate::domain::{CommitSha, PullRequest};
 use anyhow::Context;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ const NEARLY_WHOLE: &str = "--filter=blob:limit=10m";
 pub(super) const MANY_PACKS: usize = 200;
 /// Age from which unfinished packs of killed fetches are removed.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
+/// git's words for a host that gives no commit which is not the tip of a branch.
+const NOT_BY_COMMIT: &str = "does not allow request for unadvertised object";
 /// Longest branch name in a ref of ours; longer ones become a digest.
 const LONGEST_NAME: usize = 180;
 
@@ -61,9 +63,9 @@ impl<'a> Mirror<'a> {
     }
 
     /// The commit of a ref. Refs are never packed here, so each is a file.
-    pub(super) fn commit(&self, reference: &str) -> Option<String> {
+    pub(super) fn commit(&self, reference: &str) -> Option<CommitSha> {
         let text = std::fs::read_to_string(self.path.join(reference)).ok()?;
-        Some(text.trim().to_owned()).filter(|commit| is_commit(commit))
+        CommitSha::parse(text.trim()).ok()
     }
 
     /// The commits that are available without a fetch.
@@ -96,9 +98,8 @@ impl<'a> Mirror<'a> {
         pull: &PullRequest,
         credentials: Option<&Credentials>,
     ) -> Result<Fetched, CheckoutError> {
-        if !is_commit(&pull.head.commit) {
-            return Err(CheckoutError::Git(format!("{:?} is not a commit id", pull.head.commit)));
-        }
+        // A record may be of an earlier version, which did not check what the host's API said.
+        CommitSha::parse(pull.head.commit.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
         if !is_branch(&pull.base.branch) {
             return Err(CheckoutError::Git(format!("{:?} cannot be the name of a branch", pull.base.branch)));
         }
@@ -115,12 +116,40 @@ impl<'a> Mirror<'a> {
         let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", filter];
         let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &base, &head]].concat());
         let done = git.credentials(&self.url, credentials).finish().await?;
-        if !done.success() {
+        if !done.success() && done.output.contains(NOT_BY_COMMIT) {
+            self.fetch_by_branch(pull, &base, credentials).await?;
+        } else if !done.success() {
             return Err(failure("fetch", &done));
         }
         let base_tip = self.commit(&base_ref).with_context(|| format!("git fetch left no {base_ref}"))?;
         let head = self.commit(&pull_ref).with_context(|| format!("git fetch left no {pull_ref}"))?;
         Ok(Fetched { head, base_tip })
+    }
+
+    /// The same from a host that gives no commit but tips of branches: the head branch is fetched, and the commit has to be on it.
+    async fn fetch_by_branch(
+        &self,
+        pull: &PullRequest,
+        base: &str,
+        credentials: Option<&Credentials>,
+    ) -> Result<(), CheckoutError> {
+        let commit = pull.head.commit.to_string();
+        if pull.fork || !is_branch(&pull.head.branch) {
+            return Err(CheckoutError::MissingCommit(commit));
+        }
+        let source = format!("refs/tidelock/source/{}", pull.id.number);
+        let lock = self.path.join(format!("{source}.lock"));
+        super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        let head = format!("+refs/heads/{}:{source}", pull.head.branch);
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", NEARLY_WHOLE];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", base, &head]].concat());
+        git.credentials(&self.url, credentials).output().await?;
+        let is_on_it = Git::new(self.checkouts, &self.path, &["merge-base", "--is-ancestor", &commit, &source]);
+        if !is_on_it.env("GIT_NO_LAZY_FETCH", "1").look().finish().await?.success() {
+            return Err(CheckoutError::MissingCommit(commit));
+        }
+        let args = ["update-ref", &self.pull_ref(pull.id.number), &commit];
+        Git::new(self.checkouts, &self.path, &args).look().output().await.map(drop)
     }
 
     /// Repacks many packs into one and removes leftovers. No object is lost, reachable or not.
@@ -158,11 +187,6 @@ pub(super) fn is_broken(error: &CheckoutError) -> bool {
         "bad tree object",
     ];
     matches!(error, CheckoutError::Git(words) if SIGNS.iter().any(|sign| words.contains(sign)))
-}
-
-/// A full SHA-1 or SHA-256 commit id.
-pub(super) fn is_commit(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// git's rules for names of branches (`git check-ref-format`).

@@ -59,7 +59,7 @@ impl World {
     }
 
     /// Writes, or removes what is empty, and commits on that branch; the pull request's head follows `topic`.
-    async fn commit(&mut self, branch: &str, files: &[(&str, &str)]) -> String {
+    async fn commit(&mut self, branch: &str, files: &[(&str, &str)]) -> CommitSha {
         if self.source.join(".git/refs/heads/main").exists() {
             git(&self.source, &["checkout", "-q", branch]).await;
         }
@@ -74,7 +74,7 @@ impl World {
         }
         git(&self.source, &["add", "-Af"]).await;
         git(&self.source, &["commit", "-q", "-m", "change"]).await;
-        let commit = git(&self.source, &["rev-parse", "HEAD"]).await;
+        let commit = CommitSha::parse(&git(&self.source, &["rev-parse", "HEAD"]).await).unwrap();
         if branch != self.pull.base.branch {
             self.pull.head.commit = commit.clone();
         }
@@ -93,15 +93,14 @@ impl World {
 
 fn pull_request(clone_url: &str) -> PullRequest {
     let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
-    let head =
-        Head { branch: "topic".into(), commit: String::new(), repo_owner: "acme".into(), repo_name: "infra".into() };
+    let head = Head { branch: "topic".into(), commit: "".into(), repo_owner: "acme".into(), repo_name: "infra".into() };
     PullRequest {
         id: PullId { repo, number: 7 },
         title: "t".into(),
         url: "u".into(),
         author: "a".into(),
         head,
-        base: Base { branch: "main".into(), commit: String::new() },
+        base: Base { branch: "main".into(), commit: "".into() },
         draft: false,
         state: PullState::Open,
         fork: false,
@@ -225,7 +224,7 @@ async fn git_works_inside_the_tree_and_shares_no_file() {
     let fetched = world.fetch().await;
     let other = world.checkouts.tree(&world.pull, "prod", &fetched, None, None).await.unwrap();
     assert_eq!(git(&tree.root, &["status", "--porcelain"]).await, "");
-    assert_eq!(git(&tree.root, &["rev-parse", "HEAD"]).await, world.pull.head.commit);
+    assert_eq!(git(&tree.root, &["rev-parse", "HEAD"]).await, world.pull.head.commit.as_str());
     assert_eq!(git(&tree.root, &["diff", "--name-only", "origin/main"]).await, "a b.tf");
     assert_eq!(git(&tree.root, &["log", "--format=%s", "-1"]).await, "change");
 
@@ -240,7 +239,7 @@ async fn git_works_inside_the_tree_and_shares_no_file() {
         }
     }
     git(&tree.root, &["commit", "-q", "--allow-empty", "-m", "by a step"]).await;
-    assert_eq!(git(&other.root, &["rev-parse", "HEAD"]).await, world.pull.head.commit);
+    assert_eq!(git(&other.root, &["rev-parse", "HEAD"]).await, world.pull.head.commit.as_str());
     write(&tree, "note", "x");
     assert_eq!(world.checkouts.untracked_files(&tree).await.unwrap(), ["note"]);
 }
@@ -339,7 +338,7 @@ async fn odd_names_of_branches_are_data() {
     world.pull.base.branch = odd.into();
     let tree = world.tree().await;
     let base = git(&tree.root, &["rev-parse", &format!("refs/remotes/origin/{odd}")]).await;
-    assert_eq!(base, tree.base);
+    assert_eq!(base, tree.base.as_str());
     for bad in ["a b", "a:b", "..", "x.lock"] {
         world.pull.base.branch = bad.into();
         let error = world.checkouts.fetch(&world.pull, None, true).await.unwrap_err();
@@ -352,7 +351,10 @@ async fn a_commit_that_is_gone_and_a_branch_that_is_gone_are_named() {
     let mut world = World::new(Strategy::Branch).await;
     world.pull.head.commit = "1234567890123456789012345678901234567890".into();
     let error = world.checkouts.fetch(&world.pull, None, true).await.unwrap_err();
-    assert!(matches!(&error, CheckoutError::MissingCommit(commit) if *commit == world.pull.head.commit), "{error}");
+    assert!(
+        matches!(&error, CheckoutError::MissingCommit(commit) if commit == world.pull.head.commit.as_str()),
+        "{error}"
+    );
     world.commit("topic", &[("a.tf", "a\n")]).await;
     world.pull.base.branch = "gone".into();
     let error = world.checkouts.fetch(&world.pull, None, true).await.unwrap_err().to_string();

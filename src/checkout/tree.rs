@@ -7,12 +7,12 @@
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
 use super::git::{Git, failure};
-use super::mirror::{Mirror, is_commit, quoted};
+use super::mirror::{Mirror, quoted};
 use super::spare::TreePaths;
 use super::{
     CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, pristine, waits, write_whole,
 };
-use crate::domain::PullRequest;
+use crate::domain::{CommitSha, PullRequest};
 use crate::platform;
 use anyhow::Context;
 use rustix::fs::FileType;
@@ -66,13 +66,14 @@ impl<'a> TreeLocation<'a> {
         dirs: Option<&[String]>,
         credentials: Option<&Credentials>,
     ) -> Result<WorkingTree, CheckoutError> {
-        if !is_commit(&fetched.head) || !is_commit(&fetched.base_tip) {
-            return Err(CheckoutError::Git("not a commit id".into()));
+        // A plan's record may be of an earlier version, which did not check them.
+        for commit in [&fetched.head, &fetched.base_tip] {
+            CommitSha::parse(commit.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
         }
         let patterns = dirs.map(cone);
         let wanted = Marker::new(self.checkouts.strategy, fetched, patterns.as_deref());
         let present = self.marker();
-        let tree = |base: String| {
+        let tree = |base: CommitSha| {
             let (root, git_dir, head) = (self.root.clone(), self.admin.clone(), fetched.head.clone());
             // Trees of earlier versions have none, and stay the same for as long.
             let made = fs::read_to_string(self.admin.join(MADE)).unwrap_or_default();
@@ -100,7 +101,7 @@ impl<'a> TreeLocation<'a> {
             Some(_) => gone::directories(|args| self.git(args), &commit).await?,
             None => BTreeSet::new(),
         };
-        let mut git = self.git(&["read-tree", "--reset", "-u", &commit]);
+        let mut git = self.git(&["read-tree", "--reset", "-u", commit.as_str()]);
         if patterns.is_some() {
             git = git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true");
         }
@@ -213,7 +214,7 @@ impl<'a> TreeLocation<'a> {
         pull: &PullRequest,
         fetched: &Fetched,
         credentials: Option<&Credentials>,
-    ) -> Result<String, CheckoutError> {
+    ) -> Result<CommitSha, CheckoutError> {
         let (base, head) = (fetched.base_tip.as_str(), fetched.head.as_str());
         let mirror = &self.mirror;
         let git = Git::new(self.checkouts, &mirror.path, &["merge-tree", "--write-tree", "--messages", base, head]);
@@ -235,7 +236,7 @@ impl<'a> TreeLocation<'a> {
         for role in ["AUTHOR", "COMMITTER"] {
             git = git.env(&format!("GIT_{role}_NAME"), AUTHOR.0).env(&format!("GIT_{role}_EMAIL"), AUTHOR.1);
         }
-        Ok(git.output().await?.trim().to_owned())
+        Ok(CommitSha::parse(git.output().await?.trim()).context("git commit-tree printed no commit")?)
     }
 }
 
@@ -249,8 +250,8 @@ pub(super) fn is_whole(admin: &Path) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Marker {
     strategy: Strategy,
-    head: String,
-    base: String,
+    head: CommitSha,
+    base: CommitSha,
     /// The machine's run in which it was written; empty where that has no name.
     boot: String,
     /// Patterns of a sparse tree.
@@ -274,7 +275,7 @@ impl Marker {
         let (first, rest) = text.split_once('\n')?;
         let mut words = first.split(' ');
         let strategy = if words.next()? == "merge" { Strategy::Merge } else { Strategy::Branch };
-        let (head, base) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let (head, base) = (CommitSha::parse(words.next()?).ok()?, CommitSha::parse(words.next()?).ok()?);
         let boot = words.next().unwrap_or_default().to_owned();
         Some(Marker { strategy, head, base, boot, sparse: rest.strip_prefix("sparse\n").map(str::to_owned) })
     }
@@ -297,9 +298,9 @@ struct OwnGit {
     admin: PathBuf,
     mirror: PathBuf,
     url: String,
-    commit: String,
+    commit: CommitSha,
     base_ref: String,
-    base_tip: String,
+    base_tip: CommitSha,
     /// Directories of which git has no file any more.
     lost: BTreeSet<String>,
     patterns: Option<String>,
@@ -357,7 +358,7 @@ impl OwnGit {
 }
 
 /// A ref in the tree's `.git`; a branch that is now in the way of it, as `a` is of `a/b`, goes, and so does a link.
-fn write_ref(git: &Folder, name: &Path, commit: &str) -> anyhow::Result<()> {
+fn write_ref(git: &Folder, name: &Path, commit: &CommitSha) -> anyhow::Result<()> {
     if let Some(parent) = name.parent() {
         git.make_folder(parent)?;
     }

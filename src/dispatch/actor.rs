@@ -7,7 +7,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{Effect, Run};
-use crate::domain::{CommentEvent, DeliveryId, PullEvent, PullId, PullRequest, RunId};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, PullEvent, PullId, PullRequest, RunId};
 use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
 use crate::retry;
 use crate::store::is_deposed;
@@ -167,8 +167,8 @@ fn not_served(inner: &Inner, pull: &PullRequest, command: &Command) -> String {
     )
 }
 
-fn superseded(head: &str) -> String {
-    format!("superseded by {}", &head[..head.len().min(7)])
+fn superseded(head: &CommitSha) -> String {
+    format!("superseded by {}", head.short())
 }
 
 /// The status of a plan that was stopped says why: none is left pending on a head that is not planned any more.
@@ -290,7 +290,7 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
         results: Vec::new(),
     });
     let what = if goes_on { "goes on" } else { "begins" };
-    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit, run = run.id.as_str(), "{what}");
+    tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user, head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let (begun, unrecorded) = Default::default();
     let work = CommandRun { run, pull, command, rules, cancel, begun, unrecorded };

@@ -9,13 +9,13 @@ use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
 use crate::domain::state::{Effect, Job, JobState, ProjectState, ProjectStatus};
 use crate::execute::errored_state::{errored_here, errored_words, keep_errored};
-use crate::vault::inbox::End;
+use crate::vault::inbox::LateOutcome;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use jiff::Timestamp;
 
 /// Records it; again, or of a job that nobody knows any more: nothing to do. An error: it cannot be understood.
-pub(super) async fn take(inner: &Inner, end: End) -> Result<()> {
+pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
     let what = || format!("the end of job {}", end.job);
     let outcome: JobOutcome = serde_json::from_value(end.outcome.clone()).with_context(what)?;
     let id = JobId::parse(&end.job).with_context(|| format!("{:?} is no id of a job", end.job))?;

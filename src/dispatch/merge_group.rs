@@ -10,7 +10,7 @@ use super::queues::Item;
 use super::recorder::Commit;
 use crate::domain::command::CommandName;
 use crate::domain::state::{CommitStatus, Effect, StatusState};
-use crate::domain::{DeliveryId, MergeGroupEvent, PullId, PullRequest};
+use crate::domain::{CommitSha, DeliveryId, MergeGroupEvent, PullId, PullRequest};
 use crate::reply::statuses::Statuses;
 use crate::store::View;
 use crate::vcs::HostError;
@@ -23,13 +23,13 @@ const MAX_ENTRIES: usize = 100;
 
 /// What an entry's pull requests lack, for each status.
 #[derive(Default)]
-struct Verdict {
+struct QueueVerdict {
     pulls: Vec<PullId>,
     plan: Vec<String>,
     apply: Vec<String>,
 }
 
-impl Verdict {
+impl QueueVerdict {
     /// Neither can be said to be so.
     fn lacks(&mut self, what: String) {
         self.plan.push(what.clone());
@@ -49,7 +49,7 @@ pub(super) async fn answer(inner: &Arc<Inner>, event: &MergeGroupEvent, item: &I
 
 /// Answers an entry whose judgement broke off: as failure, so that nobody waits for it.
 pub(super) async fn broke(inner: &Arc<Inner>, event: &MergeGroupEvent, delivery: &DeliveryId) -> Result<()> {
-    let mut verdict = Verdict { pulls: vec![event.pull.clone()], ..Verdict::default() };
+    let mut verdict = QueueVerdict { pulls: vec![event.pull.clone()], ..QueueVerdict::default() };
     verdict.lacks("something broke inside the server; queue it again".to_owned());
     tell(inner, event, delivery, &verdict, "something broke").await
 }
@@ -59,7 +59,7 @@ async fn tell(
     inner: &Arc<Inner>,
     event: &MergeGroupEvent,
     delivery: &DeliveryId,
-    verdict: &Verdict,
+    verdict: &QueueVerdict,
     outcome: &'static str,
 ) -> Result<()> {
     let mut commands = vec![(CommandName::Plan, &verdict.plan)];
@@ -70,13 +70,13 @@ async fn tell(
         let status = inner.ctx.statuses.of_queue(command, &verdict.pulls, lacking);
         Effect::Status { commit: event.commit.clone(), status }
     });
-    tracing::info!(pull = %event.pull, commit = event.commit, lacking = ?verdict.apply, "answers the merge queue");
+    tracing::info!(pull = %event.pull, commit = event.commit.as_str(), lacking = ?verdict.apply, "answers the merge queue");
     Commit::about(&event.pull).posts(told).done(delivery, outcome).record(inner).await
 }
 
 /// Looks at the entry's own pull request and at those below.
-async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
-    let mut verdict = Verdict::default();
+async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<QueueVerdict> {
+    let mut verdict = QueueVerdict::default();
     let (mut number, mut base) = (event.pull.number, event.base.clone());
     for _ in 0..MAX_ENTRIES {
         let id = PullId { repo: event.pull.repo.clone(), number };
@@ -105,14 +105,14 @@ async fn judge(inner: &Arc<Inner>, event: &MergeGroupEvent) -> Result<Verdict> {
     Ok(verdict)
 }
 
-fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut Verdict) {
+fn unknown(inner: &Inner, what: &str, error: &HostError, verdict: &mut QueueVerdict) {
     tracing::warn!("a merge queue is answered without {what}: {error}");
     verdict.lacks(inner.ctx.redactor.redact(&format!("{what} could not be read: {error}")));
 }
 
 /// The lowest entry has to be built on the branch: below anything else there is an entry that nobody told of.
-async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &mut Verdict) {
-    let short = &commit[..commit.len().min(7)];
+async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &CommitSha, verdict: &mut QueueVerdict) {
+    let short = commit.short();
     let asked = async {
         let host = inner.ctx.hosts.of(&event.pull.repo)?;
         host.is_on_branch(&event.pull.repo, commit, &event.base_branch).await
@@ -128,7 +128,7 @@ async fn bottom(inner: &Inner, event: &MergeGroupEvent, commit: &str, verdict: &
 }
 
 /// What one pull request lacks: the statuses that were decided on its head count.
-async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut Verdict) -> Result<()> {
+async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut QueueVerdict) -> Result<()> {
     let name = inner.ctx.hosts.pull_name(&pull.id);
     if !pull.is_open() {
         verdict.lacks(format!("{name} is closed"));
@@ -148,7 +148,7 @@ async fn one(inner: &Arc<Inner>, pull: &PullRequest, own: &PullId, verdict: &mut
         Ok((of(CommandName::Plan)?, of(CommandName::Apply)?))
     });
     let (plan, apply) = found.await?;
-    let short = &pull.head.commit[..pull.head.commit.len().min(7)];
+    let short = pull.head.commit.short();
     let lacking = |status: Option<CommitStatus>, done: &str| match status {
         Some(status) if status.state == StatusState::Success => None,
         Some(status) => Some(format!("{name}: {}", status.description)),
@@ -164,7 +164,7 @@ fn decided(
     view: &View<'_>,
     statuses: &Statuses,
     pull: &PullId,
-    head: &str,
+    head: &CommitSha,
     command: CommandName,
 ) -> Result<Option<CommitStatus>> {
     let context = statuses.pending(command).context;
@@ -172,7 +172,7 @@ fn decided(
         return Ok(Some(decided));
     }
     let projects = view.project_statuses(pull)?;
-    if projects.is_empty() || projects.iter().any(|project| project.head != head) {
+    if projects.is_empty() || projects.iter().any(|project| project.head != *head) {
         return Ok(None);
     }
     Ok(match command {

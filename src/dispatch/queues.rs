@@ -1,7 +1,7 @@
 //! Who waits for what: one queue for each pull request, what runs of it, and how that is stopped.
 
 use crate::domain::command::{Command, CommandName};
-use crate::domain::{CommentEvent, DeliveryId, MergeGroupEvent, PullEvent, PullId, PullVersion};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, MergeGroupEvent, PullEvent, PullId, PullVersion};
 use crate::execute::{Cancel, CancelReason};
 use jiff::Timestamp;
 use std::collections::{HashMap, VecDeque};
@@ -41,10 +41,10 @@ impl Task {
     }
 
     /// The head that it is about, where its event told one.
-    fn head(&self) -> &str {
+    fn head(&self) -> Option<&CommitSha> {
         match self {
-            Task::Autoplan(event) => &event.pull.head.commit,
-            Task::Closed(_) | Task::MergeGroup(_) | Task::Command { .. } => "",
+            Task::Autoplan(event) => Some(&event.pull.head.commit),
+            Task::Closed(_) | Task::MergeGroup(_) | Task::Command { .. } => None,
         }
     }
 }
@@ -72,14 +72,15 @@ struct Running {
     name: Option<CommandName>,
     /// Whether it runs: before that it is looked at, and may come to be refused.
     begun: bool,
-    head: String,
+    /// What it works on, as far as that is known.
+    head: Option<CommitSha>,
     cancel: Cancel,
 }
 
 impl Running {
     /// Whether this is a running plan of another head.
-    fn plans_other_than(&self, head: &str) -> bool {
-        self.name == Some(CommandName::Plan) && self.head != head
+    fn plans_other_than(&self, head: &CommitSha) -> bool {
+        self.name == Some(CommandName::Plan) && self.head.as_ref() != Some(head)
     }
 
     /// Whether it may be stopped without being asked for by name.
@@ -147,9 +148,9 @@ impl Actors {
     }
 
     /// A command runs from now on, on this head; what stops it.
-    pub(super) fn run(&self, pull: &PullId, name: CommandName, head: &str) -> Cancel {
+    pub(super) fn run(&self, pull: &PullId, name: CommandName, head: &CommitSha) -> Cancel {
         let mut queues = self.queues();
-        let running = Running { name: Some(name), begun: true, head: head.to_owned(), cancel: Cancel::default() };
+        let running = Running { name: Some(name), begun: true, head: Some(head.clone()), cancel: Cancel::default() };
         let queue = queues.entry(pull.clone()).or_default();
         let cancel = running.cancel.clone();
         if queue.running.as_ref().is_some_and(|before| before.cancel.take_change()) {
@@ -191,13 +192,13 @@ impl Actors {
     }
 
     /// Whether this head of a pull request is being planned, or waits to be.
-    pub(super) fn has_head(&self, pull: &PullId, head: &str) -> bool {
-        let waits = |item: &Item| matches!(&item.task, Task::Autoplan(event) if event.pull.head.commit == head);
+    pub(super) fn has_head(&self, pull: &PullId, head: &CommitSha) -> bool {
+        let waits = |item: &Item| matches!(&item.task, Task::Autoplan(event) if event.pull.head.commit == *head);
         self.queues().get(pull).is_some_and(|queue| {
             queue
                 .running
                 .as_ref()
-                .is_some_and(|running| running.name == Some(CommandName::Plan) && running.head == head)
+                .is_some_and(|running| running.name == Some(CommandName::Plan) && running.head.as_ref() == Some(head))
                 || queue.waiting.iter().any(waits)
         })
     }
@@ -222,12 +223,12 @@ impl Actors {
     }
 
     /// Stops a running plan of another head than this one; what else runs looks again before its next project.
-    pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &str) {
+    pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &CommitSha) {
         let queues = self.queues();
         let Some(running) = queues.get(pull).and_then(|queue| queue.running.as_ref()) else { return };
         running.cancel.note_change();
         if running.plans_other_than(head) {
-            running.cancel.cancel(CancelReason::Push(head.to_owned()));
+            running.cancel.cancel(CancelReason::Push(head.clone()));
         }
     }
 
@@ -258,7 +259,7 @@ impl Actors {
         let Some(queue) = queues.get_mut(pull) else { return Next::End };
         match queue.waiting.pop_front().filter(|_| !self.draining()) {
             Some(item) => {
-                let head = item.task.head().to_owned();
+                let head = item.task.head().cloned();
                 queue.running = Some(Running { name: item.task.command(), head, ..Running::default() });
                 Next::Item(item)
             }
@@ -370,7 +371,7 @@ mod tests {
     fn an_apply_that_is_only_looked_at_is_not_running() {
         let actors = taken(CommandName::Apply);
         assert!(!actors.applying(&pull()));
-        actors.run(&pull(), CommandName::Apply, "head");
+        actors.run(&pull(), CommandName::Apply, &"head".into());
         assert!(actors.applying(&pull()));
     }
 
@@ -379,7 +380,7 @@ mod tests {
         for apply_too in [false, true] {
             let actors = taken(CommandName::Apply);
             assert_eq!(actors.cancel(&pull(), "bob", apply_too).stopped, Some((CommandName::Apply, false)));
-            let cancel = actors.run(&pull(), CommandName::Apply, "head");
+            let cancel = actors.run(&pull(), CommandName::Apply, &"head".into());
             assert_eq!(cancel.reason(), Some(&CancelReason::Person("bob".into())));
         }
     }

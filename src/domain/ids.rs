@@ -18,11 +18,6 @@ macro_rules! id {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
-
-            /// From a column of our own.
-            pub(crate) fn stored(text: String) -> $name {
-                $name(text)
-            }
         }
 
         impl fmt::Display for $name {
@@ -88,8 +83,7 @@ macro_rules! of_bits {
 
             /// From text that came from outside; none where it has not the form.
             pub fn parse(text: &str) -> Option<$name> {
-                let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-                (text.len() == DIGITS && text.bytes().all(is_digit)).then(|| $name(text.to_owned()))
+                (text.len() == DIGITS && text.bytes().all(is_hex)).then(|| $name(text.to_owned()))
             }
         })*
     };
@@ -110,4 +104,44 @@ id! {
     JobId
 }
 
+impl JobId {
+    /// From a column of our own, where it was checked.
+    pub(crate) fn stored(text: String) -> JobId {
+        JobId(text)
+    }
+}
+
 of_bits!(PlanId, RunId, JobId);
+
+id! {
+    /// Full id of a commit: 40 hex digits of SHA-1, or 64 of SHA-256.
+    CommitSha
+}
+
+/// Text that is no commit id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a commit id")]
+pub struct NotACommit(String);
+
+impl CommitSha {
+    /// From what a host or git says.
+    ///
+    /// # Errors
+    ///
+    /// [`NotACommit`] where it is anything but 40 or 64 lower-case hex digits.
+    pub fn parse(text: &str) -> Result<CommitSha, NotACommit> {
+        match matches!(text.len(), 40 | 64) && text.bytes().all(is_hex) {
+            true => Ok(CommitSha(text.to_owned())),
+            false => Err(NotACommit(text.chars().take(64).collect())),
+        }
+    }
+
+    /// Its first seven digits, for people.
+    pub fn short(&self) -> &str {
+        self.0.get(..7).unwrap_or(&self.0)
+    }
+}
+
+fn is_hex(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}

@@ -2,7 +2,7 @@
 
 use super::command::CommandName;
 use super::state::LockHolder;
-use super::{JobId, ProjectId};
+use super::{CommitSha, JobId, ProjectId};
 use serde::{Deserialize, Serialize};
 
 /// What one command on one project came to.
@@ -65,7 +65,7 @@ pub struct Planned {
     /// Arguments after `--` to repeat in the command that plans again.
     pub extra_args: Vec<String>,
     /// Commit of the base branch that the head was planned on top of, where known.
-    pub base_commit: Option<String>,
+    pub base_commit: Option<CommitSha>,
 }
 
 /// Totals of a plan, from Terraform's own `Plan:` lines (summed where there are several).

@@ -1,6 +1,6 @@
 //! A pull request as a host describes it, and its version.
 
-use super::PullId;
+use super::{CommitSha, PullId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ pub enum PullState {
     /// Merged.
     Merged {
         /// The commit that it became on the base branch; absent where the host does not tell.
-        commit: Option<String>,
+        commit: Option<CommitSha>,
     },
 }
 
@@ -55,7 +55,7 @@ pub struct Head {
     /// Branch name, untrusted text.
     pub branch: String,
     /// Full commit id.
-    pub commit: String,
+    pub commit: CommitSha,
     /// Owner of the head repository. Empty when that was deleted.
     pub repo_owner: String,
     /// Name of the head repository.
@@ -68,7 +68,7 @@ pub struct Base {
     /// Branch name.
     pub branch: String,
     /// Commit the host named; it may be behind the branch's tip.
-    pub commit: String,
+    pub commit: CommitSha,
 }
 
 impl PullRequest {

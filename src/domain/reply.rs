@@ -2,7 +2,7 @@
 
 use super::command::{Command, CommandName, Trigger};
 use super::outcome::{Fault, JobOutcome};
-use super::{JobId, ProjectId, PullId, RunId};
+use super::{CommitSha, JobId, ProjectId, PullId, RunId};
 use serde::{Deserialize, Serialize};
 
 /// One reply: what happened and to which pull request it is said. It becomes one comment, or several parts of one.
@@ -15,7 +15,7 @@ pub struct Reply {
     /// The command it answers.
     pub command: Option<Command>,
     /// Head commit the run worked on.
-    pub head: Option<String>,
+    pub head: Option<CommitSha>,
     /// What is said.
     pub body: ReplyBody,
 }
@@ -151,12 +151,12 @@ pub enum Message {
     /// A newer commit made this plan obsolete and no new one was started.
     Superseded {
         /// The newer head.
-        head: String,
+        head: CommitSha,
     },
     /// A plan that somebody asked for has covered a pushed commit before its autoplan began.
     PlannedAlready {
         /// The commit.
-        head: String,
+        head: CommitSha,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
-use super::{DeliveryId, JobId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
+use super::{CommitSha, DeliveryId, JobId, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -103,7 +103,7 @@ pub struct Watermark {
     pub version: PullVersion,
     /// The head that was taken up without its delivery, and the version then: that delivery comes too late.
     #[serde(default)]
-    pub taken: Option<(String, PullVersion)>,
+    pub taken: Option<(CommitSha, PullVersion)>,
 }
 
 impl Watermark {
@@ -124,9 +124,9 @@ pub struct PlanRecord {
     /// The project.
     pub project: ProjectId,
     /// Head commit it was made of.
-    pub head: String,
+    pub head: CommitSha,
     /// Commit of the base branch at that time; its moving refuses an apply only where `undiverged` is required.
-    pub base: String,
+    pub base: CommitSha,
     /// Name of the base branch. Empty in records of earlier versions: then it is not compared.
     #[serde(default)]
     pub base_branch: String,
@@ -208,7 +208,7 @@ pub struct ProjectStatus {
     /// Where it stands.
     pub state: ProjectState,
     /// Head commit that this is about.
-    pub head: String,
+    pub head: CommitSha,
     /// Totals of its plan.
     pub summary: Option<PlanSummary>,
     /// The job that brought it here.
@@ -238,7 +238,7 @@ pub struct Run {
     /// Login of the person.
     pub user: String,
     /// Head commit it works on.
-    pub head: String,
+    pub head: CommitSha,
     /// Identity of the delivery that caused it.
     pub delivery: Option<DeliveryId>,
     /// It had no target: it was for everything.
@@ -270,7 +270,7 @@ pub struct Job {
     /// Login of the person who asked.
     pub user: String,
     /// Head commit.
-    pub head: String,
+    pub head: CommitSha,
     /// Where it stands.
     pub state: JobState,
     /// One line about its result, for people: `1 to add, 0 to change, 0 to destroy`.
@@ -363,7 +363,7 @@ pub enum Effect {
     /// Set a commit status.
     Status {
         /// On which commit.
-        commit: String,
+        commit: CommitSha,
         /// What.
         status: CommitStatus,
     },
@@ -420,7 +420,7 @@ pub struct AuditEntry {
     pub project: Option<String>,
     /// The head commit that it was done at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<String>,
+    pub commit: Option<CommitSha>,
     /// SHA-256 of the plan file that was applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,

@@ -1,11 +1,11 @@
 //! What of a pull request could be applied, and why there is nothing.
 
-use super::{Answer, CommandRun, Context, StatusUpdate};
+use super::{CommandAnswer, CommandRun, Context, StatusUpdate};
 use crate::config::ProjectConfig;
-use crate::domain::ProjectId;
 use crate::domain::outcome::{Failure, Fault, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::{CommitSha, ProjectId};
 use anyhow::Result;
 
 /// What could be applied.
@@ -28,9 +28,9 @@ impl ApplicablePlans {
     }
 
     /// The base commit of the newest plan of this head, on which the command's own tree is made.
-    pub(super) fn base(&self, head: &str) -> Option<&str> {
-        let of_head = self.plans.iter().filter(|plan| plan.head == head);
-        of_head.max_by_key(|plan| plan.made).map(|plan| plan.base.as_str())
+    pub(super) fn base(&self, head: &CommitSha) -> Option<&CommitSha> {
+        let of_head = self.plans.iter().filter(|plan| plan.head == *head);
+        of_head.max_by_key(|plan| plan.made).map(|plan| &plan.base)
     }
 
     /// Directories of all projects with a plan.
@@ -43,7 +43,7 @@ impl ApplicablePlans {
     }
 
     /// An apply of everything is refused as a whole where there is nothing to apply, or where a project is in no state for it.
-    pub(super) fn refusal(&self, work: &CommandRun) -> Option<Answer> {
+    pub(super) fn refusal(&self, work: &CommandRun) -> Option<CommandAnswer> {
         if !work.command.target.is_all() {
             return None;
         }
@@ -51,8 +51,9 @@ impl ApplicablePlans {
         let without: Vec<&ProjectStatus> = (self.statuses.iter())
             .filter(|status| status.head == *head && status.state == ProjectState::PlanErrored)
             .collect();
-        let fault =
-            |because: String| Answer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() });
+        let fault = |because: String| {
+            CommandAnswer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() })
+        };
         if !without.is_empty() && !self.plans.is_empty() {
             return Some(fault(format!(
                 "Nothing was applied: {}. Mend it and plan again, or apply the others one by one",
@@ -73,7 +74,7 @@ impl ApplicablePlans {
         } else {
             "No project has a plan that could be applied."
         };
-        let mut answer = Answer::message(Message::NoProjects { because: because.into() });
+        let mut answer = CommandAnswer::message(Message::NoProjects { because: because.into() });
         answer.statuses =
             if done { StatusUpdate::AfterApply { failed: None } } else { StatusUpdate::Failed(because.into()) };
         Some(answer)
@@ -90,10 +91,10 @@ impl ApplicablePlans {
     }
 
     /// Why there is nothing to apply for this project.
-    pub(super) fn no_plan(&self, id: &ProjectId, head: &str) -> Failure {
+    pub(super) fn no_plan(&self, id: &ProjectId, head: &CommitSha) -> Failure {
         let status = self.statuses.iter().find(|status| status.project == *id);
         let because = match status {
-            Some(status) if status.head != head => "It was planned for an earlier commit.",
+            Some(status) if status.head != *head => "It was planned for an earlier commit.",
             Some(ProjectStatus { state: ProjectState::Applied, .. }) => "Its plan is applied already.",
             Some(status) if status.was_not_planned() => {
                 "It was not planned, for the reason that the plan's comment gives."

@@ -6,11 +6,11 @@ use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
 use super::errored_state::{kept_file_or_none, with_errored};
 use super::groups::{Groups, Projects};
-use super::job::{self, Job, Ready};
+use super::job::{self, JobRun, Ready};
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
-use super::prepare::{self, Need, Prepared, Stop, Wanted};
+use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{Answer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder, state_locks};
+use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -48,10 +48,11 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         recorder::answer(ctx, work, answer).await?;
         return Ok(Ended::Answered);
     }
-    let schedule = match prepare::schedule(ctx, work, &prepared, Wanted::Planned(&plans_to_apply.projects())).await {
-        Ok(schedule) => schedule,
-        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
-    };
+    let schedule =
+        match prepare::schedule(ctx, work, &prepared, ScheduleScope::Planned(&plans_to_apply.projects())).await {
+            Ok(schedule) => schedule,
+            Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
+        };
     let (schedule, refused) = match permissions::split(ctx, work, schedule).await {
         Ok(split) => split,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
@@ -84,7 +85,7 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     };
     let has_errors = failed.is_some() || !refused.is_empty();
     outcomes.extend(refused);
-    let answer = Answer::results(work, outcomes, remarks, statuses);
+    let answer = CommandAnswer::results(work, outcomes, remarks, statuses);
     recorder::answer(ctx, work, answer).await?;
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
@@ -93,7 +94,12 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
 
 /// Answers an apply that is refused as a whole. Hooks run for it as well, as in Atlantis; a tree that cannot be made does not change
 /// the refusal.
-async fn refuse(ctx: &Context, work: &CommandRun, plans_to_apply: &ApplicablePlans, answer: Answer) -> Result<Ended> {
+async fn refuse(
+    ctx: &Context,
+    work: &CommandRun,
+    plans_to_apply: &ApplicablePlans,
+    answer: CommandAnswer,
+) -> Result<Ended> {
     if hooks::any(work)
         && let Ok(prepared) = prepare::check_out(ctx, work, Need::Plans(plans_to_apply)).await
     {
@@ -105,7 +111,7 @@ async fn refuse(ctx: &Context, work: &CommandRun, plans_to_apply: &ApplicablePla
 }
 
 /// The answer if applies are stopped.
-async fn disabled(ctx: &Context, work: &CommandRun) -> Result<Option<Answer>> {
+async fn disabled(ctx: &Context, work: &CommandRun) -> Result<Option<CommandAnswer>> {
     let lock = ctx.store.read(|view| view.apply_lock()).await?;
     let because = if let Some(lock) = lock {
         apply_lock_text(&lock)
@@ -114,7 +120,7 @@ async fn disabled(ctx: &Context, work: &CommandRun) -> Result<Option<Answer>> {
     } else {
         return Ok(None);
     };
-    Ok(Some(Answer::message(Message::ApplyDisabled { because })))
+    Ok(Some(CommandAnswer::message(Message::ApplyDisabled { because })))
 }
 
 pub(super) fn apply_lock_text(lock: &ApplyLock) -> String {
@@ -262,7 +268,7 @@ impl ApplyRun<'_> {
 
     async fn run_job(
         &self,
-        mut job: Job<'_>,
+        mut job: JobRun<'_>,
         config: &ProjectConfig,
         consumed: &ConsumedPlan<'_>,
         ready: &Ready,
@@ -316,7 +322,7 @@ impl ApplyRun<'_> {
     /// The apply stage; `first` in a tree that was made again. Its outcome, and the state that Terraform could not save.
     async fn stage(
         &self,
-        job: &mut Job<'_>,
+        job: &mut JobRun<'_>,
         config: &ProjectConfig,
         plan: &ConsumedPlan<'_>,
         ready: &Ready,

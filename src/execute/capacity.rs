@@ -3,7 +3,7 @@
 //! fills its memory is killed without a signal.
 
 use super::admission::Permit;
-use super::memory::Memory;
+use super::memory::MemoryUse;
 use super::{CommandRun, Context};
 use crate::checkout::space::{Space, taken_by};
 use crate::checkout::{Checkouts, Idle};
@@ -253,15 +253,15 @@ pub(super) async fn enter_for_plan<'a>(
 
 impl Capacity {
     /// The memory, where more of it is in use than may be for a plan to begin.
-    async fn short_memory(&self) -> Option<Memory> {
+    async fn short_memory(&self) -> Option<MemoryUse> {
         if self.memory_percent == 0 {
             return None;
         }
-        Memory::now().await.filter(|memory| memory.is_short(self.memory_percent))
+        MemoryUse::now().await.filter(|memory| memory.is_short(self.memory_percent))
     }
 
     /// The same after all that is idle was removed, where files take memory.
-    async fn memory_after_making_room(&self, ctx: &Context) -> Option<Memory> {
+    async fn memory_after_making_room(&self, ctx: &Context) -> Option<MemoryUse> {
         if is_in_memory(&self.data_dir) {
             let mut measured = self.measured.lock().await;
             if let Err(error) = Idlers::of(ctx).make_room(&mut measured, |_| false).await {
@@ -272,7 +272,7 @@ impl Capacity {
     }
 }
 
-fn no_memory(ctx: &Context, project: &ProjectId, memory: Memory) -> Fault {
+fn no_memory(ctx: &Context, project: &ProjectId, memory: MemoryUse) -> Fault {
     tracing::error!(used = memory.used, limit = memory.limit, "memory is short while nothing runs: a plan was refused");
     let message = format!(
         "{} of the server's {} of memory are in use while nothing runs, and a container that fills its memory is killed. Nothing was \

@@ -72,7 +72,6 @@ fn not_known(ctx: &Context, error: &HostError) -> Failure {
 
 /// What has changed since a command began that forbids its next project.
 fn refusal(name: CommandName, began: &PullRequest, now: &PullRequest) -> Option<Failure> {
-    let short = |commit: &str| commit.get(..7).unwrap_or(commit).to_owned();
     if !now.is_open() {
         let because = "the pull request was closed or merged before its turn came, so it did not begin".to_owned();
         return Some(Failure::Refused { reason: Reason::NotPermitted, because });
@@ -80,8 +79,8 @@ fn refusal(name: CommandName, began: &PullRequest, now: &PullRequest) -> Option<
     let because = if now.head.commit != began.head.commit {
         format!(
             "the head is now {}; it was {} when the command began, and this project's turn had not come",
-            short(&now.head.commit),
-            short(&began.head.commit)
+            now.head.commit.short(),
+            began.head.commit.short()
         )
     } else if now.base.branch != began.base.branch {
         format!(
@@ -104,15 +103,19 @@ mod tests {
 
     fn pull() -> PullRequest {
         let repo = RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() };
-        let head =
-            Head { branch: "b".into(), commit: "a".repeat(40), repo_owner: "acme".into(), repo_name: "infra".into() };
+        let head = Head {
+            branch: "b".into(),
+            commit: "a".repeat(40).into(),
+            repo_owner: "acme".into(),
+            repo_name: "infra".into(),
+        };
         PullRequest {
             id: PullId { repo, number: 1 },
             title: String::new(),
             url: String::new(),
             author: String::new(),
             head,
-            base: Base { branch: "main".into(), commit: "c".repeat(40) },
+            base: Base { branch: "main".into(), commit: "c".repeat(40).into() },
             draft: false,
             state: PullState::Open,
             fork: false,
@@ -126,11 +129,11 @@ mod tests {
     fn what_moved_since_the_command_began_is_refused() {
         let began = pull();
         let (mut pushed, mut closed, mut retargeted, mut same) = (pull(), pull(), pull(), pull());
-        pushed.head.commit = "b".repeat(40);
+        pushed.head.commit = "b".repeat(40).into();
         closed.state = PullState::Closed;
         retargeted.base.branch = "release".into();
         // The base branch's own moving, a title or a label refuse nothing.
-        same.base.commit = "d".repeat(40);
+        same.base.commit = "d".repeat(40).into();
         same.title = "another".into();
         assert_eq!(refusal(CommandName::Apply, &began, &same), None);
         for now in [&pushed, &retargeted] {

@@ -8,7 +8,7 @@ use crate::runner::local::state_lock::machine;
 use crate::runner::local::write_private;
 use crate::store::KeptFile;
 use crate::vault::FORMAT;
-use crate::vault::inbox::{End, MAX_MAIL};
+use crate::vault::inbox::{LateOutcome, MAX_ENTRY};
 use anyhow::Result;
 use base64::Engine as _;
 use std::path::Path;
@@ -69,8 +69,8 @@ pub async fn errored_here(ctx: &Context, job: &JobId) -> Result<Option<KeptFile>
 }
 
 /// For whoever leads now: how a job ended that it has told as interrupted.
-pub(super) async fn leave_end(ctx: &Context, job: &JobId, outcome: &JobOutcome) {
-    let left = async { ctx.store.leave_end(end_of(&ctx.settings.data_dir, job, outcome).await?).await };
+pub(super) async fn leave_late_outcome(ctx: &Context, job: &JobId, outcome: &JobOutcome) {
+    let left = async { ctx.store.leave_late_outcome(end_of(&ctx.settings.data_dir, job, outcome).await?).await };
     match left.await {
         Ok(()) => tracing::info!(job = job.as_str(), "its end was left for the server that leads now"),
         Err(error) => tracing::error!(
@@ -82,10 +82,10 @@ pub(super) async fn leave_end(ctx: &Context, job: &JobId, outcome: &JobOutcome) 
 }
 
 /// The end of a job with the state that could not be saved; where that is too large, it says where the state lies.
-async fn end_of(data_dir: &Path, job: &JobId, outcome: &JobOutcome) -> Result<End> {
+async fn end_of(data_dir: &Path, job: &JobId, outcome: &JobOutcome) -> Result<LateOutcome> {
     let errored = data_dir.join(format!("errored/{job}.tfstate"));
-    let end = |outcome: &JobOutcome, errored_state: Option<String>| -> Result<End> {
-        Ok(End { format: FORMAT, job: job.to_string(), outcome: serde_json::to_value(outcome)?, errored_state })
+    let end = |outcome: &JobOutcome, errored_state: Option<String>| -> Result<LateOutcome> {
+        Ok(LateOutcome { format: FORMAT, job: job.to_string(), outcome: serde_json::to_value(outcome)?, errored_state })
     };
     let Ok(meta) = tokio::fs::metadata(&errored).await else { return end(outcome, None) };
     let room = largest_state(serde_json::to_vec(outcome)?.len());
@@ -100,7 +100,7 @@ async fn end_of(data_dir: &Path, job: &JobId, outcome: &JobOutcome) -> Result<En
 
 /// Bytes of the largest state that fits into an object of the inbox beside an outcome of so many bytes; base64 makes four of three.
 fn largest_state(outcome: usize) -> u64 {
-    MAX_MAIL.saturating_sub(WRAPPING).saturating_sub(outcome as u64) / 4 * 3
+    MAX_ENTRY.saturating_sub(WRAPPING).saturating_sub(outcome as u64) / 4 * 3
 }
 
 /// The outcome, which says where the state lies that is not left with it.
@@ -157,7 +157,7 @@ mod tests {
                 let end = end_of(dir.path(), &"job".into(), &outcome).await.unwrap();
                 assert_eq!(end.errored_state.is_some(), fits, "{bytes}");
                 let stored = serde_json::to_vec(&end).unwrap().len() as u64;
-                assert!(stored + 4096 <= MAX_MAIL, "{bytes}: {stored}");
+                assert!(stored + 4096 <= MAX_ENTRY, "{bytes}: {stored}");
                 let said = end.outcome.to_string();
                 assert_eq!(said.contains(path.to_str().unwrap()), !fits, "{bytes}");
                 assert_eq!(said.contains(&errored_words(&"job".into())), fits, "{bytes}");

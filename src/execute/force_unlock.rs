@@ -1,11 +1,11 @@
 //! `force-unlock ID`: frees Terraform's lock on a state that one of our own dead runs left. Somebody else's lock, and one that a
 //! run of ours may still hold, are left alone.
 
-use super::job::{self, Job};
-use super::prepare::{self, Prepared, Stop, Wanted};
+use super::job::{self, JobRun};
+use super::prepare::{self, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::state_locks::{LOOKED_AT, foreign, holder, same_state};
-use super::{Answer, CommandRun, Context, StatusUpdate, permissions};
+use super::{CommandAnswer, CommandRun, Context, StatusUpdate, permissions};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -21,11 +21,11 @@ use anyhow::Result;
 use jiff::Timestamp;
 
 /// Frees the lock of the one project that it is of; [`super::extra::run`] calls it between the hooks.
-pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<Answer, Stop> {
+pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<CommandAnswer, Stop> {
     let id = work.command.positional.first().cloned().unwrap_or_default();
     let named = id.clone();
     let naming = ctx.store.read(move |view| view.ended_jobs_naming(&named, LOOKED_AT)).await?;
-    let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
+    let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
     let mut configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
     if configs.len() > 1 {
         let seen = |config: &ProjectConfig| naming.iter().any(|job| seen_at(job, &id, &work.pull.id.repo, &config.id));
@@ -42,7 +42,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared
         }));
     };
     let outcome = project(ctx, work, prepared, config, &id, &naming).await?;
-    Ok(Answer::results(work, vec![outcome], Vec::new(), StatusUpdate::Nothing))
+    Ok(CommandAnswer::results(work, vec![outcome], Vec::new(), StatusUpdate::Nothing))
 }
 
 /// Whether this job met or left the lock, at this project.
@@ -79,7 +79,7 @@ async fn project(
     let (repo, project, url) = (work.pull.id.repo.clone(), config.id.clone(), ctx.settings.atlantis_url.clone());
     let logs = ctx.logs.clone();
     let hosts = ctx.hosts.clone();
-    let begun = Job::begin(ctx, work, config, move |tx, _| {
+    let begun = JobRun::begin(ctx, work, config, move |tx, _| {
         Ok(match alive(tx, &logs, &repo, &project)? {
             Some(job) => Err(still_runs(&job, &hosts.pull_name(&job.pull), &url)),
             None => Ok(()),
@@ -167,7 +167,7 @@ fn preparation(config: &ProjectConfig) -> Vec<Step> {
 }
 
 /// What Terraform printed, or how it broke.
-async fn steps(job: &mut Job<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
+async fn steps(job: &mut JobRun<'_>, prepared: &Prepared, config: &ProjectConfig, id: &str) -> Result<String, Outcome> {
     let (ready, _directory) = job.ready(prepared, config).await?;
     let steps = Steps::ForceUnlock { before: preparation(config), lock: id.to_owned() };
     let ran = job.run(config, &ready, &PullFacts::default(), (steps, PlanUse::None), ()).await;

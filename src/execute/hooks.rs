@@ -1,7 +1,7 @@
 //! Pre- and post-workflow hooks: shell commands around a command, each a job with a log and a commit status.
 
 use super::abandoned::{POST_HOOK, PRE_HOOK};
-use super::{Answer, CommandRun, Context, Ended, job, recorder};
+use super::{CommandAnswer, CommandRun, Context, Ended, job, recorder};
 use crate::checkout::WorkingTree;
 use crate::checkout::folder::Folder;
 use crate::config::global::Hook;
@@ -40,7 +40,7 @@ fn applies(hook: &Hook, command: CommandName) -> bool {
 }
 
 /// Runs the pre-workflow hooks. An answer only where one fails and the settings say that this ends the command.
-pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree) -> Result<Option<Answer>> {
+pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree) -> Result<Option<CommandAnswer>> {
     for (number, hook) in work.rules.pre_workflow_hooks.iter().enumerate() {
         if !applies(hook, work.command.name) {
             continue;
@@ -49,7 +49,7 @@ pub(super) async fn before(ctx: &Context, work: &CommandRun, tree: &WorkingTree)
         if let Err(output) = run(ctx, work, hook, number, true, &tree.root, env).await?
             && ctx.settings.fail_on_pre_workflow_hook_error
         {
-            let mut answer = Answer::message(Message::HookFailed { output });
+            let mut answer = CommandAnswer::message(Message::HookFailed { output });
             answer.statuses = super::StatusUpdate::Failed("a pre-workflow hook failed".into());
             return Ok(Some(answer));
         }
@@ -62,7 +62,7 @@ pub(super) async fn answer_before(
     ctx: &Context,
     work: &CommandRun,
     tree: &WorkingTree,
-    answer: Answer,
+    answer: CommandAnswer,
 ) -> Result<Ended> {
     let failed = answer.has_errors();
     recorder::answer(ctx, work, answer).await?;

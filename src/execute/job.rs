@@ -36,7 +36,7 @@ pub(super) struct Ready {
 }
 
 /// A job that began: its record is committed.
-pub(super) struct Job<'a> {
+pub(super) struct JobRun<'a> {
     pub(super) ctx: &'a Context,
     pub(super) work: &'a CommandRun,
     pub(super) record: JobRecord,
@@ -48,7 +48,7 @@ pub(super) struct Job<'a> {
     silenced: bool,
 }
 
-impl<'a> Job<'a> {
+impl<'a> JobRun<'a> {
     /// Commits the job's beginning, with `change` (such as a plan's consumption) in the same transaction.
     /// Absent when `change` says that it may not begin.
     pub(super) async fn begin<T: Send + 'static>(
@@ -56,7 +56,7 @@ impl<'a> Job<'a> {
         work: &'a CommandRun,
         config: &ProjectConfig,
         change: impl FnOnce(&Tx<'_>, &JobRecord) -> Result<std::result::Result<(), T>> + Send + 'static,
-    ) -> Result<std::result::Result<Job<'a>, T>> {
+    ) -> Result<std::result::Result<JobRun<'a>, T>> {
         let record = new_record(work, work.command.name.as_str(), Some(config.id.clone()));
         let few = work.begun.fetch_add(1, Ordering::Relaxed) < PENDING_TOLD;
         let pending = (few && recorder::has_status(work.command.name))
@@ -75,7 +75,7 @@ impl<'a> Job<'a> {
             return not_begun;
         }
         let silenced = config.silence_pr_comments.contains(&work.command.name);
-        Ok(Ok(Job { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced }))
+        Ok(Ok(JobRun { ctx, work, record, log, killed: false, began: Instant::now(), tool: None, silenced }))
     }
 
     /// Where a job that needs no plan can run. The project's directory is the job's alone until the guard goes. `Err` is how the job

@@ -11,19 +11,19 @@ const UNLIMITED: u64 = 1 << 60;
 
 /// A container's memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct MemoryUse {
     pub(super) used: u64,
     pub(super) limit: u64,
 }
 
-impl Memory {
+impl MemoryUse {
     /// Absent where no limit is set, or none is known.
-    pub(super) async fn now() -> Option<Memory> {
-        tokio::task::spawn_blocking(|| Memory::read(Path::new("/"))).await.ok()?
+    pub(super) async fn now() -> Option<MemoryUse> {
+        tokio::task::spawn_blocking(|| MemoryUse::read(Path::new("/"))).await.ok()?
     }
 
     /// With `root` in place of `/`.
-    fn read(root: &Path) -> Option<Memory> {
+    fn read(root: &Path) -> Option<MemoryUse> {
         let of_us = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         // A line is `hierarchy:controllers:path` (cgroups(7)); inside a container the path often is that of the host.
         let paths = of_us.lines().filter_map(|line| {
@@ -70,7 +70,7 @@ static V1: Files = Files {
 };
 
 impl Files {
-    fn read(&self, group: &Path) -> Option<Memory> {
+    fn read(&self, group: &Path) -> Option<MemoryUse> {
         let text = |name: &str| std::fs::read_to_string(group.join(name)).ok();
         let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
         // `max` in version 2 is no number.
@@ -78,7 +78,7 @@ impl Files {
         let stat = text("memory.stat").unwrap_or_default();
         let of = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
         let reclaimable = self.reclaimable.iter().filter_map(|name| of(name)).sum();
-        Some(Memory { used: number(self.used)?.saturating_sub(reclaimable), limit })
+        Some(MemoryUse { used: number(self.used)?.saturating_sub(reclaimable), limit })
     }
 }
 
@@ -105,8 +105,8 @@ mod tests {
             ("sys/fs/cgroup/memory.current", "3500\n"),
             ("sys/fs/cgroup/memory.stat", "anon 100\nfile 2400\nshmem 900\ninactive_file 1100\nactive_file 400\n"),
         ]);
-        let memory = Memory::read(root.path()).unwrap();
-        assert_eq!(memory, Memory { used: 2000, limit: 4000 });
+        let memory = MemoryUse::read(root.path()).unwrap();
+        assert_eq!(memory, MemoryUse { used: 2000, limit: 4000 });
         assert!(memory.is_short(49) && !memory.is_short(50));
     }
 
@@ -122,7 +122,7 @@ mod tests {
             ("sys/fs/cgroup/memory/pods/one/memory.usage_in_bytes", "300\n"),
             ("sys/fs/cgroup/memory/pods/one/memory.stat", "inactive_file 1\ntotal_inactive_file 100\n"),
         ]);
-        assert_eq!(Memory::read(root.path()), Some(Memory { used: 850, limit: 900 }));
+        assert_eq!(MemoryUse::read(root.path()), Some(MemoryUse { used: 850, limit: 900 }));
     }
 
     #[test]
@@ -137,13 +137,13 @@ mod tests {
             ],
             &[("proc/self/cgroup", "garbage"), ("sys/fs/cgroup/memory.max", "1")],
         ] {
-            assert_eq!(Memory::read(machine(files).path()), None, "{files:?}");
+            assert_eq!(MemoryUse::read(machine(files).path()), None, "{files:?}");
         }
     }
 
     #[tokio::test]
     async fn the_machine_of_the_test_is_read_without_an_error() {
-        if let Some(memory) = Memory::now().await {
+        if let Some(memory) = MemoryUse::now().await {
             assert!(memory.used > 0 && memory.limit > 0, "{memory:?}");
         }
     }

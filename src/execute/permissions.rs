@@ -2,7 +2,7 @@
 
 use super::job;
 use super::prepare::Stop;
-use super::{Answer, CommandRun, Context, StatusUpdate, recorder};
+use super::{CommandAnswer, CommandRun, Context, StatusUpdate, recorder};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::permissions::{Act, Permitted, Permissions};
@@ -165,19 +165,19 @@ fn unanswered(ctx: &Context, work: &CommandRun, error: &HostError) -> Fault {
 }
 
 /// The answer to a command that its person may use on no project at all; nothing is done for it.
-pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Option<Answer> {
+pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
     let mut gatekeeper = Gatekeeper::of(ctx, work);
     if gatekeeper.permissions.is_empty() {
         return None;
     }
     let message = match gatekeeper.refusal(Act { command: work.command.name, project: None }).await {
         Ok(message) => message?,
-        Err(error) => return Some(Answer::error(unanswered(ctx, work, &error))),
+        Err(error) => return Some(CommandAnswer::error(unanswered(ctx, work, &error))),
     };
     Some(match work.command.trigger {
         // Whoever pushed asked for nothing: the status says it, and no comment.
-        Trigger::Autoplan => Answer { body: None, statuses: StatusUpdate::Failed(message) },
-        _ => Answer::refused(Fault { reason: Reason::NotPermitted, message, output: String::new() }),
+        Trigger::Autoplan => CommandAnswer { body: None, statuses: StatusUpdate::Failed(message) },
+        _ => CommandAnswer::refused(Fault { reason: Reason::NotPermitted, message, output: String::new() }),
     })
 }
 

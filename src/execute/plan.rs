@@ -4,16 +4,16 @@ mod projects;
 mod recorded;
 
 use super::groups::Groups;
-use super::prepare::{self, Need, Prepared, Stop, Wanted};
+use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
-use super::{Answer, CancelReason, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder};
+use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::domain::{PlanId, ProjectId};
-use crate::locks::{self, LockEvent, Wanted as WantedLock};
+use crate::locks::{self, LockEvent, WantedLock};
 use crate::runner::local::archive_path;
 use crate::schedule::{Refusal, Schedule};
 use anyhow::Result;
@@ -56,13 +56,13 @@ pub(super) async fn answer_stop(ctx: &Context, work: &CommandRun, stop: Stop) ->
 }
 
 /// The same answer, not recorded; the inner error is a reason that takes the command's delivery elsewhere.
-fn answer_to(work: &CommandRun, stop: Stop) -> Result<Result<Answer, CancelReason>> {
+fn answer_to(work: &CommandRun, stop: Stop) -> Result<Result<CommandAnswer, CancelReason>> {
     Ok(Ok(match stop {
-        Stop::Fault(fault) => Answer::error(fault),
-        Stop::Refused(Refusal::Silent) => Answer { body: None, statuses: StatusUpdate::AfterPlan },
-        Stop::Refused(refusal) => Answer::error(refusal_fault(refusal)),
+        Stop::Fault(fault) => CommandAnswer::error(fault),
+        Stop::Refused(Refusal::Silent) => CommandAnswer { body: None, statuses: StatusUpdate::AfterPlan },
+        Stop::Refused(refusal) => CommandAnswer::error(refusal_fault(refusal)),
         Stop::Cancelled => match work.cancel.reason().cloned() {
-            Some(CancelReason::Person(user)) => Answer::error(Fault {
+            Some(CancelReason::Person(user)) => CommandAnswer::error(Fault {
                 reason: Reason::Cancelled,
                 message: format!("Cancelled by {user} before any project began"),
                 output: String::new(),
@@ -102,8 +102,8 @@ async fn plan(
     work: &CommandRun,
     prepared: &Prepared,
     resumed: Option<Resumed>,
-) -> Result<Option<Answer>, Stop> {
-    let schedule = prepare::schedule(ctx, work, prepared, Wanted::Plan).await?;
+) -> Result<Option<CommandAnswer>, Stop> {
+    let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
     let (schedule, refused) = permissions::split(ctx, work, schedule).await?;
     let (held, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
         Some(resumed) => {
@@ -151,15 +151,15 @@ async fn plan(
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
-    Ok(Some(Answer::results(work, outcomes, remarks, StatusUpdate::AfterPlan)))
+    Ok(Some(CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan)))
 }
 
-fn nothing_to_plan(ctx: &Context, work: &CommandRun) -> Answer {
+fn nothing_to_plan(ctx: &Context, work: &CommandRun) -> CommandAnswer {
     let settings = &ctx.settings;
     let autoplan = work.command.trigger == Trigger::Autoplan;
     let quiet = settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans);
     let statuses = if quiet { StatusUpdate::Nothing } else { StatusUpdate::These(ctx.statuses.nothing_to_do()) };
-    let mut answer = Answer::message(Message::NoProjects {
+    let mut answer = CommandAnswer::message(Message::NoProjects {
         because: "No project of this repository is touched by this pull request.".into(),
     });
     if autoplan || settings.silence_no_projects {

@@ -11,7 +11,7 @@ use crate::config::repo::{self, RepoConfig};
 use crate::domain::Distribution;
 use crate::domain::outcome::{Fault, Reason};
 use crate::inputs::{self, InputGraph, Tree};
-use crate::schedule::{self, Facts, Options, Refusal, Schedule};
+use crate::schedule::{self, Facts, Refusal, Schedule, ScheduleOptions};
 use anyhow::{Context as _, anyhow};
 use std::path::Path;
 
@@ -86,7 +86,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
         let base = match need {
             Need::Changes => None,
             Need::Files => ctx.checkouts.base_of_tree(&work.pull),
-            Need::Plans(plans_to_apply) => plans_to_apply.base(&work.pull.head.commit).map(str::to_owned),
+            Need::Plans(plans_to_apply) => plans_to_apply.base(&work.pull.head.commit).cloned(),
         };
         let fetched = Fetched { base_tip: base.unwrap_or(fetched.base_tip), ..fetched };
         let modified = async {
@@ -177,7 +177,7 @@ fn read_config(rules: &RepoRules, base_branch: &str, tree: &DiskTree) -> Result<
 }
 
 /// What a command is to run on.
-pub(super) enum Wanted<'a> {
+pub(super) enum ScheduleScope<'a> {
     /// What the pull request changes, or the target.
     Plan,
     /// What was planned.
@@ -189,7 +189,7 @@ pub(super) async fn schedule(
     ctx: &Context,
     work: &CommandRun,
     prepared: &Prepared,
-    wanted: Wanted<'_>,
+    wanted: ScheduleScope<'_>,
 ) -> Result<Schedule, Stop> {
     let mut modified = prepared.modified.clone();
     if ctx.settings.include_git_untracked_files {
@@ -197,8 +197,8 @@ pub(super) async fn schedule(
     }
     let options = options(ctx);
     let planned = match wanted {
-        Wanted::Plan => None,
-        Wanted::Planned(ids) => Some(ids.to_vec()),
+        ScheduleScope::Plan => None,
+        ScheduleScope::Planned(ids) => Some(ids.to_vec()),
     };
     let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
     let (root, redactor) = (prepared.tree.root.clone(), ctx.redactor.clone());
@@ -224,9 +224,9 @@ pub(super) async fn schedule(
     })
 }
 
-pub(super) fn options(ctx: &Context) -> Options {
+pub(super) fn options(ctx: &Context) -> ScheduleOptions {
     let settings = &ctx.settings;
-    Options {
+    ScheduleOptions {
         executable: ctx.rendering.executable.clone(),
         default_distribution: settings.default_tf_distribution,
         autodiscover_mode: settings.autodiscover_mode,

@@ -2,7 +2,7 @@
 //! `execute` writes to the state, or knows that the outbox posts what is recorded.
 
 use super::unrecorded_outcomes::{self, JobEnd};
-use super::{Answer, CancelReason, CommandRun, Context, Ended, abandoned, comment_effects};
+use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, comment_effects};
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody};
@@ -147,7 +147,7 @@ pub(super) async fn refusal(
 
 /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox, and ends of jobs that are not recorded
 /// yet are.
-pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: Answer) -> Result<()> {
+pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<()> {
     let ends = work.unrecorded.take();
     if ends.is_empty() {
         return answer_with(ctx, work, answer, ends).await;
@@ -162,7 +162,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: Answer) -> 
     }
 }
 
-async fn answer_with(ctx: &Context, work: &CommandRun, answer: Answer, ends: Vec<JobEnd>) -> Result<()> {
+async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: Vec<JobEnd>) -> Result<()> {
     let mut run = work.run.clone();
     run.results = answer.body.as_ref().map(marker::results).unwrap_or_default();
     let comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();

@@ -5,9 +5,10 @@ use super::{CommandRun, Context};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
 use crate::config::{ProjectConfig, Requirement};
+use crate::domain::CommitSha;
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
 use crate::inputs::InputGraph;
-use crate::vcs::{HostError, Mergeability, Review, Verdict};
+use crate::vcs::{HostError, Mergeability, Review, ReviewVerdict};
 use anyhow::{Result, anyhow};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
@@ -59,13 +60,13 @@ pub(super) struct Approval {
 }
 
 /// The latest review of each person with write access; requested changes block; the author's own never counts.
-fn approval(reviews: &[Review], author: &str, head: &str, of_head: bool) -> Approval {
+fn approval(reviews: &[Review], author: &str, head: &CommitSha, of_head: bool) -> Approval {
     let own = |review: &&Review| review.user.eq_ignore_ascii_case(author);
     let counted = || reviews.iter().filter(|review| review.can_write && !own(review));
     let blocking: Vec<&str> =
-        counted().filter(|r| r.verdict == Verdict::ChangesRequested).map(|r| r.user.as_str()).collect();
-    let approving: Vec<&Review> = counted().filter(|r| r.verdict == Verdict::Approved).collect();
-    let current = approving.iter().filter(|review| review.commit == head).count();
+        counted().filter(|r| r.verdict == ReviewVerdict::ChangesRequested).map(|r| r.user.as_str()).collect();
+    let approving: Vec<&Review> = counted().filter(|r| r.verdict == ReviewVerdict::Approved).collect();
+    let current = approving.iter().filter(|review| review.commit.as_ref() == Some(head)).count();
     let names = |list: &[&Review]| list.iter().map(|r| r.user.as_str()).collect::<Vec<_>>().join(", ");
     if !blocking.is_empty() {
         return Approval { met: false, detail: format!("{} requested changes", blocking.join(", ")), remark: None };
@@ -79,7 +80,7 @@ fn approval(reviews: &[Review], author: &str, head: &str, of_head: bool) -> Appr
         if reviews.iter().any(|review| own(&review)) {
             detail += &format!("; {author}'s review does not count as they are the author");
         }
-        let outsiders = reviews.iter().filter(|r| !r.can_write && r.verdict == Verdict::Approved);
+        let outsiders = reviews.iter().filter(|r| !r.can_write && r.verdict == ReviewVerdict::Approved);
         let outsiders: Vec<&Review> = outsiders.collect();
         if !outsiders.is_empty() {
             detail += &format!("; no write access: {}", names(&outsiders));
@@ -87,8 +88,8 @@ fn approval(reviews: &[Review], author: &str, head: &str, of_head: bool) -> Appr
         return Approval { met: false, detail, remark: None };
     }
     let remark = (current == 0).then(|| {
-        let short = &approving[0].commit[..approving[0].commit.len().min(7)];
-        format!("The approval of {} is of an earlier head, {short}.", names(&approving))
+        let of = approving[0].commit.as_ref().map_or(String::new(), |commit| format!(", {}", commit.short()));
+        format!("The approval of {} is of an earlier head{of}.", names(&approving))
     });
     Approval { met: true, detail: format!("approved by {}", names(&approving)), remark }
 }
@@ -101,7 +102,7 @@ pub(super) async fn check(
     wanted: &[Requirement],
     facts: &PullFacts,
     prepared: &Prepared,
-    planned_base: Option<&str>,
+    planned_base: Option<&CommitSha>,
 ) -> Result<(Vec<RequirementCheck>, Vec<String>), Stop> {
     let unanswered = |what: &str, error: HostError| {
         let plan = work.command.name.spoken();
@@ -138,14 +139,14 @@ async fn undiverged(
     work: &CommandRun,
     config: &ProjectConfig,
     prepared: &Prepared,
-    planned_base: Option<&str>,
+    planned_base: Option<&CommitSha>,
 ) -> Result<(bool, String), Stop> {
     let branch = &work.pull.base.branch;
     let credentials = prepare::credentials(ctx, work);
     let now = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), true).await?;
     // A plan of a merged tree holds the base up to where it was merged; one of the head alone, up to where they parted.
     let from = match (ctx.checkouts.strategy, planned_base) {
-        (Strategy::Merge, Some(base)) => base.to_owned(),
+        (Strategy::Merge, Some(base)) => base.clone(),
         (Strategy::Merge, None) => prepared.tree.base.clone(),
         (Strategy::Branch, _) => now.head.clone(),
     };
@@ -178,16 +179,16 @@ async fn undiverged(
 mod tests {
     use super::*;
 
-    fn review(user: &str, verdict: Verdict, commit: &str) -> Review {
-        Review { user: user.into(), can_write: true, verdict, commit: commit.into() }
+    fn review(user: &str, verdict: ReviewVerdict, commit: &str) -> Review {
+        Review { user: user.into(), can_write: true, verdict, commit: Some(commit.into()) }
     }
 
     #[test]
     fn requested_changes_block_although_somebody_approved() {
         let found = approval(
-            &[review("bob", Verdict::Approved, "h"), review("eve", Verdict::ChangesRequested, "h")],
+            &[review("bob", ReviewVerdict::Approved, "h"), review("eve", ReviewVerdict::ChangesRequested, "h")],
             "alice",
-            "h",
+            &"h".into(),
             false,
         );
         assert_eq!((found.met, found.detail.as_str()), (false, "eve requested changes"));
@@ -195,9 +196,9 @@ mod tests {
 
     #[test]
     fn the_authors_own_and_outsiders_never_count() {
-        let mut outsider = review("mallory", Verdict::Approved, "h");
+        let mut outsider = review("mallory", ReviewVerdict::Approved, "h");
         outsider.can_write = false;
-        let found = approval(&[review("Alice", Verdict::Approved, "h"), outsider], "alice", "h", false);
+        let found = approval(&[review("Alice", ReviewVerdict::Approved, "h"), outsider], "alice", &"h".into(), false);
         assert!(!found.met);
         assert!(found.detail.contains("alice's review does not count"), "{}", found.detail);
         assert!(found.detail.contains("no write access: mallory"), "{}", found.detail);
@@ -205,10 +206,10 @@ mod tests {
 
     #[test]
     fn an_approval_of_an_earlier_head_is_remarked_and_refused_when_strict() {
-        let reviews = [review("bob", Verdict::Approved, "0123456789")];
-        let loose = approval(&reviews, "alice", "h", false);
+        let reviews = [review("bob", ReviewVerdict::Approved, "0123456789")];
+        let loose = approval(&reviews, "alice", &"h".into(), false);
         assert!(loose.met && loose.remark.is_some_and(|text| text.contains("0123456")));
-        let strict = approval(&reviews, "alice", "h", true);
+        let strict = approval(&reviews, "alice", &"h".into(), true);
         assert!(!strict.met && strict.detail.contains("earlier head"));
     }
 }

@@ -1,12 +1,12 @@
 //! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own.
 
 use super::current::Current;
-use super::job::{self, Job};
+use super::job::{self, JobRun};
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
-use super::prepare::{self, Need, Prepared, Stop, Wanted};
+use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    Answer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, permissions, recorder, state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, permissions, recorder, state_locks,
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -41,18 +41,19 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     hooks::answer_before(ctx, work, &prepared.tree, answer).await
 }
 
-async fn projects(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<Answer, Stop> {
+async fn projects(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<CommandAnswer, Stop> {
     let pull = work.pull.id.clone();
     let planned: Vec<_> = ctx
         .store
         .read(move |view| Ok(view.project_statuses(&pull)?.into_iter().map(|status| status.project).collect()))
         .await?;
-    let wanted = if work.command.name == CommandName::Version { Wanted::Planned(&planned) } else { Wanted::Plan };
+    let wanted =
+        if work.command.name == CommandName::Version { ScheduleScope::Planned(&planned) } else { ScheduleScope::Plan };
     let schedule = prepare::schedule(ctx, work, prepared, wanted).await?;
     let configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
     if configs.is_empty() {
         let because = "No project of this pull request is planned.".into();
-        let mut answer = Answer::message(Message::NoProjects { because });
+        let mut answer = CommandAnswer::message(Message::NoProjects { because });
         if ctx.settings.silence_no_projects {
             answer.body = None;
         }
@@ -76,7 +77,7 @@ async fn projects(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Resu
         remarks.extend(state_locks::remark(ctx, &work.pull.id, &outcome).await);
         outcomes.push(outcome);
     }
-    Ok(Answer::results(work, outcomes, remarks, StatusUpdate::Nothing))
+    Ok(CommandAnswer::results(work, outcomes, remarks, StatusUpdate::Nothing))
 }
 
 async fn project(
@@ -102,7 +103,7 @@ async fn project(
     if changes_state && let Some(failure) = current.refusal(ctx, work).await {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
     }
-    let begun = Job::begin(ctx, work, config, move |tx, _| {
+    let begun = JobRun::begin(ctx, work, config, move |tx, _| {
         let refusal = if changes_state { tx.record_lock_event(&beginning)?.refusal } else { None };
         Ok(refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
     });
@@ -147,7 +148,7 @@ async fn project(
 
 /// What Terraform printed, or how it broke.
 async fn steps(
-    job: &mut Job<'_>,
+    job: &mut JobRun<'_>,
     prepared: &Prepared,
     config: &ProjectConfig,
     facts: &PullFacts,

@@ -194,7 +194,7 @@ mod tests {
             kind: kind.into(),
             project: Some(project(dir)),
             user: "alice".into(),
-            head: String::new(),
+            head: "h".into(),
             state: JobState::Interrupted,
             summary: String::new(),
             outcome: None,

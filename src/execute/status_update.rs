@@ -1,9 +1,9 @@
 //! Which statuses of a whole pull request an answer sets, and what pages say of the pull request from then on.
 
 use super::CommandRun;
-use crate::domain::PullId;
 use crate::domain::command::CommandName;
 use crate::domain::state::CommitStatus;
+use crate::domain::{CommitSha, PullId};
 use crate::reply::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
@@ -46,13 +46,13 @@ impl StatusUpdate {
         tx: &Tx<'_>,
         statuses: &Statuses,
         pull: &PullId,
-        head: &str,
+        head: &CommitSha,
         name: CommandName,
     ) -> Result<Vec<CommitStatus>> {
         Ok(match self {
             StatusUpdate::AsBefore(because) => {
                 let projects = tx.project_statuses(pull)?;
-                let known = !projects.is_empty() && projects.iter().all(|status| status.head == head);
+                let known = !projects.is_empty() && projects.iter().all(|status| status.head == *head);
                 match name {
                     CommandName::Plan if known => vec![statuses.plan(&projects)],
                     CommandName::Apply if known => statuses.apply(&projects, true).into_iter().collect(),

@@ -54,6 +54,6 @@ pub(super) async fn pass_on(ctx: &Context, work: &CommandRun, outcome: &JobOutco
     if let Some(job) = &outcome.job
         && work.command.name.changes_state()
     {
-        errored_state::leave_end(ctx, job, outcome).await;
+        errored_state::leave_late_outcome(ctx, job, outcome).await;
     }
 }

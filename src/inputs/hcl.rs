@@ -7,7 +7,7 @@ use hcl::{Block, Body, Expression};
 use serde_json::Value;
 
 /// One configuration file of Terraform or OpenTofu.
-enum Source {
+enum ConfigurationFile {
     Hcl(Body),
     Json(Value),
 }
@@ -35,13 +35,13 @@ fn is_json(name: &str) -> bool {
 }
 
 /// Contents of a directory's configuration files that mention `word`.
-fn sources(tree: &dyn Tree, dir: &str, which: Distribution, word: &str) -> Vec<Source> {
+fn sources(tree: &dyn Tree, dir: &str, which: Distribution, word: &str) -> Vec<ConfigurationFile> {
     let read = |name: &String| {
         // Parsing is slow; most files say nothing about what is asked.
         let text = tree.read(&join(dir, name)).filter(|text| text.contains(word))?;
         match is_json(name) {
-            true => serde_json::from_str(&text).ok().map(Source::Json),
-            false => hcl::parse(&text).ok().map(Source::Hcl),
+            true => serde_json::from_str(&text).ok().map(ConfigurationFile::Json),
+            false => hcl::parse(&text).ok().map(ConfigurationFile::Hcl),
         }
     };
     configuration_files(tree, dir, which).iter().filter_map(read).collect()
@@ -52,10 +52,10 @@ pub(super) fn module_sources(tree: &dyn Tree, dir: &str, which: Distribution) ->
     let mut found = Vec::new();
     for source in sources(tree, dir, which, "module") {
         match source {
-            Source::Hcl(body) => {
+            ConfigurationFile::Hcl(body) => {
                 found.extend(blocks(&body, "module").filter_map(|block| text(block.body(), "source")));
             }
-            Source::Json(json) => {
+            ConfigurationFile::Json(json) => {
                 for module in json_blocks(&json, "module").into_iter().flat_map(json_labelled) {
                     found.extend(json_text(module, "source"));
                 }
@@ -70,10 +70,10 @@ pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec
     let mut found = Vec::new();
     for source in sources(tree, dir, which, "required_version") {
         match source {
-            Source::Hcl(body) => {
+            ConfigurationFile::Hcl(body) => {
                 found.extend(blocks(&body, "terraform").filter_map(|block| text(block.body(), "required_version")));
             }
-            Source::Json(json) => {
+            ConfigurationFile::Json(json) => {
                 found.extend(
                     json_blocks(&json, "terraform").into_iter().filter_map(|one| json_text(one, "required_version")),
                 );
@@ -86,12 +86,12 @@ pub fn required_versions(tree: &dyn Tree, dir: &str, which: Distribution) -> Vec
 /// `name` in `terraform { cloud { workspaces { name = "…" } } }` of the first file that has it.
 pub(crate) fn cloud_workspace(tree: &dyn Tree, dir: &str, which: Distribution) -> Option<String> {
     sources(tree, dir, which, "cloud").iter().find_map(|source| match source {
-        Source::Hcl(body) => {
+        ConfigurationFile::Hcl(body) => {
             let clouds = blocks(body, "terraform").flat_map(|terraform| blocks(terraform.body(), "cloud"));
             let mut workspaces = clouds.flat_map(|cloud| blocks(cloud.body(), "workspaces"));
             workspaces.find_map(|block| text(block.body(), "name"))
         }
-        Source::Json(json) => {
+        ConfigurationFile::Json(json) => {
             let clouds = json_blocks(json, "terraform").into_iter().flat_map(|one| json_blocks(one, "cloud"));
             let mut workspaces = clouds.flat_map(|one| json_blocks(one, "workspaces"));
             workspaces.find_map(|one| json_text(one, "name"))

@@ -1,10 +1,10 @@
 //! The rules: what each event does to locks and plans.
 
-use super::{Consequences, LockChange, LockEvent, LockRefusal, Wanted, World};
+use super::{Consequences, LockChange, LockEvent, LockRefusal, WantedLock, World};
 use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
-use crate::domain::{JobId, PlanId, ProjectId, PullId};
+use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
 
@@ -94,7 +94,7 @@ impl Transition {
     }
 
     /// The pull request that keeps another one from working on a project; none where the project is not locked.
-    fn other_holder(&mut self, wanted: &Wanted) -> Option<Box<LockHolder>> {
+    fn other_holder(&mut self, wanted: &WantedLock) -> Option<Box<LockHolder>> {
         if wanted.mode == LockMode::Disabled {
             return None;
         }
@@ -111,7 +111,7 @@ impl Transition {
     }
 
     /// Holds the lock of a project whose state is about to change: until the merge, or until somebody frees it.
-    fn hold_for_change(&mut self, wanted: &Wanted) {
+    fn hold_for_change(&mut self, wanted: &WantedLock) {
         if wanted.mode == LockMode::Disabled {
             return;
         }
@@ -128,7 +128,7 @@ impl Transition {
     }
 
     /// Earlier plans go, locks of projects that are no longer planned are freed, the others are taken.
-    fn plan_begins(&mut self, pull: &PullId, projects: &[Wanted], everything: bool) {
+    fn plan_begins(&mut self, pull: &PullId, projects: &[WantedLock], everything: bool) {
         let planned: HashSet<&ProjectId> = projects.iter().map(|wanted| &wanted.lock.project).collect();
         self.drop_plans(|plan| plan.pull == *pull && (everything || planned.contains(&plan.project)));
         if everything {
@@ -138,7 +138,7 @@ impl Transition {
     }
 
     /// Takes the locks of what is free, and says who holds the others.
-    fn take_for_plan(&mut self, projects: &[Wanted]) {
+    fn take_for_plan(&mut self, projects: &[WantedLock]) {
         for wanted in projects.iter().filter(|wanted| wanted.is_locked_by_plan()) {
             match self.other_holder(wanted) {
                 Some(holder) => self.follows.held.push((wanted.lock.project.clone(), holder)),
@@ -147,7 +147,7 @@ impl Transition {
         }
     }
 
-    fn apply_begins(&mut self, plan: &PlanId, job: &JobId, project: &Wanted) {
+    fn apply_begins(&mut self, plan: &PlanId, job: &JobId, project: &WantedLock) {
         if let Some(stop) = self.world.apply_lock.clone() {
             return self.refuse(LockRefusal::AppliesStopped(stop));
         }
@@ -223,9 +223,9 @@ impl Transition {
     }
 
     /// The project's plan was discarded.
-    fn set_discarded(&mut self, pull: &PullId, project: &ProjectId, head: &str, updated: Timestamp) {
+    fn set_discarded(&mut self, pull: &PullId, project: &ProjectId, head: &CommitSha, updated: Timestamp) {
         let state = ProjectState::PlanDiscarded;
-        let (project, head) = (project.clone(), head.to_owned());
+        let (project, head) = (project.clone(), head.clone());
         let status = ProjectStatus { project, state, head, summary: None, job: None, updated };
         self.world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
         self.world.statuses.push((pull.clone(), status.clone()));

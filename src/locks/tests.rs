@@ -80,7 +80,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         pull: pull_id(pull),
         project: project(number),
         head: "head".into(),
-        base: String::new(),
+        base: "base".into(),
         base_branch: String::new(),
         config_digest: String::new(),
         tool: String::new(),
@@ -107,7 +107,7 @@ struct History {
 
 impl History {
     fn event(&self, action: &Action, modes: &[LockMode]) -> Option<LockEvent> {
-        let wanted = |pull: u64, number: u8| Wanted { lock: lock(pull, number), mode: modes[usize::from(number)] };
+        let wanted = |pull: u64, number: u8| WantedLock { lock: lock(pull, number), mode: modes[usize::from(number)] };
         let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
         Some(match action.clone() {
             Action::Plan { pull, projects, everything } => LockEvent::PlanBegins {
@@ -219,7 +219,7 @@ impl History {
     }
 }
 
-fn is_held_for_change(world: &World, project: &Wanted) {
+fn is_held_for_change(world: &World, project: &WantedLock) {
     let lock = world.locks.iter().find(|lock| lock.project == project.lock.project);
     match lock {
         Some(lock) if project.mode != LockMode::Disabled => {

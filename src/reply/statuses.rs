@@ -236,7 +236,7 @@ mod tests {
         let status = |state: &ProjectState| ProjectStatus {
             project: project("."),
             state: *state,
-            head: String::new(),
+            head: "h".into(),
             summary: Some(PlanSummary { add: 1, no_changes: *state == PlannedNoChanges, ..PlanSummary::default() }),
             job: Some("j1".into()),
             updated: jiff::Timestamp::UNIX_EPOCH,

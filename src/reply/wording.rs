@@ -3,6 +3,7 @@
 use crate::domain::ProjectId;
 use crate::domain::outcome::{PlanSummary, Reason};
 use jiff::Timestamp;
+use std::time::Duration;
 
 /// `1 to add, 1 to change, 1 to destroy`, with imports and forgotten resources if there are any, in Terraform's order.
 pub(super) fn plan_counts(summary: &PlanSummary) -> String {
@@ -30,17 +31,10 @@ pub(super) fn has_totals(summary: &PlanSummary) -> bool {
 
 /// A duration, coarser the longer it is: `0.4 s`, `12 s`, `1 min 5 s`, `2 h 3 min`, `3 d`.
 pub(crate) fn duration(millis: u64) -> String {
-    let seconds = millis.saturating_add(500) / 1000;
-    let two = |big: u64, big_unit: &str, small: u64, small_unit: &str| match small {
-        0 => format!("{big} {big_unit}"),
-        _ => format!("{big} {big_unit} {small} {small_unit}"),
-    };
-    match seconds {
+    match millis.saturating_add(500) / 1000 {
         0 => format!("0.{} s", (millis / 100).max(1)),
-        1..60 => format!("{seconds} s"),
-        60..3600 => two(seconds / 60, "min", seconds % 60, "s"),
-        3600..86400 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
-        _ => format!("{} d", seconds / 86400),
+        seconds @ 1..86400 => crate::domain::duration::words(Duration::from_secs(seconds)),
+        seconds => format!("{} d", seconds / 86400),
     }
 }
 
@@ -52,11 +46,6 @@ pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
         s @ 3600..86400 => format!("{} h", s / 3600),
         s => format!("{} d", s / 86400),
     }
-}
-
-/// Seven digits of a commit.
-pub(super) fn short(commit: &str) -> String {
-    commit.chars().take(7).collect()
 }
 
 /// A command as people type it, with the executable name: `plan -p network -- -var x=y`.

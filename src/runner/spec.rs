@@ -5,7 +5,7 @@ use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::Command;
 use crate::domain::state::{LeftFiles, PlanRecord};
-use crate::domain::{Distribution, JobId, PlanId, PullRequest};
+use crate::domain::{CommitSha, Distribution, JobId, PlanId, PullRequest};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -45,9 +45,9 @@ pub struct TreeSpec {
     /// The workspace, which has a tree of its own.
     pub workspace: String,
     /// Head commit.
-    pub head: String,
+    pub head: CommitSha,
     /// Commit of the base branch that a merged tree has.
-    pub base: String,
+    pub base: CommitSha,
     /// The directories of a sparse tree; absent: all.
     pub dirs: Option<Vec<String>>,
     /// Whether the workspace's tree may be moved to these commits. If not, another tree is made beside it.

@@ -26,7 +26,7 @@ pub async fn tour(
     lose: impl AsyncFnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
-    let mut stage = Stage { style, out, step: 0 };
+    let mut stage = TourOutput { style, out, step: 0 };
     stage.line(&style.bold(
         "A pull request is planned, blocked, applied, merged and unlocked, and a server is lost on the way: on this machine, with real Terraform.",
     ))?;
@@ -88,13 +88,13 @@ enum Expect {
     Message(&'static str),
 }
 
-struct Stage<'a> {
+struct TourOutput<'a> {
     style: Style,
     out: &'a mut (dyn Write + Send),
     step: usize,
 }
 
-impl Stage<'_> {
+impl TourOutput<'_> {
     fn line(&mut self, text: &str) -> anyhow::Result<()> {
         writeln!(self.out, "{text}")?;
         // A person watches: nothing is kept back while the next answer is waited for.

@@ -15,11 +15,11 @@ struct Scene {
     config: Option<RepoConfig>,
     modified: Vec<String>,
     tree: MemoryTree,
-    options: Options,
+    options: ScheduleOptions,
 }
 
 fn scene(tree: MemoryTree, modified: &[&str]) -> Scene {
-    let options = Options {
+    let options = ScheduleOptions {
         executable: "atlantis".into(),
         default_distribution: Distribution::Terraform,
         autodiscover_mode: AutodiscoverMode::Auto,
@@ -56,7 +56,7 @@ impl Scene {
         self
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Options)) -> Scene {
+    fn with(mut self, change: impl FnOnce(&mut ScheduleOptions)) -> Scene {
         change(&mut self.options);
         self
     }

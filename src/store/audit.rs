@@ -1,6 +1,7 @@
 //! The audit log: who changed what. Each entry is a row, and a log line once the row is durable.
 
 use super::{Tx, View, json, micros, rows};
+use crate::domain::CommitSha;
 use crate::domain::state::AuditEntry;
 use anyhow::Result;
 use rusqlite::params;
@@ -23,7 +24,7 @@ pub fn log(entry: &AuditEntry) {
         repository,
         pull,
         project,
-        commit,
+        commit = commit.as_ref().map(CommitSha::as_str),
         plan,
         request,
         "audit: {act} by {who}"

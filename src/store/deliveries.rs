@@ -19,7 +19,7 @@ impl View<'_> {
         let found = (self.connection)
             .prepare_cached("SELECT identity FROM deliveries WHERE identity > ?1 AND identity < ?1 || '~' LIMIT 1")?
             .query_row([start], |row| row.get(0));
-        Ok(found.optional()?)
+        Ok(found.optional()?.map(DeliveryId::new))
     }
 
     /// Accepted deliveries that are not done, in the order of their acceptance.

@@ -1,8 +1,8 @@
 //! The rows of the outbox: effects on hosts, in order.
 
 use super::{Tx, View, json, micros, parse, rows};
-use crate::domain::PullId;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, PendingEffect};
+use crate::domain::{CommitSha, PullId};
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use rusqlite::{Params, params};
@@ -21,7 +21,7 @@ struct Recorded<T> {
 impl View<'_> {
     /// The last posted status of each context of a commit, if no effect of the pull request is pending. Statuses that
     /// were given up are left out.
-    pub fn told_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>> {
+    pub fn told_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>> {
         let pull = pull.to_string();
         let waiting: i64 = (self.connection)
             .prepare_cached("SELECT count(*) FROM effects WHERE pull = ?1 AND done IS NULL")?
@@ -34,14 +34,14 @@ impl View<'_> {
     }
 
     /// The last recorded status of each context of a commit, posted or not.
-    pub fn decided_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>> {
+    pub fn decided_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>> {
         let last = self.last_statuses(&pull.to_string(), commit)?;
         Ok(last.into_iter().map(|(status, _)| status).collect())
     }
 
     /// The last recorded status of each context of a commit, with the note on its result; the note is empty while it is
     /// pending.
-    fn last_statuses(&self, pull: &str, commit: &str) -> Result<Vec<(CommitStatus, String)>> {
+    fn last_statuses(&self, pull: &str, commit: &CommitSha) -> Result<Vec<(CommitStatus, String)>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT record, coalesce(note, '') FROM effects WHERE pull = ?1 AND record IS NOT NULL ORDER BY id",
         )?;
@@ -50,7 +50,7 @@ impl View<'_> {
         while let Some(row) = rows.next()? {
             let recorded: Recorded<NewEffect> = parse(row.get_ref(0)?.as_str()?)?;
             if let Effect::Status { commit: of, status } = recorded.new.effect
-                && of == commit
+                && of == *commit
             {
                 last.retain(|(known, _)| known.context != status.context);
                 last.push((status, row.get(1)?));

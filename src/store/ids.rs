@@ -11,14 +11,14 @@ macro_rules! column {
             fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
                 self.as_str().to_sql()
             }
-        }
-
-        impl FromSql for $name {
-            fn column_result(value: ValueRef<'_>) -> FromSqlResult<$name> {
-                String::column_result(value).map($name::stored)
-            }
         })*
     };
 }
 
 column!(DeliveryId, PlanId, RunId, JobId);
+
+impl FromSql for JobId {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<JobId> {
+        String::column_result(value).map(JobId::stored)
+    }
+}

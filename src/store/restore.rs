@@ -9,7 +9,7 @@ use super::files::{KeptFile, check_path, pieces};
 use super::rows;
 use super::schema::{self, Origin};
 use super::{DATABASE, Store, View};
-use crate::vault::chain::{Chain, Rows, Wanted};
+use crate::vault::chain::{Chain, Rows, WantedFile};
 use crate::vault::{Hash, VaultError};
 use anyhow::{Context, Result, ensure};
 use rusqlite::Connection;
@@ -90,8 +90,8 @@ async fn fill(scratch: &Path, chain: &Chain, commits: Vec<Rows>) -> Result<usize
     // Checks the database while files are downloaded.
     let checking = tokio::task::spawn_blocking(move || check(connection));
     let files = (kept.iter())
-        .map(|file| Ok(Wanted { hash: file.hash()?, path: scratch.join(&file.path), mode: file.mode }))
-        .collect::<Result<Vec<Wanted>>>()?;
+        .map(|file| Ok(WantedFile { hash: file.hash()?, path: scratch.join(&file.path), mode: file.mode }))
+        .collect::<Result<Vec<WantedFile>>>()?;
     let count = files.len();
     let progress = RestoreProgress::default();
     if count > 0 {

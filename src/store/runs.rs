@@ -3,7 +3,7 @@
 use super::{Tx, View, json, micros, rows, word};
 use crate::domain::command::CommandName;
 use crate::domain::state::{Job, JobState, Run};
-use crate::domain::{JobId, PullId, RepoId, RunId};
+use crate::domain::{CommitSha, JobId, PullId, RepoId, RunId};
 use anyhow::Result;
 use jiff::Timestamp;
 use rusqlite::params;
@@ -35,14 +35,14 @@ impl View<'_> {
     }
 
     /// Whether a plan of everything at this head began at or after `since`, and was answered.
-    pub fn planned_since(&self, pull: &PullId, head: &str, since: Timestamp) -> Result<bool> {
+    pub fn planned_since(&self, pull: &PullId, head: &CommitSha, since: Timestamp) -> Result<bool> {
         let runs: Vec<Run> = self.records(
             "SELECT record FROM runs WHERE pull = ?1 AND started >= ?2 ORDER BY seq",
             params![pull.to_string(), micros(since)],
         )?;
         Ok(runs
             .iter()
-            .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == head))
+            .any(|run| run.command == CommandName::Plan && run.everything && run.answered && run.head == *head))
     }
 
     /// Jobs whose Terraform was killed while it may have held a lock on its state, and of whom nobody was told yet.

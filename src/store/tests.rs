@@ -12,7 +12,7 @@ use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
 use crate::domain::*;
-use crate::locks::{LockEvent, Wanted};
+use crate::locks::{LockEvent, WantedLock};
 use anyhow::bail;
 use std::sync::mpsc;
 
@@ -49,8 +49,13 @@ fn pull_request(number: u64) -> PullRequest {
         title: "Add a subnet".into(),
         url: format!("https://github.com/acme/infra/pull/{number}"),
         author: "alice".into(),
-        head: Head { branch: "x".into(), commit: "a".repeat(40), repo_owner: "acme".into(), repo_name: "infra".into() },
-        base: Base { branch: "main".into(), commit: "b".repeat(40) },
+        head: Head {
+            branch: "x".into(),
+            commit: "a".repeat(40).into(),
+            repo_owner: "acme".into(),
+            repo_name: "infra".into(),
+        },
+        base: Base { branch: "main".into(), commit: "b".repeat(40).into() },
         draft: false,
         state: PullState::Open,
         fork: false,
@@ -73,8 +78,8 @@ fn project_lock(repo: RepoId, project: ProjectId, number: u64, since: i64) -> Pr
 }
 
 /// A project of a command on the pull request that is the lock's holder.
-fn wanted(lock: &ProjectLock, mode: LockMode) -> Wanted {
-    Wanted { lock: lock.clone(), mode }
+fn wanted(lock: &ProjectLock, mode: LockMode) -> WantedLock {
+    WantedLock { lock: lock.clone(), mode }
 }
 
 /// A plan of this one project.
@@ -126,8 +131,8 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         id: id.into(),
         pull: pull_id(number),
         project: project(dir),
-        head: "a".repeat(40),
-        base: "b".repeat(40),
+        head: "a".repeat(40).into(),
+        base: "b".repeat(40).into(),
         base_branch: "main".into(),
         config_digest: "c".repeat(64),
         tool: "terraform 1.11.4".into(),
@@ -143,7 +148,14 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
 }
 
 fn status(dir: &str, state: ProjectState) -> ProjectStatus {
-    ProjectStatus { project: project(dir), state, head: "a".repeat(40), summary: None, job: None, updated: at(0) }
+    ProjectStatus {
+        project: project(dir),
+        state,
+        head: "a".repeat(40).into(),
+        summary: None,
+        job: None,
+        updated: at(0),
+    }
 }
 
 /// One page of what has these words.
@@ -158,7 +170,7 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         command: CommandName::Plan,
         trigger: Trigger::Comment,
         user: "alice".into(),
-        head: "a".repeat(40),
+        head: "a".repeat(40).into(),
         delivery: None,
         started: at(0),
         everything: true,
@@ -176,7 +188,7 @@ fn job(id: &str, state: JobState) -> Job {
         kind: "plan".into(),
         project: Some(project(".")),
         user: "alice".into(),
-        head: "a".repeat(40),
+        head: "a".repeat(40).into(),
         state,
         summary: String::new(),
         outcome: None,

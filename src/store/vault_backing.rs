@@ -10,7 +10,7 @@ use super::writer::{self, Deposed, Journal};
 use super::{DATABASE, Readers, Store, StoreInner, Tx, View, base, files};
 use crate::domain::JobId;
 use crate::vault::VaultError;
-use crate::vault::inbox::End;
+use crate::vault::inbox::LateOutcome;
 use crate::vault::leader::Leader;
 use anyhow::{Context, Result, bail, ensure};
 use rusqlite::Connection;
@@ -133,9 +133,9 @@ impl Store {
     }
 
     /// Stores the outcome of a job in the inbox for the current leader. An error without a vault.
-    pub async fn leave_end(&self, end: End) -> Result<()> {
+    pub async fn leave_late_outcome(&self, end: LateOutcome) -> Result<()> {
         let Some(vault) = &self.shared.vault else { bail!("there is no vault to leave the end of job {} in", end.job) };
-        Ok(vault.leader.leave_end(&end).await?)
+        Ok(vault.leader.leave_late_outcome(&end).await?)
     }
 
     /// Waits for all accepted writes, commits running logs, and closes the database; later reads and writes fail. A

@@ -11,7 +11,7 @@ mod tests;
 mod threads;
 mod votes;
 
-pub use address::{AzureAddress, FORMER, SERVICES};
+pub use address::AzureAddress;
 pub use setup::{Scope, Subscription};
 
 use super::http::{Http, odd, segment, too_many};
@@ -19,7 +19,7 @@ use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
 };
 use crate::domain::state::CommitStatus;
-use crate::domain::{PullId, PullRequest, RepoId};
+use crate::domain::{CommitSha, PullId, PullRequest, RepoId};
 use address::{organization_of, repo_path};
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -37,6 +37,8 @@ const COMMENT_LIMIT: usize = 150_000;
 const VERSION: &str = "api-version=7.0";
 /// The same for what is still called a preview there.
 const PREVIEW: &str = "api-version=7.0-preview";
+/// Most pages of a list that goes on by tokens.
+const TOKEN_PAGES: u32 = 100;
 /// Pull requests asked for at once.
 const PULLS_PER_PAGE: u32 = 100;
 /// Most pages of open pull requests that are read of one repository.
@@ -122,10 +124,27 @@ impl AzureDevops {
     async fn tip(&self, repo: &RepoId, branch: &str) -> Result<Option<String>, HostError> {
         // The filter is a prefix: other branches may begin like this one.
         let path = format!("{}/refs?filter={}&{VERSION}", repo_path(repo)?, segment(&format!("heads/{branch}")));
-        let body = self.http.get(&path).await?.body;
         let name = format!("{HEADS}{branch}");
-        let found = list(&body).find(|reference| reference["name"] == name.as_str());
-        Ok(found.and_then(|reference| reference["objectId"].as_str()).map(str::to_owned))
+        let found = self.rows(&path).await?.into_iter().find(|reference| reference["name"] == name.as_str());
+        Ok(found.and_then(|reference| reference["objectId"].as_str().map(str::to_owned)))
+    }
+
+    /// All rows of a list: it goes on while an answer names a next page.
+    async fn rows(&self, path: &str) -> Result<Vec<Value>, HostError> {
+        let (mut all, mut page) = (Vec::new(), path.to_owned());
+        for _ in 0..TOKEN_PAGES {
+            let mut answer = self.http.get(&page).await?;
+            let Some(Value::Array(rows)) = answer.body.get_mut("value").map(Value::take) else {
+                return Err(odd(path, "not a list"));
+            };
+            all.extend(rows);
+            match answer.continuation {
+                Some(token) => page = format!("{path}&continuationToken={}", segment(&token)),
+                None => return Ok(all),
+            }
+        }
+        let message = format!("more than {TOKEN_PAGES} pages");
+        Err(HostError::Rejected { what: format!("GET {path}"), status: 200, message })
     }
 
     /// Fills in commits that the host does not tell while it has not tried to merge yet.
@@ -229,19 +248,19 @@ impl Host for AzureDevops {
         threads::comments(self, pull, since).await
     }
 
-    async fn is_on_branch(&self, repo: &RepoId, commit: &str, branch: &str) -> Result<bool, HostError> {
+    async fn is_on_branch(&self, repo: &RepoId, commit: &CommitSha, branch: &str) -> Result<bool, HostError> {
         let Some(tip) = self.tip(repo, branch).await? else { return Ok(false) };
-        if tip.eq_ignore_ascii_case(commit) {
+        if tip.eq_ignore_ascii_case(commit.as_str()) {
             return Ok(true);
         }
         let path = format!(
             "{}/commits/{}/mergebases?otherCommitId={}&{PREVIEW}",
             repo_path(repo)?,
             segment(&tip),
-            segment(commit)
+            segment(commit.as_str())
         );
         match self.http.get(&path).await {
-            Ok(answer) => Ok(list(&answer.body).any(|base| base["commitId"].as_str() == Some(commit))),
+            Ok(answer) => Ok(list(&answer.body).any(|base| base["commitId"].as_str() == Some(commit.as_str()))),
             Err(HostError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error),
         }
@@ -292,7 +311,7 @@ impl Host for AzureDevops {
         }
     }
 
-    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+    async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
         statuses::own(self, pull, commit).await
     }
 
@@ -309,7 +328,7 @@ impl Host for AzureDevops {
         Err(HostError::Rejected { what: "a reaction".to_owned(), status: 400, message })
     }
 
-    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
+    async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError> {
         statuses::set(self, pull, commit, status).await
     }
 

@@ -13,7 +13,7 @@ use super::{
     Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{PullId, PullRequest, RepoId};
+use crate::domain::{CommitSha, PullId, PullRequest, RepoId};
 use async_trait::async_trait;
 use backon::Retryable as _;
 use cache::Cache;
@@ -174,7 +174,7 @@ impl Host for Github {
         lists::comments(self, pull, since).await
     }
 
-    async fn is_on_branch(&self, repo: &RepoId, commit: &str, branch: &str) -> Result<bool, HostError> {
+    async fn is_on_branch(&self, repo: &RepoId, commit: &CommitSha, branch: &str) -> Result<bool, HostError> {
         lists::is_on_branch(self, repo, commit, branch).await
     }
 
@@ -202,7 +202,7 @@ impl Host for Github {
         self.posts_per_hour
     }
 
-    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+    async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
         lists::own_statuses(self, &pull.repo, commit).await
     }
 
@@ -222,8 +222,8 @@ impl Host for Github {
         self.say(Method::POST, &pull.repo, &path, Some(json!({ "content": reaction }))).await.map(drop)
     }
 
-    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
-        let path = format!("/statuses/{}", segment(commit));
+    async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError> {
+        let path = format!("/statuses/{}", segment(commit.as_str()));
         let state = match status.state {
             StatusState::Pending => "pending",
             StatusState::Success => "success",

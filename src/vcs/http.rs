@@ -62,6 +62,8 @@ pub(super) struct Answer {
     pub(super) unchanged: bool,
     /// The `Link` header names a next page.
     pub(super) has_next: bool,
+    /// Names the next page (`x-ms-continuationtoken`).
+    pub(super) continuation: Option<String>,
     /// The moment of the answer, by the host's clock.
     pub(super) at: Option<Timestamp>,
 }
@@ -228,16 +230,18 @@ impl Http {
             // Its headers may tell of another limit: that of requests without a token, or a secondary one.
             return Err(refusal(what, status, headers, &bytes));
         }
+        let continuation = headers.get("x-ms-continuationtoken").and_then(|token| token.to_str().ok());
+        let continuation = continuation.filter(|token| !token.is_empty()).map(str::to_owned);
         let has_next = headers.get_all("link").iter().any(|v| v.to_str().is_ok_and(|v| v.contains("rel=\"next\"")));
         let date = headers.get(DATE).and_then(|date| date.to_str().ok());
         let at = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|at| at.timestamp());
         self.note_budget(headers, at);
         let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         if bytes.iter().all(u8::is_ascii_whitespace) {
-            return Ok(Answer { body: Value::Null, etag, unchanged, has_next, at });
+            return Ok(Answer { body: Value::Null, etag, unchanged, has_next, continuation, at });
         }
         match serde_json::from_slice(&bytes) {
-            Ok(body) => Ok(Answer { body, etag, unchanged, has_next, at }),
+            Ok(body) => Ok(Answer { body, etag, unchanged, has_next, continuation, at }),
             Err(error) => Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }),
         }
     }

@@ -15,7 +15,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
 pub(super) use rows::JobRow;
-use rows::{RowFacts, LockRow, PullRow};
+use rows::{LockRow, PullRow, RowFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -7,6 +7,7 @@ use crate::vault::clock::Boottime;
 use crate::vault::directory::Directory;
 use crate::vault::inbox::HandOverKey;
 use crate::vault::lease::{Identity, Timing};
+use crate::vault::wording::Wording;
 use crate::vault::{Retention, Vault};
 use crate::webhook::github::GithubDoor;
 use axum::extract::connect_info::MockConnectInfo;
@@ -72,6 +73,7 @@ fn vault(bucket: Arc<dyn Bucket>) -> Vault {
         timing: Timing::default(),
         retention: Retention::default(),
         handover: HandOverKey::derive(""),
+        wording: Wording::default(),
     }
 }
 

@@ -59,9 +59,9 @@ impl JobPage {
     ) -> JobPage {
         let rendered = log::render(text.unwrap_or_default());
         JobPage {
-            commit: job.head.chars().take(7).collect(),
+            commit: job.head.short().to_owned(),
             commit_address: web_address(
-                &commit_address.replace("{repo}", &job.pull.repo.full_name()).replace("{commit}", &job.head),
+                &commit_address.replace("{repo}", &job.pull.repo.full_name()).replace("{commit}", job.head.as_str()),
             )
             .to_owned(),
             job: JobRow::new(job, pull, now),

@@ -22,6 +22,9 @@ const MAX_FORM: usize = 16 * 1024;
 /// Longest reason of an apply lock, in characters.
 const MAX_REASON: usize = 500;
 
+/// What is said of a lock that is not there.
+const RELEASED: &str = "There is no such lock: it was released since, by a merge, a close or an unlock.";
+
 /// Address of a lock's page, relative to `/`.
 pub(super) fn lock_address(key: &str) -> String {
     format!("lock?id={}", form_urlencoded::byte_serialize(key.as_bytes()).collect::<String>())
@@ -62,7 +65,7 @@ impl LockPage {
             pull: PullView::new(&lock.holder.pull, &lock.holder.title, &lock.holder.url),
             user: lock.holder.user.clone(),
             since: When::new(lock.holder.since, now),
-            head: status.map(|status| status.head.chars().take(7).collect()),
+            head: status.map(|status| status.head.short().to_owned()),
             status: status.map(|status| StatusView::from(status).with_limit(status, plans, now)),
             plan_again: format!("{executable} plan {target}"),
             unlock: format!("{executable} unlock"),
@@ -138,9 +141,7 @@ pub(super) async fn page(
     let services = site.services()?;
     let keys = FormFields::of(request).await?.lock_keys()?;
     let Some((lock, status)) = find(&services.store, keys).await? else {
-        return Err(HttpProblem::not_found(
-            "There is no such lock: it was released since, by a merge, a close or an unlock.",
-        ));
+        return Err(HttpProblem::not_found(RELEASED));
     };
     let pull = lock.holder.pull.clone();
     let plans = services.store.read(move |view| view.plans_with_limit(&pull)).await?;
@@ -174,7 +175,7 @@ pub(super) async fn delete(
             }
         }
     }
-    Err(HttpProblem::not_found("There is no such lock: it was released since, by a merge, a close or an unlock."))
+    Err(HttpProblem::not_found(RELEASED))
 }
 
 /// Stops all applies until they are allowed again.

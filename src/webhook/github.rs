@@ -7,7 +7,8 @@ mod tests;
 
 use super::{Delivered, Door, Rejection, Signed, comment_identity, header, short, signature};
 use crate::domain::{
-    Base, CommentEvent, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState, PullVersion,
+    Base, CommentEvent, CommitSha, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState,
+    PullVersion,
 };
 use payload::{Payload, Pull, Side, commit, login, or_empty, owner_and_name, present, text};
 use secrecy::SecretString;
@@ -152,7 +153,7 @@ fn pull_request(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), 
 }
 
 /// What a merged pull request became on its base branch, where the payload tells it. A closing counts without it.
-fn merge_commit(pull: &Pull<'_>) -> Option<String> {
+fn merge_commit(pull: &Pull<'_>) -> Option<CommitSha> {
     commit(&pull.merge_commit_sha, "pull_request.merge_commit_sha").ok()
 }
 

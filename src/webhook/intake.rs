@@ -1,7 +1,7 @@
 //! The intake: one [`Door`] for each host. It decides whose delivery a request is, and is the only maker of [`Verified`].
 
 use super::{MAX_BODY, Rejection, Signed, Verified, seal};
-use crate::domain::{DeliveryId, Event, PullId, RepoId};
+use crate::domain::{CommitSha, DeliveryId, Event, PullId, RepoId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -170,7 +170,7 @@ impl Intake {
     }
 
     /// What the identity of the delivery about the merge queue's entry of this commit begins with; absent as above.
-    pub fn entry_identities(&self, repo: &RepoId, commit: &str) -> Option<String> {
+    pub fn entry_identities(&self, repo: &RepoId, commit: &CommitSha) -> Option<String> {
         Some(super::merge_queue::entry_identities(self.of(repo)?.kind(), repo, commit))
     }
 

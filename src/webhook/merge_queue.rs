@@ -1,10 +1,10 @@
 //! Identities of deliveries about a merge queue's entries. They say what an entry is built on, so the entries below one are found among
 //! the identities of earlier deliveries.
 
-use crate::domain::{DeliveryId, RepoId};
+use crate::domain::{CommitSha, DeliveryId, RepoId};
 
 /// What the identity of the delivery about the entry of this commit begins with.
-pub(super) fn entry_identities(kind: &str, repo: &RepoId, commit: &str) -> String {
+pub(super) fn entry_identities(kind: &str, repo: &RepoId, commit: &CommitSha) -> String {
     format!("{kind}:{repo}:merge_group:{commit}:")
 }
 
@@ -14,7 +14,7 @@ pub struct EntryBelow {
     /// The pull request that it adds.
     pub number: u64,
     /// What it is built on.
-    pub base: String,
+    pub base: CommitSha,
 }
 
 impl EntryBelow {
@@ -22,6 +22,6 @@ impl EntryBelow {
     pub fn of(identity: &DeliveryId) -> Option<EntryBelow> {
         let (rest, base) = identity.as_str().rsplit_once(':')?;
         let (_, number) = rest.rsplit_once(':')?;
-        Some(EntryBelow { number: number.parse().ok()?, base: base.to_owned() })
+        Some(EntryBelow { number: number.parse().ok()?, base: CommitSha::parse(base).ok()? })
     }
 }

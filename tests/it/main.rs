@@ -5,11 +5,13 @@
 mod apply;
 mod arguments;
 mod autoplan;
+mod azure_devops;
 mod bad_moments;
 mod bases;
 mod cloud;
 mod doctor;
 mod first_hour;
+mod flow;
 mod history;
 mod left;
 mod locking;

@@ -2,8 +2,10 @@
 
 mod forge;
 
+use crate::flow::FlowHost;
 use crate::support::*;
-use forge::{NAME, PASSWORD, Second, deliver};
+pub(crate) use forge::Second;
+use forge::{NAME, PASSWORD, deliver};
 use tidelock::domain::state::StatusState;
 use tidelock::webhook::Intake;
 
@@ -17,6 +19,63 @@ fn both(second: &Second) -> Setup {
 async fn connect(ctx: &Ctx, second: &Second) {
     second.serve(&ctx.forge, &[("main.tf", "# 1\n")]).await;
     second.deliver_to(&ctx.server.url());
+}
+
+impl FlowHost for Second {
+    const MARK: char = '!';
+
+    fn full_name(&self) -> &'static str {
+        "org/project/infra"
+    }
+
+    fn served(&self, setup: Setup) -> Setup {
+        setup.host(self.joined())
+    }
+
+    async fn connect(&self, ctx: &Ctx) {
+        connect(ctx, self).await;
+    }
+
+    fn hear(&self, ctx: &Ctx, heard: bool) {
+        self.deliver_to(&if heard { ctx.server.url() } else { String::new() });
+    }
+
+    async fn open_one(&self, _: &Ctx, branch: &str, file: (&str, &str)) -> u64 {
+        self.open(branch, file).await
+    }
+
+    async fn push_to(&self, _: &Ctx, number: u64, file: (&str, &str)) {
+        self.push(number, file).await;
+    }
+
+    async fn comment_on(&self, _: &Ctx, number: u64, text: &str) {
+        self.say(number, "ann", text).await;
+    }
+
+    async fn touch(&self, _: &Ctx, number: u64) {
+        self.vote(number).await;
+    }
+
+    async fn close_one(&self, _: &Ctx, number: u64) {
+        self.close(number).await;
+    }
+
+    async fn merge_one(&self, _: &Ctx, number: u64) {
+        self.merge(number).await;
+    }
+
+    async fn redeliver_last(&self, _: &Ctx) {
+        self.redeliver().await;
+    }
+
+    fn answers(&self, _: &Ctx, number: u64) -> Vec<String> {
+        self.said(number)
+    }
+
+    fn is_success(&self, _: &Ctx, number: u64, context: &str) -> Option<bool> {
+        let state = self.status(number, context).filter(|state| *state != StatusState::Pending)?;
+        Some(state == StatusState::Success)
+    }
 }
 
 /// The server's comment after those that were read.
@@ -66,22 +125,6 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         second.close(two).await;
         comment(ctx, &second, two, 3).await.is_message("cleanup");
         assert_eq!(ctx.locks().await, ["acme/infra/./default/"]);
-    });
-}
-
-#[test]
-fn an_update_is_planned_where_the_head_moved_and_only_once() {
-    let second = Second::new();
-    run_test(both(&second), async |ctx| {
-        connect(ctx, &second).await;
-        let pull = second.open("one", ("main.tf", "# 2\n")).await;
-        comment(ctx, &second, pull, 0).await.is("plan", "success");
-        second.vote(pull).await;
-        second.push(pull, ("main.tf", "# 3\n")).await;
-        comment(ctx, &second, pull, 1).await.is("plan", "success");
-        second.vote(pull).await;
-        ctx.quiet().await;
-        assert_eq!(second.said(pull).len(), 2);
     });
 }
 

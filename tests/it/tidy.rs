@@ -74,11 +74,6 @@ const BY_PATH: &[&str] = &["fs::create_dir_all(&root)?;"];
 const NO_TREE: &str = "src/execute/memory.rs";
 /// Code lines of a file, without its tests.
 const MAX_LINES: usize = 450;
-/// Names that still stand for types in more than one file. The list shrinks: a type is named for what it is in the whole project.
-const REPEATED_TYPES: &[&str] = &[
-    "Answer", "Clock", "Findings", "Job", "Label", "Memory", "Next", "Options", "Pull", "Scratch", "Source", "Stage",
-    "User", "Verdict", "Wanted",
-];
 /// Packages that play another system. They name types as that system does.
 const PLAYS_ANOTHER: &[&str] = &["crates/forge/", "crates/storage-double/"];
 
@@ -285,13 +280,8 @@ fn a_type_name_is_declared_in_one_file_only() {
     assert!(places.len() > 300, "only {} types were found", places.len());
     let mut wrong = Vec::new();
     for (name, places) in &places {
-        if places.len() > 1 && !REPEATED_TYPES.contains(&name.as_str()) {
+        if places.len() > 1 {
             wrong.push(format!("{name} stands for several types, in {places:?}: name each for what it is"));
-        }
-    }
-    for name in REPEATED_TYPES {
-        if places.get(*name).is_none_or(|places| places.len() < 2) {
-            wrong.push(format!("{name} is declared once: take it out of REPEATED_TYPES"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -67,7 +67,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
     };
     let answered = match service {
         "git-receive-pack" => receive(shared, &git, full_name, service, parts, body, &login).await,
-        _ => cgi(&git, service, parts, body, &login).await,
+        _ => cgi(&git, service, parts, body, &login, &[]).await,
     };
     answered.unwrap_or_else(|error| {
         tracing::warn!("sandbox: git over HTTP: {error:#}");
@@ -86,10 +86,23 @@ async fn receive(
     login: &str,
 ) -> anyhow::Result<Response> {
     let _refs = shared.refs.lock().await;
-    let (head, stream) = cgi(git, service, parts, body, login).await?.into_parts();
+    let (head, stream) = cgi(git, service, parts, body, login, &[]).await?.into_parts();
     let bytes = axum::body::to_bytes(stream, MAX_PUSH_ANSWER).await?;
     repo::follow_refs(shared, full_name, login).await?;
     Ok(Response::from_parts(head, Body::from(bytes)))
+}
+
+/// Answers a fetch for a host that is no forge: only what refs lead to directly can be asked for, and by the old protocol.
+pub(super) async fn fetch_of_tips(
+    git: &GitRepo,
+    service: &str,
+    parts: &request::Parts,
+    body: Bytes,
+) -> anyhow::Result<Response> {
+    let mut parts = parts.clone();
+    parts.headers.remove("git-protocol");
+    let config = [("uploadpack.allowAnySHA1InWant", "false"), ("uploadpack.allowFilter", "false")];
+    cgi(git, service, &parts, body, "somebody", &config).await
 }
 
 async fn cgi(
@@ -98,8 +111,13 @@ async fn cgi(
     parts: &request::Parts,
     body: Bytes,
     login: &str,
+    config: &[(&str, &str)],
 ) -> anyhow::Result<Response> {
     let mut command = git_command();
+    command.env("GIT_CONFIG_COUNT", config.len().to_string());
+    for (number, (key, value)) in config.iter().enumerate() {
+        command.env(format!("GIT_CONFIG_KEY_{number}"), key).env(format!("GIT_CONFIG_VALUE_{number}"), value);
+    }
     let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     command
         .arg("http-backend")

@@ -228,6 +228,33 @@ impl Repo {
         self.forge.shared.git(&self.full_name)?.file(commit, path).await
     }
 
+    /// Answers a fetch of git over HTTP on behalf of another host, which has decided who may ask: `service` is what follows the
+    /// repository's path. Only tips of branches can be asked for, and nothing is left out of a fetch.
+    pub async fn serve_fetch(
+        &self,
+        service: &str,
+        parts: &http::request::Parts,
+        body: axum::body::Bytes,
+    ) -> anyhow::Result<axum::response::Response> {
+        let git = self.forge.shared.git(&self.full_name)?;
+        super::git_http::fetch_of_tips(&git, service, parts, body).await
+    }
+
+    /// Merges a branch into `main` with a merge commit; its id. A fast-forward is none.
+    pub async fn merge_branch(&self, branch: &str) -> anyhow::Result<String> {
+        let shared = &self.forge.shared;
+        let _refs = shared.refs.lock().await;
+        let git = shared.git(&self.full_name)?;
+        let mut heads = git.heads().await?;
+        let (base, head) = (heads.remove("main"), heads.remove(branch));
+        let (base, head) = (base.context("there is no main")?, head.context("there is no such branch")?);
+        let tree = git.merge_tree(&base, &head).await?.context("it has conflicts with main")?;
+        let merged = git.commit_tree(&tree, &[&base, &head], "alice", &format!("Merge {branch}")).await?;
+        git.update_ref("refs/heads/main", &merged, Some(&base)).await?;
+        follow_refs(shared, &self.full_name, "alice").await?;
+        Ok(merged)
+    }
+
     /// Tip of a branch.
     pub async fn tip(&self, branch: &str) -> anyhow::Result<String> {
         let mut heads = self.forge.shared.git(&self.full_name)?.heads().await?;

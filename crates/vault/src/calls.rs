@@ -131,12 +131,18 @@ impl Calls {
     }
 
     /// Creates an object that others may create with the same meaning. Returns when there is one.
-    pub(super) async fn create_any(&self, name: &str, bytes: Bytes, label: &str) -> Result<(), BucketError> {
+    pub(super) async fn create_any<P: Protocol>(
+        &self,
+        protocol: &P,
+        name: &str,
+        bytes: Bytes,
+        label: &str,
+    ) -> Result<(), BucketError> {
         let there = || async move { Ok(self.bucket.get(name).await?.map(drop)) };
         let create = || {
             let body = Body::Bytes(bytes.clone());
             async move {
-                match self.bucket.put(name, 0, body, label).await? {
+                match protocol.inbox_answered(self.bucket.put(name, 0, body, label).await)? {
                     Written::Stored(_) => Ok(()),
                     // A precondition can fail although no object is there.
                     Written::Refused => there().await?.ok_or_else(|| self.gone(name)),
@@ -146,7 +152,8 @@ impl Calls {
         self.settled(create, &there).await
     }
 
-    fn gone(&self, name: &str) -> BucketError {
+    /// The error about a write that was refused although nothing is there.
+    pub(super) fn gone(&self, name: &str) -> BucketError {
         BucketError::Unavailable {
             location: self.bucket.location().to_owned(),
             doing: format!("writing {name}"),

@@ -54,7 +54,7 @@ pub struct Rows {
 
 /// A file to write from kept content.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct WantedFile {
     /// SHA-256 of the content.
     pub hash: Hash,
     /// Path of the file. Missing directories are created.
@@ -81,7 +81,7 @@ impl Chain {
     }
 
     /// Writes files in parallel and verifies each content. `progress` is called with the bytes written so far.
-    pub async fn fetch(&self, files: Vec<Wanted>, progress: &(dyn Fn(u64) + Sync)) -> Result<(), VaultError> {
+    pub async fn fetch(&self, files: Vec<WantedFile>, progress: &(dyn Fn(u64) + Sync)) -> Result<(), VaultError> {
         contents::fetch(&self.calls, &self.parts, &self.index, files, progress).await
     }
 

@@ -2,8 +2,8 @@
 //! and what is read is what was written, or an error that names the object.
 
 use super::bucket::Listed;
-use super::chain::{Chain, Wanted};
-use super::inbox::{self, End, Mail, MailKind, StoredDelivery};
+use super::chain::{Chain, WantedFile};
+use super::inbox::{self, InboxEntry, InboxEntryKind, LateOutcome, StoredDelivery};
 use super::lease;
 use super::memory::{Memory, StoredObject, vault};
 use super::*;
@@ -118,7 +118,7 @@ impl State {
         let database = dir.path().join("database");
         let database = chain.database(&database).await?.then(|| std::fs::read(&database).unwrap());
         let path = |number: usize| dir.path().join(number.to_string());
-        let wanted = |(number, hash): (usize, &Hash)| Wanted { hash: *hash, path: path(number), mode: 0o600 };
+        let wanted = |(number, hash): (usize, &Hash)| WantedFile { hash: *hash, path: path(number), mode: 0o600 };
         chain.fetch(hashes.iter().enumerate().map(wanted).collect(), &|_| ()).await?;
         let files = (0..hashes.len()).map(|number| std::fs::read(path(number)).unwrap()).collect();
         let rows = chain.rows().await?.into_iter().map(|rows| (rows.seq, rows.schema, rows.rows)).collect();
@@ -132,8 +132,8 @@ struct Sound {
     hashes: Vec<Hash>,
     state: State,
     bytes: Vec<Bytes>,
-    delivery: (Mail, StoredDelivery),
-    end: (Mail, End),
+    delivery: (InboxEntry, StoredDelivery),
+    end: (InboxEntry, LateOutcome),
 }
 
 impl Sound {
@@ -176,14 +176,14 @@ impl Sound {
             key: Some("0011".into()),
         };
         inbox::store_delivery(&vault, Hash::of(b"x"), &delivery).await.unwrap();
-        let end = End {
+        let end = LateOutcome {
             format: FORMAT,
             job: "job-1".into(),
             outcome: serde_json::json!({"text": "applied"}),
             errored_state: Some("e30=".into()),
         };
-        inbox::store_end(&vault, &end).await.unwrap();
-        let mail = |name: &str, kind| Mail {
+        inbox::store_late_outcome(&vault, &end).await.unwrap();
+        let mail = |name: &str, kind| InboxEntry {
             name: name.to_owned(),
             generation: 1,
             created: jiff::Timestamp::UNIX_EPOCH,
@@ -195,8 +195,8 @@ impl Sound {
         let bytes = objects.values().map(|kept| kept.bytes.clone()).collect();
         let first = |prefix: &str| objects.keys().find(|name| name.starts_with(prefix)).unwrap().clone();
         Sound {
-            delivery: (mail(&first("inbox/delivery/"), MailKind::Delivery), delivery),
-            end: (mail(&first("inbox/end/"), MailKind::End), end),
+            delivery: (mail(&first("inbox/delivery/"), InboxEntryKind::Delivery), delivery),
+            end: (mail(&first("inbox/end/"), InboxEntryKind::LateOutcome), end),
             hashes,
             state,
             bytes,
@@ -270,7 +270,7 @@ impl Sound {
         }
         let (mail, end) = &self.end;
         let (reader, _) = vault(&self.spoilt(&mail.name, changes), "b");
-        match inbox::read::<End>(&reader, mail).await {
+        match inbox::read::<LateOutcome>(&reader, mail).await {
             Ok(read) => prop_assert_eq!(read.as_ref(), Some(end)),
             Err(error) => prop_assert!(error.to_string().contains(&mail.name)),
         }

@@ -4,8 +4,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::bucket::{Body, BucketError, Generation};
+use super::bucket::{Body, BucketError, Generation, Written};
 use super::pack::Invalid;
+use super::protocol::{Protocol, Proven};
 use super::{FORMAT, Hash, Vault, VaultError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -42,7 +43,7 @@ pub struct StoredDelivery {
 
 /// An object of the inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mail {
+pub struct InboxEntry {
     /// Object name.
     pub name: String,
     /// Of the object, for its deletion.
@@ -50,18 +51,18 @@ pub struct Mail {
     /// When it was stored, by the bucket's clock. The oldest object is taken first.
     pub created: Timestamp,
     /// Its kind, by its name.
-    pub kind: MailKind,
+    pub kind: InboxEntryKind,
 }
 
 /// Kinds of objects in the inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MailKind {
+pub enum InboxEntryKind {
     /// `inbox/delivery/<hash>`: a [`StoredDelivery`].
     Delivery,
     /// `inbox/handover/<nonce>`: a [`HandOver`].
     HandOver,
-    /// `inbox/end/<job>`: an [`End`].
-    End,
+    /// `inbox/end/<job>`: an [`LateOutcome`].
+    LateOutcome,
     /// Another program's object. It is ignored, and logged once.
     Foreign,
 }
@@ -87,7 +88,7 @@ pub struct HandOver {
 
 /// How a job ended on a server that had been deposed meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct LateOutcome {
     /// [`super::FORMAT`].
     pub format: u32,
     /// The job.
@@ -105,7 +106,7 @@ const ID_LABEL: &[u8] = b"tidelock key id 1";
 /// Bytes of such an id.
 const ID_BYTES: usize = 6;
 /// Largest object of the inbox, in bytes. Larger ones are foreign.
-pub const MAX_MAIL: u64 = 64 << 20;
+pub const MAX_ENTRY: u64 = 64 << 20;
 /// Objects that one request lists.
 const PAGE: usize = 1000;
 /// About how many objects one list of the inbox returns.
@@ -237,26 +238,42 @@ fn is_segment(text: &str) -> bool {
     (1..=100).contains(&text.len()) && text.bytes().all(fits)
 }
 
-async fn store(vault: &Vault, name: &str, content: &impl Serialize, label: &str) -> Result<(), VaultError> {
-    Ok(vault.calls().create_any(name, seal(name, content)?, label).await?)
+async fn store<P: Protocol>(
+    vault: &Vault,
+    protocol: &P,
+    name: &str,
+    content: &impl Serialize,
+    label: &str,
+) -> Result<(), VaultError> {
+    Ok(vault.calls().create_any(protocol, name, seal(name, content)?, label).await?)
 }
 
 /// Stores a delivery; returns when it is durable (also when it was there already).
 pub async fn store_delivery(vault: &Vault, name: Hash, delivery: &StoredDelivery) -> Result<(), VaultError> {
-    store(vault, &format!("{DELIVERY}{name}"), delivery, "delivery").await
+    store_delivery_as(vault, &Proven, name, delivery).await
+}
+
+/// The same under a protocol.
+pub(super) async fn store_delivery_as<P: Protocol>(
+    vault: &Vault,
+    protocol: &P,
+    name: Hash,
+    delivery: &StoredDelivery,
+) -> Result<(), VaultError> {
+    store(vault, protocol, &format!("{DELIVERY}{name}"), delivery, "delivery").await
 }
 
 /// Stores how a job ended.
-pub async fn store_end(vault: &Vault, end: &End) -> Result<(), VaultError> {
+pub async fn store_late_outcome(vault: &Vault, end: &LateOutcome) -> Result<(), VaultError> {
     // An id that cannot be part of a name is replaced by its hash.
     let job = if is_segment(&end.job) { end.job.clone() } else { Hash::of(end.job.as_bytes()).to_string() };
-    store(vault, &format!("{END}{job}"), end, "end").await
+    store(vault, &Proven, &format!("{END}{job}"), end, "end").await
 }
 
 /// Reads one object; absent when it is gone. An error names it when it is not what its name says.
-pub async fn read<T: DeserializeOwned>(vault: &Vault, mail: &Mail) -> Result<Option<T>, VaultError> {
-    let Some(object) = vault.calls().get(&mail.name).await? else { return Ok(None) };
-    open(&mail.name, &object.bytes).map(Some).map_err(|bad| unusable(vault, &mail.name, &bad))
+pub async fn read<T: DeserializeOwned>(vault: &Vault, entry: &InboxEntry) -> Result<Option<T>, VaultError> {
+    let Some(object) = vault.calls().get(&entry.name).await? else { return Ok(None) };
+    open(&entry.name, &object.bytes).map(Some).map_err(|bad| unusable(vault, &entry.name, &bad))
 }
 
 /// The error about an object of the inbox: the leader goes on without it.
@@ -274,13 +291,13 @@ fn unusable(vault: &Vault, name: &str, bad: &Invalid) -> VaultError {
 }
 
 /// Deletes objects whose recording is committed.
-pub async fn forget(vault: &Vault, mail: &[Mail]) -> Result<(), VaultError> {
+pub async fn forget(vault: &Vault, entries: &[InboxEntry]) -> Result<(), VaultError> {
     let calls = vault.calls();
     // Another generation under the same name is the same delivery again. It is taken up again, and known by then.
-    let mail = mail.to_vec();
-    let delete = mail.into_iter().map(|mail| {
+    let entries = entries.to_vec();
+    let delete = entries.into_iter().map(|entry| {
         let calls = calls.clone();
-        async move { calls.delete(&mail.name, mail.generation).await.map(drop) }
+        async move { calls.delete(&entry.name, entry.generation).await.map(drop) }
     });
     Ok(stream::iter(delete).buffer_unordered(DELETED_AT_ONCE).try_collect::<()>().await?)
 }
@@ -291,9 +308,20 @@ pub(super) async fn request_handover(vault: &Vault, epoch: u64) -> Result<(), Va
     let name = format!("{HANDOVER}{}", from.nonce);
     let keys = vault.handover.ids().map(str::to_owned).collect();
     let request = HandOver { format: FORMAT, from, epoch, proof: String::new(), previous_proof: None, keys };
-    let request = vault.handover.sign(request);
-    let put = vault.bucket.put(&name, 0, Body::Bytes(seal(&name, &request)?), "handover").await;
-    Ok(put.map(drop)?)
+    let bytes = seal(&name, &vault.handover.sign(request))?;
+    let put = |expected| vault.bucket.put(&name, expected, Body::Bytes(bytes.clone()), "handover");
+    if let Written::Stored(_) = put(0).await? {
+        return Ok(());
+    }
+    // The name is this process's own: what lies there is this request, or one to an earlier leader, which this leader would not follow.
+    let there = match vault.bucket.get(&name).await? {
+        Some(object) if object.bytes == bytes => return Ok(()),
+        there => there.map_or(0, |object| object.generation),
+    };
+    match put(there).await? {
+        Written::Stored(_) => Ok(()),
+        Written::Refused => Err(vault.calls().gone(&name).into()),
+    }
 }
 
 /// Names of objects that cannot be used and were named in the log.
@@ -314,69 +342,75 @@ impl LoggedNames {
 
 /// Objects of the inbox, oldest first. Foreign objects are left out and logged once. Of a very long inbox, about [`MAX_LISTED`] objects
 /// are returned, and the others later.
-pub(super) async fn list(vault: &Vault, told: &mut LoggedNames) -> Result<Vec<Mail>, VaultError> {
-    let (mut mail, mut after) = (Vec::new(), String::new());
-    while mail.len() < MAX_LISTED {
+pub(super) async fn list(vault: &Vault, told: &mut LoggedNames) -> Result<Vec<InboxEntry>, VaultError> {
+    let (mut entries, mut after) = (Vec::new(), String::new());
+    while entries.len() < MAX_LISTED {
         // In pieces, so that each is answered within the time that a call to the bucket has.
         let page = vault.bucket.list_some(FOLDER, &after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after.clone_from(&last.name);
         for one in page.into_iter().map(classify) {
-            if one.kind != MailKind::Foreign {
-                mail.push(one);
+            if one.kind != InboxEntryKind::Foreign {
+                entries.push(one);
             } else if told.first(&one.name) {
                 let place = vault.bucket.location();
                 tracing::warn!("{place}/{} was not written by Tidelock and is ignored", one.name);
             }
         }
     }
-    mail.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-    Ok(mail)
+    entries.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+    Ok(entries)
 }
 
 /// The number of waiting objects, and the names of foreign ones.
 pub(super) async fn names(calls: &super::calls::Calls) -> Result<(u64, Vec<String>), VaultError> {
-    let mail = calls.list(FOLDER, "").await?.into_iter().map(classify);
-    let (ours, others): (Vec<Mail>, Vec<Mail>) = mail.partition(|mail| mail.kind != MailKind::Foreign);
-    Ok((ours.len() as u64, others.into_iter().map(|mail| mail.name).collect()))
+    let entries = calls.list(FOLDER, "").await?.into_iter().map(classify);
+    let (ours, others): (Vec<InboxEntry>, Vec<InboxEntry>) =
+        entries.partition(|entry| entry.kind != InboxEntryKind::Foreign);
+    Ok((ours.len() as u64, others.into_iter().map(|entry| entry.name).collect()))
 }
 
-fn classify(listed: super::bucket::Listed) -> Mail {
+fn classify(listed: super::bucket::Listed) -> InboxEntry {
     let name = listed.name;
-    let kind = if listed.size > MAX_MAIL {
-        MailKind::Foreign
+    let kind = if listed.size > MAX_ENTRY {
+        InboxEntryKind::Foreign
     } else if name.strip_prefix(DELIVERY).is_some_and(|hash| Hash::parse(hash).is_some()) {
-        MailKind::Delivery
+        InboxEntryKind::Delivery
     } else if name.strip_prefix(HANDOVER).is_some_and(is_segment) {
-        MailKind::HandOver
+        InboxEntryKind::HandOver
     } else if name.strip_prefix(END).is_some_and(is_segment) {
-        MailKind::End
+        InboxEntryKind::LateOutcome
     } else {
-        MailKind::Foreign
+        InboxEntryKind::Foreign
     };
-    Mail { name, generation: listed.generation, created: listed.created, kind }
+    InboxEntry { name, generation: listed.generation, created: listed.created, kind }
 }
 
 /// Judges up to [`REQUESTS`] hand-over requests and returns the valid ones. All are deleted, but for those that cannot be read, which
 /// are logged once and stay.
-pub(super) async fn followed(vault: &Vault, epoch: u64, requests: Vec<Mail>, told: &mut LoggedNames) -> Vec<Mail> {
+pub(super) async fn followed(
+    vault: &Vault,
+    epoch: u64,
+    requests: Vec<InboxEntry>,
+    told: &mut LoggedNames,
+) -> Vec<InboxEntry> {
     let mut followed = Vec::new();
-    let new: Vec<Mail> = requests.into_iter().filter(|mail| !told.has(&mail.name)).take(REQUESTS).collect();
-    for mail in new {
-        let judged = match judge(vault, epoch, &mail).await {
+    let new: Vec<InboxEntry> = requests.into_iter().filter(|entry| !told.has(&entry.name)).take(REQUESTS).collect();
+    for entry in new {
+        let judged = match judge(vault, epoch, &entry).await {
             // The request counts whether or not it can be deleted: the next leader has another epoch.
             Ok(follow) => {
                 if follow {
-                    followed.push(mail.clone());
+                    followed.push(entry.clone());
                 }
-                vault.bucket.delete(&mail.name, mail.generation).await.map(drop)
+                vault.bucket.delete(&entry.name, entry.generation).await.map(drop)
             }
             Err(error) => Err(error),
         };
         match judged {
             Ok(()) => {}
             Err(error @ BucketError::Unavailable { .. }) => tracing::warn!("a hand-over request waits: {error}"),
-            Err(error) if told.first(&mail.name) => tracing::warn!("a hand-over request is left where it is: {error}"),
+            Err(error) if told.first(&entry.name) => tracing::warn!("a hand-over request is left where it is: {error}"),
             Err(_) => {}
         }
     }
@@ -384,13 +418,13 @@ pub(super) async fn followed(vault: &Vault, epoch: u64, requests: Vec<Mail>, tol
 }
 
 /// Whether a hand-over request is valid. The log says why not.
-async fn judge(vault: &Vault, epoch: u64, mail: &Mail) -> Result<bool, BucketError> {
+async fn judge(vault: &Vault, epoch: u64, entry: &InboxEntry) -> Result<bool, BucketError> {
     // Asked once: the next look asks again.
-    let Some(object) = vault.bucket.get(&mail.name).await? else { return Ok(false) };
-    let request: HandOver = match open(&mail.name, &object.bytes) {
+    let Some(object) = vault.bucket.get(&entry.name).await? else { return Ok(false) };
+    let request: HandOver = match open(&entry.name, &object.bytes) {
         Ok(request) => request,
         Err(bad) => {
-            tracing::warn!("a hand-over request is refused: {}", unusable(vault, &mail.name, &bad));
+            tracing::warn!("a hand-over request is refused: {}", unusable(vault, &entry.name, &bad));
             return Ok(false);
         }
     };
@@ -402,13 +436,14 @@ async fn judge(vault: &Vault, epoch: u64, mail: &Mail) -> Result<bool, BucketErr
     let why = if !vault.handover.verify(&request) {
         let (theirs, ours) = (request.keys.join(", "), vault.handover.ids().collect::<Vec<_>>().join(", "));
         format!(
-            "it is not proven with this server's webhook secret (it knows {theirs}, this one {ours}). While the secret changes, start \
-             the new server with both: --gh-webhook-secret and --gh-previous-webhook-secret"
+            "it is not proven with this server's webhook secret (it knows {theirs}, this one {ours}). While the secret changes, {}",
+            vault.wording.both_secrets
         )
     } else if request.epoch != epoch {
         "it is for a leader before this one".to_owned()
     } else if from.fingerprint != vault.identity.fingerprint && !from.force {
-        "its VCS host, bot's account or repository allowlist are others".to_owned()
+        let what = vault.wording.differing(&vault.identity.fingerprint, &from.fingerprint);
+        format!("its settings differ in {what}")
     } else {
         return Ok(true);
     };

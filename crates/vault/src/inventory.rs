@@ -68,7 +68,7 @@ impl Vault {
         let (bases, mut others) = chain::sorted_out(&calls, "base/", "").await?;
         let (journal, more) = chain::sorted_out(&calls, "journal/", "").await?;
         others.extend(more);
-        let (mail, more) = inbox::names(&calls).await?;
+        let (entries, more) = inbox::names(&calls).await?;
         others.extend(more);
         let restorable = chain::kept(&bases, &journal);
         let entry = |(seq, Listed { label, created, size, .. })| Entry { seq, kind: label, created, size };
@@ -78,7 +78,7 @@ impl Vault {
             bases: bases.into_iter().map(entry).collect(),
             journal: journal.into_iter().map(entry).collect(),
             restorable,
-            inbox: mail,
+            inbox: entries,
             others,
         })
     }

@@ -7,7 +7,7 @@ mod tests;
 
 use super::calls::{self, Calls, Pauses};
 use super::chain::Chain;
-use super::inbox::{self, Mail, MailKind};
+use super::inbox::{self, InboxEntry, InboxEntryKind};
 use super::lease::Held;
 use super::pack::build::{self, Draft, Packed};
 use super::pack::{Header, ObjectKind};
@@ -132,9 +132,9 @@ impl<P: Protocol> Leader<P> {
 
     /// Lists the inbox. Call this as often as the lease is renewed, from another task, because a long inbox takes time. When the bucket
     /// does not answer, the list is empty and the log says so. Of hand-over requests, only valid ones are returned.
-    pub async fn look(&self) -> Result<Vec<Mail>, VaultError> {
+    pub async fn look(&self) -> Result<Vec<InboxEntry>, VaultError> {
         self.shared.check()?;
-        match self.mail().await {
+        match self.inbox().await {
             Err(error @ VaultError::Bucket(super::bucket::BucketError::Unavailable { .. })) => {
                 tracing::warn!(%error, "cannot look into the inbox; trying again");
                 Ok(Vec::new())
@@ -143,14 +143,14 @@ impl<P: Protocol> Leader<P> {
         }
     }
 
-    async fn mail(&self) -> Result<Vec<Mail>, VaultError> {
+    async fn inbox(&self) -> Result<Vec<InboxEntry>, VaultError> {
         let vault = &self.shared.vault;
         let mut told = self.shared.told.lock().await;
         let listed = inbox::list(vault, &mut told).await?;
-        let (requests, mut mail): (Vec<Mail>, Vec<Mail>) =
-            listed.into_iter().partition(|one| one.kind == MailKind::HandOver);
-        mail.extend(inbox::followed(vault, self.epoch(), requests, &mut told).await);
-        Ok(mail)
+        let (requests, mut entries): (Vec<InboxEntry>, Vec<InboxEntry>) =
+            listed.into_iter().partition(|one| one.kind == InboxEntryKind::HandOver);
+        entries.extend(inbox::followed(vault, self.epoch(), requests, &mut told).await);
+        Ok(entries)
     }
 
     /// Whether a base should be written now.
@@ -188,8 +188,8 @@ impl<P: Protocol> Leader<P> {
     }
 
     /// Stores the end of a job in the inbox, for the server that leads then. Works for a deposed leader, too.
-    pub async fn leave_end(&self, end: &super::inbox::End) -> Result<(), VaultError> {
-        inbox::store_end(&self.shared.vault, end).await
+    pub async fn leave_late_outcome(&self, end: &super::inbox::LateOutcome) -> Result<(), VaultError> {
+        inbox::store_late_outcome(&self.shared.vault, end).await
     }
 
     /// Resolves once this leader is deposed, with the reason.

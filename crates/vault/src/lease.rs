@@ -7,6 +7,7 @@ mod tests;
 
 use super::bucket::{Body, BucketError, Generation, Object, Written};
 use super::pack::Invalid;
+use super::wording::Wording;
 use super::{FORMAT, Hash, Vault, VaultError, calls};
 pub(super) use acquire::acquire;
 pub(super) use held::Held;
@@ -21,11 +22,11 @@ pub const NAME: &str = "lock/leader.json";
 pub struct Identity {
     /// 128 random bits of this process, hex.
     pub nonce: String,
-    /// Where people find it: `--atlantis-url`.
+    /// Where people find it.
     pub url: String,
     /// Machine and process, for people.
     pub machine: String,
-    /// Version of Tidelock.
+    /// Version of the program.
     pub version: String,
     /// Digest of the settings that must not change by accident. A server with another one does not lead after this one unless forced.
     pub fingerprint: String,
@@ -97,46 +98,41 @@ fn between_writes(timing: &Timing) -> Duration {
     BETWEEN_WRITES.min(timing.renew)
 }
 
-/// A fingerprint from its three parts, so that it can be told which one differs.
-pub fn fingerprint(host: &str, bot: &str, allowlist: &str) -> String {
-    let part = |text: &str| hex::encode(&Hash::of(text.as_bytes()).0[..8]);
-    [part(host), part(bot), part(allowlist)].join("-")
+/// A fingerprint of settings, in parts, so that it can be told which one differs.
+pub fn fingerprint(settings: &[&str]) -> String {
+    let part = |text: &&str| hex::encode(&Hash::of(text.as_bytes()).0[..8]);
+    settings.iter().map(part).collect::<Vec<_>>().join("-")
 }
 
 /// In what the settings of a server differ from those of the last holder of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// `the bot's account and the repository allowlist`.
+    /// Their names in [`super::wording::Wording::fingerprint`], joined.
     pub what: String,
     /// Whose they differ from, for people.
     pub whose: String,
 }
 
-/// What differs from the last holder's settings, unless that does not matter: nobody led yet, or `--force-takeover` is given.
-pub fn difference(record: &Record, identity: &Identity) -> Option<Difference> {
-    // Nobody led yet who has settings: the state came from `tidelock vault import`.
+/// What differs from the last holder's settings, unless that does not matter: nobody led yet, or this server is forced to lead.
+pub fn difference(vault: &Vault, record: &Record) -> Option<Difference> {
+    let identity = &vault.identity;
+    // Nobody led yet who has settings: the state was imported.
     if record.fingerprint.is_empty() || record.fingerprint == identity.fingerprint || identity.force {
         return None;
     }
-    let (theirs, ours) = (record.fingerprint.split('-'), identity.fingerprint.split('-'));
-    let names = ["the VCS host", "the bot's account", "the repository allowlist"];
-    let comparable = theirs.clone().count() == names.len() && ours.clone().count() == names.len();
-    let differing: Vec<&str> =
-        names.into_iter().zip(theirs.zip(ours)).filter(|(_, (a, b))| a != b).map(|(name, _)| name).collect();
-    let what =
-        if comparable { differing.join(" and ") } else { "VCS host, bot's account or repository allowlist".into() };
+    let what = vault.wording.differing(&record.fingerprint, &identity.fingerprint);
     let holder = record.holder.as_ref();
     let whose = holder.map_or("the last leader".into(), |holder| format!("{} ({})", holder.machine, holder.url));
     Some(Difference { what, whose })
 }
 
 /// Why a server with this difference does not lead, and the command with which it does.
-pub fn refusal(difference: &Difference) -> String {
+pub(super) fn refusal(vault: &Vault, difference: &Difference) -> String {
     let Difference { what, whose } = difference;
+    let Wording { force, bucket, .. } = vault.wording;
     format!(
         "its settings differ from those of {whose} in {what}. If this is the right bucket and the settings are meant to change, \
-         start this server once with --force-takeover (or TIDELOCK_FORCE_TAKEOVER=true), all else as it is; otherwise correct \
-         --bucket or the settings"
+         {force}, all else as it is; otherwise correct {bucket} or the settings"
     )
 }
 
@@ -144,8 +140,8 @@ pub fn refusal(difference: &Difference) -> String {
 /// back only while the other server lives.
 pub fn held_back(vault: &Vault, record: &Record) -> Option<String> {
     let free = record.holder.is_none() && vault.bucket.knows_who_lives();
-    let difference = difference(record, &vault.identity).filter(|_| !free)?;
-    let mut why = refusal(&difference);
+    let difference = difference(vault, record).filter(|_| !free)?;
+    let mut why = refusal(vault, &difference);
     if vault.bucket.knows_who_lives() {
         why.push_str(". When that server has ended, this one leads with its own settings");
     }
@@ -163,11 +159,11 @@ fn parse(vault: &Vault, bytes: &[u8]) -> Result<Record, VaultError> {
     struct Format {
         format: u32,
     }
-    let place = format!("{}/{NAME}", vault.bucket.location());
+    let (place, setting) = (format!("{}/{NAME}", vault.bucket.location()), vault.wording.bucket);
     let foreign = |error: serde_json::Error| {
         VaultError::Damaged(format!(
             "{place} is not a lease of Tidelock ({error}). Nothing was changed. Give Tidelock a prefix of the bucket for \
-             itself (--bucket), or bring that object back from a copy of the bucket"
+             itself ({setting}), or bring that object back from a copy of the bucket"
         ))
     };
     let Format { format } = serde_json::from_slice(bytes).map_err(foreign)?;

@@ -69,6 +69,7 @@ mod protocol;
 pub mod retry;
 #[cfg(test)]
 mod simulation;
+pub mod wording;
 
 use bucket::{Bucket, BucketError};
 use chain::Chain;
@@ -78,6 +79,7 @@ use lease::{Identity, Lease, Timing};
 use protocol::Proven;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wording::Wording;
 
 /// Format of every object that this version writes; it reads this one and the one before.
 pub const FORMAT: u32 = 1;
@@ -248,6 +250,8 @@ pub struct Vault {
     pub retention: Retention,
     /// Signs this process's hand-over requests and checks those of others.
     pub handover: inbox::HandOverKey,
+    /// How messages name settings.
+    pub wording: Wording,
 }
 
 impl Vault {
@@ -268,6 +272,7 @@ impl Vault {
             timing: Timing::default(),
             retention: Retention::default(),
             handover: inbox::HandOverKey::derive(""),
+            wording: Wording::default(),
         }
     }
 
@@ -275,7 +280,7 @@ impl Vault {
     /// generation was seen for a whole TTL on this clock. Dropping the future does not change the lease. With `ask`, the leader is
     /// asked once to hand over; a server that was just deposed does not ask.
     pub async fn acquire(&self, ask: bool) -> Result<Lease, VaultError> {
-        lease::acquire(self, ask).await
+        lease::acquire(self, Proven, ask).await
     }
 
     /// Gives up a lease that was acquired but not used to lead. An error when another server holds it by now.

@@ -4,6 +4,7 @@ use super::bucket::{Body, Bucket, BucketError, Generation, Listed, Object, Writt
 use super::clock::Clock;
 use super::inbox::HandOverKey;
 use super::lease::{Identity, Timing};
+use super::wording::Wording;
 use super::{Retention, Vault};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,6 +13,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// Words of a program that is made up.
+const WORDING: Wording = Wording {
+    fingerprint: &["the host", "the account", "the list"],
+    force: "start this server once with --force",
+    bucket: "--place",
+    both_secrets: "start the new server with both: --secret and --previous-secret",
+};
 
 /// What goes wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -304,7 +313,7 @@ pub fn vault(bucket: &Arc<Memory>, nonce: &str) -> (Vault, Arc<Manual>) {
         url: format!("https://{nonce}.example"),
         machine: format!("{nonce}:1"),
         version: "1.0.0".into(),
-        fingerprint: super::lease::fingerprint("host.example", "bot", "host.example/acme/*"),
+        fingerprint: super::lease::fingerprint(&["host.example", "bot", "host.example/acme/*"]),
         force: false,
     };
     let vault = Vault {
@@ -314,6 +323,7 @@ pub fn vault(bucket: &Arc<Memory>, nonce: &str) -> (Vault, Arc<Manual>) {
         timing: Timing::default(),
         retention: Retention::default(),
         handover: HandOverKey::derive("webhook secret"),
+        wording: WORDING,
     };
     (vault, clock)
 }

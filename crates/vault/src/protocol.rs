@@ -130,6 +130,27 @@ pub trait Protocol: Clone + Send + Sync + 'static {
         }
     }
 
+    /// What the answer to the creation of an object of the inbox says. Without an answer it is not known to be stored, and nothing that
+    /// it carries may be acknowledged.
+    fn inbox_answered(&self, answer: Result<Written, BucketError>) -> Result<Written, BucketError> {
+        answer
+    }
+
+    /// Whether a base at `base` replaces the journal object `seq`, so that this one may be deleted.
+    fn is_replaced(&self, seq: u64, base: u64) -> bool {
+        seq <= base
+    }
+
+    /// Whether a waiting server may take a lease that it has seen unchanged for this long.
+    fn is_expired(&self, unchanged: Duration, ttl: Duration) -> bool {
+        unchanged >= ttl
+    }
+
+    /// Whether the lease is still ours. `named`: it names this process as its holder, in the epoch in which it took it.
+    fn is_own(&self, named: bool) -> bool {
+        named
+    }
+
     /// The moment from which a renewed lease counts: the one before which no other server can have seen the renewal.
     fn counts_from(&self, sent: Duration, _answered: Duration) -> Duration {
         sent

@@ -23,6 +23,7 @@ mod world;
 use super::Vault;
 use super::inbox::HandOverKey;
 use super::lease::{Identity, Timing};
+use super::wording::Wording;
 use mutation::{Broken, Mutation};
 use port::Port;
 use std::sync::Arc;
@@ -96,6 +97,7 @@ impl Server {
             timing,
             retention,
             handover: HandOverKey::derive("secret"),
+            wording: Wording::default(),
         };
         let Variant { mutation, flaw } = variant;
         if flaw == Some(Flaw::JournalUnfenced) {

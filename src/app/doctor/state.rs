@@ -91,7 +91,7 @@ async fn look_at_lease(vault: &Vault, findings: &mut Findings) {
             return;
         }
     };
-    match (lease::held_back(vault, &record), lease::difference(&record, &vault.identity)) {
+    match (lease::held_back(vault, &record), lease::difference(vault, &record)) {
         (Some(why), _) => findings.fault(LEASE, format!("a server with these settings does not lead: {why}"), ""),
         (None, Some(difference)) => {
             let text = format!("the last leader had other settings: {} changed", difference.what);

@@ -2,7 +2,7 @@
 
 mod doctor;
 
-use super::{Account, JoinedHost};
+use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::settings::{AzureDevopsSettings, Settings};
 use crate::vcs::Host;
@@ -53,9 +53,9 @@ pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
 }
 
 /// Who we are there.
-pub(super) fn account(settings: &Settings) -> Option<Account<'_>> {
+pub(super) fn account(settings: &Settings) -> Option<HostAccount<'_>> {
     let azure = settings.azure_devops.as_ref()?;
-    Some(Account {
+    Some(HostAccount {
         hostname: &azure.hostname,
         login: &azure.user,
         secret: azure.webhook_password.as_ref(),

@@ -3,7 +3,7 @@
 mod doctor;
 mod webhooks;
 
-use super::{Account, JoinedHost};
+use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::settings::{GithubSettings, GithubToken, Settings};
@@ -36,9 +36,9 @@ pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
 }
 
 /// Who we are there.
-pub(super) fn account(settings: &Settings) -> Option<Account<'_>> {
+pub(super) fn account(settings: &Settings) -> Option<HostAccount<'_>> {
     let github = settings.github.as_ref()?;
-    Some(Account {
+    Some(HostAccount {
         hostname: &github.hostname,
         login: &github.user,
         secret: github.webhook_secret.as_ref(),

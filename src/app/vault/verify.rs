@@ -18,7 +18,7 @@ const PROGRESS: u64 = 256 << 20;
 
 /// What was found.
 #[derive(Serialize)]
-struct Findings {
+struct VerifyReport {
     location: String,
     well: bool,
     stretches: Vec<Stretch>,
@@ -52,7 +52,7 @@ struct Restored {
 
 /// Reads everything, or one state.
 pub(super) async fn run(vault: &Vault, at: Option<u64>, json: bool) -> Result<Report> {
-    let mut findings = Findings {
+    let mut findings = VerifyReport {
         location: vault.bucket.location().to_owned(),
         well: true,
         stretches: Vec::new(),
@@ -84,7 +84,7 @@ pub(super) async fn run(vault: &Vault, at: Option<u64>, json: bool) -> Result<Re
 }
 
 /// Reads the state and all objects that it needs.
-async fn stretch(vault: &Vault, at: Option<u64>, findings: &mut Findings) -> Result<Option<Chain>> {
+async fn stretch(vault: &Vault, at: Option<u64>, findings: &mut VerifyReport) -> Result<Option<Chain>> {
     let said = AtomicU64::new(0);
     let bytes = AtomicU64::new(0);
     let tell = |now: u64| {
@@ -117,9 +117,9 @@ async fn stretch(vault: &Vault, at: Option<u64>, findings: &mut Findings) -> Res
 }
 
 /// A temporary directory that is removed at the end.
-struct Scratch(PathBuf);
+struct TemporaryDirectory(PathBuf);
 
-impl Drop for Scratch {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "a temporary directory could not be removed");
@@ -133,14 +133,14 @@ async fn restore(chain: &Chain) -> Result<Restored> {
         .mode(0o700)
         .create(&path)
         .with_context(|| format!("cannot make {} (TMPDIR names another place)", path.display()))?;
-    let scratch = Scratch(path);
+    let scratch = TemporaryDirectory(path);
     let digest = Store::export(&scratch.0, chain).await?;
     tokio::task::spawn_blocking(move || drop(scratch)).await?;
     let position = chain.position;
     Ok(Restored { seq: position.seq, hash: position.hash.to_string(), digest: digest.to_string() })
 }
 
-fn words(findings: &Findings) -> Result<String, std::fmt::Error> {
+fn words(findings: &VerifyReport) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     for Stretch { base, to, bytes } in &findings.stretches {
         let from = if *base == 0 { "from the beginning".to_owned() } else { format!("from base {base}") };

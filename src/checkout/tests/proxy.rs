@@ -28,7 +28,7 @@ async fn asked(variables: impl Fn(&str) -> Vec<(&'static str, String)>) -> Vec<S
     let mut world = World::new(Strategy::Branch).await;
     let (url, asked) = proxy().await;
     world.pull.clone_url = URL.to_owned();
-    world.pull.head.commit = "a".repeat(40);
+    world.pull.head.commit = "a".repeat(40).into();
     world.checkouts.env.extend(variables(&url).into_iter().map(|(name, value)| (name.to_owned(), value)));
     world.checkouts.fetch(&world.pull, None, true).await.unwrap_err();
     let asked = asked.lock().unwrap();

@@ -124,7 +124,7 @@ async fn nothing_of_a_former_pull_request_stays() {
     let after = files(&second.root);
     let mut names: Vec<String> = after.keys().cloned().collect();
     names.sort();
-    assert_eq!(names, expected(&world, &world.pull.head.commit).await);
+    assert_eq!(names, expected(&world, world.pull.head.commit.as_str()).await);
     for number in [5, 6, 7, 8, 18] {
         let name = format!("dir{}/file{number}.tf", number % 10);
         assert_eq!(after[&name].1, format!("{number}\n"), "{name}");

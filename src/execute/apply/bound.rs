@@ -1,6 +1,6 @@
 //! Whether a plan may be applied: what it is bound to, its file as it was made, and the commit that uses it up.
 
-use super::super::job::Job;
+use super::super::job::JobRun;
 use super::super::plan;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
@@ -10,7 +10,7 @@ use crate::domain::duration;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::{Cancel, plan_limit};
-use crate::locks::{LockEvent, Wanted};
+use crate::locks::{LockEvent, WantedLock};
 use crate::runner::local::{Place, PlanGone, missing_preparation};
 use crate::runner::spec::{PlanReference, PlanUse};
 use crate::store::Tx;
@@ -22,9 +22,8 @@ impl ApplyRun<'_> {
     /// Invariant 4: commit, base branch, configuration; the tool is looked at when it is known.
     pub(super) fn still_bound(&self, plan: &PlanRecord, config: &ProjectConfig) -> Result<(), Refused> {
         let pull = &self.work.pull;
-        let short = |commit: &str| commit[..commit.len().min(7)].to_owned();
         let because = if plan.head != pull.head.commit {
-            format!("it was made for commit {}, and the head is now {}", short(&plan.head), short(&pull.head.commit))
+            format!("it was made for commit {}, and the head is now {}", plan.head.short(), pull.head.commit.short())
         } else if !plan.base_branch.is_empty() && plan.base_branch != pull.base.branch {
             format!(
                 "it was made on top of `{}`, and the pull request is now for `{}`",
@@ -63,7 +62,7 @@ impl ApplyRun<'_> {
         &'b self,
         config: &ProjectConfig,
         plan: &'b PlanRecord,
-    ) -> Result<(Job<'b>, ConsumedPlan<'b>), Refused> {
+    ) -> Result<(JobRun<'b>, ConsumedPlan<'b>), Refused> {
         let beginning = Beginning {
             plan: plan.clone(),
             max_age: plan_limit(self.ctx, config),
@@ -72,7 +71,7 @@ impl ApplyRun<'_> {
             // Whatever becomes of this server, that it began is known.
             entry: self.audit_entry(config, plan, "begun"),
         };
-        let begun = Job::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
+        let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
         let job = begun.await?.map_err(Refused::from)?;
         Ok((job, ConsumedPlan(plan)))
     }
@@ -121,7 +120,7 @@ struct Beginning {
     /// How old it may be.
     max_age: Option<Duration>,
     /// Its project, with the lock that is needed.
-    project: Wanted,
+    project: WantedLock,
     cancel: Cancel,
     entry: AuditEntry,
 }
@@ -176,8 +175,8 @@ mod tests {
             id: "p".into(),
             pull: pull(1),
             project: lock(1).project,
-            head: "a".repeat(40),
-            base: "b".repeat(40),
+            head: "a".repeat(40).into(),
+            base: "b".repeat(40).into(),
             base_branch: "main".into(),
             config_digest: String::new(),
             tool: String::new(),
@@ -207,7 +206,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let cancel = Cancel::default();
-        let project = Wanted { lock: lock(1), mode: LockMode::OnPlan };
+        let project = WantedLock { lock: lock(1), mode: LockMode::OnPlan };
         let beginning =
             Beginning { plan: plan(), max_age, project, cancel: cancel.clone(), entry: AuditEntry::default() };
         let said = store.write(move |tx| {

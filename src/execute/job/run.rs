@@ -3,7 +3,7 @@
 use super::super::requirements::PullFacts;
 use super::super::state_locks::after_kill;
 use super::super::{CancelReason, CommandRun, Context};
-use super::{Job, Ready};
+use super::{JobRun, Ready};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::CommandName;
@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The same for an apply: Terraform finishes the operations that run and saves the state.
 const APPLY_GRACE: Duration = Duration::from_secs(300);
 
-impl Job<'_> {
+impl JobRun<'_> {
     /// Runs the job's steps. `turn` is given back when the last one has ended.
     pub(in super::super) async fn run<T: Send>(
         &mut self,

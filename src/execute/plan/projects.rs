@@ -3,7 +3,7 @@
 use super::super::admission::Permit;
 use super::super::errored_state::kept_file;
 use super::super::groups::Projects;
-use super::super::job::{self, Job, Ready};
+use super::super::job::{self, JobRun, Ready};
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
 use super::super::{CommandRun, Context, capacity, plan_limit, random_bits, recorder, state_locks};
@@ -105,7 +105,7 @@ impl PlanRun<'_> {
                 return self.record_failure(job::refused(self.work, config, Outcome::Errored(fault))).await;
             }
         };
-        let begun = Job::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
+        let begun = JobRun::begin(self.ctx, self.work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
         let Ok(mut job) = begun else { anyhow::bail!("a plan was not allowed to begin") };
         let made = match ready {
             Ok(ready) => self.make(&mut job, config, ready, (slot, permit)).await,
@@ -194,7 +194,7 @@ impl PlanRun<'_> {
     /// Makes the plan. Whose turn is next need not wait until it is kept. The error is an outcome that a step decided.
     async fn make(
         &self,
-        job: &mut Job<'_>,
+        job: &mut JobRun<'_>,
         config: &ProjectConfig,
         ready: Ready,
         turn: (SemaphorePermit<'_>, Permit<'_>),

@@ -83,7 +83,7 @@ mod tests {
                     description: String::new(),
                     url: String::new(),
                 };
-                Effect::Status { commit: commit.to_owned(), status }
+                Effect::Status { commit: commit.into(), status }
             }
             Some(("react", _)) => Effect::React { comment_id: 1, reaction: "eyes".to_owned() },
             _ => Effect::Comment { run: "r".into(), part: 1, body: String::new() },

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
-use crate::domain::{PullRequest, RepoId};
+use crate::domain::{CommitSha, PullRequest, RepoId};
 use crate::vcs::{
     Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, OpenPull, Profile, Review,
 };
@@ -125,10 +125,10 @@ impl Host for Fake {
     async fn open_pulls(&self, _: &RepoId) -> Result<Vec<OpenPull>, HostError> {
         Err(unavailable())
     }
-    async fn is_on_branch(&self, _: &RepoId, _: &str, _: &str) -> Result<bool, HostError> {
+    async fn is_on_branch(&self, _: &RepoId, _: &CommitSha, _: &str) -> Result<bool, HostError> {
         Err(unavailable())
     }
-    async fn own_statuses(&self, _: &PullId, _: &str) -> Result<Vec<CommitStatus>, HostError> {
+    async fn own_statuses(&self, _: &PullId, _: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
         Err(unavailable())
     }
     async fn delete_comment(&self, _: &PullId, id: u64) -> Result<(), HostError> {
@@ -139,7 +139,7 @@ impl Host for Fake {
     async fn react(&self, _: &PullId, _: u64, reaction: &str) -> Result<(), HostError> {
         self.enter(format!("react {reaction}")).await.map(drop)
     }
-    async fn set_status(&self, _: &PullId, _: &str, status: &CommitStatus) -> Result<(), HostError> {
+    async fn set_status(&self, _: &PullId, _: &CommitSha, status: &CommitStatus) -> Result<(), HostError> {
         if self.refuses_statuses {
             return Err(denied());
         }

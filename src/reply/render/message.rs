@@ -75,9 +75,9 @@ pub(super) fn template(
             ("no_projects.md", context! { because, plan => wanted.then(|| plan(None)) })
         }
         Message::Superseded { head } => {
-            ("superseded.md", context! { head => wording::short(head), again => again(reply, options) })
+            ("superseded.md", context! { head => head.short(), again => again(reply, options) })
         }
-        Message::PlannedAlready { head } => ("planned_already.md", context! { head => wording::short(head) }),
+        Message::PlannedAlready { head } => ("planned_already.md", context! { head => head.short() }),
     }
 }
 

@@ -41,7 +41,7 @@ fn reply(name: CommandName, body: ReplyBody) -> Reply {
         run: "0123456789abcdef0123456789abcdef".into(),
         pull: PullId { repo, number: 42 },
         command: Some(Command::new(name, Trigger::Comment, "bob")),
-        head: Some(HEAD.to_owned()),
+        head: Some(HEAD.into()),
         body,
     }
 }
@@ -98,7 +98,7 @@ fn resource(action: ResourceAction, address: &str, attributes: &[&str]) -> Resou
 
 fn network_plan() -> JobOutcome {
     let plan = Planned {
-        base_commit: Some("9d0e77c0000".to_owned()),
+        base_commit: Some("9d0e77c0000".into()),
         resources: vec![
             resource(ResourceAction::Create, "google_compute_firewall.iap_ssh", &[]),
             resource(ResourceAction::Destroy, "google_compute_firewall.legacy_ssh", &[]),

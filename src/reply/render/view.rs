@@ -7,10 +7,10 @@ mod totals;
 
 use super::RenderOptions;
 use super::markdown;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Applied, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Reply, Results};
+use crate::domain::{CommitSha, ProjectId};
 use crate::reply::wording;
 use failure::FailureView;
 use minijinja::Value;
@@ -122,7 +122,7 @@ impl Maker<'_> {
         match &job.outcome {
             Outcome::Planned(planned) => {
                 let s = &planned.summary;
-                let plan = PlanView::new(planned, planned.base_commit.as_deref().map(|base| self.commit(base)));
+                let plan = PlanView::new(planned, planned.base_commit.as_ref().map(|base| self.commit(base)));
                 view.unchanged = s.no_changes;
                 view.rank = if s.no_changes { 2 } else { 1 };
                 view.state = Value::from(plan.state());
@@ -281,10 +281,10 @@ impl Maker<'_> {
     }
 
     /// Seven digits of a commit, linked to its page on the host.
-    fn commit(&self, commit: &str) -> Value {
+    fn commit(&self, commit: &CommitSha) -> Value {
         let repo = self.reply.pull.repo.full_name();
-        let address = self.options.commit_address.replace("{repo}", &repo).replace("{commit}", commit);
-        Value::from_safe_string(markdown::link(&wording::short(commit), &address))
+        let address = self.options.commit_address.replace("{repo}", &repo).replace("{commit}", commit.as_str());
+        Value::from_safe_string(markdown::link(commit.short(), &address))
     }
 
     fn is_single(&self) -> bool {

@@ -39,7 +39,7 @@ fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path) -> E
         ("COMMENT_ARGS", &comment_args(&command.extra_args)),
         ("DIR", &dir.to_string_lossy()),
         ("HEAD_BRANCH_NAME", &pull.head.branch),
-        ("HEAD_COMMIT", &pull.head.commit),
+        ("HEAD_COMMIT", pull.head.commit.as_str()),
         ("HEAD_REPO_NAME", &pull.head.repo_name),
         ("HEAD_REPO_OWNER", &pull.head.repo_owner),
         ("PULL_AUTHOR", &pull.author),

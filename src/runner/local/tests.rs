@@ -6,7 +6,7 @@ use crate::config::ProjectConfig;
 use crate::config::global::GlobalConfig;
 use crate::config::workflow::{ShellCommand, Step};
 use crate::domain::command::{Command, Trigger};
-use crate::domain::{Base, Distribution, Head, PullId, PullRequest, RepoId};
+use crate::domain::{Base, CommitSha, Distribution, Head, PullId, PullRequest, RepoId};
 use crate::process::{Invocation, run};
 use crate::runner::result::{Artifact, StepProblem};
 use crate::runner::spec::{Answers, JobLimits, PlanReference, ToolSpec};
@@ -118,7 +118,7 @@ async fn plan_of(source: &Path) -> JobSpec {
     git(source, &["config", "uploadpack.allowAnySHA1InWant", "true"]).await;
     git(source, &["add", "."]).await;
     git(source, &["commit", "-q", "-m", "first"]).await;
-    let commit = git(source, &["rev-parse", "HEAD"]).await;
+    let commit = CommitSha::parse(&git(source, &["rev-parse", "HEAD"]).await).unwrap();
     let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
     let project = ProjectId { dir: "net".into(), workspace: "default".into(), name: None };
     let rules = GlobalConfig::without_file().rules(&repo, "main");

@@ -39,7 +39,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
             let (pull, project, by) = (one.lock.holder.pull.clone(), one.lock.project.clone(), by.clone());
             match which {
                 0..3 => {
-                    let own = |other: &Wanted| other.lock.holder.pull == pull && other.lock.project != project;
+                    let own = |other: &WantedLock| other.lock.holder.pull == pull && other.lock.project != project;
                     let projects = more.into_iter().filter(own).take(1).chain([one.clone()]).collect();
                     LockEvent::PlanBegins { pull, projects, everything: flag }
                 }

@@ -15,6 +15,7 @@ use crate::vault::clock::Clock;
 use crate::vault::inbox::HandOverKey;
 use crate::vault::leader::Leader;
 use crate::vault::lease::{Identity, Timing};
+use crate::vault::wording::Wording;
 use crate::vault::{Hash, Retention, Vault, VaultError};
 use buckets::{Dying, Slow};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,6 +64,7 @@ fn vault(bucket: Arc<dyn Bucket>, retention: Retention) -> Vault {
         timing: Timing::default(),
         retention,
         handover: HandOverKey::derive("secret"),
+        wording: Wording::default(),
     }
 }
 

@@ -7,9 +7,9 @@ use crate::vcs::http::segment;
 use url::Url;
 
 /// Host name of Azure DevOps Services.
-pub const SERVICES: &str = "dev.azure.com";
+const SERVICES: &str = "dev.azure.com";
 /// Ends the name that an organization's host had before, `ORGANIZATION.visualstudio.com`. Deliveries still name it.
-pub const FORMER: &str = ".visualstudio.com";
+const FORMER: &str = ".visualstudio.com";
 /// Longest name of an organization, a project or a repository that is taken, in bytes.
 const MAX_NAME: usize = 256;
 

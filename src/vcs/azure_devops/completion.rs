@@ -1,7 +1,7 @@
 //! Completing a pull request: the merge, as its author and the branch's policies want it.
 
 use super::address::project_path;
-use super::{AzureDevops, VERSION, list, pull_path};
+use super::{AzureDevops, VERSION, pull_path};
 use crate::domain::PullRequest;
 use crate::vcs::HostError;
 use crate::vcs::http::segment;
@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 /// How often the host is asked while it merges.
-const POLLS: usize = 8;
+const POLLS: usize = 12;
 /// Policy that limits how pull requests are merged (learn.microsoft.com, "Limit merge types").
 const MERGE_TYPES: &str = "fa4e907d-c16b-4a4c-9dfa-4916e5d171ab";
 /// Ways to merge, best first: ours, the host's, and the policy's setting that allows it.
@@ -68,14 +68,14 @@ async fn merge_types(host: &AzureDevops, pull: &PullRequest, now: &Value) -> Res
         segment(branch),
         super::PREVIEW
     );
-    let answer = host.http.get(&path).await?.body;
-    let in_force = |row: &&Value| {
+    let in_force = |row: &Value| {
         row["type"]["id"] == MERGE_TYPES
             && row["isEnabled"] != false
             && row["isBlocking"] != false
             && row["isDeleted"] != true
     };
-    Ok(list(&answer).filter(in_force).map(|row| row["settings"].clone()).collect())
+    let rows = host.rows(&path).await?;
+    Ok(rows.into_iter().filter(in_force).map(|mut row| row["settings"].take()).collect())
 }
 
 /// The host's name of the asked-for method if the policies allow it; else what the author chose; else the first allowed one.

@@ -1,6 +1,6 @@
 //! What `tidelock doctor` asks Azure DevOps: what the token may do, which repositories it sees, which service hooks come to us.
 
-use super::{AzureDevops, VERSION, list, repo_path};
+use super::{AzureDevops, VERSION, repo_path};
 use crate::domain::RepoId;
 use crate::vcs::http::segment;
 use crate::vcs::{HostError, RepoAccess};
@@ -40,7 +40,7 @@ impl AzureDevops {
     /// The repositories of an organization, as far as the token sees them.
     pub async fn repositories_of(&self, organization: &str) -> Result<Vec<RepoAccess>, HostError> {
         let path = format!("/{}/_apis/git/repositories?{VERSION}", segment(organization));
-        let body = self.http.get(&path).await?.body;
+        let rows = self.rows(&path).await?;
         let read = |row: &Value| {
             let project = row["project"]["name"].as_str()?;
             Some(RepoAccess {
@@ -51,7 +51,7 @@ impl AzureDevops {
                 can_write: true,
             })
         };
-        Ok(list(&body).filter_map(read).collect())
+        Ok(rows.iter().filter_map(read).collect())
     }
 
     /// Scopes that the token lacks on a repository, each tried by a request that can change nothing.
@@ -86,7 +86,7 @@ impl AzureDevops {
     pub async fn subscriptions(&self, organization: &str) -> Result<Vec<Subscription>, HostError> {
         let consumer = "publisherId=tfs&consumerId=webHooks";
         let path = format!("/{}/_apis/hooks/subscriptions?{consumer}&{VERSION}", segment(organization));
-        let body = self.http.get(&path).await?.body;
+        let rows = self.rows(&path).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let read = |row: &Value| Subscription {
             event: text(&row["eventType"]),
@@ -96,6 +96,6 @@ impl AzureDevops {
             details: text(&row["consumerInputs"]["resourceDetailsToSend"]),
             user: text(&row["consumerInputs"]["basicAuthUsername"]),
         };
-        Ok(list(&body).map(read).collect())
+        Ok(rows.iter().map(read).collect())
     }
 }

@@ -1,7 +1,7 @@
 //! Azure DevOps' JSON → our data. Deliveries and answers of the API have the same shapes.
 
 use super::address::AzureAddress;
-use crate::domain::{Base, Head, PullId, PullRequest, PullState, PullVersion};
+use crate::domain::{Base, CommitSha, Head, PullId, PullRequest, PullState, PullVersion};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -110,10 +110,9 @@ fn branch(name: &Value) -> Option<String> {
 }
 
 /// The full id in a reference to a commit; all zeros stand for none.
-pub(super) fn commit(reference: &Value) -> Option<String> {
+pub(super) fn commit(reference: &Value) -> Option<CommitSha> {
     let id = reference["commitId"].as_str()?.to_ascii_lowercase();
-    let is_id = matches!(id.len(), 40 | 64) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    Some(id).filter(|id| is_id && id.bytes().any(|byte| byte != b'0'))
+    CommitSha::parse(&id).ok().filter(|_| id.bytes().any(|byte| byte != b'0'))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Statuses of a pull request. Each belongs to an iteration, which is what a push made; a branch policy names one by genre and name.
 
 use super::{AzureDevops, VERSION, list, organization_of, pull_path, shapes};
-use crate::domain::PullId;
 use crate::domain::state::{CommitStatus, StatusState};
+use crate::domain::{CommitSha, PullId};
 use crate::vcs::HostError;
 use backon::BackoffBuilder as _;
 use jiff::Timestamp;
@@ -23,13 +23,13 @@ const MAX_KNOWN: usize = 4096;
 /// Numbers of iterations, by pull request and commit. A commit keeps its iteration.
 #[derive(Default)]
 pub(super) struct Iterations {
-    known: Mutex<HashMap<(PullId, String), u64>>,
+    known: Mutex<HashMap<(PullId, CommitSha), u64>>,
 }
 
 /// What a push made of a pull request.
 pub(super) struct Iteration {
     pub(super) number: u64,
-    pub(super) commit: String,
+    pub(super) commit: CommitSha,
     pub(super) created: Option<Timestamp>,
 }
 
@@ -46,8 +46,8 @@ pub(super) async fn iterations(host: &AzureDevops, pull: &PullId) -> Result<Vec<
 }
 
 /// The latest iteration of a commit; absent where there is none.
-async fn iteration_of(host: &AzureDevops, pull: &PullId, commit: &str) -> Result<Option<u64>, HostError> {
-    let key = (pull.clone(), commit.to_ascii_lowercase());
+async fn iteration_of(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Option<u64>, HostError> {
+    let key = (pull.clone(), commit.clone());
     let known = || host.iterations.known.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(number) = known().get(&key) {
         return Ok(Some(*number));
@@ -89,7 +89,7 @@ pub(super) fn is_ours(genre: &str, name: &str, first: &str) -> bool {
 pub(super) async fn set(
     host: &AzureDevops,
     pull: &PullId,
-    commit: &str,
+    commit: &CommitSha,
     status: &CommitStatus,
 ) -> Result<(), HostError> {
     let path = format!("{}/statuses?{VERSION}", pull_path(pull)?);
@@ -122,7 +122,7 @@ pub(super) async fn set(
     host.http.send(Method::POST, &path, Some(body)).await.map(drop)
 }
 
-pub(super) async fn own(host: &AzureDevops, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+pub(super) async fn own(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
     let Some(iteration) = iteration_of(host, pull, commit).await? else { return Ok(Vec::new()) };
     let account = host.account(organization_of(&pull.repo)).await?;
     let body = host.http.get(&format!("{}/statuses?{VERSION}", pull_path(pull)?)).await?.body;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::PullState;
 use crate::domain::state::StatusState;
-use crate::vcs::Verdict;
+use crate::vcs::ReviewVerdict;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -133,7 +133,7 @@ fn vote(by: &str, result: &str, at: &str) -> Value {
 async fn a_pull_request_is_read_below_its_collection_and_its_project_with_a_space() {
     let played = answering(vec![("pullRequests/7?", pull())]).await;
     let read = played.host.pull_request(&id()).await.unwrap();
-    assert_eq!((read.head.branch.as_str(), &*read.head.commit, &read.state), ("topic", HEAD, &PullState::Open));
+    assert_eq!((read.head.branch.as_str(), read.head.commit.as_str(), &read.state), ("topic", HEAD, &PullState::Open));
     assert_eq!(played.requests(), [format!("GET {AT}/pullRequests/7?api-version=7.0")]);
     let other = PullId { number: 8, ..id() };
     assert!(matches!(played.host.pull_request(&other).await, Err(HostError::NotFound { .. })));
@@ -158,7 +158,7 @@ async fn commits_that_are_not_told_yet_are_the_tips_of_the_branches() {
         {"name": "refs/heads/feature/50%+more&#1", "objectId": FIRST},
     ]));
     let played = answering(vec![("pullRequests/7?", fresh), ("refs?", tips)]).await;
-    assert_eq!(&*played.host.pull_request(&id()).await.unwrap().head.commit, FIRST);
+    assert_eq!(played.host.pull_request(&id()).await.unwrap().head.commit, FIRST);
     assert!(played.requests()[1].contains("filter=heads%2Ffeature%2F50%25%2Bmore%26%231&"), "{:?}", played.requests());
 }
 
@@ -182,11 +182,11 @@ async fn each_person_has_a_vote_for_the_head_of_its_moment_and_groups_have_none(
     let played =
         answering(vec![("pullRequests/7?", reviewed), ("/threads", threads), ("/iterations", iterations_of())]).await;
     let reviews = played.host.reviews(&known_pull(&played).await).await.unwrap();
-    let read: Vec<_> = reviews.iter().map(|r| (r.user.to_string(), r.verdict, r.commit.to_string())).collect();
-    let [approved, rejected] = [Verdict::Approved, Verdict::ChangesRequested];
+    let read: Vec<_> = reviews.iter().map(|r| (r.user.to_string(), r.verdict, r.commit.clone().unwrap())).collect();
+    let [approved, rejected] = [ReviewVerdict::Approved, ReviewVerdict::ChangesRequested];
     // Of eve's vote nothing is told: it is taken for the earliest that it can be.
     let wanted = [("ann", approved, FIRST), ("bob", approved, HEAD), ("cid", rejected, HEAD), ("eve", rejected, FIRST)];
-    assert_eq!(read, wanted.map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit.to_owned())));
+    assert_eq!(read, wanted.map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit.into())));
 }
 
 #[tokio::test]
@@ -268,14 +268,14 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
         description: "d".into(),
         url: "u".into(),
     };
-    played.host.set_status(&id(), HEAD, &status).await.unwrap();
+    played.host.set_status(&id(), &HEAD.into(), &status).await.unwrap();
     let body = played.body_of("POST");
     assert_eq!((&body["iterationId"], &body["state"]), (&json!(2), &json!("succeeded")));
     assert_eq!(body["context"], json!({"genre": "Atlantis Bot/atlantis", "name": "plan"}));
-    assert_eq!(played.host.own_statuses(&id(), HEAD).await.unwrap(), [status.clone()]);
+    assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), [status.clone()]);
     let asked = played.requests().iter().filter(|request| request.contains("iterations")).count();
     assert_eq!(asked, 1, "an iteration is asked for once");
-    let error = played.host.set_status(&id(), BASE, &status).await.unwrap_err();
+    let error = played.host.set_status(&id(), &BASE.into(), &status).await.unwrap_err();
     assert!(matches!(&error, HostError::Rejected { status: 404, .. }), "{error}");
 }
 
@@ -369,6 +369,18 @@ async fn open_pull_requests_are_read_by_pages() {
     let open = played.host.open_pulls(&id().repo).await.unwrap();
     assert_eq!((open.len(), open[101].pull.id.number), (102, 102));
     assert_eq!(open[0].version, shapes::version(&open[0].pull));
+}
+
+#[tokio::test]
+async fn a_list_goes_on_where_its_token_says() {
+    let row = |name: &str| json!({"name": name, "project": {"name": "Cloud Infra"}});
+    let played = play(move |request| match request.contains("continuationToken=a%2Bb") {
+        true => ok(rows(json!([row("two")]))),
+        false => ([("x-ms-continuationtoken", "a+b")], axum::Json(rows(json!([row("one")])))).into_response(),
+    })
+    .await;
+    let seen = played.host.repositories().await.unwrap();
+    assert_eq!(seen.iter().map(|access| access.repo.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
 }
 
 #[tokio::test]

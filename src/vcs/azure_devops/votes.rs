@@ -3,8 +3,8 @@
 
 use super::statuses::{Iteration, iterations};
 use super::{AzureDevops, list, shapes, threads};
-use crate::domain::PullRequest;
-use crate::vcs::{HostError, Review, Verdict};
+use crate::domain::{CommitSha, PullRequest};
+use crate::vcs::{HostError, Review, ReviewVerdict};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -30,11 +30,11 @@ pub(super) async fn latest(host: &AzureDevops, pull: &PullRequest) -> Result<Vec
     Ok(voters.into_iter().filter_map(|voter| review(voter, &threads, &pushes)).collect())
 }
 
-fn verdict(vote: &Value) -> Option<Verdict> {
+fn verdict(vote: &Value) -> Option<ReviewVerdict> {
     let vote = vote.as_i64()?;
     match () {
-        () if APPROVING.contains(&vote) => Some(Verdict::Approved),
-        () if REJECTING.contains(&vote) => Some(Verdict::ChangesRequested),
+        () if APPROVING.contains(&vote) => Some(ReviewVerdict::Approved),
+        () if REJECTING.contains(&vote) => Some(ReviewVerdict::ChangesRequested),
         () => None,
     }
 }
@@ -62,8 +62,8 @@ fn is_vote_of(voter: &Value, thread: &Value) -> bool {
 }
 
 /// The head at this moment: the latest push before it. Where the moment is unknown, the first push, the earliest it can have been.
-fn commit_at(moment: Option<Timestamp>, pushes: &[Iteration]) -> String {
+fn commit_at(moment: Option<Timestamp>, pushes: &[Iteration]) -> Option<CommitSha> {
     let before = |push: &&Iteration| push.created.zip(moment).is_some_and(|(pushed, cast)| pushed <= cast);
     let found = pushes.iter().rfind(before).or(pushes.first());
-    found.map(|push| push.commit.clone()).unwrap_or_default()
+    found.map(|push| push.commit.clone())
 }

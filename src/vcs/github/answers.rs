@@ -1,14 +1,14 @@
 //! GitHub's JSON → our data.
 
 use super::moved;
-use crate::domain::{Base, Head, PullId, PullRequest, PullState};
+use crate::domain::{Base, CommitSha, Head, PullId, PullRequest, PullState};
 use crate::vcs::HostError;
 use crate::vcs::http::odd;
 use serde::Deserialize;
 use serde_json::Value;
 
 #[derive(Deserialize)]
-struct Pull {
+struct ApiPull {
     title: String,
     html_url: String,
     state: String,
@@ -20,15 +20,15 @@ struct Pull {
     merge_commit_sha: Option<String>,
     #[serde(default)]
     draft: bool,
-    user: Option<User>,
+    user: Option<ApiUser>,
     head: Branch,
     base: Branch,
     #[serde(default)]
-    labels: Vec<Label>,
+    labels: Vec<ApiLabel>,
 }
 
 #[derive(Deserialize)]
-struct User {
+struct ApiUser {
     login: String,
 }
 
@@ -43,13 +43,13 @@ struct Branch {
 #[derive(Deserialize)]
 struct Repo {
     name: String,
-    owner: User,
+    owner: ApiUser,
     clone_url: String,
     size: Option<u64>,
 }
 
 #[derive(Deserialize)]
-struct Label {
+struct ApiLabel {
     name: String,
 }
 
@@ -64,12 +64,14 @@ pub(super) fn is_asked_for(id: &PullId, body: &Value) -> Result<(), HostError> {
 pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, HostError> {
     is_asked_for(id, body)?;
     let what = format!("pull request {id}");
-    let pull = Pull::deserialize(body).map_err(|error| odd(&what, &error.to_string()))?;
+    let pull = ApiPull::deserialize(body).map_err(|error| odd(&what, &error.to_string()))?;
     let base_repo = pull.base.repo.ok_or_else(|| odd(&what, "no base repository"))?;
     if let Err(wrong) = id.repo.check_clone_url(&base_repo.clone_url) {
         let message = format!("the address that git is to fetch from {wrong}");
         return Err(HostError::Rejected { what, status: 200, message });
     }
+    let sha = |text: &str| CommitSha::parse(text).map_err(|error| odd(&what, &error.to_string()));
+    let (head_commit, base_commit) = (sha(&pull.head.sha)?, sha(&pull.base.sha)?);
     let (repo_owner, repo_name) = pull.head.repo.map(|repo| (repo.owner.login, repo.name)).unwrap_or_default();
     Ok(PullRequest {
         id: id.clone(),
@@ -77,12 +79,14 @@ pub(super) fn pull_request(id: &PullId, body: &Value) -> Result<PullRequest, Hos
         title: pull.title,
         url: pull.html_url,
         author: pull.user.map(|user| user.login).unwrap_or_default(),
-        head: Head { branch: pull.head.name, commit: pull.head.sha, repo_owner, repo_name },
-        base: Base { branch: pull.base.name, commit: pull.base.sha },
+        head: Head { branch: pull.head.name, commit: head_commit, repo_owner, repo_name },
+        base: Base { branch: pull.base.name, commit: base_commit },
         draft: pull.draft,
         state: match (pull.state.as_str(), pull.merged, pull.merged_at) {
             ("open", ..) => PullState::Open,
-            (_, true, _) | (_, _, Some(_)) => PullState::Merged { commit: pull.merge_commit_sha },
+            (_, true, _) | (_, _, Some(_)) => {
+                PullState::Merged { commit: pull.merge_commit_sha.and_then(|sha| CommitSha::parse(&sha).ok()) }
+            }
             _ => PullState::Closed,
         },
         labels: pull.labels.into_iter().map(|label| label.name).collect(),

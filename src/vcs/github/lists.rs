@@ -4,7 +4,7 @@ use super::super::http::segment;
 use super::super::{Comments, HostComment, HostError, OpenPull};
 use super::{Github, answers, repo_path};
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{PullId, PullVersion, RepoId};
+use crate::domain::{CommitSha, PullId, PullVersion, RepoId};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -52,10 +52,10 @@ async fn comments_of(
 pub(super) async fn is_on_branch(
     github: &Github,
     repo: &RepoId,
-    commit: &str,
+    commit: &CommitSha,
     branch: &str,
 ) -> Result<bool, HostError> {
-    let path = format!("{}/compare/{}...{}?per_page=1", repo_path(repo)?, segment(commit), segment(branch));
+    let path = format!("{}/compare/{}...{}?per_page=1", repo_path(repo)?, segment(commit.as_str()), segment(branch));
     match github.http.get(&path).await {
         Ok(answer) => Ok(matches!(answer.body["status"].as_str(), Some("ahead" | "identical"))),
         Err(HostError::NotFound { .. }) => Ok(false),
@@ -85,8 +85,12 @@ pub(super) async fn open_pulls(github: &Github, repo: &RepoId) -> Result<Vec<Ope
     github.pulls.pages(&github.http, &path, (PER_PAGE, PULL_PAGES), read).await
 }
 
-pub(super) async fn own_statuses(github: &Github, repo: &RepoId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
-    let path = format!("{}/commits/{}/statuses?per_page={PER_PAGE}", repo_path(repo)?, segment(commit));
+pub(super) async fn own_statuses(
+    github: &Github,
+    repo: &RepoId,
+    commit: &CommitSha,
+) -> Result<Vec<CommitStatus>, HostError> {
+    let path = format!("{}/commits/{}/statuses?per_page={PER_PAGE}", repo_path(repo)?, segment(commit.as_str()));
     let read = |row: Value| {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let state = match row["state"].as_str() {

@@ -1,9 +1,9 @@
 //! Reviews boiled down to the latest verdict of each person.
 
 use super::{answers, repo_path};
-use crate::domain::{PullRequest, RepoId};
+use crate::domain::{CommitSha, PullRequest, RepoId};
 use crate::vcs::http::{Http, segment};
-use crate::vcs::{HostError, Review, Verdict};
+use crate::vcs::{HostError, Review, ReviewVerdict};
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::Value;
 
@@ -44,12 +44,12 @@ fn verdicts(reviews: &[Value]) -> Vec<Review> {
     for review in reviews {
         let Some(user) = review["user"]["login"].as_str() else { continue };
         let verdict = match review["state"].as_str() {
-            Some("APPROVED") => Some(Verdict::Approved),
-            Some("CHANGES_REQUESTED") => Some(Verdict::ChangesRequested),
+            Some("APPROVED") => Some(ReviewVerdict::Approved),
+            Some("CHANGES_REQUESTED") => Some(ReviewVerdict::ChangesRequested),
             Some("DISMISSED") => None,
             _ => continue,
         };
-        let commit = review["commit_id"].as_str().unwrap_or_default().to_owned();
+        let commit = review["commit_id"].as_str().and_then(|id| CommitSha::parse(id).ok());
         let entry = verdict.map(|verdict| Review { user: user.to_owned(), can_write: false, verdict, commit });
         match latest.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(user)) {
             Some((_, slot)) => *slot = entry,
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_latest_verdict_of_each_person_counts() {
-        let review = |user: &str, state: &str, commit: &str| json!({"user": {"login": user}, "state": state, "commit_id": commit});
+        let review = |user: &str, state: &str, commit: &str| json!({"user": {"login": user}, "state": state, "commit_id": commit.repeat(40)});
         let all = [
             review("ann", "CHANGES_REQUESTED", "1"),
             review("bob", "APPROVED", "1"),
@@ -103,8 +103,8 @@ mod tests {
         assert_eq!(
             got,
             [
-                ("Ann".to_owned(), Verdict::Approved, "2".to_owned()),
-                ("bob".to_owned(), Verdict::Approved, "1".to_owned())
+                ("Ann".to_owned(), ReviewVerdict::Approved, Some("2".repeat(40).into())),
+                ("bob".to_owned(), ReviewVerdict::Approved, Some("1".repeat(40).into()))
             ]
         );
     }

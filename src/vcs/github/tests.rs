@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::PullVersion;
-use crate::vcs::Verdict;
+use crate::vcs::ReviewVerdict;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -102,7 +102,7 @@ fn pull_json() -> Value {
     json!({
         "number": 7, "title": "T", "html_url": "https://localhost/acme/infra/pull/7", "state": "open", "draft": false,
         "user": {"login": "ann"}, "labels": [{"name": "l"}], "mergeable": true, "mergeable_state": "clean",
-        "head": {"ref": "topic", "sha": "aaa", "repo": repo}, "base": {"ref": "main", "sha": "bbb", "repo": repo},
+        "head": {"ref": "topic", "sha": "a".repeat(40), "repo": repo}, "base": {"ref": "main", "sha": "b".repeat(40), "repo": repo},
     })
 }
 
@@ -115,7 +115,10 @@ async fn a_pull_request_is_read_and_asked_for_again_while_it_is_not_there() {
     let fake =
         fake(|n, _| if n < 2 { says(404, json!({"message": "Not Found"})) } else { says(200, pull_json()) }).await;
     let pull = fake.github.pull_request(&id()).await.unwrap();
-    assert_eq!((pull.author.as_str(), pull.head.commit.as_str(), pull.repo_size_kib), ("ann", "aaa", Some(12)));
+    assert_eq!(
+        (pull.author.as_str(), pull.head.commit.as_str(), pull.repo_size_kib),
+        ("ann", "a".repeat(40).as_str(), Some(12))
+    );
     assert!(pull.is_open() && !pull.fork);
     assert_eq!(fake.requests(), ["GET /repos/acme/infra/pulls/7"; 3]);
     assert_eq!(fake.seen.lock().unwrap()[0].1, "Bearer t0ken");
@@ -227,9 +230,9 @@ async fn reviews_come_from_all_pages_with_permissions_of_those_who_count() {
         .map(|r| (r.user, r.can_write, r.verdict))
         .collect();
     let want = [
-        ("ann", true, Verdict::Approved),
-        ("bob b", false, Verdict::ChangesRequested),
-        ("cid", false, Verdict::Approved),
+        ("ann", true, ReviewVerdict::Approved),
+        ("bob b", false, ReviewVerdict::ChangesRequested),
+        ("cid", false, ReviewVerdict::Approved),
     ];
     assert_eq!(got, want.map(|(user, write, verdict)| (user.to_owned(), write, verdict)));
     assert!(!fake.requests().iter().any(|request| request.contains("eve")));
@@ -302,7 +305,7 @@ async fn statuses_fit_the_host() {
         description: "é".repeat(200),
         url: String::new(),
     };
-    fake.github.set_status(&id(), "aaa", &status).await.unwrap();
+    fake.github.set_status(&id(), &"aaa".into(), &status).await.unwrap();
     assert_eq!(fake.requests(), ["POST /repos/acme/infra/statuses/aaa"]);
     assert_eq!(fake.body(0), json!({"state": "failure", "context": "atlantis/plan", "description": "é".repeat(140)}));
 }
@@ -316,7 +319,7 @@ async fn merging_names_the_head_that_was_applied() {
     .await;
     fake.github.merge(&pull().await, None).await.unwrap();
     assert_eq!(fake.requests(), ["GET /repos/acme/infra", "PUT /repos/acme/infra/pulls/7/merge"]);
-    assert_eq!(fake.body(1), json!({"merge_method": "rebase", "sha": "aaa"}));
+    assert_eq!(fake.body(1), json!({"merge_method": "rebase", "sha": "a".repeat(40)}));
 }
 
 #[tokio::test]
@@ -433,11 +436,11 @@ async fn what_is_said_follows_a_repository_to_a_name_that_is_served() {
 async fn a_commit_is_on_a_branch_that_is_not_behind_it() {
     for (status, on) in [("identical", true), ("ahead", true), ("behind", false), ("diverged", false)] {
         let fake = fake(move |_, _| says(200, json!({"status": status}))).await;
-        assert_eq!(fake.github.is_on_branch(&id().repo, "aaa", "release/1").await.unwrap(), on, "{status}");
+        assert_eq!(fake.github.is_on_branch(&id().repo, &"aaa".into(), "release/1").await.unwrap(), on, "{status}");
         assert_eq!(fake.requests(), ["GET /repos/acme/infra/compare/aaa...release%2F1?per_page=1"]);
     }
     let fake = fake(|_, _| says(404, json!({}))).await;
-    assert!(!fake.github.is_on_branch(&id().repo, "aaa", "main").await.unwrap());
+    assert!(!fake.github.is_on_branch(&id().repo, &"aaa".into(), "main").await.unwrap());
 }
 
 #[tokio::test]

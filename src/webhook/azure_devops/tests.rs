@@ -115,8 +115,8 @@ fn a_new_pull_request_is_read_and_the_old_host_name_is_the_new_one() {
     assert_eq!(clone_url, "https://dev.azure.com/acme/Cloud%20Infra/_git/live");
     assert_eq!(url, format!("{clone_url}/pullrequest/7"));
     assert_eq!((author.as_str(), draft, fork), ("ann@example.com", false, false));
-    assert_eq!((head.branch.as_str(), &*head.commit), ("feature/50%+more&#1", HEAD));
-    assert_eq!((base.branch.as_str(), &*base.commit), ("main", BASE));
+    assert_eq!((head.branch.as_str(), head.commit.as_str()), ("feature/50%+more&#1", HEAD));
+    assert_eq!((base.branch.as_str(), base.commit.as_str()), ("main", BASE));
     assert_eq!(read.version, PullVersion::new(format!("{HEAD} active main")));
     let renamed =
         with(pull(), "/repository/remoteUrl", json!("https://acme@dev.azure.com/acme/Cloud%20Infra/_git/live"));

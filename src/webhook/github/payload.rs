@@ -2,7 +2,7 @@
 //! All are optional here, so that a delivery we do not act on is never wrong, and a missing one can be named.
 
 use super::super::Rejection;
-use crate::domain::RepoId;
+use crate::domain::{CommitSha, RepoId};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -161,13 +161,10 @@ pub(super) fn login(user: &Option<User<'_>>, field: &str) -> Result<String, Reje
     text(&present(user, field)?.login, field).map(str::to_owned)
 }
 
-/// Full commit id: SHA-1 or SHA-256.
-pub(super) fn commit(value: &Option<Text<'_>>, field: &str) -> Result<String, Rejection> {
-    let id = text(value, field)?;
-    if !matches!(id.len(), 40 | 64) || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(Rejection::new(400, format!("The payload's {field} is no commit id")));
-    }
-    Ok(id.to_owned())
+/// The id of a commit.
+pub(super) fn commit(value: &Option<Text<'_>>, field: &str) -> Result<CommitSha, Rejection> {
+    let no_commit = |_| Rejection::new(400, format!("The payload's {field} is no commit id"));
+    CommitSha::parse(text(value, field)?).map_err(no_commit)
 }
 
 /// Splits `owner/name`; both become parts of paths and addresses.

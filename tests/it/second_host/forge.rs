@@ -13,8 +13,8 @@ use std::time::Duration;
 use tidelock::app::JoinedHost;
 use tidelock::domain::state::{CommitStatus, StatusState};
 use tidelock::domain::{
-    Base, CommentEvent, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState, PullVersion,
-    RepoId,
+    Base, CommentEvent, CommitSha, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState,
+    PullVersion, RepoId,
 };
 use tidelock::sandbox::{Forge, Repo};
 use tidelock::vcs::{
@@ -53,18 +53,20 @@ struct State {
     /// Address of the server's front door; empty: deliveries are lost.
     deliver_to: String,
     git: Option<(Repo, GitCredentials)>,
+    /// Event and body of the latest delivery.
+    last: (String, String),
     is_down: bool,
 }
 
 /// Handle to the host; cheap to clone.
 #[derive(Clone)]
-pub(super) struct Second {
+pub(crate) struct Second {
     state: Arc<Mutex<State>>,
     profile: Arc<Profile>,
 }
 
 impl Second {
-    pub(super) fn new() -> Second {
+    pub(crate) fn new() -> Second {
         let profile = Profile {
             comment_limit: 9000,
             folds: false,
@@ -145,7 +147,7 @@ impl Second {
     }
 
     pub(super) async fn merge(&self, number: u64) {
-        self.change(number, |pull| pull.state = PullState::Merged { commit: Some(pull.head.clone()) }).await;
+        self.change(number, |pull| pull.state = PullState::Merged { commit: Some(sha(&pull.head)) }).await;
     }
 
     /// Something that the server does not care for.
@@ -189,12 +191,25 @@ impl Second {
 
     /// Sends a delivery, if anybody listens.
     async fn tell(&self, event: &str, number: u64, comment: Value) {
-        let to = self.look().deliver_to.clone();
+        let body = json!({"number": number, "comment": comment}).to_string();
+        let to = {
+            let mut state = self.look();
+            state.last = (event.to_owned(), body.clone());
+            state.deliver_to.clone()
+        };
         if !to.is_empty() {
-            let body = json!({"number": number, "comment": comment}).to_string();
             let answer = deliver(&to, event, &body, PASSWORD).await;
             assert!(matches!(answer, 200 | 202), "{event}: {answer}");
         }
+    }
+
+    /// The latest delivery comes again.
+    pub(super) async fn redeliver(&self) {
+        let (to, (event, body)) = {
+            let state = self.look();
+            (state.deliver_to.clone(), state.last.clone())
+        };
+        assert_eq!(deliver(&to, &event, &body, PASSWORD).await, 200);
     }
 
     fn up(&self, what: &str) -> Result<MutexGuard<'_, State>, HostError> {
@@ -204,6 +219,10 @@ impl Second {
         }
         Ok(state)
     }
+}
+
+fn sha(commit: &str) -> CommitSha {
+    CommitSha::parse(commit).unwrap()
 }
 
 /// Headers of a delivery.
@@ -239,11 +258,11 @@ impl State {
             author: "ann".into(),
             head: Head {
                 branch: pull.branch.clone(),
-                commit: pull.head.clone(),
+                commit: sha(&pull.head),
                 repo_owner: "org/project".into(),
                 repo_name: "infra".into(),
             },
-            base: Base { branch: "main".into(), commit: pull.base.clone() },
+            base: Base { branch: "main".into(), commit: sha(&pull.base) },
             draft: pull.draft,
             state: pull.state.clone(),
             fork: false,
@@ -389,7 +408,7 @@ impl Host for Second {
         Ok(Comments { list, now: Timestamp::now() })
     }
 
-    async fn is_on_branch(&self, _: &RepoId, _: &str, _: &str) -> Result<bool, HostError> {
+    async fn is_on_branch(&self, _: &RepoId, _: &CommitSha, _: &str) -> Result<bool, HostError> {
         Ok(false)
     }
 
@@ -412,9 +431,9 @@ impl Host for Second {
         Ok(vec![RepoAccess { repo: repository(), of_organization: true, archived: false, can_write: true }])
     }
 
-    async fn own_statuses(&self, pull: &PullId, commit: &str) -> Result<Vec<CommitStatus>, HostError> {
+    async fn own_statuses(&self, pull: &PullId, commit: &CommitSha) -> Result<Vec<CommitStatus>, HostError> {
         let statuses = &self.up("statuses")?.kept(pull.number).statuses.clone();
-        Ok(statuses.iter().filter(|((of, _), _)| of == commit).map(|(_, status)| status.clone()).collect())
+        Ok(statuses.iter().filter(|((of, _), _)| of == commit.as_str()).map(|(_, status)| status.clone()).collect())
     }
 
     async fn delete_comment(&self, pull: &PullId, id: u64) -> Result<(), HostError> {
@@ -428,8 +447,8 @@ impl Host for Second {
         panic!("this host has no reactions")
     }
 
-    async fn set_status(&self, pull: &PullId, commit: &str, status: &CommitStatus) -> Result<(), HostError> {
-        let key = (commit.to_owned(), status.context.clone());
+    async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError> {
+        let key = (commit.to_string(), status.context.clone());
         self.up("status")?.kept(pull.number).statuses.insert(key, status.clone());
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 mod output;
 
-use super::Wanted;
+use super::WantedFile;
 use super::part::{self, Part};
 use crate::calls::{Calls, REMEDY};
-use crate::pack::{Invalid, Section};
+use crate::pack::{DATABASE_PART, Invalid, Section};
 use crate::{Hash, VaultError};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -24,8 +24,14 @@ struct Reading {
     at_once: usize,
 }
 
-/// For a restore.
-const FETCH: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 8 << 20 }, at_once: 8 };
+/// For a restore. Its requests hold what [`IN_FLIGHT`] bounds, however large the state is.
+const FETCH: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 2 << 20 }, at_once: 8 };
+/// Parts of a database that are read at once: each is held as it is stored and as it is written.
+const PARTS_AT_ONCE: usize = 2;
+/// Bytes that a restore holds at most of contents on their way to the disk.
+const IN_FLIGHT: u64 = 16 << 20;
+const _: () = assert!(FETCH.range * FETCH.at_once as u64 <= IN_FLIGHT);
+const _: () = assert!(2 * DATABASE_PART * PARTS_AT_ONCE as u64 <= IN_FLIGHT);
 /// Where nobody waits for it, beside all that a server does: what was written is read back.
 const VERIFY: Reading = Reading { range: if cfg!(test) { 128 << 10 } else { 2 << 20 }, at_once: 2 };
 /// Unwanted bytes that are read along rather than asking twice.
@@ -47,7 +53,7 @@ pub(super) struct ContentLocation {
 struct ReadJob {
     place: ContentLocation,
     section: Section,
-    files: Vec<Wanted>,
+    files: Vec<WantedFile>,
 }
 
 /// Jobs that are read together: one range, or several of one large content.
@@ -74,10 +80,10 @@ pub(super) async fn fetch(
     calls: &Calls,
     parts: &[Part],
     index: &Index,
-    files: Vec<Wanted>,
+    files: Vec<WantedFile>,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(), VaultError> {
-    let mut wanted: HashMap<Hash, Vec<Wanted>> = HashMap::new();
+    let mut wanted: HashMap<Hash, Vec<WantedFile>> = HashMap::new();
     let mut empty = Vec::new();
     for file in files {
         match index.contains_key(&file.hash) {
@@ -136,7 +142,7 @@ pub(super) async fn database(calls: &Calls, base: &Part, to: &Path) -> Result<()
             written.map_err(unwritable)
         }
     });
-    stream::iter(parts).buffer_unordered(FETCH.at_once).try_collect::<()>().await
+    stream::iter(parts).buffer_unordered(PARTS_AT_ONCE).try_collect::<()>().await
 }
 
 /// Runs work that takes long or blocks.
@@ -145,7 +151,7 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     done.map_err(|error| VaultError::Local(format!("a thread that reads state ended: {error}")))
 }
 
-fn absent(calls: &Calls, file: &Wanted) -> VaultError {
+fn absent(calls: &Calls, file: &WantedFile) -> VaultError {
     VaultError::Damaged(format!(
         "{}: the content of {} ({}) is in no object of the state. Nothing was changed. {REMEDY}",
         calls.bucket.location(),

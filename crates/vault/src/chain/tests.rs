@@ -167,7 +167,7 @@ async fn contents_of_all_sizes_are_fetched_from_wherever_they_lie() {
     assert!(chain.database(&restored).await.unwrap());
     assert!(std::fs::read(&restored).unwrap() == raw);
     let path = |number: usize, copy: &str| dir.path().join(format!("deep/{number}/{copy}"));
-    let wanted = |number: usize, copy: &str| Wanted {
+    let wanted = |number: usize, copy: &str| WantedFile {
         hash: blobs[number].hash,
         path: path(number, copy),
         mode: if copy == "b" { 0o755 } else { 0o600 },
@@ -185,7 +185,7 @@ async fn contents_of_all_sizes_are_fetched_from_wherever_they_lie() {
     assert_eq!(seen.lock().unwrap().iter().max(), Some(&(total as u64)));
     chain.verify(&|_| ()).await.unwrap();
 
-    let absent = Wanted { hash: Hash::of(b"never kept"), path: path(9, "a"), mode: 0o600 };
+    let absent = WantedFile { hash: Hash::of(b"never kept"), path: path(9, "a"), mode: 0o600 };
     assert!(chain.fetch(vec![absent], &|_| ()).await.unwrap_err().to_string().contains("deep/9/a"));
     let third = calls::base(2);
     bucket.damage(&third, |bytes| *bytes.last_mut().unwrap() ^= 1);

@@ -9,6 +9,8 @@ use std::path::Path;
 pub(super) enum FileError {
     Unavailable(String),
     Refused(String),
+    /// The medium cannot give the bytes of one file (EIO). Others may be readable.
+    Unreadable(String),
     /// An object whose file is not as it was written.
     Damaged(String),
     /// Something that is not ours: its name.
@@ -47,10 +49,22 @@ impl FileError {
         }
     }
 
+    /// Of an object's file, once the directory it lies in was found.
+    pub(super) fn of_object(path: &Path) -> impl FnOnce(Error) -> FileError {
+        move |error| match error.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::IO.raw_os_error() => {
+                FileError::Unreadable(format!("{}: {error}", path.display()))
+            }
+            _ => FileError::at(path)(error),
+        }
+    }
+
     pub(super) fn tell(self, location: &str, doing: String) -> BucketError {
         let location = location.to_owned();
         match self {
-            FileError::Unavailable(reason) => BucketError::Unavailable { location, doing, reason },
+            FileError::Unavailable(reason) | FileError::Unreadable(reason) => {
+                BucketError::Unavailable { location, doing, reason }
+            }
             FileError::Refused(reason) => BucketError::Refused { location, doing, reason },
             FileError::Damaged(what) => {
                 let reason = format!(

@@ -31,9 +31,16 @@ impl OpenDirectory {
                 // Absent, but only as long as the bucket itself is there.
                 return self.root.join(OURS).metadata().map(|_| None).or_else(|_| self.look_at_root().map(|()| None));
             }
-            Err(error) => return Err(FileError::at(&path)(error)),
+            Err(error) => return Err(FileError::of_object(&path)(error)),
         };
-        let meta = file.metadata().map_err(FileError::at(&path))?;
+        let header = self.header_of(name, &file)?;
+        Ok(header.map(|header| (file, header)))
+    }
+
+    /// The header in an object's file; absent for a folder.
+    fn header_of(&self, name: &str, file: &File) -> Result<Option<FileHeader>, FileError> {
+        let path = self.root.join(name);
+        let meta = file.metadata().map_err(FileError::of_object(&path))?;
         if meta.is_dir() {
             return Ok(None);
         }
@@ -42,14 +49,14 @@ impl OpenDirectory {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                 return Err(FileError::Damaged(format!("{name} is cut off in its header")));
             }
-            result => result.map_err(FileError::at(&path))?,
+            result => result.map_err(FileError::of_object(&path))?,
         }
         let header = FileHeader::decode(name, &bytes)?;
         if header.length.checked_add(header::SIZE as u64) != Some(meta.len()) {
             let there = meta.len().saturating_sub(header::SIZE as u64);
             return Err(FileError::Damaged(format!("{name} has {there} of its {} bytes", header.length)));
         }
-        Ok(Some((file, header)))
+        Ok(Some(header))
     }
 
     pub(super) fn get(&self, name: &str) -> Result<Option<Object>, FileError> {
@@ -107,21 +114,28 @@ impl OpenDirectory {
             if listed.len() == most {
                 break;
             }
-            let header = match self.open_object(&name) {
-                Ok(Some((_, header))) => header,
-                // One that was deleted meanwhile is none.
-                Ok(None) => continue,
-                // The bucket does not answer: nothing is known about the others either.
-                Err(error @ FileError::Unavailable(_)) => return Err(error),
-                // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of
-                // it is an error.
-                Err(_) => damaged(&self.root.join(&name)),
-            };
+            let opened = self.open_object(&name).map(|opened| opened.map(|(_, header)| header));
+            let Some(header) = self.shown(&name, opened)? else { continue };
             let created = Timestamp::from_microsecond(header.created).unwrap_or_default();
             let FileHeader { generation, length: size, label, .. } = header;
             listed.push(Listed { name, generation, size, created, label });
         }
         Ok(listed)
+    }
+
+    /// What a list shows of an object; absent for one that was deleted meanwhile.
+    fn shown(
+        &self,
+        name: &str,
+        opened: Result<Option<FileHeader>, FileError>,
+    ) -> Result<Option<FileHeader>, FileError> {
+        match opened {
+            // The bucket does not answer: nothing is known about the others either.
+            Err(error @ FileError::Unavailable(_)) => Err(error),
+            // It is shown, so that it is missed by nobody, and all that does not need it can still be read; every read of it is an error.
+            Err(_) => Ok(Some(damaged(&self.root.join(name)))),
+            header => header,
+        }
     }
 
     /// All names with this prefix that are greater than `after`. A directory is no snapshot while others create files: one pass may show
@@ -214,7 +228,9 @@ impl OpenDirectory {
             match self.open_object(&name) {
                 // Whether the state needs it will be seen when it is restored.
                 Err(FileError::Damaged(what)) => warnings.push(format!("an object is damaged: {what}")),
-                Err(FileError::Refused(what)) => warnings.push(format!("an object cannot be read: {what}")),
+                Err(FileError::Refused(what) | FileError::Unreadable(what)) => {
+                    warnings.push(format!("an object cannot be read: {what}"))
+                }
                 Err(FileError::Foreign(name)) => foreign.push(name),
                 result => result.map(drop)?,
             }
@@ -234,4 +250,25 @@ fn damaged(path: &Path) -> FileHeader {
     let length = path.metadata().map_or(0, |meta| meta.len()).saturating_sub(header::SIZE as u64);
     let created = Timestamp::now().as_microsecond();
     FileHeader { generation: Generation::MAX, created, length, crc: 0, label: DAMAGED.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Directory;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_that_the_disk_cannot_give_ends_no_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let bucket = Directory::open(&dir.path().join("bucket")).unwrap();
+        // Reading there gives EIO: nothing is mapped at address 0.
+        let broken = File::open("/proc/self/mem").unwrap();
+        let read = bucket.shared.header_of("base/1", &broken);
+        assert!(matches!(read, Err(FileError::Unreadable(_))), "{read:?}");
+        let shown = bucket.shared.shown("base/1", read).unwrap().unwrap();
+        assert_eq!(shown.label, DAMAGED);
+        let away = bucket.shared.shown("base/1", Err(FileError::Unavailable("a timeout".into())));
+        assert!(matches!(away, Err(FileError::Unavailable(_))), "{away:?}");
+    }
 }

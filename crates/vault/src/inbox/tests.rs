@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::VaultError;
+use crate::bucket::Bucket;
 use crate::leader::Leader;
 use crate::memory::{Memory, RequestFault, vault};
 use std::sync::Arc;
@@ -33,19 +34,20 @@ async fn a_delivery_is_stored_once_and_taken_up_in_the_order_of_its_coming() {
         store_delivery(&standby, *name, delivery).await.unwrap();
         store_delivery(&standby, *name, delivery).await.unwrap();
     }
-    let end = End { format: FORMAT, job: "j1".into(), outcome: serde_json::json!({"ok": true}), errored_state: None };
-    store_end(&standby, &end).await.unwrap();
+    let end =
+        LateOutcome { format: FORMAT, job: "j1".into(), outcome: serde_json::json!({"ok": true}), errored_state: None };
+    store_late_outcome(&standby, &end).await.unwrap();
     bucket.set("inbox/notes.txt", "hello", "");
     let (vault, leader) = leading(&bucket, "a").await;
     let mail = leader.look().await.unwrap();
     assert_eq!(
         mail.iter().map(|mail| mail.kind).collect::<Vec<_>>(),
-        [MailKind::Delivery, MailKind::Delivery, MailKind::Delivery, MailKind::End]
+        [InboxEntryKind::Delivery, InboxEntryKind::Delivery, InboxEntryKind::Delivery, InboxEntryKind::LateOutcome]
     );
     for (mail, (_, delivery)) in mail.iter().zip(&bodies) {
         assert_eq!(read::<StoredDelivery>(&vault, mail).await.unwrap().as_ref(), Some(delivery));
     }
-    assert_eq!(read::<End>(&vault, &mail[3]).await.unwrap(), Some(end));
+    assert_eq!(read::<LateOutcome>(&vault, &mail[3]).await.unwrap(), Some(end));
     forget(&vault, &mail).await.unwrap();
     forget(&vault, &mail).await.unwrap();
     assert_eq!(bucket.names("inbox/"), ["inbox/notes.txt"]);
@@ -113,8 +115,8 @@ async fn a_name_that_is_not_ours_stops_neither_mail_nor_hand_over() {
         let (hash, delivery) = delivery("one");
         store_delivery(&standby, hash, &delivery).await.unwrap();
         request_handover(&standby, 1).await.unwrap();
-        let kinds: Vec<MailKind> = leader.look().await.unwrap().iter().map(|mail| mail.kind).collect();
-        assert_eq!(kinds, [MailKind::Delivery, MailKind::HandOver], "{name}");
+        let kinds: Vec<InboxEntryKind> = leader.look().await.unwrap().iter().map(|mail| mail.kind).collect();
+        assert_eq!(kinds, [InboxEntryKind::Delivery, InboxEntryKind::HandOver], "{name}");
         assert_eq!(bucket.names("inbox/").iter().filter(|left| *left == name).count(), 1, "{name} is left alone");
     }
 }
@@ -138,6 +140,23 @@ async fn a_hand_over_request_that_cannot_be_read_or_deleted_stops_no_other() {
     }
     assert_eq!(followed, ["inbox/handover/b"]);
     assert_eq!(bucket.faults_left(), 0);
+}
+
+#[tokio::test]
+async fn a_request_to_an_earlier_leader_does_not_stand_for_one_to_this_one() {
+    let bucket = Memory::new();
+    let (_, leader) = leading(&bucket, "a").await;
+    let (standby, _) = vault(&bucket, "b");
+    // It came when the leader before was gone, so that nobody has taken it away.
+    request_handover(&standby, leader.epoch() + 7).await.unwrap();
+    request_handover(&standby, leader.epoch()).await.unwrap();
+    let followed: Vec<String> = leader.look().await.unwrap().into_iter().map(|mail| mail.name).collect();
+    assert_eq!(followed, ["inbox/handover/b"]);
+    // Its own earlier try counts.
+    request_handover(&standby, leader.epoch()).await.unwrap();
+    let generation = bucket.get("inbox/handover/b").await.unwrap().unwrap().generation;
+    request_handover(&standby, leader.epoch()).await.unwrap();
+    assert_eq!(bucket.get("inbox/handover/b").await.unwrap().unwrap().generation, generation);
 }
 
 #[tokio::test]
@@ -191,7 +210,7 @@ async fn a_hand_over_is_followed_only_when_it_is_proven_and_meant_for_this_leade
         assert_eq!(bucket.names("inbox/"), Vec::<String>::new());
         mail.iter().map(|mail| (mail.name.clone(), mail.kind)).collect::<Vec<_>>()
     };
-    let followed = [("inbox/handover/b".to_owned(), MailKind::HandOver)];
+    let followed = [("inbox/handover/b".to_owned(), InboxEntryKind::HandOver)];
     assert_eq!(ask(|_| (), 1).await, followed);
     assert_eq!(ask(|_| (), 2).await, []);
     assert_eq!(ask(|vault| vault.handover = HandOverKey::derive("another"), 1).await, []);

@@ -114,7 +114,9 @@ fn superfluous<P: Protocol>(
     };
     let old_bases = bases.iter().filter(|(seq, _)| *seq < floor);
     // An object that has lost its label may be a seal.
-    let old_journal = journal.iter().filter(|(seq, listed)| *seq <= floor && protocol.is_deletable(&listed.label));
+    let old_journal = journal
+        .iter()
+        .filter(|(seq, listed)| protocol.is_replaced(*seq, floor) && protocol.is_deletable(&listed.label));
     old_bases.chain(old_journal).map(|(_, listed)| listed.clone()).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bucket::Body;
-use crate::chain::Wanted;
+use crate::chain::WantedFile;
 use crate::memory::{Manual, Memory, RequestFault, vault};
 use crate::{Blob, Hash, Source};
 
@@ -178,13 +178,13 @@ async fn a_refusal_of_an_inbox_write_or_of_a_deletion_after_a_lost_answer_says_n
         let bucket = Memory::new();
         let calls = vault(&bucket, "a").0.calls();
         [first, RequestFault::Refused].iter().for_each(|fault| bucket.fail("put", "inbox/", *fault));
-        calls.create_any("inbox/1", "x".into(), "delivery").await.unwrap();
+        calls.create_any(&Proven, "inbox/1", "x".into(), "delivery").await.unwrap();
         let kept = bucket.object("inbox/1");
         [first, RequestFault::Refused].iter().for_each(|fault| bucket.fail("delete", "inbox/", *fault));
         assert!(calls.delete("inbox/1", kept.generation).await.unwrap());
         assert_eq!((bucket.names(""), bucket.faults_left()), (Vec::new(), 0));
         bucket.fail("put", "inbox/", RequestFault::Refused);
-        assert!(calls.create_any("inbox/1", "x".into(), "delivery").await.is_err());
+        assert!(calls.create_any(&Proven, "inbox/1", "x".into(), "delivery").await.is_err());
     }
 }
 
@@ -309,7 +309,7 @@ async fn a_base_holds_the_state_and_what_is_before_it_goes() {
     let file = dir.path().join("plans/p");
     chain.database(&dir.path().join("restored")).await.unwrap();
     assert_eq!(std::fs::read(dir.path().join("restored")).unwrap(), b"database 6");
-    chain.fetch(vec![Wanted { hash: kept.hash, path: file.clone(), mode: 0o600 }], &|_| ()).await.unwrap();
+    chain.fetch(vec![WantedFile { hash: kept.hash, path: file.clone(), mode: 0o600 }], &|_| ()).await.unwrap();
     assert_eq!(std::fs::read(file).unwrap(), b"a plan");
 }
 

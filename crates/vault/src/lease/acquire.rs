@@ -5,12 +5,14 @@ use super::{
     write,
 };
 use crate::bucket::{Generation, Written};
+use crate::protocol::Protocol;
 use crate::{Vault, VaultError, inbox};
 use std::time::Duration;
 
 /// What a waiting server remembers between two reads of the lease.
-struct Waiter<'a> {
+struct Waiter<'a, P: Protocol> {
     vault: &'a Vault,
+    protocol: P,
     /// The generation that was read last, and since when it has not changed.
     unchanged: Option<(Generation, Duration)>,
     /// The epoch that was tried, and when the first try with an unknown outcome was sent.
@@ -22,10 +24,10 @@ struct Waiter<'a> {
 }
 
 /// Waits for the lease and takes it ([`Vault::acquire`]).
-pub(crate) async fn acquire(vault: &Vault, ask: bool) -> Result<Lease, VaultError> {
+pub(crate) async fn acquire<P: Protocol>(vault: &Vault, protocol: P, ask: bool) -> Result<Lease, VaultError> {
     // Before the lease is taken, so that no other server takes this process for gone while it holds the lease.
     vault.bucket.announce(&vault.identity.nonce)?;
-    let mut waiter = Waiter { vault, unchanged: None, tried: None, ask, said: None };
+    let mut waiter = Waiter { vault, protocol, unchanged: None, tried: None, ask, said: None };
     loop {
         match once(vault).await {
             Ok(seen) => {
@@ -44,7 +46,7 @@ pub(crate) async fn acquire(vault: &Vault, ask: bool) -> Result<Lease, VaultErro
     }
 }
 
-impl Waiter<'_> {
+impl<P: Protocol> Waiter<'_, P> {
     async fn look(&mut self, seen: ObservedLease) -> Result<Option<Lease>, VaultError> {
         let Waiter { vault, .. } = *self;
         let now = vault.clock.now();
@@ -58,9 +60,9 @@ impl Waiter<'_> {
         if self.tried.is_some_and(|(epoch, _)| held.epoch >= epoch) {
             self.tried = None; // somebody else was faster; what is still on its way names a generation that is gone
         }
-        if let Some(difference) = difference(held, &vault.identity) {
+        if let Some(difference) = difference(vault, held) {
             if !self.left_behind(held, now).await? {
-                let why = refusal(&difference);
+                let why = refusal(vault, &difference);
                 if self.said.as_ref() != Some(&why) {
                     tracing::warn!("this server does not lead: {why}");
                     self.said = Some(why);
@@ -100,7 +102,8 @@ impl Waiter<'_> {
         if holder.nonce == self.vault.identity.nonce {
             return Ok(true);
         }
-        if self.unchanged.is_some_and(|(_, since)| now.saturating_sub(since) >= self.vault.timing.ttl) {
+        let ttl = self.vault.timing.ttl;
+        if self.unchanged.is_some_and(|(_, since)| self.protocol.is_expired(now.saturating_sub(since), ttl)) {
             return Ok(true);
         }
         match self.vault.bucket.is_gone(&holder.nonce).await.map_err(VaultError::from) {

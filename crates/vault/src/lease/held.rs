@@ -1,7 +1,8 @@
 //! The lease while it is held: renewals one at a time, the deadline, release.
 
 use super::{
-    Lease, NAME, ObservedLease, between_writes, held_for, is_of_bucket, is_unavailable, once, patiently, record, write,
+    Identity, Lease, NAME, ObservedLease, Record, between_writes, held_for, is_of_bucket, is_unavailable, once,
+    patiently, record, write,
 };
 use crate::bucket::{Generation, Written};
 use crate::protocol::{Protocol, Proven};
@@ -132,14 +133,16 @@ impl<P: Protocol> Held<P> {
         Ok(true)
     }
 
+    fn is_named(&self, holder: &Identity, record: &Record) -> bool {
+        holder.nonce == self.vault.identity.nonce && record.epoch == self.epoch
+    }
+
     /// Generation of the lease, if it is still ours.
     fn own(&self, seen: ObservedLease) -> Result<Generation, VaultError> {
         let record = seen.record;
         let holder = record.as_ref().and_then(|record| record.holder.as_ref());
         match (holder, &record) {
-            (Some(holder), Some(record)) if holder.nonce == self.vault.identity.nonce && record.epoch == self.epoch => {
-                Ok(seen.generation)
-            }
+            (Some(holder), Some(record)) if self.protocol.is_own(self.is_named(holder, record)) => Ok(seen.generation),
             (Some(holder), Some(record)) => Err(VaultError::Deposed(format!(
                 "{} ({}) leads since epoch {}, ours was {}",
                 holder.machine, holder.url, record.epoch, self.epoch

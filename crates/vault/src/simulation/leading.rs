@@ -6,7 +6,7 @@ use super::request::Op;
 use super::server::{blobs, fetch, fold};
 use super::world::{Fact, Note};
 use super::{Flaw, Server};
-use crate::inbox::{self, Mail, MailKind, StoredDelivery};
+use crate::inbox::{self, InboxEntry, InboxEntryKind, StoredDelivery};
 use crate::leader::{self, Leader};
 use crate::{Changes, Hash, Image, Position, VaultError};
 use futures::future::{Either, select, try_join};
@@ -24,7 +24,7 @@ pub(super) struct Leading<'a> {
     pub(super) leader: Leader<Broken>,
     pub(super) state: RefCell<Vec<Fact>>,
     one: Mutex<()>,
-    mail: RefCell<Vec<Mail>>,
+    mail: RefCell<Vec<InboxEntry>>,
     /// Deliveries that came and are not answered.
     pub(super) hand: &'a RefCell<Vec<String>>,
     pub(super) leaving: watch::Sender<bool>,
@@ -159,10 +159,10 @@ impl<'a> Leading<'a> {
     /// Takes over what the list of the inbox shows.
     async fn look(&self) -> Result<(), VaultError> {
         let mail = self.leader.look().await?;
-        if mail.iter().any(|m| m.kind == MailKind::HandOver) {
+        if mail.iter().any(|m| m.kind == InboxEntryKind::HandOver) {
             self.leaving.send_replace(true);
         }
-        *self.mail.borrow_mut() = mail.into_iter().filter(|m| m.kind == MailKind::Delivery).collect();
+        *self.mail.borrow_mut() = mail.into_iter().filter(|m| m.kind == InboxEntryKind::Delivery).collect();
         Ok(())
     }
 

@@ -42,12 +42,21 @@ pub(super) enum Mutation {
     LeaseDeleted,
     /// The lease's deadline counts from the answer to a renewal.
     DeadlineFromAnswer,
+    /// A lease that is seen unchanged for half a TTL is taken.
+    LeaseTakenEarly,
+    /// Whoever holds the lease, a leader takes it for its own.
+    LeaseOfAnyoneIsOwn,
+    /// An object of the inbox counts as stored without an answer.
+    InboxAnswerNotAwaited,
+    /// The first journal object after a base is deleted with those before it.
+    DeletesPastBase,
 }
 
 use Mutation::{
-    AnswerNotAwaited, BaseUnchecked, DeadlineFromAnswer, GapStops, LeaseDeleted, LooksOnlyAboveSeal, NextPlaceTaken,
-    NoLookAfterSeal, NoLookBeforeSeal, NoSeal, RefusalIsUndone, RefusedIsSuccess, RetryRegrouped,
-    RetryRegroupedSameWriter, SealsCollected,
+    AnswerNotAwaited, BaseUnchecked, DeadlineFromAnswer, DeletesPastBase, GapStops, InboxAnswerNotAwaited,
+    LeaseDeleted, LeaseOfAnyoneIsOwn, LeaseTakenEarly, LooksOnlyAboveSeal, NextPlaceTaken, NoLookAfterSeal,
+    NoLookBeforeSeal, NoSeal, RefusalIsUndone, RefusedIsSuccess, RetryRegrouped, RetryRegroupedSameWriter,
+    SealsCollected,
 };
 
 /// The protocol with at most one wrong decision.
@@ -120,6 +129,25 @@ impl Protocol for Broken {
         let newest = chain::newest_base(&calls).await?;
         let newer = if self.is(LooksOnlyAboveSeal) { newest >= seal } else { newest != base };
         Ok(!newer && chain::numbered(&calls, "journal/", &journal(seal)).await?.is_empty())
+    }
+
+    fn inbox_answered(&self, answer: Result<Written, BucketError>) -> Result<Written, BucketError> {
+        match answer {
+            Err(BucketError::Unavailable { .. }) if self.is(InboxAnswerNotAwaited) => Ok(Written::Stored(0)),
+            answer => Proven.inbox_answered(answer),
+        }
+    }
+
+    fn is_replaced(&self, seq: u64, base: u64) -> bool {
+        Proven.is_replaced(seq, base + u64::from(self.is(DeletesPastBase)))
+    }
+
+    fn is_expired(&self, unchanged: Duration, ttl: Duration) -> bool {
+        Proven.is_expired(unchanged, if self.is(LeaseTakenEarly) { ttl / 2 } else { ttl })
+    }
+
+    fn is_own(&self, named: bool) -> bool {
+        self.is(LeaseOfAnyoneIsOwn) || Proven.is_own(named)
     }
 
     fn counts_from(&self, sent: Duration, answered: Duration) -> Duration {

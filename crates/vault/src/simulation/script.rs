@@ -4,7 +4,7 @@ use super::Server;
 use super::leading::Leading;
 use super::server::to_inbox;
 use super::world::Note;
-use crate::VaultError;
+use crate::{VaultError, lease};
 use std::cell::RefCell;
 
 /// One thing that a scripted server does.
@@ -81,7 +81,7 @@ pub(super) async fn follow(server: Server, steps: Vec<Step>) {
         Err(VaultError::Deposed(why)) => {
             server.port.note(Note::Deposed(why));
             for delivery in hand.take() {
-                to_inbox(&server.vault, &server.port, server.flaw, &delivery).await;
+                to_inbox(&server, &delivery).await;
             }
         }
         Err(error) => server.port.note(Note::Stopped(error.to_string())),
@@ -93,7 +93,7 @@ async fn steps_of(server: &Server, hand: &RefCell<Vec<String>>, steps: Vec<Step>
     let mut leading = None;
     for step in steps {
         match (step, &leading) {
-            (Acquire, _) => lease = Some(server.vault.acquire(false).await?),
+            (Acquire, _) => lease = Some(lease::acquire(&server.vault, server.protocol, false).await?),
             (Restore, _) => match Leading::begin(server, hand, lease.take().unwrap()).await? {
                 None => return Ok(()),
                 begun => leading = begun,
@@ -101,7 +101,7 @@ async fn steps_of(server: &Server, hand: &RefCell<Vec<String>>, steps: Vec<Step>
             (Ready, _) => server.port.note(Note::Ready),
             (Inbox(deliveries), _) => {
                 for delivery in deliveries {
-                    to_inbox(&server.vault, &server.port, server.flaw, delivery).await;
+                    to_inbox(server, delivery).await;
                 }
             }
             (Direct(deliveries), Some(leading)) => {

@@ -5,9 +5,9 @@ use super::objects;
 use super::port::{Mail as Post, Port};
 use super::world::{Fact, Note};
 use super::{Flaw, Server};
-use crate::chain::{self, Chain, Wanted};
+use crate::chain::{self, Chain, WantedFile};
 use crate::inbox::{self, StoredDelivery};
-use crate::{Blob, Hash, Source, Vault, VaultError};
+use crate::{Blob, Hash, Source, VaultError, lease};
 use futures::future::{Either, select};
 use std::cell::RefCell;
 use std::pin::pin;
@@ -33,7 +33,9 @@ pub(super) fn blobs(facts: &[Fact]) -> Vec<Blob> {
 }
 
 /// Puts a delivery into the inbox, then answers it.
-pub(super) async fn to_inbox(vault: &Vault, port: &Port, flaw: Option<Flaw>, delivery: &str) {
+pub(super) async fn to_inbox(server: &Server, delivery: &str) {
+    let Server { vault, protocol, port, flaw, .. } = server;
+    let flaw = *flaw;
     let stored = StoredDelivery {
         format: crate::FORMAT,
         received: jiff::Timestamp::UNIX_EPOCH,
@@ -44,7 +46,7 @@ pub(super) async fn to_inbox(vault: &Vault, port: &Port, flaw: Option<Flaw>, del
     if flaw == Some(Flaw::AckEarly) {
         port.note(Note::Ack(delivery.into()));
     }
-    if inbox::store_delivery(vault, Hash::of(delivery.as_bytes()), &stored).await.is_ok() {
+    if inbox::store_delivery_as(vault, protocol, Hash::of(delivery.as_bytes()), &stored).await.is_ok() {
         port.note(Note::Ack(delivery.into()));
     }
 }
@@ -70,7 +72,7 @@ pub(super) async fn fetch(chain: &Chain, port: &Port, facts: &[Fact]) -> Result<
     }
     let place = tempfile::tempdir().unwrap();
     let path = |hash: &Hash| place.path().join("plans").join(hash.to_string());
-    let wanted = kept.iter().map(|(hash, _)| Wanted { hash: *hash, path: path(hash), mode: 0o600 }).collect();
+    let wanted = kept.iter().map(|(hash, _)| WantedFile { hash: *hash, path: path(hash), mode: 0o600 }).collect();
     chain.fetch(wanted, &|_| {}).await?;
     for (hash, plan) in kept {
         if std::fs::read(path(&hash)).unwrap() != plan.as_bytes() {
@@ -87,10 +89,10 @@ pub(super) async fn whole(server: Server, ask: bool) {
     let mut ask = ask;
     loop {
         for delivery in hand.take() {
-            to_inbox(vault, port, server.flaw, &delivery).await;
+            to_inbox(&server, &delivery).await;
         }
         let mut standby = pin!(stand_by(&server));
-        let lease = match select(pin!(vault.acquire(ask)), standby.as_mut()).await {
+        let lease = match select(pin!(lease::acquire(vault, server.protocol, ask)), standby.as_mut()).await {
             Either::Left((Ok(lease), _)) => lease,
             Either::Left((Err(error), _)) => match error {
                 VaultError::Bucket(_) | VaultError::Deposed(_) => {
@@ -113,7 +115,7 @@ pub(super) async fn whole(server: Server, ask: bool) {
                     let _ = leading.release().await;
                     port.note(Note::Released);
                     for delivery in hand.take() {
-                        to_inbox(vault, port, server.flaw, &delivery).await;
+                        to_inbox(&server, &delivery).await;
                     }
                     if leading.terminated.get() {
                         return;
@@ -139,7 +141,7 @@ pub(super) async fn whole(server: Server, ask: bool) {
 /// Takes deliveries into the inbox until it is told to go.
 async fn stand_by(server: &Server) {
     while let Post::Delivery(delivery) = server.port.mail().await {
-        to_inbox(&server.vault, &server.port, server.flaw, &delivery).await;
+        to_inbox(server, &delivery).await;
     }
 }
 

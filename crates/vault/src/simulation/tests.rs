@@ -168,6 +168,10 @@ fn each_known_way_to_break_it_is_caught() {
         (LeaseDeleted.into(), Search("release", 0, None)),
         (Flaw::MarkedFirst.into(), Run("chaos", 0, 300)),
         (DeadlineFromAnswer.into(), Run("slow", 0, 500)),
+        (LeaseTakenEarly.into(), Run("slow", 0, 500)),
+        (LeaseOfAnyoneIsOwn.into(), Run("slow", 0, 500)),
+        (InboxAnswerNotAwaited.into(), Search("inbox", 1, None)),
+        (DeletesPastBase.into(), Run("chaos", 0, 300)),
     ];
     for (variant, place) in table {
         let start = std::time::Instant::now();

@@ -39,7 +39,7 @@ impl Maker<'_> {
         let trouble = visible(results).any(|job| !job.outcome.is_success());
         let is_plan = command == CommandName::Plan;
         let bases = visible(results).filter_map(|job| match &job.outcome {
-            Outcome::Planned(planned) => planned.base_commit.as_deref(),
+            Outcome::Planned(planned) => planned.base_commit.as_ref(),
             _ => None,
         });
         let to_apply: Vec<&JobOutcome> = visible(results).filter(|job| has_changes(job)).collect();
@@ -58,7 +58,7 @@ impl Maker<'_> {
         Totals {
             line: totals_line(command, results),
             sum: sum(command, results),
-            head: self.reply.head.as_deref().map(|head| self.commit(head)).filter(|_| is_plan),
+            head: self.reply.head.as_ref().map(|head| self.commit(head)).filter(|_| is_plan),
             base: bases.map(|base| self.commit(base)).next(),
             branch: results.base_branch.clone(),
             named: visible(results).any(|job| job.project.name.is_some()),

@@ -364,13 +364,13 @@ async fn a_database_that_does_not_take_what_the_bucket_has_ends_this_leader() {
 async fn the_end_of_a_job_is_left_for_whoever_leads() {
     let bucket = fresh();
     let server = Server::start(&bucket).await;
-    let end = crate::vault::inbox::End {
+    let end = crate::vault::inbox::LateOutcome {
         format: crate::vault::FORMAT,
         job: "0123456789abcdef0123456789abcdef".into(),
         outcome: serde_json::json!({"x": 1}),
         errored_state: None,
     };
-    server.store.leave_end(end).await.unwrap();
+    server.store.leave_late_outcome(end).await.unwrap();
     assert_eq!(bucket.list("inbox/end/", "").await.unwrap().len(), 1);
     server.stop().await;
     let (_dir, alone) = open();

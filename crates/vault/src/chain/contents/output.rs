@@ -1,7 +1,7 @@
 //! One content on its way from stored bytes into a file: decompressed, counted, hashed, written.
 
 use crate::Hash;
-use crate::chain::Wanted;
+use crate::chain::WantedFile;
 use crate::pack::{Coding, Section};
 use sha2::Digest;
 use std::fs::{File, Permissions};
@@ -62,12 +62,12 @@ enum Decoding {
 pub(super) struct Output {
     stage: Decoding,
     section: Section,
-    files: Vec<Wanted>,
+    files: Vec<WantedFile>,
 }
 
 impl Output {
     /// Makes the file, and directories where they are missing.
-    pub(super) fn new(section: &Section, files: &[Wanted]) -> Result<Output, OutputError> {
+    pub(super) fn new(section: &Section, files: &[WantedFile]) -> Result<Output, OutputError> {
         let file = files.first().map(create).transpose()?;
         let target = HashedFile { file, hasher: sha2::Sha256::new(), written: 0, limit: section.length };
         let stage = match section.coding {
@@ -113,11 +113,11 @@ impl Output {
 }
 
 /// Makes a file without content.
-pub(super) fn empty(file: &Wanted) -> Result<(), String> {
+pub(super) fn empty(file: &WantedFile) -> Result<(), String> {
     create(file).map(drop)
 }
 
-fn trouble(files: &[Wanted], error: &io::Error) -> OutputError {
+fn trouble(files: &[WantedFile], error: &io::Error) -> OutputError {
     // Errors of decompression come as `InvalidData` or `Other` without a number of the operating system.
     match (error.raw_os_error(), files.first()) {
         (Some(_), Some(file)) => OutputError::Local(local(&file.path, error)),
@@ -129,7 +129,7 @@ fn local(path: &Path, error: &io::Error) -> String {
     format!("cannot write {}: {error}", path.display())
 }
 
-fn create(wanted: &Wanted) -> Result<File, String> {
+fn create(wanted: &WantedFile) -> Result<File, String> {
     let path = &wanted.path;
     let mode = wanted.mode & 0o7777;
     let open = || File::options().write(true).create(true).truncate(true).mode(mode).open(path);

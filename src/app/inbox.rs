@@ -6,7 +6,7 @@ use crate::domain::Event;
 use crate::domain::PullId;
 use crate::server_status::{Meters, Services};
 use crate::vault::bucket::{BucketError, Generation};
-use crate::vault::inbox::{self, End, Mail, MailKind, StoredDelivery};
+use crate::vault::inbox::{self, InboxEntry, InboxEntryKind, LateOutcome, StoredDelivery};
 use crate::vault::{Vault, VaultError};
 use crate::webhook::{Intake, Verified};
 use anyhow::{Context, Result};
@@ -35,16 +35,16 @@ const WATCHED: Duration = Duration::from_secs(3600);
 /// The inbox as it was last seen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inbox {
-    mail: Vec<Mail>,
+    entries: Vec<InboxEntry>,
     /// A standby asks for the lead, and may have it. Such a request is seen once and then deleted, so it is kept here.
     hand_over: bool,
 }
 
 impl Inbox {
     /// Another look.
-    pub(super) fn put(&mut self, mail: Vec<Mail>) {
-        self.hand_over |= mail.iter().any(|one| one.kind == MailKind::HandOver);
-        self.mail = mail;
+    pub(super) fn put(&mut self, entries: Vec<InboxEntry>) {
+        self.hand_over |= entries.iter().any(|one| one.kind == InboxEntryKind::HandOver);
+        self.entries = entries;
     }
 }
 
@@ -62,10 +62,10 @@ pub(super) async fn take_up(
         if seen.hand_over {
             return;
         }
-        taker.forget_what_is_gone(&seen.mail);
+        taker.forget_what_is_gone(&seen.entries);
         // An apply that is in doubt is known to have ended before somebody's next command is taken up.
-        taker.ends(taker.of(&seen.mail, MailKind::End)).await;
-        for batch in taker.of(&seen.mail, MailKind::Delivery).chunks(BATCH) {
+        taker.ends(taker.of(&seen.entries, InboxEntryKind::LateOutcome)).await;
+        for batch in taker.of(&seen.entries, InboxEntryKind::Delivery).chunks(BATCH) {
             taker.deliveries(batch).await;
             // A long inbox does not keep the lead: the rest is for the server that asks for it.
             if inbox.borrow().hand_over {
@@ -92,7 +92,7 @@ struct Taker<'a> {
 
 /// An object that this leader cannot use.
 struct Unusable {
-    mail: Mail,
+    entry: InboxEntry,
     /// When this leader found that out.
     since: Instant,
     /// It is sound, but not signed with a secret that this server knows.
@@ -101,7 +101,7 @@ struct Unusable {
 
 impl Unusable {
     fn is_over(&self, now: Timestamp) -> bool {
-        self.unverified && is_over(self.mail.created, now, self.since.elapsed())
+        self.unverified && is_over(self.entry.created, now, self.since.elapsed())
     }
 }
 
@@ -111,7 +111,7 @@ fn is_over(created: Timestamp, now: Timestamp, watched: Duration) -> bool {
 }
 
 /// A delivery that was stored and is authentic, and when it was received.
-pub(super) type Authentic = (Mail, Verified<Event>, Timestamp);
+pub(super) type Authentic = (InboxEntry, Verified<Event>, Timestamp);
 /// The same, unless it is not.
 pub(super) type Opened = std::result::Result<(Verified<Event>, Timestamp), String>;
 
@@ -124,25 +124,25 @@ impl Taker<'_> {
     }
 
     /// What is to be taken up of one kind.
-    fn of(&self, mail: &[Mail], kind: MailKind) -> Vec<Mail> {
-        let usable = |mail: &&Mail| !self.unusable.contains_key(&(mail.name.clone(), mail.generation));
-        mail.iter().filter(|mail| mail.kind == kind).filter(usable).cloned().collect()
+    fn of(&self, entries: &[InboxEntry], kind: InboxEntryKind) -> Vec<InboxEntry> {
+        let usable = |entry: &&InboxEntry| !self.unusable.contains_key(&(entry.name.clone(), entry.generation));
+        entries.iter().filter(|entry| entry.kind == kind).filter(usable).cloned().collect()
     }
 
-    fn forget_what_is_gone(&mut self, seen: &[Mail]) {
+    fn forget_what_is_gone(&mut self, seen: &[InboxEntry]) {
         if self.unusable.is_empty() {
             return;
         }
         let there: HashSet<(&str, Generation)> =
-            seen.iter().map(|mail| (mail.name.as_str(), mail.generation)).collect();
+            seen.iter().map(|entry| (entry.name.as_str(), entry.generation)).collect();
         self.unusable.retain(|(name, generation), _| there.contains(&(name.as_str(), *generation)));
         self.count();
     }
 
     /// Leaves an object where it is.
-    fn leave(&mut self, mail: Mail, unverified: bool) {
-        let unusable = Unusable { mail: mail.clone(), since: Instant::now(), unverified };
-        self.unusable.insert((mail.name, mail.generation), unusable);
+    fn leave(&mut self, entry: InboxEntry, unverified: bool) {
+        let unusable = Unusable { entry: entry.clone(), since: Instant::now(), unverified };
+        self.unusable.insert((entry.name, entry.generation), unusable);
         self.count();
     }
 
@@ -151,7 +151,7 @@ impl Taker<'_> {
     }
 
     /// A delivery that is not signed with a secret of this server: told once for each secret.
-    fn leave_unverified(&mut self, mail: Mail, key: Option<&str>, why: &str) {
+    fn leave_unverified(&mut self, entry: InboxEntry, key: Option<&str>, why: &str) {
         let ours = match self.intake.key_ids().join(", ") {
             none if none.is_empty() => "none".to_owned(),
             ids => ids,
@@ -159,27 +159,27 @@ impl Taker<'_> {
         let days = KEPT.as_hours() / 24;
         let (about, signed) = match key {
             Some(key) => (format!("secret {key}"), format!("it is signed with the webhook secret {key}")),
-            None => (mail.name.clone(), "it does not say which webhook secret it is signed with".to_owned()),
+            None => (entry.name.clone(), "it does not say which webhook secret it is signed with".to_owned()),
         };
         let why = format!(
             "{} cannot be verified ({why}): {signed}, and this server knows {ours}. It stays there for {days} days, for a leader that \
              knows that secret. While the secret changes, start every server with both: --gh-webhook-secret and \
              --gh-previous-webhook-secret",
-            mail.name
+            entry.name
         );
         self.complain(&about, &why);
-        self.leave(mail, true);
+        self.leave(entry, true);
     }
 
     /// Deletes deliveries that no leader could verify for days.
     async fn drop_what_nobody_knows(&mut self) {
         let now = Timestamp::now();
-        let over: Vec<Mail> =
-            self.unusable.values().filter(|one| one.is_over(now)).map(|one| one.mail.clone()).collect();
-        for mail in &over {
+        let over: Vec<InboxEntry> =
+            self.unusable.values().filter(|one| one.is_over(now)).map(|one| one.entry.clone()).collect();
+        for entry in &over {
             let days = KEPT.as_hours() / 24;
             tracing::error!(
-                object = mail.name,
+                object = entry.name,
                 "a stored delivery that no leader could verify for {days} days is deleted"
             );
         }
@@ -188,85 +188,85 @@ impl Taker<'_> {
     }
 
     /// Content of an object; absent when it is gone, cannot be used, or cannot be had now.
-    fn found<T>(&mut self, mail: &Mail, read: std::result::Result<Option<T>, VaultError>) -> Option<T> {
+    fn found<T>(&mut self, entry: &InboxEntry, read: std::result::Result<Option<T>, VaultError>) -> Option<T> {
         match read {
             Ok(found) => found,
             Err(VaultError::Bucket(error @ BucketError::Unavailable { .. })) => {
-                tracing::warn!(object = mail.name, "cannot be read now: {error}");
+                tracing::warn!(object = entry.name, "cannot be read now: {error}");
                 None
             }
             // Rights may come back: it is asked for again.
             Err(error @ VaultError::Bucket(_)) => {
-                self.complain(&mail.name, &error.to_string());
+                self.complain(&entry.name, &error.to_string());
                 None
             }
             Err(error) => {
-                self.complain(&mail.name, &error.to_string());
-                self.leave(mail.clone(), false);
+                self.complain(&entry.name, &error.to_string());
+                self.leave(entry.clone(), false);
                 None
             }
         }
     }
 
-    async fn ends(&mut self, ends: Vec<Mail>) {
-        for mail in ends {
-            let read = inbox::read::<End>(self.vault, &mail).await;
-            let Some(end) = self.found(&mail, read) else { continue };
-            match self.ready.dispatch.take_end(end).await {
-                Ok(()) => self.forget(&[mail]).await,
-                Err(error) => self.complain(&mail.name, &format!("{error:#}")),
+    async fn ends(&mut self, ends: Vec<InboxEntry>) {
+        for entry in ends {
+            let read = inbox::read::<LateOutcome>(self.vault, &entry).await;
+            let Some(end) = self.found(&entry, read) else { continue };
+            match self.ready.dispatch.take_late_outcome(end).await {
+                Ok(()) => self.forget(&[entry]).await,
+                Err(error) => self.complain(&entry.name, &format!("{error:#}")),
             }
         }
     }
 
-    async fn deliveries(&mut self, batch: &[Mail]) {
-        let reads = futures::stream::iter(batch.to_vec()).map(|mail| {
+    async fn deliveries(&mut self, batch: &[InboxEntry]) {
+        let reads = futures::stream::iter(batch.to_vec()).map(|entry| {
             let vault = self.vault.clone();
             async move {
-                let read = inbox::read::<StoredDelivery>(&vault, &mail).await;
-                (mail, read)
+                let read = inbox::read::<StoredDelivery>(&vault, &entry).await;
+                (entry, read)
             }
         });
         let mut reads = reads.buffered(READS_AT_ONCE);
         let mut by_pull: HashMap<Option<PullId>, Vec<Authentic>> = HashMap::new();
-        while let Some((mail, read)) = reads.next().await {
-            let Some(stored) = self.found(&mail, read) else { continue };
+        while let Some((entry, read)) = reads.next().await {
+            let Some(stored) = self.found(&entry, read) else { continue };
             let key = stored.key.clone();
             match open(stored, self.intake.clone()).await {
                 Ok(Ok((event, received))) => {
-                    by_pull.entry(event.get().pull_id().cloned()).or_default().push((mail, event, received));
+                    by_pull.entry(event.get().pull_id().cloned()).or_default().push((entry, event, received));
                 }
-                Ok(Err(why)) => self.leave_unverified(mail, key.as_deref(), &why),
-                Err(error) => self.complain(&mail.name, &format!("{error:#}")),
+                Ok(Err(why)) => self.leave_unverified(entry, key.as_deref(), &why),
+                Err(error) => self.complain(&entry.name, &format!("{error:#}")),
             }
         }
         let ready = self.ready;
         let taken = futures::stream::iter(by_pull.into_values()).map(|of_pull| record(ready, of_pull));
-        let taken: Vec<Vec<Mail>> = taken.buffer_unordered(PULLS_AT_ONCE).collect().await;
+        let taken: Vec<Vec<InboxEntry>> = taken.buffer_unordered(PULLS_AT_ONCE).collect().await;
         self.forget(&taken.concat()).await;
     }
 
     /// What is committed is deleted. What stays is taken up again, and then known.
-    async fn forget(&self, mail: &[Mail]) {
-        if mail.is_empty() {
+    async fn forget(&self, entries: &[InboxEntry]) {
+        if entries.is_empty() {
             return;
         }
-        if let Err(error) = inbox::forget(self.vault, mail).await {
+        if let Err(error) = inbox::forget(self.vault, entries).await {
             tracing::warn!("objects of the inbox could not be deleted, and will be seen again: {error}");
         }
     }
 }
 
 /// Records deliveries of one pull request in their order; those that are recorded now.
-pub(super) async fn record(ready: &Services, deliveries: Vec<Authentic>) -> Vec<Mail> {
+pub(super) async fn record(ready: &Services, deliveries: Vec<Authentic>) -> Vec<InboxEntry> {
     let mut recorded = Vec::new();
-    for (mail, event, received) in deliveries {
+    for (entry, event, received) in deliveries {
         let outcome = ready.dispatch.accept_of(event, received).await;
         if !outcome.is_final() {
             break;
         }
-        tracing::info!(object = mail.name, outcome = %outcome, "a delivery was taken from the inbox");
-        recorded.push(mail);
+        tracing::info!(object = entry.name, outcome = %outcome, "a delivery was taken from the inbox");
+        recorded.push(entry);
     }
     recorded
 }

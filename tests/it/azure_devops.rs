@@ -1,0 +1,321 @@
+//! Azure DevOps and GitHub in one server: the front door's story on a fake Azure DevOps Server on the wire, with real git, and the traps
+//! of that host.
+
+mod fake;
+mod wire;
+
+use crate::flow::FlowHost;
+use crate::support::*;
+pub(crate) use fake::AzureFake;
+use fake::{BOT, FULL_NAME, HOOK_USER, PASSWORD};
+use serde_json::json;
+
+const GENRE: &str = "Atlantis Bot/atlantis";
+const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM $USER_NAME >> {tmp}/applied";
+
+impl FlowHost for AzureFake {
+    const MARK: char = '!';
+
+    fn full_name(&self) -> &'static str {
+        FULL_NAME
+    }
+
+    fn served(&self, setup: Setup) -> Setup {
+        let flags = self.flags();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        setup.flags(&flags).flags(&["--repo-allowlist=127.0.0.1/acme/*,localhost/DefaultCollection/*"])
+    }
+
+    async fn connect(&self, ctx: &Ctx) {
+        connect(ctx, self).await;
+    }
+
+    fn hear(&self, ctx: &Ctx, heard: bool) {
+        self.deliver_to(&if heard { ctx.server.url() } else { String::new() });
+    }
+
+    async fn open_one(&self, _: &Ctx, branch: &str, file: (&str, &str)) -> u64 {
+        self.open(branch, file).await
+    }
+
+    async fn push_to(&self, _: &Ctx, number: u64, file: (&str, &str)) {
+        self.push(number, file).await;
+    }
+
+    async fn comment_on(&self, _: &Ctx, number: u64, text: &str) {
+        self.say(number, "ann", text).await;
+    }
+
+    async fn touch(&self, _: &Ctx, number: u64) {
+        self.vote(number, "bob", 10).await;
+    }
+
+    async fn close_one(&self, _: &Ctx, number: u64) {
+        self.close(number).await;
+    }
+
+    async fn merge_one(&self, _: &Ctx, number: u64) {
+        self.merge(number).await;
+    }
+
+    async fn redeliver_last(&self, _: &Ctx) {
+        assert_eq!(self.redeliver().await, 200);
+    }
+
+    fn answers(&self, _: &Ctx, number: u64) -> Vec<String> {
+        self.said(number)
+    }
+
+    fn is_success(&self, _: &Ctx, number: u64, context: &str) -> Option<bool> {
+        let (before, name) = context.rsplit_once('/')?;
+        let state = self.status(number, &format!("Atlantis Bot/{before}"), name)?;
+        (state != "pending").then(|| state == "succeeded")
+    }
+}
+
+/// A server on both hosts, each with one project at the root; `keys` are those of every repository.
+fn both(fake: &AzureFake, keys: &str) -> Setup {
+    fake.served(Setup::one_project().repos_yaml(&workflow(keys, &[PLANNED], &[APPLY])))
+}
+
+async fn connect(ctx: &Ctx, fake: &AzureFake) {
+    let repo = ctx.forge.create_repo("azure/live", &[("main.tf", "# 1\n")]).await.unwrap();
+    fake.serve(&repo);
+    fake.deliver_to(&ctx.server.url());
+}
+
+/// The server's comment after those that were read.
+async fn comment(ctx: &Ctx, fake: &AzureFake, number: u64, read: usize) -> Said {
+    let came = async || fake.said(number).len() > read;
+    ctx.until(&format!("comment {read} comes on !{number}; there is {:?}", fake.said(number)), came).await;
+    Said::new(&fake.said(number)[read])
+}
+
+async fn status(ctx: &Ctx, fake: &AzureFake, number: u64, name: &str, state: &str) {
+    let is = async || fake.status(number, GENRE, name).as_deref() == Some(state);
+    ctx.until(&format!("{name} of !{number} is {state}"), is).await;
+}
+
+#[test]
+fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, "apply_requirements: [approved, mergeable]"), async |ctx| {
+        connect(ctx, &fake).await;
+        let github = ctx.open_input("change", "2").await;
+        ctx.next(&github).await.is("plan", "success");
+        let one = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, one, 0).await.is("plan", "success");
+        status(ctx, &fake, one, "plan", "succeeded").await;
+        assert_eq!(github.number(), one, "the same number on both hosts, and they do not meet");
+        // The lock is told as this host writes pull requests.
+        let two = fake.open("two", ("other.tf", "# 3\n")).await;
+        comment(ctx, &fake, two, 0).await.is("plan", "failure").because("locked").has("!1 Change by one");
+        fake.say(one, "bob", "atlantis apply").await;
+        comment(ctx, &fake, one, 1).await.is("apply", "failure").has("0 of 1 review");
+        fake.vote(one, "bob", 10).await;
+        fake.vote(one, "cid", -5).await;
+        fake.say(one, "bob", "atlantis apply").await;
+        comment(ctx, &fake, one, 2).await.is("apply", "failure").has("cid@example.com requested changes");
+        fake.vote(one, "cid", 0).await;
+        fake.say(one, "bob", "atlantis apply").await;
+        comment(ctx, &fake, one, 3).await.is("apply", "success");
+        status(ctx, &fake, one, "apply", "succeeded").await;
+        let applied = std::fs::read_to_string(ctx.tmp.join("applied")).unwrap();
+        assert_eq!(applied, format!("{FULL_NAME} 1 bob@example.com\n"), "by whom it was said, and not the author");
+        fake.merge(one).await;
+        comment(ctx, &fake, one, 4).await.is_message("cleanup");
+        fake.say(two, "ann", "atlantis plan").await;
+        comment(ctx, &fake, two, 1).await.is("plan", "success");
+        assert_eq!(ctx.locks().await, [format!("{FULL_NAME}/./default/"), "acme/infra/./default/".to_owned()]);
+        fake.close(two).await;
+        comment(ctx, &fake, two, 2).await.is_message("cleanup");
+        assert_eq!(ctx.locks().await, ["acme/infra/./default/"]);
+        // Its head is what it was, and it is planned all the same.
+        fake.reopen(two).await;
+        comment(ctx, &fake, two, 3).await.is("plan", "success");
+        assert!(fake.look().requests.iter().all(|request| request.contains(" /tfs/DefaultCollection/")));
+    });
+}
+
+#[test]
+fn policies_of_every_page_block_and_our_own_status_does_not() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, "apply_requirements: [mergeable]"), async |ctx| {
+        connect(ctx, &fake).await;
+        let policy = |name: &str, status: &str, settings: serde_json::Value| {
+            json!({
+                "status": status,
+                "configuration": {"isEnabled": true, "isBlocking": true, "type": {"displayName": name}, "settings": settings},
+            })
+        };
+        let own = json!({"statusGenre": GENRE, "statusName": "apply"});
+        let most = vec![policy("Status", "queued", own), policy("Build", "approved", json!({}))];
+        fake.look().policies = most.clone();
+        fake.look().policies.push(policy("Minimum number of reviewers", "queued", json!({})));
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        fake.say(pull, "ann", "atlantis apply").await;
+        comment(ctx, &fake, pull, 1).await.is("apply", "failure").has("Minimum number of reviewers is queued");
+        fake.look().policies = most;
+        fake.say(pull, "ann", "atlantis apply").await;
+        comment(ctx, &fake, pull, 2).await.is("apply", "success");
+    });
+}
+
+#[test]
+fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, ""), async |ctx| {
+        connect(ctx, &fake).await;
+        // A title of vote words, and a branch whose name has to be escaped in addresses.
+        let pull = fake
+            .open_with("feature/50%+more&#1", ("main.tf", "# 2\n"), |pull| {
+                pull.title = "approved pull request, voted by the reviewer list".to_owned();
+            })
+            .await;
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        assert_eq!(fake.redeliver().await, 200);
+        fake.vote(pull, "bob", 10).await;
+        fake.say(pull, "ann", "atlantis apply").await;
+        comment(ctx, &fake, pull, 1).await.is("apply", "success");
+        assert_eq!(fake.redeliver().await, 200);
+        fake.edit(pull, "atlantis plan").await;
+        fake.push(pull, ("main.tf", "# 3\n")).await;
+        comment(ctx, &fake, pull, 2).await.is("plan", "success");
+        assert_eq!(fake.redeliver().await, 200);
+        let draft = fake.open_with("draft", ("other.tf", "# 2\n"), |pull| pull.draft = true).await;
+        let fork = fake.open_with("fork", ("other.tf", "# 3\n"), |pull| pull.fork = true).await;
+        comment(ctx, &fake, fork, 0).await.is_message("fork_refused");
+        assert_eq!(fake.post("{}", HOOK_USER, PASSWORD).await, 200, "not for us");
+        ctx.quiet().await;
+        assert_eq!((fake.said(pull).len(), fake.said(draft).len(), fake.said(fork).len()), (3, 0, 1));
+        fake.change(draft, |pull| pull.draft = false).await;
+        comment(ctx, &fake, draft, 0).await;
+    });
+}
+
+#[test]
+fn a_wrong_password_is_refused_and_guessing_is_slow() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, ""), async |ctx| {
+        connect(ctx, &fake).await;
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        let mut answers = Vec::new();
+        for guess in 0..21 {
+            answers.push(fake.post("{}", HOOK_USER, &guess.to_string()).await);
+        }
+        assert_eq!((answers[0], answers[20]), (401, 429));
+        assert_eq!(fake.post("{}", HOOK_USER, PASSWORD).await, 429, "a good guess is told from no other");
+        // What is signed is looked at all the same.
+        let github = ctx.open_input("change", "2").await;
+        ctx.next(&github).await.is("plan", "success");
+    });
+}
+
+#[test]
+fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, ""), async |ctx| {
+        connect(ctx, &fake).await;
+        let faults = [
+            ("/threads", 429),
+            ("POST /tfs/DefaultCollection/Cloud Infra/_apis", 500),
+            ("/statuses", 503),
+            ("/iterations", 500),
+            ("/statuses", 429),
+        ];
+        fake.look().faults = faults.into_iter().map(|(part, status)| (part.to_owned(), status)).collect();
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        status(ctx, &fake, pull, "plan", "succeeded").await;
+        ctx.quiet().await;
+        assert_eq!(fake.said(pull).len(), 1);
+        assert!(fake.look().faults.is_empty());
+    });
+}
+
+#[test]
+fn one_hosts_outage_leaves_the_other_alone() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, ""), async |ctx| {
+        connect(ctx, &fake).await;
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        fake.look().is_down = true;
+        let github = ctx.open_input("change", "2").await;
+        ctx.next(&github).await.is("plan", "success");
+        ctx.say(&github, "atlantis apply").await.is("apply", "success");
+        fake.look().is_down = false;
+        fake.push(pull, ("main.tf", "# 3\n")).await;
+        comment(ctx, &fake, pull, 1).await.is("plan", "success");
+    });
+}
+
+#[test]
+fn a_head_that_is_no_tip_any_more_is_found_on_its_branch() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, ""), async |ctx| {
+        connect(ctx, &fake).await;
+        fake.deliver_to("");
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        // Pushed to, and the host has not noticed yet.
+        ctx.forge.repo("azure/live").push("one", &[("main.tf", Some("# 3\n"))]).await.unwrap();
+        fake.deliver_to(&ctx.server.url());
+        assert_eq!(fake.redeliver().await, 200);
+        let plan = comment(ctx, &fake, pull, 0).await;
+        plan.is("plan", "success");
+        assert_eq!(plan.marker["head"], fake.pull(pull).head.as_str());
+        let looks = || fake.look().requests.iter().filter(|request| request.contains("/info/refs")).count();
+        let of_one_before = looks();
+        fake.push(pull, ("main.tf", "# 4\n")).await;
+        comment(ctx, &fake, pull, 1).await.is("plan", "success");
+        assert_eq!(of_one_before, 2 * (looks() - of_one_before), "asked for the commit, then for its branch");
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_goes_on_where_it_was() {
+    let fake = AzureFake::start();
+    let (began, go) = ("{tmp}/began", "{tmp}/go");
+    let slow = format!("touch {began}; until [ -e {go} ]; do sleep 0.05; done; {PLANNED}");
+    let setup = fake.served(Setup::one_project().steps(&[&slow], &[APPLY])).own_process();
+    run_test(setup, async |ctx| {
+        connect(ctx, &fake).await;
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        ctx.until("the plan began", async || ctx.tmp.join("began").exists()).await;
+        ctx.server.kill().await;
+        std::fs::write(ctx.tmp.join("go"), "").unwrap();
+        ctx.server.start().await;
+        fake.deliver_to(&ctx.server.url());
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        status(ctx, &fake, pull, "plan", "succeeded").await;
+        fake.say(pull, "ann", "atlantis apply").await;
+        comment(ctx, &fake, pull, 1).await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
+fn the_doctor_finds_what_is_wrong_with_the_token() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, ""), async |ctx| {
+        connect(ctx, &fake).await;
+        let (_, said) = ctx.server.command("doctor", &[]).await;
+        for line in [
+            format!("DefaultCollection: the token is {BOT}'s"),
+            format!("serves {FULL_NAME}"),
+            format!("{FULL_NAME}: the token has the scopes it needs"),
+        ] {
+            assert!(said.contains(&line), "{line}:\n{said}");
+        }
+        for status in [401, 403] {
+            fake.look().faults.push_back(("/pullRequests/0/statuses".to_owned(), status));
+            let (code, said) = ctx.server.command("doctor", &[]).await;
+            assert!(said.contains("lacks the scope Code (status)") && code == Some(1), "{code:?}:\n{said}");
+        }
+        fake.look().is_expired = true;
+        let (_, said) = ctx.server.command("doctor", &[]).await;
+        assert!(said.contains("DefaultCollection: the token is not taken"), "{said}");
+    });
+}
