@@ -198,6 +198,20 @@ impl Checkouts {
         Ok(names.lines().map(unquoted).collect())
     }
 
+    /// Directories of a commit with a file of this name, whether a tree has them or not.
+    pub async fn dirs_with(&self, pull: &PullRequest, commit: &str, name: &str) -> Result<Vec<String>, CheckoutError> {
+        let mirror = self.mirror_path(&pull.id.repo);
+        let files = Git::new(self, &mirror, &["ls-tree", "-r", "--name-only", commit, "--"]).output().await?;
+        if files.len() > LONGEST_LIST {
+            return Err(CheckoutError::Git("the repository has more files than can be listed".into()));
+        }
+        let dir_of = |file: String| match file.rsplit_once('/') {
+            Some((dir, file)) => (file == name).then(|| dir.to_owned()),
+            None => (file == name).then(|| ".".to_owned()),
+        };
+        Ok(files.lines().map(unquoted).filter_map(dir_of).collect())
+    }
+
     /// Whether the head contains the tip of the base branch, so that merging would change nothing.
     pub async fn contains_base(&self, pull: &PullRequest, fetched: &Fetched) -> Result<bool, CheckoutError> {
         let args = ["merge-base", "--is-ancestor", fetched.base_tip.as_str(), fetched.head.as_str()];

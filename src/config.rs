@@ -75,6 +75,12 @@ pub struct ProjectConfig {
     pub terraform_version: Option<String>,
     /// `terraform_distribution`.
     pub distribution: Option<Distribution>,
+    /// `terragrunt`: built-in steps run Terragrunt, where the directory is a unit.
+    #[serde(default)]
+    pub terragrunt: bool,
+    /// `terragrunt_version`.
+    #[serde(default)]
+    pub terragrunt_version: Option<String>,
     /// Order group; groups run in ascending order.
     pub execution_order_group: i64,
     /// Labels of projects that have to be applied first.
@@ -106,6 +112,8 @@ impl ProjectConfig {
             repo_locks: rules.repo_locks,
             terraform_version: None,
             distribution: None,
+            terragrunt: rules.terragrunt,
+            terragrunt_version: rules.terragrunt_version.clone(),
             execution_order_group: 0,
             depends_on: Vec::new(),
             silence_pr_comments: rules.silence_pr_comments.clone(),
@@ -130,6 +138,8 @@ impl ProjectConfig {
             repo_locks,
             terraform_version,
             distribution,
+            terragrunt,
+            terragrunt_version,
             depends_on,
             execution_order_group: _,
             silence_pr_comments: _,
@@ -141,7 +151,7 @@ impl ProjectConfig {
             // So do the rules of who may.
             allowed: _,
         } = self;
-        let facts = serde_json::json!({
+        let mut facts = serde_json::json!({
             "id": id,
             "workflow_name": workflow_name,
             "workflow": workflow,
@@ -153,6 +163,10 @@ impl ProjectConfig {
             "distribution": distribution,
             "depends_on": depends_on,
         });
+        // Only where it counts: plans that an earlier version made stay what they are.
+        if *terragrunt {
+            facts["terragrunt"] = serde_json::json!({ "version": terragrunt_version });
+        }
         hex::encode(Sha256::digest(facts.to_string()))
     }
 }

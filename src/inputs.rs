@@ -1,21 +1,25 @@
 //! What the plan of a project is made of. Pure: it sees the repository through [`Tree`].
 //!
-//! Six kinds: files of the project's directory with its lock file, local modules that it calls, files that its `when_modified` names,
-//! which providers its `init` needs ([`providers`]), its effective configuration, and the projects it depends on. The last two are the
-//! [`ProjectConfig`] itself (its digest and its `depends_on`); the files are asked of an [`InputGraph`]: for autoplan by `schedule`,
-//! for sparse trees and `undiverged` by `execute`.
+//! Seven kinds: files of the project's directory with its lock file, local modules that it calls, files that its `when_modified` names,
+//! what Terragrunt's files name ([`units`]), which providers its `init` needs ([`providers`]), its effective configuration, and the
+//! projects it depends on. The last two are the [`ProjectConfig`] itself (its digest and its `depends_on`); the files are asked of an
+//! [`InputGraph`]: for autoplan by `schedule`, for sparse trees and `undiverged` by `execute`.
 
 mod files;
 mod hcl;
 mod modules;
 pub mod patterns;
 pub mod providers;
+mod terragrunt;
 #[cfg(test)]
 pub(crate) mod tree;
+mod units;
 
 pub use files::{INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform};
 pub(crate) use hcl::cloud_workspace;
 pub use hcl::required_versions;
+pub use terragrunt::Unknown;
+pub use units::{Dependencies, unit_source};
 
 use crate::config::ProjectConfig;
 use crate::config::paths::parent;
@@ -24,6 +28,7 @@ use modules::{ModuleCalls, ModuleIndex};
 use patterns::Patterns;
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
+use terragrunt::{UnitIndex, Units};
 
 /// A checked-out repository as discovery sees it. Paths are relative to the root, with `/`, `.` for the root.
 pub trait Tree {
@@ -50,6 +55,8 @@ pub struct InputRules<'a> {
     pub modules_from: &'a [String],
     /// What reads the files of a project that names no distribution.
     pub default_distribution: Distribution,
+    /// `terragrunt: true` of the rules: directories with Terragrunt's file are units.
+    pub terragrunt: bool,
 }
 
 /// The inputs of all projects of a tree. It is walked at most once, and each directory is read once, when somebody asks for what is there.
@@ -62,6 +69,9 @@ pub struct InputGraph<'a> {
     dirs: OnceCell<Vec<String>>,
     terraform: Modules,
     opentofu: Modules,
+    units: Units,
+    /// Who is planned when a file of Terragrunt changes; absent where directories with such files are no units.
+    unit_index: Option<OnceCell<UnitIndex>>,
 }
 
 /// Local modules as one distribution reads them.
@@ -93,6 +103,8 @@ impl<'a> InputGraph<'a> {
             dirs: OnceCell::new(),
             terraform: Modules::new(Distribution::Terraform),
             opentofu: Modules::new(Distribution::OpenTofu),
+            units: Units::default(),
+            unit_index: rules.terragrunt.then(OnceCell::new),
         }
     }
 
@@ -109,15 +121,25 @@ impl<'a> InputGraph<'a> {
 
     /// Directories of the projects that nobody listed and that a changed file belongs to, by the file list. The error is for people.
     pub fn discovered(&self, file: &str) -> Result<Vec<String>, String> {
-        if !self.file_list()?.matches(file) || files::is_excluded(file) {
-            return Ok(Vec::new());
+        let is_listed = self.file_list()?.matches(file) && !files::is_excluded(file);
+        let mut dirs = Vec::new();
+        if is_listed {
+            dirs = files::dirs_of(file, self.tree, self.users_of_modules(self.default_distribution)?);
         }
-        Ok(files::dirs_of(file, self.tree, self.users_of_modules(self.default_distribution)?))
+        if let Some(index) = self.unit_index() {
+            dirs.retain(|dir| !index.is_no_project(dir));
+            dirs.extend(index.touched(file, is_listed));
+            dirs.sort();
+            dirs.dedup();
+        }
+        Ok(dirs)
     }
 
-    /// These directories, and those of all local modules that are called from them, as either distribution reads them; in
-    /// alphabetical order.
+    /// These directories, and those of all local modules that are called from them, as either distribution reads them, and of what
+    /// their units are made of and depend on; in alphabetical order.
     pub fn with_modules(&self, mut dirs: Vec<String>) -> Vec<String> {
+        let of_units: BTreeSet<String> = dirs.iter().flat_map(|dir| self.dirs_of_unit(dir)).collect();
+        dirs.extend(of_units);
         for which in [self.default_distribution, self.default_distribution.other()] {
             let modules: Vec<String> = dirs.iter().flat_map(|dir| self.modules_of(dir, which)).collect();
             dirs.extend(modules);
@@ -181,7 +203,7 @@ impl Inputs<'_> {
     /// Whether these changed files make autoplan choose it, where the repo config lists it: its globs say so, or it uses one of their
     /// modules and users of modules are planned. The error is for people.
     pub fn are_planned_for(&self, changed: &[String]) -> Result<bool, String> {
-        if self.globs.match_any(changed) {
+        if self.globs.match_any(changed) || self.graph.unit_is_touched(self.project, changed)? {
             return Ok(true);
         }
         let users = self.graph.users_of_modules(self.graph.distribution(self.project))?;
@@ -195,6 +217,10 @@ impl Inputs<'_> {
         if changed.iter().any(|file| file_list.matches(file) && modules.contains(parent(file))) {
             return Ok(true);
         }
+        let may_be_more = !changed.is_empty() && self.graph.may_read_more(self.project);
+        if may_be_more || self.graph.unit_is_touched(self.project, changed)? {
+            return Ok(true);
+        }
         if !self.project.when_modified.is_empty() {
             return Ok(self.globs.match_any(changed));
         }
@@ -202,4 +228,9 @@ impl Inputs<'_> {
         let own = |file: &&String| file_list.matches(file) && !files::is_excluded(file);
         Ok(changed.iter().filter(own).any(|file| dirs_of(file).contains(&self.project.id.dir)))
     }
+}
+
+/// Whether a file is read by Terragrunt by the end of its name.
+fn is_hcl(file: &str) -> bool {
+    file.ends_with(".hcl") || file.ends_with(".hcl.json")
 }

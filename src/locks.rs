@@ -14,6 +14,7 @@ use crate::config::LockMode;
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::{JobId, PlanId, ProjectId, PullId};
+use jiff::Timestamp;
 pub use rules::step;
 
 /// The rows that an event is about. Others may be among them: they stay as they are.
@@ -89,6 +90,10 @@ pub enum LockEvent {
         pull: PullId,
         /// The project.
         project: ProjectId,
+        /// Its outputs may be others now: plans of projects that depend on it are worth nothing either.
+        outputs: bool,
+        /// When.
+        at: Timestamp,
     },
     /// Somebody said `unlock` on a pull request.
     Unlocked {

@@ -2,6 +2,7 @@
 //! are made of through [`InputGraph`].
 
 pub mod discover;
+mod order;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -13,9 +14,9 @@ use crate::config::repo::RepoConfig;
 use crate::config::{ConfigError, ProjectConfig};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Distribution, ProjectId};
-use crate::inputs::{InputGraph, InputRules, Tree};
+use crate::inputs::{Dependencies, InputGraph, InputRules, Tree};
 use discover::config_error;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All that a schedule is made of.
 pub struct Facts<'a> {
@@ -29,6 +30,13 @@ pub struct Facts<'a> {
     pub tree: &'a dyn Tree,
     /// Flags.
     pub options: &'a ScheduleOptions,
+}
+
+impl<'a> Facts<'a> {
+    /// What the tree's projects are made of.
+    fn graph(&self) -> InputGraph<'a> {
+        InputGraph::new(self.tree, self.options.input_rules(self.rules))
+    }
 }
 
 /// Flags that matter here.
@@ -57,12 +65,13 @@ pub struct ScheduleOptions {
 }
 
 impl ScheduleOptions {
-    /// Those that say what a project is made of.
-    pub fn input_rules(&self) -> InputRules<'_> {
+    /// Those that say what a project is made of, in a repository with these rules.
+    pub fn input_rules(&self, rules: &RepoRules) -> InputRules<'_> {
         InputRules {
             file_list: &self.autoplan_file_list,
             modules_from: &self.autoplan_modules_from,
             default_distribution: self.default_distribution,
+            terragrunt: rules.terragrunt,
         }
     }
 }
@@ -70,7 +79,7 @@ impl ScheduleOptions {
 /// Projects in execution order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    /// Groups in ascending `execution_order_group`; stable within.
+    /// Groups in ascending `execution_order_group`, in each the units of Terragrunt after those that they depend on; stable within.
     pub groups: Vec<Vec<ProjectConfig>>,
     /// Projects of a group may be planned at the same time.
     pub parallel_plan: bool,
@@ -78,6 +87,12 @@ pub struct Schedule {
     pub parallel_apply: bool,
     /// After a failed group the later ones do not start.
     pub abort_on_execution_order_fail: bool,
+    /// For units of Terragrunt: the projects here that each depends on, directly or not.
+    pub dependencies: BTreeMap<ProjectId, BTreeSet<ProjectId>>,
+    /// The same, wherever the units are that they depend on.
+    pub units: BTreeMap<ProjectId, Dependencies>,
+    /// What people should know of how projects were chosen and put in order.
+    pub remarks: Vec<String>,
 }
 
 /// Why there is no schedule.
@@ -103,7 +118,7 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusa
     if command.name == CommandName::Import && projects.len() > 1 {
         return Err(target::ambiguous(facts, command, &projects, "import cannot run on multiple projects; name one"));
     }
-    Ok(schedule(projects, facts))
+    schedule(projects, facts)
 }
 
 /// Effective config of projects that were planned earlier, for `apply`, `version`: configured ones by name or dir and workspace,
@@ -115,7 +130,7 @@ pub fn for_planned(command: &Command, planned: &[ProjectId], facts: &Facts<'_>) 
         Some(ids) => ids.into_iter().map(|id| configured(id, facts)).collect(),
         None => target::resolve(command, facts)?,
     };
-    Ok(schedule(projects, facts))
+    schedule(projects, facts)
 }
 
 /// The effective config of one planned project, whatever the file says by now.
@@ -127,7 +142,7 @@ fn configured(id: &ProjectId, facts: &Facts<'_>) -> ProjectConfig {
 
 /// Projects that the pull request's files change: listed ones in the file's order, then discovered ones.
 fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
-    let graph = InputGraph::new(facts.tree, facts.options.input_rules());
+    let graph = facts.graph();
     graph.check_modules_from().map_err(config_error)?;
     let mut projects = Vec::new();
     for project in facts.repo_config.into_iter().flat_map(|config| &config.projects) {
@@ -144,17 +159,27 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     Ok(projects)
 }
 
-/// Puts projects in groups; their order within a group stays.
-fn schedule(projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Schedule {
+/// Puts projects in groups; their order within a group stays, but for units that depend on each other.
+fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
+    let graph = facts.graph();
+    for project in &mut projects {
+        project.terragrunt = graph.is_unit(project);
+    }
+    let units = projects.iter().filter(|project| project.terragrunt).map(|project| project.id.clone());
+    let units = order::units(&graph, units)?;
+    let (dependencies, remarks) = (order::dependencies(&units), order::remarks(&graph, &units));
     let mut groups: BTreeMap<i64, Vec<ProjectConfig>> = BTreeMap::new();
     for project in projects {
         groups.entry(project.execution_order_group).or_default().push(project);
     }
     let config = facts.repo_config;
-    Schedule {
-        groups: groups.into_values().collect(),
+    Ok(Schedule {
+        groups: groups.into_values().flat_map(|group| order::layers(group, &dependencies)).collect(),
         parallel_plan: config.and_then(|config| config.parallel_plan).unwrap_or(facts.options.parallel_plan),
         parallel_apply: config.and_then(|config| config.parallel_apply).unwrap_or(facts.options.parallel_apply),
         abort_on_execution_order_fail: config.is_some_and(|config| config.abort_on_execution_order_fail),
-    }
+        dependencies,
+        units,
+        remarks,
+    })
 }

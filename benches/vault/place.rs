@@ -130,6 +130,8 @@ impl Planned {
             job: job.id.clone(),
             consumed_by: None,
             left: LeftFiles { archive: left.as_ref().map(|left| left.sha256.clone()), ..LeftFiles::default() },
+            dependencies: Vec::new(),
+            may_depend_on_more: false,
             max_age: None,
         };
         Ok(Planned { job, plan, left })

@@ -141,10 +141,10 @@ pub(super) fn distribution(text: &LocatedText, file: &str) -> Result<Distributio
 }
 
 /// A version without leading `v`, with three numbers at least, as Atlantis normalises it.
-pub(super) fn version(text: &LocatedText, file: &str) -> Result<String, ConfigError> {
+pub(super) fn version(text: &LocatedText, key: &str, file: &str) -> Result<String, ConfigError> {
     let value = text.value.trim();
     if !VERSION.as_ref().is_some_and(|regex| regex.is_match(value)) {
-        let message = format!("terraform_version: \"{}\" is not a version, such as 1.11.4", quoted(value));
+        let message = format!("{key}: \"{}\" is not a version, such as 1.11.4", quoted(value));
         return Err(error_at(file, text, message));
     }
     let value = value.strip_prefix('v').unwrap_or(value);

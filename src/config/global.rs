@@ -61,6 +61,8 @@ struct RepoEntry {
     repo_locks: Option<LockMode>,
     autodiscover: Option<Autodiscover>,
     silence_pr_comments: Option<Vec<CommandName>>,
+    terragrunt: Option<bool>,
+    terragrunt_version: Option<String>,
     plan_max_age: Option<Duration>,
     allowed_users: Option<Vec<String>>,
     allowed_teams: Option<Vec<String>>,
@@ -159,6 +161,10 @@ pub struct RepoRules {
     pub autodiscover: Option<Autodiscover>,
     /// `silence_pr_comments`.
     pub silence_pr_comments: Vec<CommandName>,
+    /// `terragrunt`: directories with Terragrunt's file are its units.
+    pub terragrunt: bool,
+    /// `terragrunt_version`.
+    pub terragrunt_version: Option<String>,
     /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
     pub plan_max_age: Option<Duration>,
     /// `allowed_users` and `allowed_teams`: absent where everybody may do everything.
@@ -215,6 +221,8 @@ impl GlobalConfig {
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
             autodiscover: last_said(&matching, |entry| &entry.autodiscover),
             silence_pr_comments: last_said(&matching, |entry| &entry.silence_pr_comments).unwrap_or_default(),
+            terragrunt: last_said(&matching, |entry| &entry.terragrunt).unwrap_or_default(),
+            terragrunt_version: last_said(&matching, |entry| &entry.terragrunt_version),
             plan_max_age: last_said(&matching, |entry| &entry.plan_max_age),
             allowed: allowed(&matching),
             workflows: self.workflows.clone(),

@@ -178,8 +178,9 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
             let status = CommandStatus { run: &ended, job: &job.id, project: &project }.interrupted();
             if ended.command == CommandName::Apply {
                 tx.put_project_status(pull, &status)?;
-                tx.record_lock_event(&LockEvent::StateChanged { pull: pull.clone(), project })?;
-                recorder::post(tx, pull, [told(statuses.project(&outcome))])?;
+                let (pull, at) = (pull.clone(), Timestamp::now());
+                tx.record_lock_event(&LockEvent::StateChanged { pull, project, outputs: true, at })?;
+                recorder::post(tx, &ended.pull, [told(statuses.project(&outcome))])?;
             }
             job.state = JobState::Interrupted;
             job.finished = Some(Timestamp::now());

@@ -149,6 +149,12 @@ pub struct PlanRecord {
     /// What its steps left in the tree.
     #[serde(default)]
     pub left: LeftFiles,
+    /// Directories of the units of Terragrunt whose outputs it was made with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<String>,
+    /// It may have been made with outputs of others too: its unit's files do not tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_depend_on_more: bool,
     /// How old it may become, as it was when the plan was made: for people. Whether it may be applied is asked of the configuration
     /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,6 +162,11 @@ pub struct PlanRecord {
 }
 
 impl PlanRecord {
+    /// Whether it may have been made with outputs of this project.
+    pub fn may_depend_on(&self, project: &ProjectId) -> bool {
+        *project != self.project && (self.may_depend_on_more || self.dependencies.contains(&project.dir))
+    }
+
     /// How old it is.
     pub fn age(&self, now: Timestamp) -> Duration {
         Duration::try_from(now.duration_since(self.made)).unwrap_or_default()

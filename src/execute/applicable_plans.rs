@@ -90,6 +90,22 @@ impl ApplicablePlans {
         waits.map(|status| status.project.label()).collect()
     }
 
+    /// Projects whose outputs a plan was made with, and that are planned here and not applied.
+    pub(super) fn waits_for<'a>(&'a self, plan: &PlanRecord, applied: &'a [ProjectId]) -> Vec<&'a ProjectId> {
+        let named = self.statuses.iter().filter(|status| plan.dependencies.contains(&status.project.dir));
+        let waits = named.filter(|status| {
+            !matches!(status.state, ProjectState::Applied | ProjectState::PlannedNoChanges)
+                && status.project != plan.project
+                && !applied.contains(&status.project)
+        });
+        waits.map(|status| &status.project).collect()
+    }
+
+    /// Plans that may have been made with outputs of this project.
+    pub(super) fn made_with(&self, project: &ProjectId) -> Vec<&PlanRecord> {
+        self.plans.iter().filter(|plan| plan.may_depend_on(project)).collect()
+    }
+
     /// Why there is nothing to apply for this project.
     pub(super) fn no_plan(&self, id: &ProjectId, head: &CommitSha) -> Failure {
         let status = self.statuses.iter().find(|status| status.project == *id);

@@ -1,6 +1,7 @@
 //! The `apply` command: only a plan that is bound to what the pull request is now ([`bound`]), and each only once.
 
 mod bound;
+mod outputs;
 
 use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
@@ -68,10 +69,11 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         current: &current,
         plans_to_apply: &plans_to_apply,
         remarks: &remarks,
+        changed: &Mutex::default(),
         alone,
     };
     let at_once = if schedule.parallel_apply { ctx.settings.parallel_pool_size } else { 1 };
-    let groups = Groups { groups: &schedule.groups, abort: schedule.abort_on_execution_order_fail, at_once };
+    let groups = Groups { schedule: &schedule, refused: &refused, at_once };
     let mut outcomes = groups.run(work, &run).await?;
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
@@ -143,6 +145,8 @@ struct ApplyRun<'a> {
     current: &'a Current,
     plans_to_apply: &'a ApplicablePlans,
     remarks: &'a Mutex<Vec<String>>,
+    /// Projects whose outputs its jobs may have changed.
+    changed: &'a Mutex<Vec<ProjectId>>,
     /// It is one project's. Then its end is committed with the answer: nobody waits for one without the other.
     alone: bool,
 }
@@ -225,11 +229,13 @@ impl ApplyRun<'_> {
         if !missing.is_empty() {
             return Err(Failure::Dependency { missing }.into());
         }
+        self.outputs_are_there(plan, applied)?;
         self.require(config, plan, self.facts).await?;
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
         let dir = job::project_dir(&tree.root, &config.id.dir)
             .map_err(|fault| Refused::Outcome(Box::new(Outcome::Errored(fault))))?;
-        let _directory = ctx.runner.directories.lock(&dir).await;
+        let dirs = plan.dependencies.iter().map(|on| tree.root.join(on)).chain([dir.clone()]).collect();
+        let _directories = ctx.runner.directories.lock_all(dirs).await;
         let tool =
             job::resolve_tool(ctx, config, &tree).await.map_err(|outcome| Refused::Outcome(Box::new(outcome)))?;
         if tool.to_string() != plan.tool {
@@ -288,6 +294,11 @@ impl ApplyRun<'_> {
         let plan = consumed.record();
         work.cancel.note_change();
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
+        // Where nothing was to be changed, nothing is made of other outputs now.
+        let outputs = !plan.summary.no_changes;
+        if outputs {
+            self.outputs_changed(config).await;
+        }
         let outcome = job.outcome(with_errored(outcome, errored.is_some(), &job.record.id));
         let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
@@ -306,7 +317,7 @@ impl ApplyRun<'_> {
         let change = move |tx: &Tx<'_>, _: &_| {
             tx.put_project_status(&pull, &status)?;
             let (pull, project) = (pull.clone(), status.project.clone());
-            tx.record_lock_event(&LockEvent::StateChanged { pull, project })?;
+            tx.record_lock_event(&LockEvent::StateChanged { pull, project, outputs, at: Timestamp::now() })?;
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
         };

@@ -3,7 +3,9 @@
 use super::{CommandRun, job};
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
-use crate::domain::outcome::{Failure, JobOutcome, Outcome};
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Failure, JobOutcome, Outcome, Reason};
+use crate::schedule::Schedule;
 use anyhow::Result;
 use futures::StreamExt;
 
@@ -12,15 +14,15 @@ pub(super) trait Projects {
     /// Runs one. `succeeded`: projects whose jobs went well before it could begin. An error: this server does not lead any more.
     fn run(&self, config: &ProjectConfig, succeeded: &[ProjectId]) -> impl Future<Output = Result<JobOutcome>> + Send;
 
-    /// Takes note of one that does not start because an earlier group failed.
+    /// Takes note of one that does not start because an earlier group failed, or what it depends on.
     fn skip(&self, outcome: JobOutcome) -> impl Future<Output = Result<JobOutcome>> + Send;
 }
 
 /// Order groups and how they run.
 pub(super) struct Groups<'a> {
-    pub(super) groups: &'a [Vec<ProjectConfig>],
-    /// After a failed group the later ones do not start.
-    pub(super) abort: bool,
+    pub(super) schedule: &'a Schedule,
+    /// Projects that were taken out of it, as their person may not use the command there. What depends on them does not start.
+    pub(super) refused: &'a [JobOutcome],
     /// Projects of one group that are under way at the same time.
     pub(super) at_once: usize,
 }
@@ -29,20 +31,31 @@ impl Groups<'_> {
     /// Outcomes of all projects, in the order of the schedule.
     pub(super) async fn run(&self, work: &CommandRun, projects: &impl Projects) -> Result<Vec<JobOutcome>> {
         let mut outcomes: Vec<JobOutcome> = Vec::new();
-        for group in self.groups {
-            if self.abort && outcomes.iter().any(|outcome| !outcome.outcome.is_success()) {
-                for config in group {
-                    let outcome = job::refused(work, config, Outcome::Failed(Failure::EarlierGroupFailed));
-                    outcomes.push(projects.skip(outcome).await?);
-                }
-            } else if self.at_once <= 1 {
-                for config in group {
+        let (mut order, mut earlier_failed) = (None, false);
+        for (at, group) in self.schedule.groups.iter().enumerate() {
+            // What is in one `execution_order_group` may be in several layers.
+            let own = group.first().map(|config| config.execution_order_group);
+            if own != order {
+                let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
+                earlier_failed = failed || (at > 0 && !self.refused.is_empty());
+                order = own;
+            }
+            let before = succeeded(&outcomes);
+            let skipped = group.iter().map(|config| self.skipped(work, config, &outcomes, earlier_failed));
+            let skipped: Vec<Option<JobOutcome>> = skipped.collect();
+            let run_or_skip =
+                async |config: &ProjectConfig, skipped: Option<JobOutcome>, before: &[ProjectId]| match skipped {
+                    Some(outcome) => projects.skip(outcome).await,
+                    None => projects.run(config, before).await,
+                };
+            if self.at_once <= 1 {
+                for (config, skipped) in group.iter().zip(skipped) {
                     let before = succeeded(&outcomes);
-                    outcomes.push(projects.run(config, &before).await?);
+                    outcomes.push(run_or_skip(config, skipped, &before).await?);
                 }
             } else {
-                let before = succeeded(&outcomes);
-                let jobs: Vec<_> = group.iter().map(|config| projects.run(config, &before)).collect();
+                let both = group.iter().zip(skipped);
+                let jobs: Vec<_> = both.map(|(config, skipped)| run_or_skip(config, skipped, &before)).collect();
                 let results: Vec<_> = futures::stream::iter(jobs).buffered(self.at_once).collect().await;
                 for result in results {
                     outcomes.push(result?);
@@ -51,7 +64,37 @@ impl Groups<'_> {
         }
         Ok(outcomes)
     }
+
+    /// The outcome of a project that does not start, after these outcomes.
+    fn skipped(
+        &self,
+        work: &CommandRun,
+        config: &ProjectConfig,
+        outcomes: &[JobOutcome],
+        earlier_failed: bool,
+    ) -> Option<JobOutcome> {
+        let on = self.schedule.dependencies.get(&config.id);
+        let failed = outcomes.iter().chain(self.refused).filter(|outcome| !outcome.outcome.is_success());
+        let mut failed: Vec<String> = failed
+            .filter(|outcome| on.is_some_and(|on| on.contains(&outcome.project)))
+            .map(|outcome| format!("`{}`", outcome.project.label()))
+            .collect();
+        failed.truncate(MAX_NAMED);
+        let failure = if !failed.is_empty() {
+            let done = if work.command.name == CommandName::Apply { "applied" } else { "planned" };
+            let because = format!("it depends on {}, which could not be {done}, so it was not run", failed.join(", "));
+            Failure::Refused { reason: Reason::Dependency, because }
+        } else if self.schedule.abort_on_execution_order_fail && earlier_failed {
+            Failure::EarlierGroupFailed
+        } else {
+            return None;
+        };
+        Some(job::refused(work, config, Outcome::Failed(failure)))
+    }
 }
+
+/// Most projects that a refusal names.
+const MAX_NAMED: usize = 5;
 
 fn succeeded(outcomes: &[JobOutcome]) -> Vec<ProjectId> {
     outcomes.iter().filter(|outcome| outcome.outcome.is_success()).map(|outcome| outcome.project.clone()).collect()

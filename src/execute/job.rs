@@ -101,7 +101,8 @@ impl<'a> JobRun<'a> {
 
     /// The outcome names this tool.
     fn uses(&mut self, tool: &Tool) {
-        self.tool = Some(format!("{} {}", tool.distribution.title(), tool.version));
+        let by = tool.terragrunt.as_ref().map(|by| format!(" by Terragrunt {}", by.version)).unwrap_or_default();
+        self.tool = Some(format!("{} {}{by}", tool.distribution.title(), tool.version));
     }
 
     /// The outcome, which is also the log's last line.
@@ -303,11 +304,17 @@ pub(super) async fn resolve_tool(
 ) -> std::result::Result<Tool, Outcome> {
     let required = match config.terraform_version {
         Some(_) => Vec::new(),
-        None => super::prepare::required_versions(&tree.root, &config.id.dir, distribution(ctx, config))
-            .await
-            .unwrap_or_default(),
+        None => {
+            super::prepare::required_versions(&tree.root, config, distribution(ctx, config)).await.unwrap_or_default()
+        }
     };
-    let wanted = ToolRequest { version: config.terraform_version.clone(), distribution: config.distribution, required };
+    let wanted = ToolRequest {
+        version: config.terraform_version.clone(),
+        distribution: config.distribution,
+        required,
+        terragrunt: config.terragrunt,
+        terragrunt_version: config.terragrunt_version.clone(),
+    };
     ctx.installer.resolve(&wanted).await.map_err(|error| {
         let message = ctx.redactor.redact(&format!("{error:#}"));
         Outcome::Errored(Fault { reason: Reason::Init, message, output: String::new() })

@@ -120,7 +120,7 @@ async fn plan(
         return Ok(Some(nothing_to_plan(ctx, work)));
     }
     let facts = PullFacts::default();
-    let remarks = Mutex::new(Vec::new());
+    let remarks = Mutex::new(schedule.remarks.iter().map(|remark| ctx.redactor.redact(remark)).collect());
     let pull = work.pull.id.clone();
     let others = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
     let planned = schedule.groups.iter().flatten().map(|config| &config.id);
@@ -139,9 +139,10 @@ async fn plan(
         held: &held,
         slots: &Semaphore::new(slots),
         dirs: &dirs,
+        schedule: &schedule,
     };
     let at_once = if slots == 1 { 1 } else { slots * 2 };
-    let groups = Groups { groups: &schedule.groups, abort: schedule.abort_on_execution_order_fail, at_once };
+    let groups = Groups { schedule: &schedule, refused: &refused, at_once };
     let mut outcomes = groups.run(work, &run).await?;
     outcomes.extend(permissions::record_unplanned(ctx, work, refused).await?);
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));

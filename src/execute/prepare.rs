@@ -4,16 +4,19 @@ use super::applicable_plans::ApplicablePlans;
 use super::{CommandRun, Context};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
-use crate::config::ConfigError;
 use crate::config::global::RepoRules;
 use crate::config::paths::parent;
 use crate::config::repo::{self, RepoConfig};
+use crate::config::{ConfigError, ProjectConfig};
 use crate::domain::Distribution;
 use crate::domain::outcome::{Fault, Reason};
 use crate::inputs::{self, InputGraph, Tree};
 use crate::schedule::{self, Facts, Refusal, Schedule, ScheduleOptions};
 use anyhow::{Context as _, anyhow};
 use std::path::Path;
+
+/// Most times that a sparse tree grows by what its files name.
+const MAX_GROWTH: usize = 12;
 
 /// Why a command ends before its projects begin.
 pub(super) enum Stop {
@@ -135,10 +138,19 @@ async fn sparse_tree(
     let credentials = credentials(ctx, work);
     let targeted = work.command.target.dir.iter().filter(|dir| !dir.contains(['*', '?', '[']));
     dirs.extend(targeted.cloned());
-    // Twice: configured projects are known when the root's files are there, modules when the projects' files are.
+    if work.rules.terragrunt {
+        // Any unit may depend on what is changed.
+        dirs.extend(ctx.checkouts.dirs_with(&work.pull, fetched.head.as_str(), "terragrunt.hcl").await?);
+    }
+    // Again and again: configured projects are known when the root's files are there, modules when the projects' files are, and what
+    // a unit depends on when the unit is.
     let mut tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
-    for _ in 0..2 {
+    for _ in 0..MAX_GROWTH {
+        let before = dirs.clone();
         dirs = with_modules(ctx, work, &tree, dirs).await?;
+        if dirs == before {
+            break;
+        }
         tree = ctx.checkouts.tree(&work.pull, "default", fetched, Some(&dirs), credentials.as_ref()).await?;
     }
     Ok((tree, dirs))
@@ -157,7 +169,7 @@ async fn with_modules(
     let work = tokio::task::spawn_blocking(move || {
         let configured = read_config(&rules, &branch, &disk).ok().flatten();
         dirs.extend(configured.into_iter().flat_map(|config| config.projects).map(|project| project.id.dir));
-        InputGraph::new(&disk, options.input_rules()).with_modules(dirs)
+        InputGraph::new(&disk, options.input_rules(&rules)).with_modules(dirs)
     });
     work.await.context("looking for modules")
 }
@@ -240,10 +252,20 @@ pub(super) fn options(ctx: &Context) -> ScheduleOptions {
     }
 }
 
-/// Constraints of `required_version` in the files of one project directory that this distribution reads.
-pub(super) async fn required_versions(root: &Path, dir: &str, which: Distribution) -> Result<Vec<String>, Stop> {
-    let (root, dir) = (root.to_owned(), dir.to_owned());
-    tokio::task::spawn_blocking(move || inputs::required_versions(&DiskTree { root }, &dir, which))
+/// Constraints of `required_version` in a project's files that this distribution reads, for a unit of Terragrunt also those of its
+/// source.
+pub(super) async fn required_versions(
+    root: &Path,
+    config: &ProjectConfig,
+    which: Distribution,
+) -> Result<Vec<String>, Stop> {
+    let (tree, dir, is_unit) = (DiskTree { root: root.to_owned() }, config.id.dir.clone(), config.terragrunt);
+    let reading = move || {
+        let source = if is_unit { inputs::unit_source(&tree, &dir) } else { None };
+        let dirs = std::iter::once(dir).chain(source);
+        dirs.flat_map(|dir| inputs::required_versions(&tree, &dir, which)).collect()
+    };
+    tokio::task::spawn_blocking(reading)
         .await
         .map_err(|error| Stop::Other(anyhow!(error).context("reading required_version")))
 }

@@ -154,12 +154,12 @@ async fn undiverged(
     if changed.is_empty() {
         return Ok((true, format!("`{branch}` has not moved")));
     }
-    let (options, project) = (prepare::options(ctx), config.clone());
+    let (options, project, rules) = (prepare::options(ctx), config.clone(), work.rules.clone());
     let root = prepared.tree.root.clone();
     let files = changed.clone();
     let touched = tokio::task::spawn_blocking(move || {
         let tree = DiskTree { root };
-        InputGraph::new(&tree, options.input_rules()).is_touched(&project, &files)
+        InputGraph::new(&tree, options.input_rules(&rules)).is_touched(&project, &files)
     })
     .await
     .map_err(|error| anyhow!(error).context("comparing the base branch"))?;

@@ -129,8 +129,13 @@ async fn project(
         if !success {
             return Ok(());
         }
-        let changed = LockEvent::StateChanged { pull: pull.clone(), project: project.clone() };
-        if !tx.record_lock_event(&changed)?.dropped().is_empty() {
+        let changed = LockEvent::StateChanged {
+            pull: pull.clone(),
+            project: project.clone(),
+            outputs: true,
+            at: Timestamp::now(),
+        };
+        if tx.record_lock_event(&changed)?.dropped().iter().any(|plan| plan.project == project) {
             let status = ProjectStatus {
                 project: project.clone(),
                 state: ProjectState::PlanDiscarded,

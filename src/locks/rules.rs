@@ -22,8 +22,12 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
             Some(holder) => step.refuse(LockRefusal::HeldBy(holder)),
             None => step.hold_for_change(project),
         },
-        LockEvent::StateChanged { pull, project } => {
-            step.drop_plans(|plan| plan.pull == *pull && plan.project == *project);
+        LockEvent::StateChanged { pull, project, outputs, at } => {
+            let depends = |plan: &PlanRecord| *outputs && plan.may_depend_on(project);
+            let gone = step.drop_plans(|plan| plan.pull == *pull && (plan.project == *project || depends(plan)));
+            for plan in gone.iter().filter(|plan| plan.project != *project) {
+                step.set_discarded(pull, &plan.project, &plan.head, *at);
+            }
         }
         LockEvent::Unlocked { pull, by } => step.unlocked(pull, by),
         LockEvent::LockDeleted { key, applying, by } => step.lock_deleted(key, applying.as_ref(), by),

@@ -91,6 +91,8 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         job: "planned".into(),
         consumed_by: None,
         left: LeftFiles::default(),
+        dependencies: Vec::new(),
+        may_depend_on_more: false,
         max_age: None,
     }
 }
@@ -125,9 +127,12 @@ impl History {
                 project: wanted(pull, project),
             },
             Action::Import { pull, project } => LockEvent::StateChangeBegins { project: wanted(pull, project) },
-            Action::Changed { pull, project: number } => {
-                LockEvent::StateChanged { pull: pull_id(pull), project: project(number) }
-            }
+            Action::Changed { pull, project: number } => LockEvent::StateChanged {
+                pull: pull_id(pull),
+                project: project(number),
+                outputs: true,
+                at: Timestamp::UNIX_EPOCH,
+            },
             Action::Unlock { pull } => LockEvent::Unlocked { pull: pull_id(pull), by },
             Action::Delete { project, applying } => {
                 LockEvent::LockDeleted { key: lock(0, project).key(), applying: applying.then(|| "job".into()), by }
@@ -444,4 +449,25 @@ fn a_lock_is_named_with_its_host_or_by_a_key_that_only_one_host_has() {
     assert_eq!(freed(vec![lock(1, 0), other.clone()], other.id()), std::slice::from_ref(&other));
     assert_eq!(freed(vec![lock(1, 0), other.clone()], other.key()), []);
     assert_eq!(freed(vec![other.clone()], other.key()), [other]);
+}
+
+#[test]
+fn plans_that_were_made_with_outputs_of_a_project_go_when_they_may_have_changed() {
+    let made_with = |number: u8, on: &[&str], more: bool| PlanRecord {
+        dependencies: on.iter().map(|dir| (*dir).to_owned()).collect(),
+        may_depend_on_more: more,
+        ..plan(1, number, 0)
+    };
+    let plans = vec![made_with(1, &["0"], false), made_with(2, &["1"], false), made_with(3, &[], true)];
+    let changed = |outputs: bool| {
+        let world = World { plans: plans.clone(), ..World::default() };
+        let event =
+            LockEvent::StateChanged { pull: pull_id(1), project: project(0), outputs, at: Timestamp::UNIX_EPOCH };
+        step(world, &event)
+    };
+    let (after, follows) = changed(true);
+    assert_eq!((after.plans, follows.dropped()), (vec![plans[1].clone()], vec![plans[0].clone(), plans[2].clone()]));
+    assert!(after.statuses.iter().all(|(_, status)| status.state == ProjectState::PlanDiscarded));
+    assert_eq!(after.statuses.len(), 2);
+    assert_eq!(changed(false).0.plans, plans);
 }

@@ -10,6 +10,7 @@ mod pairs;
 mod stage;
 pub mod state_lock;
 mod steps;
+mod terragrunt;
 #[cfg(test)]
 mod tests;
 

@@ -92,6 +92,9 @@ pub struct ToolSpec {
     pub distribution: Distribution,
     /// Its version, such as `1.11.4`.
     pub version: String,
+    /// Version of the Terragrunt that runs it.
+    #[serde(default)]
+    pub terragrunt: Option<String>,
 }
 
 /// Values of `ATLANTIS_PR_APPROVED` and `ATLANTIS_PR_MERGEABLE`; absent where no step can read them.

@@ -1,5 +1,6 @@
 mod inputs;
 mod targets;
+mod units;
 
 use super::*;
 use crate::config::global::GlobalConfig;
@@ -88,7 +89,7 @@ impl Scene {
 }
 
 fn touched_by(project: &ProjectConfig, changed: &[String], facts: &Facts<'_>) -> bool {
-    InputGraph::new(facts.tree, facts.options.input_rules()).is_touched(project, changed)
+    facts.graph().is_touched(project, changed)
 }
 
 fn id(text: &str) -> ProjectId {
@@ -387,7 +388,7 @@ proptest! {
                 project
             })
             .collect();
-        let scheduled = schedule(projects.clone(), &scene.facts()).groups.concat();
+        let scheduled = schedule(projects.clone(), &scene.facts()).unwrap().groups.concat();
         let mut sorted = projects;
         sorted.sort_by_key(|project| (project.execution_order_group, project.id.dir.clone()));
         prop_assert_eq!(scheduled, sorted);

@@ -79,7 +79,7 @@ impl View<'_> {
             LockEvent::StateChangeBegins { project } => {
                 world.locks.extend(self.project_lock(&project.lock.repo, &project.lock.project)?);
             }
-            LockEvent::StateChanged { pull, project } => world.plans.extend(self.plan_of(pull, project)?),
+            LockEvent::StateChanged { pull, .. } => world.plans = self.plans(pull)?,
             LockEvent::Unlocked { pull, .. } | LockEvent::Closed { pull, .. } => {
                 world.locks = self.locks_of(pull)?;
                 world.plans = self.plans(pull)?;

@@ -113,7 +113,12 @@ impl Tx<'_> {
     }
 
     pub(crate) fn discard_plan(&self, pull: &PullId, project: &ProjectId) -> Result<bool> {
-        let event = LockEvent::StateChanged { pull: pull.clone(), project: project.clone() };
+        let event = LockEvent::StateChanged {
+            pull: pull.clone(),
+            project: project.clone(),
+            outputs: true,
+            at: Timestamp::UNIX_EPOCH,
+        };
         Ok(!self.record_lock_event(&event)?.dropped().is_empty())
     }
 
@@ -143,6 +148,8 @@ fn plan(id: &str, number: u64, dir: &str) -> PlanRecord {
         job: "e".repeat(32).into(),
         consumed_by: None,
         left: Default::default(),
+        dependencies: Vec::new(),
+        may_depend_on_more: false,
         max_age: None,
     }
 }

@@ -4,6 +4,7 @@ mod constraint;
 mod download;
 mod idle;
 mod signature;
+mod terragrunt;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+pub use terragrunt::Terragrunt;
 use tokio_util::sync::CancellationToken;
 
 /// HashiCorp's release server: the default of `--tf-download-url`.
@@ -28,6 +30,8 @@ pub const OPENTOFU_RELEASES: &str = "https://github.com/opentofu/opentofu/releas
 /// Timeout of `terraform version`, and most bytes of its output.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const VERSION_OUTPUT: usize = 64 << 10;
+/// What stands before a version.
+const SAYS_VERSION: [&str; 3] = ["Terraform v", "OpenTofu v", "terragrunt version "];
 /// How long a release server's list of versions is used.
 const LIST_AGE: Duration = Duration::from_secs(600);
 
@@ -73,12 +77,26 @@ pub struct Tool {
     pub version: Version,
     /// The distribution.
     pub distribution: Distribution,
+    /// What runs the binary; absent where it is run as it is.
+    pub terragrunt: Option<Terragrunt>,
+}
+
+impl Tool {
+    fn new(distribution: Distribution, version: Version, path: PathBuf) -> Tool {
+        Tool { path, version, distribution, terragrunt: None }
+    }
+
+    /// Name of what is run, for people.
+    pub fn name(&self) -> &'static str {
+        if self.terragrunt.is_some() { "terragrunt" } else { self.distribution.binary() }
+    }
 }
 
 impl std::fmt::Display for Tool {
-    /// `terraform 1.11.4`, as plans record it.
+    /// `terraform 1.11.4`, as plans record it, or `terraform 1.11.4 by terragrunt 0.99.1`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.distribution.binary(), self.version)
+        write!(f, "{} {}", self.distribution.binary(), self.version)?;
+        self.terragrunt.iter().try_for_each(|terragrunt| write!(f, " by terragrunt {}", terragrunt.version))
     }
 }
 
@@ -91,6 +109,10 @@ pub struct ToolRequest {
     pub distribution: Option<Distribution>,
     /// `required_version` constraints found in the project's files.
     pub required: Vec<String>,
+    /// Whether Terragrunt runs it.
+    pub terragrunt: bool,
+    /// `terragrunt_version`.
+    pub terragrunt_version: Option<String>,
 }
 
 /// Finds and downloads binaries. Results are cached by path, size and modification time, so that no binary is asked
@@ -125,8 +147,17 @@ impl Installer {
 
     /// The binary for a project: its own version, otherwise one that its `required_version` allows, otherwise
     /// `--default-tf-version`, otherwise the one on `PATH`, otherwise the newest of a distribution that is not the
-    /// default. The error is for users and says what to do.
+    /// default; with Terragrunt, where it is asked for. The error is for users and says what to do.
     pub async fn resolve(&self, wanted: &ToolRequest) -> anyhow::Result<Tool> {
+        let tool = self.binary(wanted).await?;
+        let terragrunt = match wanted.terragrunt {
+            true => Some(self.terragrunt(wanted.terragrunt_version.as_deref()).await?),
+            false => None,
+        };
+        Ok(Tool { terragrunt, ..tool })
+    }
+
+    async fn binary(&self, wanted: &ToolRequest) -> anyhow::Result<Tool> {
         let which = wanted.distribution.unwrap_or(self.settings.default_distribution);
         if let Some(text) = &wanted.version {
             let constraint = Constraint::parse(text).context("terraform_version of the project")?;
@@ -151,6 +182,11 @@ impl Installer {
         }
     }
 
+    /// Whether what is not installed may be downloaded.
+    pub fn downloads(&self) -> bool {
+        self.settings.download
+    }
+
     /// The default binary: `--default-tf-version`, otherwise the one on `PATH`.
     pub async fn default_tool(&self) -> anyhow::Result<Tool> {
         self.resolve(&ToolRequest::default()).await
@@ -171,7 +207,7 @@ impl Installer {
             )
         })?;
         let version = self.version_of(&path).await?;
-        Ok(Tool { path, version, distribution: which })
+        Ok(Tool::new(which, version, path))
     }
 
     /// The newest release, or the newest installed version if downloads are off: for a distribution without a default.
@@ -211,7 +247,7 @@ impl Installer {
             [on_path(&format!("{name}{version}")), on_path(name), Some(cached.clone()).filter(|path| path.exists())];
         for path in candidates.into_iter().flatten() {
             match self.version_of(&path).await {
-                Ok(found) if found == *version => return Ok(Tool { path, version: found, distribution: which }),
+                Ok(found) if found == *version => return Ok(Tool::new(which, found, path)),
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(path = %path.display(), error = format!("{error:#}"), "a binary does not work")
@@ -234,7 +270,7 @@ impl Installer {
         if let Ok(found) = self.version_of(&cached).await
             && found == *version
         {
-            return Ok(Tool { path: cached, version: found, distribution: which }); // somebody fetched it meanwhile
+            return Ok(Tool::new(which, found, cached)); // somebody fetched it meanwhile
         }
         let got = self.downloads.fetch(&self.settings, which, version, &cached).await;
         if !got.with_context(|| format!("{title} {version} is not installed ({looked}), and cannot be downloaded"))? {
@@ -248,7 +284,7 @@ impl Installer {
             .await
             .with_context(|| format!("{title} {version} was downloaded but does not run"))?;
         ensure!(found == *version, "what was downloaded as {title} {version} says that it is {found}");
-        Ok(Tool { path: cached, version: found, distribution: which })
+        Ok(Tool::new(which, found, cached))
     }
 
     /// With downloads, the newest matching release; without, the default if it matches, otherwise the newest matching
@@ -340,6 +376,11 @@ impl Installer {
 
     /// The version that the binary prints; asked once per file.
     async fn version_of(&self, path: &Path) -> anyhow::Result<Version> {
+        self.version_said(path, "version").await
+    }
+
+    /// The version that a binary prints for this argument.
+    async fn version_said(&self, path: &Path, argument: &str) -> anyhow::Result<Version> {
         let known = || {
             let stamp = stamp(path)?;
             let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -354,7 +395,7 @@ impl Installer {
             return Ok(version);
         }
         let env = [("PATH", self.settings.path.as_str()), ("CHECKPOINT_DISABLE", "1"), ("HOME", "/nonexistent")];
-        let invocation = Invocation::new(path, ["version"], "/")
+        let invocation = Invocation::new(path, [argument], "/")
             .env(env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec())
             .timeout(VERSION_TIMEOUT)
             .grace(Duration::from_secs(1))
@@ -362,12 +403,12 @@ impl Installer {
         let done = process::run(invocation, &self.settings.redactor, &CancellationToken::new(), None).await?;
         let printed = done.read_text().unwrap_or_default();
         let version = printed.lines().find_map(|line| {
-            let words = line.strip_prefix("Terraform v").or_else(|| line.strip_prefix("OpenTofu v"))?;
-            Version::parse(words.split_whitespace().next()?).ok()
+            let words = SAYS_VERSION.iter().find_map(|before| line.strip_prefix(before))?;
+            Version::parse(words.trim_start_matches('v').split_whitespace().next()?).ok()
         });
         let version = version.filter(|_| done.success()).with_context(|| {
             let said: String = done.output.chars().take(500).collect();
-            format!("`{} version` did not tell its version ({}): {said}", path.display(), done.ending())
+            format!("`{} {argument}` did not tell its version ({}): {said}", path.display(), done.ending())
         })?;
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.insert(path.to_owned(), (stamp, version.clone()));

@@ -225,7 +225,7 @@ impl Http {
         let (status, headers) = (response.status(), response.headers());
         let unchanged = etag.is_some() && status == StatusCode::NOT_MODIFIED;
         // A page to sign in, to whoever has no valid token (Azure DevOps).
-        let is_sign_in = status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
+        let is_sign_in = self.basic && status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
         if !status.is_success() && !unchanged || is_sign_in {
             // Its headers may tell of another limit: that of requests without a token, or a secondary one.
             return Err(refusal(what, status, headers, &bytes));

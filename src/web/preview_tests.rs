@@ -120,6 +120,8 @@ fn plan(hours: i64) -> PlanRecord {
         job: "0123456789abcdef0123456789abcdef".into(),
         consumed_by: None,
         left: LeftFiles::default(),
+        dependencies: Vec::new(),
+        may_depend_on_more: false,
         max_age: Some(std::time::Duration::from_secs(86_400)),
     }
 }

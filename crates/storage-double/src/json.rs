@@ -7,7 +7,7 @@ use super::{Body, Service, Wire, act, upload};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use futures::stream;
+use futures::stream::{self, StreamExt};
 use http::header::{CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
@@ -187,9 +187,14 @@ fn content(stored: &Stored, range: Option<Range<usize>>, fault: Option<Effect>) 
     let mut response = match fault {
         Some(Effect::Truncate(kept)) => {
             let length = bytes.len();
-            let broken = std::io::Error::other("cut");
-            let frames = [Ok(Frame::data(bytes.slice(..kept.min(length)))), Err(broken)];
-            let mut response = Response::new(BodyExt::boxed_unsync(StreamBody::new(stream::iter(frames))));
+            let sent = stream::iter([Ok(Frame::data(bytes.slice(..kept.min(length))))]);
+            // What was sent before is on its way when the connection breaks.
+            let broken = async {
+                tokio::task::yield_now().await;
+                Err(std::io::Error::other("cut"))
+            };
+            let frames = sent.chain(stream::once(broken));
+            let mut response = Response::new(BodyExt::boxed_unsync(StreamBody::new(frames)));
             response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
             response
         }

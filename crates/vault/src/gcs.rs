@@ -7,6 +7,7 @@
 mod address;
 mod calls;
 mod check;
+mod download;
 mod error;
 mod upload;
 
@@ -21,7 +22,6 @@ use calls::{CallKind, GcsCalls, before};
 use error::CallError;
 use futures::future::BoxFuture;
 use google_cloud_storage::builder::storage::{ReadObject, WriteObject};
-use google_cloud_storage::model_ext::ReadRange;
 use google_cloud_storage::read_object::ReadObjectResponse;
 use google_cloud_storage::streaming_source::StreamingSource;
 use jiff::Timestamp;
@@ -174,12 +174,11 @@ impl Gcs {
         }
     }
 
-    /// `most`: so many bytes were asked for at most.
-    async fn read(&self, request: ReadObject, most: u64, end: Instant) -> Result<Object, CallError> {
+    async fn read(&self, request: ReadObject, end: Instant) -> Result<Object, CallError> {
         let mut response = before(end, async { request.send().await.map_err(|e| CallError::of(&e)) }).await?;
         let generation = response.object().generation;
         let size = u64::try_from(response.object().size).unwrap_or_default();
-        let size = size.min(most).min(MAX_READ);
+        let size = size.min(MAX_READ);
         let end = end + self.calls.time_for(size);
         let bytes = before(end, collect(&mut response, size)).await?;
         Ok(Object { generation, bytes })
@@ -273,7 +272,7 @@ impl Bucket for Gcs {
         let attempt = |end| -> BoxFuture<'_, _> {
             Box::pin(async move {
                 let storage = before(end, self.calls.storage()).await?;
-                self.read(storage.read_object(self.address.resource(), self.full(name)), u64::MAX, end).await
+                self.read(storage.read_object(self.address.resource(), self.full(name)), end).await
             })
         };
         match self.calls.run(CallKind::Get, 0, attempt).await {
@@ -291,28 +290,8 @@ impl Bucket for Gcs {
     ) -> Result<Option<Bytes>, BucketError> {
         let doing = format!("reading {name}");
         self.check_name(name, &doing)?;
-        let wanted = range.end.saturating_sub(range.start);
-        let segment = if i64::try_from(range.end).is_ok() {
-            // To the client, no length means all the rest; and whether the generation is there must be asked in any case.
-            ReadRange::segment(range.start, wanted.max(1))
-        } else {
-            ReadRange::offset(range.start)
-        };
-        let attempt = |end| -> BoxFuture<'_, _> {
-            let segment = segment.clone();
-            Box::pin(async move {
-                let storage = before(end, self.calls.storage()).await?;
-                let request = storage.read_object(self.address.resource(), self.full(name));
-                // Not `set_generation`: with versioning that would find old ones.
-                let request = request.set_if_generation_match(generation).set_read_range(segment);
-                self.read(request, wanted, end).await
-            })
-        };
-        match self.calls.run(CallKind::GetRange, 0, attempt).await {
-            Ok(object) => {
-                let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-                Ok(Some(object.bytes.slice(..object.bytes.len().min(wanted))))
-            }
+        match self.download(name, generation, &range).await {
+            Ok(bytes) => Ok(Some(bytes)),
             Err(CallError::Range) => Ok(Some(Bytes::new())),
             Err(CallError::Absent) => self.is_absent(name, &doing).await.map(|()| None),
             Err(CallError::Precondition) => Ok(None),

@@ -84,6 +84,12 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
             .as_ref()
             .map(|list| checks::silenced_commands(list, file))
             .transpose()?,
+        terragrunt: raw.terragrunt,
+        terragrunt_version: raw
+            .terragrunt_version
+            .as_ref()
+            .map(|text| checks::version(text, "terragrunt_version", file))
+            .transpose()?,
         plan_max_age: raw.plan_max_age.as_ref().map(|text| checks::age(text, "plan_max_age", file)).transpose()?,
         allowed_users: raw.allowed_users.as_ref().map(|list| people(list, "allowed_users", file)).transpose()?,
         allowed_teams: raw.allowed_teams.as_ref().map(|list| people(list, "allowed_teams", file)).transpose()?,

@@ -104,7 +104,11 @@ impl ProjectContext<'_> {
         self.replace(&mut project.import_requirements, raw.import_requirements.as_ref(), "import_requirement")?;
         project.repo_locks = self.repo_locks(raw)?;
         project.terraform_version =
-            raw.terraform_version.as_ref().map(|text| checks::version(text, file)).transpose()?;
+            raw.terraform_version.as_ref().map(|text| checks::version(text, "terraform_version", file)).transpose()?;
+        project.terragrunt = raw.terragrunt.unwrap_or(rules.terragrunt);
+        if let Some(text) = &raw.terragrunt_version {
+            project.terragrunt_version = Some(checks::version(text, "terragrunt_version", file)?);
+        }
         project.distribution =
             raw.terraform_distribution.as_ref().map(|text| checks::distribution(text, file)).transpose()?;
         project.execution_order_group = raw.execution_order_group.unwrap_or_default();

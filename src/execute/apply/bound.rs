@@ -187,6 +187,8 @@ mod tests {
             job: "planned".into(),
             consumed_by: None,
             left: crate::domain::state::LeftFiles::default(),
+            dependencies: Vec::new(),
+            may_depend_on_more: false,
             max_age: None,
         }
     }

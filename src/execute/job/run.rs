@@ -47,6 +47,7 @@ impl JobRun<'_> {
             tool: ToolSpec {
                 distribution: ready.place.tool.distribution,
                 version: ready.place.tool.version.to_string(),
+                terragrunt: ready.place.tool.terragrunt.as_ref().map(|by| by.version.to_string()),
             },
             limits: JobLimits {
                 timeout: ctx.settings.job_timeout,

@@ -18,6 +18,7 @@ use crate::locks::LockEvent;
 use crate::runner::local::{Place, archive_path};
 use crate::runner::result::PlanMade;
 use crate::runner::spec::{PlanUse, Steps};
+use crate::schedule::Schedule;
 use crate::store::KeptFile;
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
@@ -42,6 +43,7 @@ pub(super) struct PlanRun<'a> {
     pub(super) slots: &'a Semaphore,
     /// Directories of its projects and of those that were planned before.
     pub(super) dirs: &'a [String],
+    pub(super) schedule: &'a Schedule,
 }
 
 /// A plan that was made, as it will be recorded.
@@ -200,7 +202,10 @@ impl PlanRun<'_> {
         turn: (SemaphorePermit<'_>, Permit<'_>),
     ) -> Result<Made, Outcome> {
         let ctx = self.ctx;
-        let _directory = ctx.runner.directories.lock(&ready.place.dir).await;
+        // Terragrunt asks those that it depends on for their outputs, in their directories.
+        let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
+        let dirs = on.map(|dir| ready.place.tree.root.join(dir)).chain([ready.place.dir.clone()]).collect();
+        let _directories = ctx.runner.directories.lock_all(dirs).await;
         let id = PlanId::of(random_bits());
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
         let plan = PlanUse::Make { id: id.clone(), dirs: self.dirs.to_vec() };
@@ -247,6 +252,7 @@ impl PlanRun<'_> {
         made: PlanMade,
         output: &str,
     ) -> PlanRecord {
+        let on = self.schedule.units.get(&config.id);
         let (path, sha256) = made.file.map(|file| (file.path, file.sha256)).unzip();
         PlanRecord {
             id,
@@ -264,6 +270,8 @@ impl PlanRun<'_> {
             job,
             consumed_by: None,
             left: made.left,
+            dependencies: on.iter().flat_map(|of| of.on.iter().cloned()).collect(),
+            may_depend_on_more: on.is_some_and(|of| of.may_be_more),
             max_age: plan_limit(self.ctx, config),
         }
     }

@@ -1,6 +1,6 @@
 //! Files that outlive the tree of a job: plan files, what the steps of a plan left, and `errored.tfstate` of a failed apply.
 
-use super::{Local, Place, files};
+use super::{Local, Place, files, terragrunt};
 use crate::checkout::folder::Folder;
 use crate::checkout::{OtherProjects, PlanArtifacts, inside};
 use crate::config::ProjectConfig;
@@ -128,13 +128,17 @@ impl Local {
         let copied = tokio::task::spawn_blocking(move || {
             // Nothing is where no directory is any more.
             let Ok(dir) = inside(&root, &dir) else { return Ok(None) };
-            let Some(file) = Folder::below(&root, &dir)?.open_file(Path::new(ERRORED))? else { return Ok(None) };
-            // One of an earlier apply was told then. A file's time is coarser than ours.
-            let written = file.metadata()?.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
-            if written.is_some_and(|at| at.as_second() < since) {
-                return Ok(None);
+            let folder = Folder::below(&root, &dir)?;
+            for place in terragrunt::working_dirs(&folder) {
+                let errored = place.join(ERRORED);
+                let Some(file) = folder.open_file(&errored)? else { continue };
+                // One of an earlier apply was told then. A file's time is coarser than ours.
+                let written = file.metadata()?.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+                if written.is_none_or(|at| at.as_second() >= since) {
+                    return files::keep(&root, &dir.join(errored), &to);
+                }
             }
-            files::keep(&root, &dir.join(ERRORED), &to)
+            Ok(None)
         });
         let sha256 = copied.await?.context("keeping errored.tfstate")?;
         Ok(sha256.map(|sha256| Artifact { path, sha256 }))

@@ -27,6 +27,17 @@ impl DirectoryLocks {
         lock.lock_owned().await
     }
 
+    /// Waits for all of these to be free; whoever waits for several does so in the same order.
+    pub async fn lock_all(&self, mut paths: Vec<PathBuf>) -> Vec<OwnedMutexGuard<()>> {
+        paths.sort();
+        paths.dedup();
+        let mut guards = Vec::with_capacity(paths.len());
+        for path in paths {
+            guards.push(self.lock(&path).await);
+        }
+        guards
+    }
+
     /// Waits for the plugin cache, if `init` in this directory may write to it.
     pub(super) async fn plugin_cache(
         &self,
@@ -41,6 +52,12 @@ impl DirectoryLocks {
         if !fills.await.unwrap_or(true) {
             return None;
         }
+        self.whole_plugin_cache(env).await
+    }
+
+    /// Waits for the plugin cache, if there is one.
+    pub(super) async fn whole_plugin_cache(&self, env: &Environment) -> Option<OwnedMutexGuard<()>> {
+        environment::get(env, "TF_PLUGIN_CACHE_DIR")?;
         Some(Arc::clone(&self.plugin_cache).lock_owned().await)
     }
 }

@@ -98,6 +98,16 @@ pub(super) fn for_steps(local: &Local, spec: &JobSpec, place: &Place) -> Environ
             set(&mut env, "PATH", format!("{path}:{bin}"));
         }
     }
+    if !local.installer.downloads() && get(&env, "CHECKPOINT_DISABLE").is_none_or(str::is_empty) {
+        // Terraform would ask HashiCorp for newer versions.
+        set(&mut env, "CHECKPOINT_DISABLE", "1");
+    }
+    if let Some(terragrunt) = &tool.terragrunt {
+        for (name, value) in terragrunt.variables(&tool.path) {
+            set(&mut env, name, value);
+        }
+        set(&mut env, "ATLANTIS_TERRAGRUNT_VERSION", terragrunt.version.to_string());
+    }
     if local.use_plugin_cache && get(&env, "TF_PLUGIN_CACHE_DIR").is_none() {
         set(&mut env, "TF_PLUGIN_CACHE_DIR", local.data_dir.join("plugin-cache").to_string_lossy());
     }

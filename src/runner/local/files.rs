@@ -15,8 +15,8 @@ const MAX_LOCK_FILE: u64 = 4 << 20;
 const MAX_WORD: u64 = 4 << 10;
 /// Terraform's record of the providers that a project uses.
 const LOCK_FILE: &str = ".terraform.lock.hcl";
-/// Written next to the providers when `init` made a lock file that git does not have.
-const GENERATED_LOCK: &str = ".terraform/tidelock-generated-lock";
+/// Written next to the providers when `init` made a lock file that git does not have; Terragrunt may have them in its own folder only.
+const GENERATED_LOCK: [&str; 2] = [".terraform/tidelock-generated-lock", ".terragrunt-cache/tidelock-generated-lock"];
 
 /// The directory of a file in the tree at `root`, held open, and the file's name.
 fn held<'a>(root: &Path, file: &'a Path) -> io::Result<(Folder, &'a Path)> {
@@ -64,8 +64,9 @@ pub(super) async fn remove(root: &Path, file: &Path) {
 
 /// Before `init`: a lock file that an earlier one made goes, because git does not have it. Says whether there is one then.
 pub(super) fn drop_generated_lock(dir: &Folder) -> io::Result<bool> {
-    let known = dir.read_text(Path::new(GENERATED_LOCK), MAX_WORD).ok().flatten();
-    if known.is_some_and(|known| lock_digest(dir).as_deref() == Some(known.trim())) {
+    let noted = |note: &str| dir.read_text(Path::new(note), MAX_WORD).ok().flatten();
+    let mut known = GENERATED_LOCK.iter().filter_map(|note| noted(note));
+    if known.any(|known| lock_digest(dir).as_deref() == Some(known.trim())) {
         dir.remove(Path::new(LOCK_FILE))?;
     }
     Ok(dir.kind(Path::new(LOCK_FILE))?.is_some())
@@ -74,7 +75,9 @@ pub(super) fn drop_generated_lock(dir: &Folder) -> io::Result<bool> {
 /// After an `init` that found no lock file: the one that it made is remembered as its own.
 pub(super) fn note_generated_lock(dir: &Folder) -> io::Result<()> {
     let Some(digest) = lock_digest(dir) else { return Ok(()) };
-    dir.write(Path::new(GENERATED_LOCK), 0o600, digest.as_bytes())
+    let [with_providers, of_terragrunt] = GENERATED_LOCK.map(Path::new);
+    let written = dir.write(with_providers, 0o600, digest.as_bytes());
+    written.or_else(|_| dir.write(of_terragrunt, 0o600, digest.as_bytes()))
 }
 
 fn lock_digest(dir: &Folder) -> Option<String> {

@@ -1,6 +1,6 @@
 //! What a killed job left of Terraform's lock on its state, as far as this disk shows it.
 
-use super::Local;
+use super::{Local, terragrunt};
 use crate::checkout::folder::Folder;
 use crate::checkout::inside;
 use crate::domain::state::{Job, StateLock};
@@ -34,10 +34,7 @@ impl Local {
         let looking = tokio::task::spawn_blocking(move || {
             let found = roots.iter().map(|root| local_lock(root, &dir, &workspace));
             // The job was at work in one of them.
-            found.fold(LockEvidence::Unknown, |best, left| match (&best, &left) {
-                (LockEvidence::Local(_), _) | (LockEvidence::Nothing, LockEvidence::Unknown) => best,
-                _ => left,
-            })
+            found.fold(LockEvidence::Unknown, better)
         });
         match looking.await.unwrap_or(LockEvidence::Unknown) {
             LockEvidence::Local(lock) => LockEvidence::Local(shown(lock, &self.redactor)),
@@ -55,6 +52,21 @@ fn shown(lock: StateLock, redactor: &Redactor) -> StateLock {
 fn local_lock(root: &Path, dir: &str, workspace: &str) -> LockEvidence {
     let Ok(dir) = inside(root, dir) else { return LockEvidence::Unknown };
     let Ok(folder) = Folder::below(root, &dir) else { return LockEvidence::Unknown };
+    let found = terragrunt::working_dirs(&folder).into_iter().map(|place| lock_in(root, &dir.join(place), workspace));
+    found.fold(LockEvidence::Unknown, better)
+}
+
+/// Of two places where a job may have been at work, the one that tells more.
+fn better(best: LockEvidence, left: LockEvidence) -> LockEvidence {
+    match (&best, &left) {
+        (LockEvidence::Local(_), _) | (LockEvidence::Nothing, LockEvidence::Unknown) => best,
+        _ => left,
+    }
+}
+
+/// The same in a directory that Terraform ran in.
+fn lock_in(root: &Path, dir: &Path, workspace: &str) -> LockEvidence {
+    let Ok(folder) = Folder::below(root, dir) else { return LockEvidence::Unknown };
     if !matches!(folder.kind(Path::new(".terraform")), Ok(Some(FileType::Directory))) {
         return LockEvidence::Unknown;
     }

@@ -5,6 +5,7 @@ use super::files;
 use super::filters::filtered;
 use super::pairs::{pairs, value};
 use super::stage::{Broken, Call, Stage};
+use super::terragrunt;
 use crate::config::workflow::{OutputFilter, ShellCommand};
 use crate::process::Finished;
 use crate::runner::result::StepProblem;
@@ -23,9 +24,19 @@ impl Stage<'_> {
         args.iter().map(|arg| expand(arg, &self.env)).filter(|arg| !arg.is_empty()).collect()
     }
 
+    /// Runs a command of Terraform, by Terragrunt in its units.
     async fn terraform(&self, what: &str, args: Vec<String>) -> Result<Finished, Broken> {
-        let tool = self.place.tool.path.clone();
-        self.run_call(Call::new(&format!("{} {what}", self.place.tool.distribution.binary()), &tool, args)).await
+        let (program, args) = self.program(args);
+        self.run_call(Call::new(&format!("{} {what}", self.place.tool.name()), program, args)).await
+    }
+
+    /// What runs a command of Terraform, and all of its arguments.
+    fn program(&self, mut args: Vec<String>) -> (&Path, Vec<String>) {
+        let Some(terragrunt) = &self.place.tool.terragrunt else { return (&self.place.tool.path, args) };
+        if terragrunt.has_run() {
+            args.splice(0..0, ["run".to_owned(), "--".to_owned()]);
+        }
+        (&terragrunt.path, args)
     }
 
     /// `init`: its output is shown only when it fails. Defaults give way to extra arguments of the same flag.
@@ -45,9 +56,16 @@ impl Stage<'_> {
         args.extend(extra);
         let which = self.place.tool.distribution;
         let (directories, root) = (&self.local.directories, &self.place.tree.root);
-        let guard = directories.plugin_cache(root, &self.spec.project.id.dir, &self.env, which).await;
-        let (what, tool) = (format!("{} init", which.binary()), self.place.tool.path.clone());
-        let result = self.run_call(Call { fetches_modules: true, ..Call::new(&what, &tool, args) }).await;
+        let guard = match self.place.tool.terragrunt {
+            None => directories.plugin_cache(root, &self.spec.project.id.dir, &self.env, which).await,
+            // What it installs is known only when it has fetched its source.
+            Some(_) => directories.whole_plugin_cache(&self.env).await,
+        };
+        let (program, args) = self.program(args);
+        let what = format!("{} init", self.place.tool.name());
+        // Terragrunt's files name commands that run before it, and would have the token.
+        let fetches_modules = self.place.tool.terragrunt.is_none();
+        let result = self.run_call(Call { fetches_modules, ..Call::new(&what, program, args) }).await;
         drop(guard);
         if let Err(Broken::Problem(mut problem, output)) = result {
             if let StepProblem::NotStarted { init, .. } | StepProblem::Exit { init, .. } = &mut problem {
@@ -84,8 +102,9 @@ impl Stage<'_> {
             None => {}
         }
         let data = environment::get(&self.env, "TF_DATA_DIR").unwrap_or(".terraform").to_owned();
-        let present = self.place.in_dir(move |dir| Ok(files::selected_workspace(dir, &data))).await.ok().flatten();
-        if present.as_ref() == Some(wanted) {
+        let present =
+            self.place.in_dir(move |dir| Ok(terragrunt::selected_workspaces(dir, &data))).await.unwrap_or_default();
+        if !present.is_empty() && present.iter().all(|present| present.as_ref() == Some(wanted)) {
             return Ok(());
         }
         let select = |flag: &[&str]| {
@@ -149,11 +168,13 @@ impl Stage<'_> {
     /// `show -json` into `SHOWFILE`; nothing of it is shown. The shell writes it, as the user that steps run as: it is one line,
     /// as long as the plan is large, and what we read of output has limits.
     pub(super) async fn show(&mut self, extra: &[String]) -> Result<(), Broken> {
-        let tool = self.place.tool.path.to_string_lossy().into_owned();
-        let mut args = vec!["-c".to_owned(), r#"exec "$0" "$@" > "$SHOWFILE""#.to_owned(), tool];
-        args.extend(["show", "-json"].map(str::to_owned));
-        args.extend(self.expanded(extra));
-        args.push(self.place.plan_file.to_string_lossy().into_owned());
+        let mut shown = ["show", "-json"].map(str::to_owned).to_vec();
+        shown.extend(self.expanded(extra));
+        shown.push(self.place.plan_file.to_string_lossy().into_owned());
+        let (program, shown) = self.program(shown);
+        let program = program.to_string_lossy().into_owned();
+        let mut args = vec!["-c".to_owned(), r#"exec "$0" "$@" > "$SHOWFILE""#.to_owned(), program];
+        args.extend(shown);
         let call = Call { logged: false, ..Call::new("terraform show", Path::new("/bin/sh"), args) };
         self.run_call(call).await.map(drop)
     }
@@ -181,8 +202,12 @@ impl Stage<'_> {
 
     /// `version`.
     pub(super) async fn version(&mut self) -> Result<(), Broken> {
-        let finished = self.terraform("version", vec!["version".to_owned()]).await?;
+        let (tool, args) = (self.place.tool.path.clone(), vec!["version".to_owned()]);
+        let finished = self
+            .run_call(Call::new(&format!("{} version", self.place.tool.distribution.binary()), &tool, args))
+            .await?;
         self.shown.push(strip_ansi(&finished.output));
+        self.shown.extend(self.place.tool.terragrunt.iter().map(|by| format!("Terragrunt v{}", by.version)));
         Ok(())
     }
 

@@ -95,6 +95,7 @@ async fn run_job(local: &Local, json: &str, terraform: &Path) -> (String, Vec<St
         path: terraform.to_owned(),
         version: spec.tool.version.parse().unwrap(),
         distribution: spec.tool.distribution,
+        terragrunt: None,
     };
     let place = Place::new(tree, dir, &spec.project.id, tool);
     if let PlanUse::Apply(plan) = &spec.plan {
@@ -163,7 +164,7 @@ async fn plan_of(source: &Path) -> JobSpec {
             first: Vec::new(),
             steps: vec![run(says), run("echo mine > left.txt"), Step::Plan { extra_args: Vec::new() }],
         },
-        tool: ToolSpec { distribution: Distribution::Terraform, version: "1.11.4".into() },
+        tool: ToolSpec { distribution: Distribution::Terraform, version: "1.11.4".into(), terragrunt: None },
         answers: Answers { approved: Some(true), mergeable: None },
         limits: JobLimits { timeout: Duration::from_secs(60), grace: Duration::from_secs(1), output: 1 << 20 },
         secrets: vec!["HIDDEN".into()],

@@ -105,7 +105,7 @@ fn is_in_file_list(file: &str) -> bool {
 
 /// Compiling patterns is what these tests take their time for: one graph for all questions.
 fn graph(scene: &Scene) -> InputGraph<'_> {
-    InputGraph::new(&scene.tree, scene.options.input_rules())
+    InputGraph::new(&scene.tree, scene.options.input_rules(&scene.rules))
 }
 
 proptest! {

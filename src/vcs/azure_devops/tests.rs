@@ -372,6 +372,18 @@ async fn open_pull_requests_are_read_by_pages() {
 }
 
 #[tokio::test]
+async fn a_commit_is_on_a_branch_where_their_merge_base_is_itself() {
+    let tip = rows(json!([{"name": "refs/heads/main", "objectId": HEAD}]));
+    let base = rows(json!([{"commitId": FIRST}]));
+    let played = answering(vec![("/refs?", tip), ("mergebases?otherCommitId=", base)]).await;
+    let repo = id().repo;
+    for (commit, wanted) in [(HEAD, true), (FIRST, true), (BASE, false)] {
+        assert_eq!(played.host.is_on_branch(&repo, &commit.into(), "main").await.unwrap(), wanted, "{commit}");
+    }
+    assert!(!played.host.is_on_branch(&repo, &HEAD.into(), "other").await.unwrap(), "there is no such branch");
+}
+
+#[tokio::test]
 async fn a_list_goes_on_where_its_token_says() {
     let row = |name: &str| json!({"name": name, "project": {"name": "Cloud Infra"}});
     let played = play(move |request| match request.contains("continuationToken=a%2Bb") {

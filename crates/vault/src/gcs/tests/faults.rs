@@ -117,7 +117,10 @@ async fn each_fault_of_a_read_ends_as_it_must() {
             let whole = async { gcs.get("journal/1").await.map(|object| object.unwrap().bytes) };
             let range = async { gcs.get_range("journal/1", generation, 0..10).await.map(Option::unwrap) };
             let bytes = if ranged { bounded(range).await } else { bounded(whole).await };
-            assert_eq!(end(bytes, |bytes| bytes == "0123456789"), expected, "{effect:?} x {times}");
+            // A range goes on where it was cut.
+            let goes_on = ranged && matches!(effect, Effect::Truncate(4));
+            let expected = if goes_on { &End::Done } else { &expected };
+            assert_eq!(&end(bytes, |bytes| bytes == "0123456789"), expected, "{effect:?} x {times}");
             double.heal();
         }
     }

@@ -1,4 +1,4 @@
-//! Uploads in pieces: over a slow way, over one that breaks, and with sessions that get lost.
+//! Uploads in pieces: over a slow way, over one that breaks, and with sessions that get lost. Reads over one that breaks.
 
 use super::*;
 use crate::Changes;
@@ -156,4 +156,40 @@ async fn a_last_piece_that_was_stored_and_then_refused_is_unknown_and_found_by_t
         assert_eq!(rows.len(), 2, "{refusal}");
         assert!(count(&double, Operation::UploadStatus) > 0, "{refusal}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_is_cut_again_and_again_goes_on_where_it_stopped() {
+    let (double, gcs) = open(patient()).await;
+    let content = noise(2 * MIB);
+    assert!(stored(&gcs, "base/1", &content).await);
+    let generation = gcs.list("base/", "").await.unwrap()[0].generation;
+    // More often than one call has attempts, and never more than a ninth at once.
+    let cut = 2 * MIB / 9;
+    double.fault(Fault::next(Operation::Read, Effect::Truncate(cut)).times(100));
+    double.forget();
+    let read = tokio::time::timeout(BOUND, gcs.get_range("base/1", generation, 0..content.len() as u64)).await;
+    assert!(read.expect("it ends").unwrap().unwrap() == content);
+    assert!((10..40).contains(&count(&double, Operation::Read)), "{:?}", double.counts());
+    // A part in the middle, and one that ends behind the object.
+    let (from, behind) = (MIB as u64 / 2, 3 * MIB as u64);
+    let part = gcs.get_range("base/1", generation, from..from + MIB as u64).await.unwrap().unwrap();
+    assert!(part == content.slice(MIB / 2..MIB / 2 + MIB));
+    let rest = gcs.get_range("base/1", generation, from..behind).await.unwrap().unwrap();
+    assert!(rest == content.slice(MIB / 2..));
+    // Nothing of another generation is put behind what came of this one.
+    double.heal();
+    double.fault(Fault::next(Operation::Read, Effect::Truncate(cut)));
+    assert_eq!(gcs.get_range("base/1", generation + 1, 0..9).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_of_which_next_to_nothing_comes_ends() {
+    let (double, gcs) = open(patient()).await;
+    let content = noise(MIB / 2);
+    assert!(stored(&gcs, "base/1", &content).await);
+    let generation = gcs.list("base/", "").await.unwrap()[0].generation;
+    double.fault(Fault::next(Operation::Read, Effect::Truncate(9)).times(100));
+    let read = tokio::time::timeout(BOUND, gcs.get_range("base/1", generation, 0..content.len() as u64)).await;
+    assert!(matches!(read.expect("it ends"), Err(BucketError::Unavailable { .. })));
 }

@@ -1,0 +1,72 @@
+//! Units of Terragrunt read outputs of others when they are planned: which of them has to be applied first, and which plans are worth
+//! nothing once it is.
+
+use super::super::plan::remove_plan_files;
+use super::{ApplyRun, Refused};
+use crate::comment::command_for;
+use crate::config::ProjectConfig;
+use crate::domain::ProjectId;
+use crate::domain::command::CommandName;
+use crate::domain::outcome::{Failure, Reason};
+use crate::domain::state::PlanRecord;
+use std::sync::PoisonError;
+
+/// Most projects that a sentence names.
+const MAX_NAMED: usize = 10;
+
+impl ApplyRun<'_> {
+    /// Refuses a plan that was made with outputs which are not there yet, or are others by now.
+    pub(super) fn outputs_are_there(&self, plan: &PlanRecord, applied: &[ProjectId]) -> Result<(), Refused> {
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(on) = changed.iter().find(|project| plan.may_depend_on(project)) {
+            let because = format!("`{}`, which it depends on, was applied after it was planned", on.label());
+            return Err(Failure::StalePlan { because }.into());
+        }
+        let waits = self.plans_to_apply.waits_for(plan, applied);
+        if waits.is_empty() {
+            return Ok(());
+        }
+        let because = format!(
+            "it waits for {}, which it depends on and which is not applied. Apply that first: {}",
+            named(waits.iter().map(|project| project.label())),
+            self.commands(CommandName::Apply, waits.iter().copied())
+        );
+        Err(Failure::Refused { reason: Reason::Dependency, because }.into())
+    }
+
+    /// Notes that a project's outputs may be others now. Files of the plans that this makes worthless go; their records do with the
+    /// job's end.
+    pub(super) async fn outputs_changed(&self, config: &ProjectConfig) {
+        let plans: Vec<PlanRecord> = self.plans_to_apply.made_with(&config.id).into_iter().cloned().collect();
+        let applied =
+            |plan: &PlanRecord| self.changed.lock().unwrap_or_else(PoisonError::into_inner).contains(&plan.project);
+        let plans: Vec<PlanRecord> = plans.into_iter().filter(|plan| !applied(plan)).collect();
+        self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(config.id.clone());
+        if plans.is_empty() {
+            return;
+        }
+        remove_plan_files(self.ctx, &plans).await;
+        let remark = format!(
+            "The plans of {} are dropped: they were made with the outputs of `{}` from before it was applied. Plan again: {}.",
+            named(plans.iter().map(|plan| plan.project.label())),
+            config.id.label(),
+            self.commands(CommandName::Plan, plans.iter().map(|plan| &plan.project))
+        );
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(remark);
+    }
+
+    fn commands<'a>(&self, name: CommandName, projects: impl Iterator<Item = &'a ProjectId>) -> String {
+        let executable = &self.ctx.rendering.executable;
+        named(projects.map(|project| command_for(executable, name, project, &[])))
+    }
+}
+
+/// Texts in code marks, as many as people read.
+fn named(texts: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = texts.map(|text| format!("`{}`", text.replace('`', "'"))).collect();
+    let shown = all.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(MAX_NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

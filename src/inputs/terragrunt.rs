@@ -1,0 +1,345 @@
+//! What Terragrunt's files say of a unit without being run: what it includes and reads, the Terraform files that it runs, and the
+//! units that it depends on. What cannot be told from files alone is kept with its place, so that people can be told.
+
+mod expression;
+mod index;
+#[cfg(test)]
+mod tests;
+
+pub(super) use index::UnitIndex;
+
+use super::Tree;
+use crate::config::paths::{join, parent};
+use expression::{ParsedFiles, UNIT_FILE, UnitReader, UnitScope, Value};
+use hcl::edit::Span;
+use hcl::edit::expr::FuncCall;
+use hcl::edit::structure::{Attribute, Body};
+use hcl::edit::visit::{Visit, visit_func_call};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::rc::Rc;
+
+/// Most files that one unit includes, directly or not.
+const MAX_INCLUDES: usize = 50;
+/// Most things that cannot be told of one unit that are kept.
+const MAX_UNKNOWN: usize = 20;
+/// Functions whose first argument is a file that they read.
+const READS_FILE: [&str; 11] = [
+    "read_terragrunt_config",
+    "read_tfvars_file",
+    "sops_decrypt_file",
+    "mark_as_read",
+    "file",
+    "filebase64",
+    "filemd5",
+    "filesha1",
+    "filesha256",
+    "filesha512",
+    "templatefile",
+];
+
+/// What one unit is made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Unit {
+    /// Files that it includes and reads, in and outside of its directory.
+    pub(super) files: BTreeSet<String>,
+    /// The directory of its Terraform files, where another one of this repository has them.
+    pub(super) source: Option<String>,
+    /// It or what it includes names a source, here or elsewhere.
+    pub(super) has_source: bool,
+    /// Directories of the units that it depends on itself.
+    pub(super) dependencies: BTreeSet<String>,
+    /// Files that it includes.
+    pub(super) includes: BTreeSet<String>,
+    /// What cannot be told.
+    pub(super) unknown: Vec<Unknown>,
+}
+
+impl Unit {
+    /// Whether it may depend on more than is known.
+    pub(super) fn may_depend_on_more(&self) -> bool {
+        self.unknown.iter().any(|unknown| unknown.hides_dependency)
+    }
+}
+
+/// Something that only Terragrunt itself can tell.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unknown {
+    /// The file.
+    file: String,
+    /// Line in it, from 1.
+    line: usize,
+    /// What stands there, in words.
+    what: String,
+    /// Units may follow from it that this one depends on.
+    hides_dependency: bool,
+}
+
+impl fmt::Display for Unknown {
+    /// `live/app/terragrunt.hcl`, line 3: …
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`, line {}: {}", self.file.replace('`', "'"), self.line, self.what)
+    }
+}
+
+/// Whether a directory has Terragrunt's file.
+pub(super) fn has_file(tree: &dyn Tree, dir: &str) -> bool {
+    tree.files(dir).iter().any(|name| name == UNIT_FILE)
+}
+
+/// Reads the unit of a directory that has Terragrunt's file.
+pub(super) fn read(tree: &dyn Tree, dir: &str) -> Unit {
+    read_with(tree, dir, &ParsedFiles::default())
+}
+
+fn read_with(tree: &dyn Tree, dir: &str, parsed: &ParsedFiles) -> Unit {
+    let reader = UnitReader::new(tree, parsed);
+    let (mut unit, read) = (Unit::default(), RefCell::default());
+    let mut waiting = vec![(join(dir, UNIT_FILE), Vec::new())];
+    let mut seen = BTreeSet::new();
+    while let Some((file, includes)) = waiting.pop() {
+        if !seen.insert(file.clone()) || seen.len() > MAX_INCLUDES {
+            continue;
+        }
+        let scope = UnitScope { reader: &reader, file: file.clone(), unit: dir.to_owned(), includes, read: &read };
+        let mut one = OneFile { unit: &mut unit, scope, text: String::new() };
+        let Some(body) = one.parse() else { continue };
+        for (label, included) in one.includes(&body) {
+            one.unit.includes.insert(included.clone());
+            one.scope.includes.push((label, parent(&included).to_owned()));
+            let mut of_included = one.scope.includes.clone();
+            // Functions without a label mean the file that they stand in.
+            of_included.push((String::new(), parent(&included).to_owned()));
+            waiting.push((included, of_included));
+        }
+        one.read(&body);
+    }
+    unit.files.extend(seen);
+    unit.files.extend(read.into_inner());
+    unit.unknown.sort();
+    unit.unknown.dedup();
+    unit
+}
+
+/// One of the files of a unit.
+struct OneFile<'u, 'a> {
+    unit: &'u mut Unit,
+    scope: UnitScope<'a>,
+    text: String,
+}
+
+impl OneFile<'_, '_> {
+    fn parse(&mut self) -> Option<Rc<Body>> {
+        let file = self.scope.file.clone();
+        let Some(text) = self.scope.reader.text(&file) else {
+            self.unknown(1, "the file is not there, not text, or larger than 256 KiB".to_owned(), true);
+            return None;
+        };
+        self.text = text;
+        let is_own = file == join(&self.scope.unit, UNIT_FILE);
+        match self.scope.reader.parse(&file, &self.text, is_own) {
+            Ok(body) => Some(body),
+            Err(line) => {
+                self.unknown(line, "it is not valid HCL".to_owned(), true);
+                None
+            }
+        }
+    }
+
+    fn unknown(&mut self, line: usize, what: String, hides_dependency: bool) {
+        if self.unit.unknown.len() < MAX_UNKNOWN {
+            self.unit.unknown.push(Unknown { file: self.scope.file.clone(), line, what, hides_dependency });
+        }
+    }
+
+    fn line(&self, at: &impl Span) -> usize {
+        let start = at.span().map_or(0, |span| span.start);
+        1 + self.text.bytes().take(start).filter(|byte| *byte == b'\n').count()
+    }
+
+    /// The files that its `include` blocks name, with their labels.
+    fn includes(&mut self, body: &Body) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        for block in body.get_blocks("include") {
+            let label = block.labels.first().map(|label| label.as_str().to_owned()).unwrap_or_default();
+            let Some(path) = block.body.get_attribute("path") else { continue };
+            match self.scope.text(&path.value).map(|text| self.scope.place(&text)) {
+                Some(Ok(file)) => found.push((label, file)),
+                Some(Err(())) => self.unknown(self.line(&path.key), out_of_repository("path"), true),
+                None => self.unknown(self.line(&path.key), not_told("path", "include"), true),
+            }
+        }
+        found
+    }
+
+    /// All that it says besides its includes.
+    fn read(&mut self, body: &Body) {
+        for block in body.get_blocks("dependency") {
+            let is_off = block.body.get_attribute("enabled").and_then(|enabled| enabled.value.as_bool()) == Some(false);
+            if let Some(path) = block.body.get_attribute("config_path").filter(|_| !is_off) {
+                let value = self.scope.value(&path.value);
+                self.dependency(path, value, "dependency");
+            }
+        }
+        for block in body.get_blocks("dependencies") {
+            let Some(paths) = block.body.get_attribute("paths") else { continue };
+            match self.scope.value(&paths.value) {
+                Some(Value::List(all)) => {
+                    all.into_iter().for_each(|one| self.dependency(paths, Some(one), "dependencies"))
+                }
+                _ => self.dependency(paths, None, "dependencies"),
+            }
+        }
+        for block in body.get_blocks("terraform") {
+            if let Some(source) = block.body.get_attribute("source") {
+                self.source(source);
+            }
+            for arguments in block.body.get_blocks("extra_arguments") {
+                for key in ["required_var_files", "optional_var_files"] {
+                    let files = arguments.body.get_attribute(key);
+                    if let Some(Value::List(files)) = files.and_then(|files| self.scope.value(&files.value)) {
+                        let texts = files.into_iter().filter_map(|file| match file {
+                            Value::Text(text) => self.scope.place(&text).ok(),
+                            _ => None,
+                        });
+                        self.unit.files.extend(texts);
+                    }
+                }
+            }
+        }
+        let mut calls = FileCalls::default();
+        calls.visit_body(body);
+        for call in calls.0 {
+            self.file_of(&call);
+        }
+    }
+
+    fn dependency(&mut self, at: &Attribute, value: Option<Value>, block: &str) {
+        let key = at.key.as_str();
+        let place = match value {
+            Some(Value::Text(text)) => self.scope.place(&text),
+            _ => return self.unknown(self.line(&at.key), not_told(key, block), true),
+        };
+        match place {
+            Ok(dir) => {
+                let dir = dir.strip_suffix(UNIT_FILE).map_or(dir.as_str(), |dir| dir.trim_end_matches('/'));
+                let dir = if dir.is_empty() { "." } else { dir };
+                if dir != self.scope.unit {
+                    self.unit.dependencies.insert(dir.to_owned());
+                } else {
+                    self.unknown(self.line(&at.key), format!("`{key}` names the unit itself"), false);
+                }
+            }
+            Err(()) => self.unknown(self.line(&at.key), out_of_repository(key), false),
+        }
+    }
+
+    /// Where its Terraform files are.
+    fn source(&mut self, at: &Attribute) {
+        self.unit.has_source = true;
+        let Some(text) = self.scope.text(&at.value) else {
+            return self.unknown(self.line(&at.key), not_told("source", "terraform"), false);
+        };
+        let is_local = text.starts_with(['.', '/']);
+        if let Some(dir) = is_local.then(|| self.scope.place(&text).ok()).flatten() {
+            self.unit.source.get_or_insert(dir);
+        }
+    }
+
+    /// The file that a call reads.
+    fn file_of(&mut self, call: &FuncCall) {
+        let Some(argument) = call.args.get(0) else { return };
+        match self.scope.text(argument).map(|text| self.scope.place(&text)) {
+            Some(Ok(file)) => {
+                self.unit.files.insert(file);
+            }
+            Some(Err(())) => {}
+            None => {
+                let what =
+                    format!("which file `{}` reads cannot be told without running Terragrunt", call.name.name.as_str());
+                self.unknown(self.line(call), what, false);
+            }
+        }
+    }
+}
+
+fn not_told(key: &str, block: &str) -> String {
+    format!("`{key}` of `{block}` cannot be told without running Terragrunt")
+}
+
+fn out_of_repository(key: &str) -> String {
+    format!("`{key}` leads out of the repository")
+}
+
+/// FileCalls of functions that read a file.
+#[derive(Default)]
+struct FileCalls(Vec<FuncCall>);
+
+impl Visit for FileCalls {
+    fn visit_func_call(&mut self, call: &FuncCall) {
+        if READS_FILE.contains(&call.name.name.as_str()) {
+            self.0.push(call.clone());
+        }
+        visit_func_call(self, call);
+    }
+}
+
+/// The units of a repository, each read once, when somebody asks for it.
+#[derive(Default)]
+pub(super) struct Units {
+    known: RefCell<BTreeMap<String, Option<Rc<Unit>>>>,
+    parsed: ParsedFiles,
+}
+
+impl Units {
+    /// What the directory's Terragrunt file says; absent where there is none.
+    pub(super) fn of(&self, tree: &dyn Tree, dir: &str) -> Option<Rc<Unit>> {
+        if let Some(known) = self.known.borrow().get(dir) {
+            return known.clone();
+        }
+        let unit = has_file(tree, dir).then(|| Rc::new(read_with(tree, dir, &self.parsed)));
+        self.known.borrow_mut().insert(dir.to_owned(), unit.clone());
+        unit
+    }
+
+    /// Directories of the units that this one depends on, directly or not, without itself.
+    pub(super) fn dependencies(&self, tree: &dyn Tree, dir: &str) -> BTreeSet<String> {
+        let (mut found, mut waiting) = (BTreeSet::new(), vec![dir.to_owned()]);
+        while let Some(next) = waiting.pop() {
+            let Some(unit) = self.of(tree, &next) else { continue };
+            for dependency in &unit.dependencies {
+                if dependency != dir && found.len() < MAX_UNITS && found.insert(dependency.clone()) {
+                    waiting.push(dependency.clone());
+                }
+            }
+        }
+        found
+    }
+
+    /// A circle of dependencies that begins and ends with this unit or one that it depends on: `a`, `b`, `a`.
+    pub(super) fn circle(&self, tree: &dyn Tree, dir: &str) -> Option<Vec<String>> {
+        let mut done = BTreeSet::new();
+        let dependencies = |dir: &str| self.of(tree, dir).map(|unit| unit.dependencies.clone()).unwrap_or_default();
+        // The way to where the search is, with what is left to be tried there.
+        let mut way = vec![(dir.to_owned(), dependencies(dir).into_iter())];
+        while let Some((here, rest)) = way.last_mut() {
+            let Some(next) = rest.next() else {
+                done.insert(here.clone());
+                way.pop();
+                continue;
+            };
+            if let Some(from) = way.iter().position(|(dir, _)| *dir == next) {
+                return Some(way.into_iter().skip(from).map(|(dir, _)| dir).chain([next]).collect());
+            }
+            if !done.contains(&next) && done.len() + way.len() < MAX_UNITS {
+                let rest = dependencies(&next).into_iter();
+                way.push((next, rest));
+            }
+        }
+        None
+    }
+}
+
+/// Most units of a repository; more are not looked at.
+pub(super) const MAX_UNITS: usize = 5_000;

@@ -1,0 +1,98 @@
+//! Units of Terragrunt among the inputs: what they read and run, and the units that they depend on.
+
+use super::terragrunt::{self, UnitIndex, Unknown};
+use super::{InputGraph, Tree, is_hcl};
+use crate::config::ProjectConfig;
+use crate::config::paths::parent;
+use std::collections::BTreeSet;
+
+/// The units that one depends on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dependencies {
+    /// Their directories: those that its files name, and those that these depend on.
+    pub on: BTreeSet<String>,
+    /// Its own files may name more: an expression cannot be told without running Terragrunt.
+    pub may_be_more: bool,
+}
+
+/// The directory of the Terraform files that a unit runs, where this repository has them in another one.
+pub fn unit_source(tree: &dyn Tree, dir: &str) -> Option<String> {
+    terragrunt::has_file(tree, dir).then(|| terragrunt::read(tree, dir).source)?
+}
+
+impl InputGraph<'_> {
+    /// Whether Terragrunt runs a project: that is asked for, and its directory has Terragrunt's file.
+    pub fn is_unit(&self, project: &ProjectConfig) -> bool {
+        project.terragrunt && terragrunt::has_file(self.tree, &project.id.dir)
+    }
+
+    /// What the unit of a directory depends on.
+    pub fn dependencies(&self, dir: &str) -> Dependencies {
+        let may_be_more = self.units.of(self.tree, dir).is_some_and(|unit| unit.may_depend_on_more());
+        Dependencies { on: self.units.dependencies(self.tree, dir), may_be_more }
+    }
+
+    /// A circle of units that depend on each other, which this unit is in or depends on: `a`, `b`, `a`.
+    pub fn circle(&self, dir: &str) -> Option<Vec<String>> {
+        self.units.circle(self.tree, dir)
+    }
+
+    /// What cannot be told of the unit of a directory without running Terragrunt.
+    pub fn unknown(&self, dir: &str) -> Vec<Unknown> {
+        self.units.of(self.tree, dir).map(|unit| unit.unknown.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn unit_index(&self) -> Option<&UnitIndex> {
+        let index = self.unit_index.as_ref()?;
+        Some(index.get_or_init(|| {
+            let dirs = self.dirs.get_or_init(|| self.tree.dirs());
+            let calls = &self.modules(self.default_distribution).calls;
+            UnitIndex::build(self.tree, dirs, &self.units, &mut calls.borrow_mut())
+        }))
+    }
+
+    /// Directories of the files that a unit reads, of the Terraform files that it runs, and of the units that it depends on.
+    pub(super) fn dirs_of_unit(&self, dir: &str) -> BTreeSet<String> {
+        let Some(unit) = self.units.of(self.tree, dir) else { return BTreeSet::new() };
+        let files = unit.files.iter().map(|file| parent(file).to_owned());
+        files.chain(unit.source.clone()).chain(self.units.dependencies(self.tree, dir)).collect()
+    }
+
+    /// Whether a unit may read files that nobody knows of.
+    pub(super) fn may_read_more(&self, project: &ProjectConfig) -> bool {
+        self.is_unit(project) && self.with_dependencies(project).iter().any(|dir| !self.unknown(dir).is_empty())
+    }
+
+    /// Whether a project is a unit, and any of these changed files is one of it or of a unit that it depends on. The error is for
+    /// people.
+    pub(super) fn unit_is_touched(&self, project: &ProjectConfig, changed: &[String]) -> Result<bool, String> {
+        if !self.is_unit(project) {
+            return Ok(false);
+        }
+        let (file_list, which) = (self.file_list()?, self.distribution(project));
+        for dir in self.with_dependencies(project) {
+            let Some(unit) = self.units.of(self.tree, &dir) else { continue };
+            let mut modules = self.modules_of(&dir, which);
+            if let Some(source) = &unit.source {
+                modules.extend(self.modules_of(source, which));
+                modules.insert(source.clone());
+            }
+            let is_of_unit = |file: &String| {
+                let (at, is_listed) = (parent(file), || file_list.matches(file) && !super::files::is_excluded(file));
+                unit.files.contains(file)
+                    || (at == dir && (is_hcl(file) || is_listed()))
+                    || (modules.contains(at) && is_listed())
+            };
+            if changed.iter().any(is_of_unit) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn with_dependencies(&self, project: &ProjectConfig) -> BTreeSet<String> {
+        let mut dirs = self.units.dependencies(self.tree, &project.id.dir);
+        dirs.insert(project.id.dir.clone());
+        dirs
+    }
+}

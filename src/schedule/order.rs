@@ -1,0 +1,112 @@
+//! The order of Terragrunt's units: each after those that it depends on.
+
+use super::Refusal;
+use super::discover::config_error;
+use crate::config::ProjectConfig;
+use crate::domain::ProjectId;
+use crate::inputs::{Dependencies, InputGraph};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Most remarks on what cannot be told.
+const MAX_REMARKS: usize = 10;
+
+/// What each of these units depends on. Units that depend on each other are refused.
+pub(super) fn units(
+    graph: &InputGraph<'_>,
+    units: impl Iterator<Item = ProjectId>,
+) -> Result<BTreeMap<ProjectId, Dependencies>, Refusal> {
+    let mut found = BTreeMap::new();
+    for unit in units {
+        if let Some(circle) = graph.circle(&unit.dir) {
+            let way = circle.iter().map(|dir| format!("`{}`", dir.replace('`', "'"))).collect::<Vec<_>>().join(" → ");
+            return Err(config_error(format!(
+                "units of Terragrunt depend on each other in a circle: {way}; take one of these dependencies away"
+            )));
+        }
+        let of = graph.dependencies(&unit.dir);
+        found.insert(unit, of);
+    }
+    Ok(found)
+}
+
+/// Which of these units each one depends on, directly or not. A unit whose files do not tell all of it is taken to depend on every one
+/// whose files do and that does not depend on such a unit itself.
+pub(super) fn dependencies(units: &BTreeMap<ProjectId, Dependencies>) -> BTreeMap<ProjectId, BTreeSet<ProjectId>> {
+    let unclear: BTreeSet<&str> =
+        units.iter().filter(|(_, of)| of.may_be_more).map(|(id, _)| id.dir.as_str()).collect();
+    let is_clear = |id: &ProjectId, of: &Dependencies| {
+        !unclear.contains(id.dir.as_str()) && of.on.iter().all(|on| !unclear.contains(on.as_str()))
+    };
+    let clear: BTreeSet<&str> =
+        units.iter().filter(|(id, of)| is_clear(id, of)).map(|(id, _)| id.dir.as_str()).collect();
+    let mut by_dir: HashMap<&str, Vec<&ProjectId>> = HashMap::new();
+    for id in units.keys() {
+        by_dir.entry(&id.dir).or_default().push(id);
+    }
+    let mut found = BTreeMap::new();
+    for (id, of) in units {
+        let mut dirs: BTreeSet<&str> = of.on.iter().map(String::as_str).collect();
+        if !is_clear(id, of) {
+            dirs.extend(clear.iter().copied());
+        }
+        let there = dirs.iter().filter_map(|dir| by_dir.get(dir));
+        let on: BTreeSet<ProjectId> = there.flat_map(|there| meant(there, id)).cloned().collect();
+        if !on.is_empty() {
+            found.insert(id.clone(), on);
+        }
+    }
+    found
+}
+
+/// Of the projects in a directory those that a unit depends on: those in its own workspace, otherwise all.
+fn meant<'a>(there: &[&'a ProjectId], unit: &ProjectId) -> Vec<&'a ProjectId> {
+    let same: Vec<&ProjectId> = there.iter().copied().filter(|other| other.workspace == unit.workspace).collect();
+    let meant = if same.is_empty() { there.to_vec() } else { same };
+    meant.into_iter().filter(|other| *other != unit).collect()
+}
+
+/// What cannot be told of units without running Terragrunt, each once.
+pub(super) fn remarks(graph: &InputGraph<'_>, units: &BTreeMap<ProjectId, Dependencies>) -> Vec<String> {
+    let unknown: BTreeSet<_> = units.keys().flat_map(|unit| graph.unknown(&unit.dir)).collect();
+    let more = unknown.len().saturating_sub(MAX_REMARKS);
+    let mut remarks: Vec<String> = unknown
+        .iter()
+        .take(MAX_REMARKS)
+        .map(|unknown| {
+            format!(
+                "{unknown}. Units with it are not planned for changes that only this would lead to; they run after the others where it \
+                 could hide a dependency, and count as diverged whenever the base branch moves."
+            )
+        })
+        .collect();
+    if more > 0 {
+        remarks.push(format!("There are {more} more places that cannot be told without running Terragrunt."));
+    }
+    remarks
+}
+
+/// A group in layers: each project in the first one after all that it depends on.
+pub(super) fn layers(
+    group: Vec<ProjectConfig>,
+    dependencies: &BTreeMap<ProjectId, BTreeSet<ProjectId>>,
+) -> Vec<Vec<ProjectConfig>> {
+    let own: BTreeSet<&ProjectId> = group.iter().map(|project| &project.id).collect();
+    let before = |id: &ProjectId| -> BTreeSet<ProjectId> {
+        let on = dependencies.get(id).into_iter().flatten();
+        on.filter(|on| own.contains(on)).cloned().collect()
+    };
+    let mut waits: Vec<(ProjectId, BTreeSet<ProjectId>)> =
+        group.iter().map(|project| (project.id.clone(), before(&project.id))).collect();
+    // Whoever depends on a project depends on more than it does.
+    waits.sort_by_key(|(_, on)| on.len());
+    let mut layer_of: HashMap<ProjectId, usize> = HashMap::new();
+    for (id, on) in waits {
+        let layer = on.iter().filter_map(|on| layer_of.get(on)).max().map_or(0, |layer| layer + 1);
+        layer_of.insert(id, layer);
+    }
+    let mut layers: BTreeMap<usize, Vec<ProjectConfig>> = BTreeMap::new();
+    for project in group {
+        layers.entry(layer_of.get(&project.id).copied().unwrap_or_default()).or_default().push(project);
+    }
+    layers.into_values().collect()
+}
