@@ -5,7 +5,7 @@ use super::prepare::Stop;
 use super::{CommandAnswer, CommandRun, Context, StatusUpdate, recorder};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
-use crate::config::permissions::{Act, Permitted, Permissions};
+use crate::config::permissions::{Act, Permissions, Permitted};
 use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{ProjectState, ProjectStatus};
