@@ -13,6 +13,7 @@ mod mirror;
 mod owner;
 mod pristine;
 pub mod space;
+mod spare;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -24,6 +25,7 @@ use anyhow::Context;
 pub use artifacts::{OtherProjects, PlanArtifacts};
 use beside::Which;
 use git::Git;
+pub use git::trust_certificates;
 use idle::Uses;
 pub use idle::{Idle, Using};
 use mirror::{Mirror, MirrorLocks};
@@ -279,12 +281,16 @@ impl Checkouts {
         Ok(!git.env("GIT_WORK_TREE", root.to_string_lossy()).within(root).output().await?.is_empty())
     }
 
-    /// Removes all trees of a pull request; absent is fine.
+    /// Removes all trees of a pull request; absent is fine. A large one is kept for the repository's next pull request, without what steps
+    /// left.
     pub async fn remove_pull(&self, pull: &PullId) -> anyhow::Result<()> {
         let (trees, mirror) = (self.pull_path(pull), self.mirror_path(&pull.repo));
         let _no_fetch_meanwhile = self.locks.lock(&mirror).await;
         let number = pull.number;
         self.uses.forget(&trees);
+        if let Err(error) = self.keep_as_spare(pull).await {
+            tracing::warn!(%pull, error = format!("{error:#}"), "its checkout is not kept");
+        }
         tree::blocking(move || {
             // The server's records first: without them a remaining tree is not trusted.
             let ours = format!("{number}-");

@@ -3,6 +3,7 @@
 mod checks;
 pub mod global;
 pub mod paths;
+pub mod permissions;
 mod raw;
 pub mod repo;
 pub mod workflow;
@@ -14,6 +15,7 @@ pub use yaml::MAX_CONFIG_BYTES;
 use crate::domain::command::CommandName;
 use crate::domain::{Distribution, ProjectId};
 use global::RepoRules;
+use permissions::Allowed;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
@@ -93,6 +95,8 @@ pub struct ProjectConfig {
     pub delete_source_branch_on_merge: bool,
     /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
     pub plan_max_age: Option<Duration>,
+    /// Its own `allowed_users` and `allowed_teams`, which narrow the rules of the server.
+    pub allowed: Option<Allowed>,
 }
 
 impl ProjectConfig {
@@ -117,6 +121,7 @@ impl ProjectConfig {
             when_modified: Vec::new(),
             delete_source_branch_on_merge: rules.delete_source_branch_on_merge,
             plan_max_age: rules.plan_max_age,
+            allowed: None,
         }
     }
 
@@ -143,6 +148,8 @@ impl ProjectConfig {
             delete_source_branch_on_merge: _,
             // The limit counts as it is when the plan is applied.
             plan_max_age: _,
+            // So do the rules of who may.
+            allowed: _,
         } = self;
         let mut facts = serde_json::json!({
             "id": id,

@@ -133,9 +133,10 @@ impl Handle {
     }
 
     /// Deletes a project lock and its plan on behalf of a person on the web page, and tells the pull request.
-    /// The audit log gets `by`, with how it ended.
-    pub async fn discard_lock(&self, key: &str, by: AuditEntry) -> Result<Discard> {
-        immediate_commands::discard_lock(&self.inner, key, by).await
+    /// The audit log gets `by`, with how it ended. `operator`: the person runs the server; others are held against the rules of the
+    /// lock's repository.
+    pub async fn discard_lock(&self, key: &str, by: AuditEntry, operator: bool) -> Result<Discard> {
+        immediate_commands::discard_lock(&self.inner, key, by, operator).await
     }
 
     /// How many commands run or wait.

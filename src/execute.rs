@@ -15,6 +15,7 @@ mod groups;
 mod hooks;
 mod job;
 mod memory;
+pub mod permissions;
 mod plan;
 mod prepare;
 mod recorder;
@@ -88,6 +89,8 @@ pub struct Context {
     pub runner: Local,
     /// Killed jobs that nobody was told of yet.
     pub orphaned_locks: state_locks::OrphanedLocks,
+    /// Memberships of teams.
+    pub teams: permissions::TeamMembers,
 }
 
 /// Asks a command to stop, and says why.
@@ -212,6 +215,10 @@ async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         recorder::answer(ctx, work, CommandAnswer::refused(fault)).await?;
         return Ok(Ended::Answered);
     }
+    if let Some(answer) = permissions::refused_everywhere(ctx, work).await {
+        recorder::answer(ctx, work, answer).await?;
+        return Ok(Ended::Answered);
+    }
     let _checkouts = ctx.checkouts.using(&work.pull.id).await;
     if let Some(fault) = capacity::on_disk(ctx, work).await {
         recorder::answer(ctx, work, CommandAnswer::error(fault)).await?;
@@ -240,7 +247,7 @@ impl CommandAnswer {
 
     /// A command that was refused before anything was done.
     fn refused(fault: Fault) -> CommandAnswer {
-        let statuses = StatusUpdate::AsBefore("an argument is refused".into());
+        let statuses = StatusUpdate::AsBefore("it is refused".into());
         CommandAnswer { body: Some(ReplyBody::CommandError(fault)), statuses }
     }
 

@@ -41,6 +41,11 @@ const SECRET_FD: i32 = 3;
 /// Limit of open files that [`harden_self`] requests: three pipes a child, sockets, databases.
 const OPEN_FILES: u64 = 65_536;
 
+/// A credential helper for git that answers `get` from the lines of [`Invocation::secret_file`] that begin with this number and a space.
+pub fn numbered_credential_helper(number: usize) -> String {
+    platform::numbered_credential_helper(number)
+}
+
 /// A program to run. Its environment is exactly `env`; nothing is inherited.
 pub struct Invocation {
     /// Program, looked up on `PATH` of `env` when it has no slash.

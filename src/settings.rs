@@ -12,6 +12,7 @@ mod check;
 mod deployment_tests;
 mod environment;
 mod hosts;
+mod modules;
 mod read;
 mod reference;
 mod server;
@@ -21,6 +22,7 @@ mod tests;
 mod typed;
 mod without_effect;
 
+use crate::config::permissions::Allowed;
 use secrecy::{ExposeSecret, SecretString};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -107,6 +109,13 @@ impl Settings {
     /// The last part of `shutdown_grace`, at most eight seconds: what still runs then is interrupted, later killed, and told.
     pub fn interrupt_time(&self) -> Duration {
         self.shutdown_grace.min(Duration::from_secs(8))
+    }
+
+    /// The rules of `gh-team-allowlist`, where they hold for repositories on this host.
+    pub fn team_rules(&self, host: &str) -> Option<Allowed> {
+        let is_meant = self.github.as_ref().is_some_and(|github| github.hostname == host);
+        let given = is_meant && !self.gh_team_allowlist.is_empty();
+        given.then(|| Allowed { users: Vec::new(), teams: self.gh_team_allowlist.clone() })
     }
 
     /// Settings of this process: its variables, and these flags.

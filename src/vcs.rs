@@ -38,6 +38,12 @@ pub trait Host: Send + Sync {
     /// Reviews, boiled down: the latest of each person with write access.
     async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError>;
 
+    /// Whether somebody is in a team (a group) of the repository's owner, by `team` or `owner/team`; absent where the host has no teams.
+    /// No answer is not a no: an error.
+    async fn is_team_member(&self, _repo: &RepoId, _team: &str, _login: &str) -> Result<Option<bool>, HostError> {
+        Ok(None)
+    }
+
     /// Whether the host would let it be merged.
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError>;
 

@@ -1,26 +1,27 @@
 //! What a leading server is made of: parts that are made once, and services that are made anew each time it takes the lead.
 
 use super::hosts::{self, JoinedHost};
-use crate::checkout::Checkouts;
+use crate::checkout::{Checkouts, Credentials};
 use crate::comment::ParserSettings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::{Allowlist, Handle};
 use crate::domain::Login;
 use crate::domain::command::CommandName;
+use crate::execute::permissions::TeamMembers;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
-use crate::runner::local::{DirectoryLocks, Local};
+use crate::runner::local::{DirectoryLocks, Local, ModuleOrigin, ModuleOrigins};
 use crate::server_status::Services;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::store::logs::Logs;
 use crate::terraform::install::{InstallSettings, Installer};
 use crate::vault::leader::Leader;
-use crate::vcs::Hosts;
+use crate::vcs::{GitCredentials, Hosts};
 use crate::webhook::Intake;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -106,6 +107,7 @@ impl Parts {
             env: settings.child_env.clone(),
             run_as: settings.run_as_user,
             use_plugin_cache: settings.use_tf_plugin_cache,
+            module_origins: module_origins(&settings, &self.hosts),
         };
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
         Ok(Context {
@@ -119,6 +121,7 @@ impl Parts {
             admission: Admission::new(pool),
             capacity: Capacity::new(&settings.data_dir, &settings.limits),
             orphaned_locks: OrphanedLocks::default(),
+            teams: TeamMembers::default(),
             installer,
             rendering: rendering(&settings),
             settings,
@@ -130,6 +133,27 @@ impl Parts {
             redactor,
         })
     }
+}
+
+/// Where modules are fetched from with a token of ours: that of the host of the same name.
+fn module_origins(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
+    let (addresses, hosts) = (settings.module_credentials.clone(), hosts.clone());
+    let host_of = |address: &str| address.split('/').nth(2).unwrap_or_default().to_owned();
+    for address in &addresses {
+        if !hosts.iter().any(|host| host.hostname().eq_ignore_ascii_case(&host_of(address))) {
+            tracing::warn!(
+                "module-credentials names {address}, and the server has no token for that host: init gets none there"
+            );
+        }
+    }
+    Arc::new(move || {
+        let origin = |address: &String| {
+            let host = hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(&host_of(address)))?;
+            let GitCredentials { username, password } = host.git_credentials()?;
+            Some(ModuleOrigin { address: address.clone(), credentials: Credentials { username, password } })
+        };
+        addresses.iter().filter_map(origin).collect()
+    })
 }
 
 fn checkouts(settings: &Settings, redactor: Redactor) -> Result<Checkouts> {

@@ -109,6 +109,7 @@ impl<'a> Git<'a> {
                 || ["GIT_SSL", "GIT_HTTP", "GIT_TRACE", "GIT_CURL"].iter().any(|p| name.starts_with(p))
         });
         let mut env: Vec<(String, String)> = given.filter(|(name, _)| name != "LC_ALL").cloned().collect();
+        trust_certificates(&mut env);
         let ours =
             [("LC_ALL", "C"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_TERMINAL_PROMPT", "0"), ("GIT_OPTIONAL_LOCKS", "0")];
         env.extend(ours.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -154,6 +155,16 @@ impl<'a> Git<'a> {
             return Err(failure(&verb, &done));
         }
         Ok(done.read_text().with_context(|| format!("cannot read the output of git {verb}"))?)
+    }
+}
+
+/// Gives git the certificates of `SSL_CERT_FILE`, which all else reads and git's library does not, unless it has its own setting.
+pub fn trust_certificates(env: &mut Vec<(String, String)>) {
+    const OWN: &str = "GIT_SSL_CAINFO";
+    let given = |name: &str| env.iter().find(|(known, value)| known == name && !value.is_empty());
+    if let (None, Some((_, file))) = (given(OWN), given("SSL_CERT_FILE")) {
+        let file = file.clone();
+        env.push((OWN.to_owned(), file));
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// File in the server's git directory of a tree: steps left files there that are kept nowhere else.
-const UNKEPT: &str = "tidelock-unkept";
+pub(super) const UNKEPT: &str = "tidelock-unkept";
 /// Folders between `mirrors` and a mirror: host, owners, name.
 const DEEPEST: usize = 24;
 

@@ -38,7 +38,7 @@ pub(super) fn note(root: &Path, admin: &Path) -> anyhow::Result<()> {
 }
 
 /// Number of files in git's index: it follows a signature and a version of four bytes each (gitformat-index(5)).
-fn indexed(index: &Path) -> Option<usize> {
+pub(super) fn indexed(index: &Path) -> Option<usize> {
     let mut header = [0; 12];
     fs::File::open(index).ok()?.read_exact(&mut header).ok()?;
     let [.., a, b, c, d] = header;

@@ -4,6 +4,8 @@ mod http;
 mod idle;
 mod paths;
 mod pristine;
+mod proxy;
+mod spare;
 
 use super::*;
 use crate::domain::{Base, Head, PullState};

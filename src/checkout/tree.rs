@@ -8,6 +8,7 @@ use super::beside::Which;
 use super::folder::{Folder, remove_path};
 use super::git::{Git, failure};
 use super::mirror::{Mirror, quoted};
+use super::spare::TreePaths;
 use super::{
     CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, pristine, waits, write_whole,
 };
@@ -86,7 +87,11 @@ impl<'a> TreeLocation<'a> {
             }
             return Ok(tree(wanted.base));
         }
-        let again = present.filter(|present| present.sparse.is_some() == wanted.sparse.is_some());
+        let is_spare = present.is_none() && patterns.is_none() && self.take_spare(pull).await;
+        let again = match is_spare {
+            true => Some(wanted.clone()),
+            false => present.filter(|present| present.sparse.is_some() == wanted.sparse.is_some()),
+        };
         self.make_room(again.is_some(), is_old, patterns.clone()).await?;
         let commit = match self.checkouts.strategy {
             Strategy::Branch => fetched.head.clone(),
@@ -113,7 +118,7 @@ impl<'a> TreeLocation<'a> {
             patterns,
             marker: wanted.text(),
             owner: self.checkouts.owner,
-            is_new: again.is_none(),
+            is_new: again.is_none() || is_spare,
         };
         blocking(move || own.write()).await?;
         Ok(tree(fetched.base_tip.clone()))
@@ -129,6 +134,18 @@ impl<'a> TreeLocation<'a> {
             write_whole(&admin.join(MARKER), &marker)
         });
         Ok(moved.await.context("noting the base branch's new tip in a checkout")?)
+    }
+
+    /// Makes the tree of a closed pull request this one, where one was kept.
+    async fn take_spare(&self, pull: &PullRequest) -> bool {
+        let here = TreePaths { root: self.root.clone(), admin: self.admin.clone() };
+        match self.checkouts.take_spare(&pull.id.repo, here).await {
+            Ok(taken) => taken,
+            Err(error) => {
+                tracing::warn!(pull = %pull.id, error = format!("{error:#}"), "a kept checkout cannot be used");
+                false
+            }
+        }
     }
 
     /// Head and base that the tree is on, if it is there.
@@ -223,6 +240,12 @@ impl<'a> TreeLocation<'a> {
     }
 }
 
+/// Whether the tree of this git directory was finished since the machine started, and has all directories.
+pub(super) fn is_whole(admin: &Path) -> bool {
+    let marker = fs::read_to_string(admin.join(MARKER)).ok().and_then(|text| Marker::parse(&text));
+    marker.is_some_and(|marker| marker.sparse.is_none() && marker.boot == platform::this_machine().trim())
+}
+
 /// State of a tree, as its marker tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Marker {
@@ -283,7 +306,7 @@ struct OwnGit {
     patterns: Option<String>,
     marker: String,
     owner: Option<crate::process::RunAs>,
-    /// Made from nothing.
+    /// Made from nothing, or of a tree with nothing else in it.
     is_new: bool,
 }
 

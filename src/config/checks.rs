@@ -4,7 +4,7 @@ use super::global::{Autodiscover, AutodiscoverMode};
 use super::paths::Glob;
 use super::raw::{LocatedText, RawAutodiscover, RawRepoLocks, Texts};
 use super::yaml::{error_at, quoted, regex_problem};
-use super::{ConfigError, LockMode, Requirement};
+use super::{ConfigError, LockMode, Requirement, permissions};
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::domain::duration;
@@ -54,6 +54,24 @@ pub(super) fn age(text: &LocatedText, key: &str, file: &str) -> Result<Duration,
         let message = format!("{key}: \"{}\" is no duration such as 30m or 24h; 0 means no limit", quoted(&text.value));
         error_at(file, text, message)
     })
+}
+
+/// Rules of `allowed_users` and `allowed_teams`; a project's own ones have no place.
+pub(super) fn people(
+    list: &[LocatedText],
+    key: &str,
+    with_place: bool,
+    file: &str,
+) -> Result<Vec<String>, ConfigError> {
+    if let (Some(problem), Some(last)) = (permissions::too_many(list.len()), list.last()) {
+        return Err(error_at(file, last, format!("{key}: {problem}")));
+    }
+    list.iter()
+        .map(|text| match permissions::check(&text.value, with_place) {
+            Ok(()) => Ok(text.value.clone()),
+            Err(problem) => Err(error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value)))),
+        })
+        .collect()
 }
 
 /// A regex between slashes.

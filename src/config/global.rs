@@ -4,6 +4,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use super::permissions::Allowed;
 use super::workflow::{ShellCommand, Workflow};
 use super::{ConfigError, LockMode, Requirement};
 use crate::domain::RepoId;
@@ -16,7 +17,7 @@ use std::time::Duration;
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// Keys that `allowed_overrides` may name.
-pub const OVERRIDABLE_KEYS: [&str; 11] = [
+pub const OVERRIDABLE_KEYS: [&str; 13] = [
     "plan_requirements",
     "apply_requirements",
     "import_requirements",
@@ -28,6 +29,8 @@ pub const OVERRIDABLE_KEYS: [&str; 11] = [
     "custom_policy_check",
     "silence_pr_comments",
     "plan_max_age",
+    "allowed_users",
+    "allowed_teams",
 ];
 
 /// The whole file, checked.
@@ -61,6 +64,8 @@ struct RepoEntry {
     terragrunt: Option<bool>,
     terragrunt_version: Option<String>,
     plan_max_age: Option<Duration>,
+    allowed_users: Option<Vec<String>>,
+    allowed_teams: Option<Vec<String>>,
 }
 
 /// `id` of an entry.
@@ -162,6 +167,8 @@ pub struct RepoRules {
     pub terragrunt_version: Option<String>,
     /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
     pub plan_max_age: Option<Duration>,
+    /// `allowed_users` and `allowed_teams`: absent where everybody may do everything.
+    pub allowed: Option<Allowed>,
     /// Workflows of the file, and `default`.
     pub workflows: BTreeMap<String, Workflow>,
 }
@@ -217,6 +224,7 @@ impl GlobalConfig {
             terragrunt: last_said(&matching, |entry| &entry.terragrunt).unwrap_or_default(),
             terragrunt_version: last_said(&matching, |entry| &entry.terragrunt_version),
             plan_max_age: last_said(&matching, |entry| &entry.plan_max_age),
+            allowed: allowed(&matching),
             workflows: self.workflows.clone(),
         }
     }
@@ -225,6 +233,14 @@ impl GlobalConfig {
 /// The value of a key in the last entry that has it; an empty list counts.
 fn last_said<T: Clone>(entries: &[&RepoEntry], key: impl Fn(&RepoEntry) -> &Option<T>) -> Option<T> {
     entries.iter().rev().find_map(|entry| key(entry).clone())
+}
+
+/// `allowed_users` and `allowed_teams`, each of the last entry that has it.
+fn allowed(entries: &[&RepoEntry]) -> Option<Allowed> {
+    let users = last_said(entries, |entry| &entry.allowed_users);
+    let teams = last_said(entries, |entry| &entry.allowed_teams);
+    let is_said = users.is_some() || teams.is_some();
+    is_said.then(|| Allowed { users: users.unwrap_or_default(), teams: teams.unwrap_or_default() })
 }
 
 impl RepoRules {

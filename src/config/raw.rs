@@ -47,6 +47,8 @@ pub(super) struct RawRepo {
     pub(super) terragrunt: Option<bool>,
     pub(super) terragrunt_version: Option<LocatedText>,
     pub(super) plan_max_age: Option<LocatedText>,
+    pub(super) allowed_users: Texts,
+    pub(super) allowed_teams: Texts,
 }
 
 #[derive(Debug, Deserialize)]
@@ -119,6 +121,8 @@ pub(super) struct RawProject {
     pub(super) silence_pr_comments: Option<Spanned<Vec<LocatedText>>>,
     pub(super) execution_order_group: Option<i64>,
     pub(super) plan_max_age: Option<LocatedText>,
+    pub(super) allowed_users: Option<Spanned<Vec<LocatedText>>>,
+    pub(super) allowed_teams: Option<Spanned<Vec<LocatedText>>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,10 +4,12 @@ use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
 use super::recorder::{self, Commit};
 use super::{Inner, reconcile};
+use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectState};
-use crate::domain::{DeliveryId, JobId, PullEvent, PullId, PullRequest, RepoId, RunId};
+use crate::domain::{DeliveryId, JobId, ProjectId, PullEvent, PullId, PullRequest, RepoId, RunId};
+use crate::execute::permissions::{Asker, Gatekeeper};
 use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
 use crate::store::View;
@@ -29,6 +31,11 @@ pub enum Discard {
         /// Id of the job.
         job: JobId,
     },
+    /// The person may not, by the rules of its repository.
+    NotPermitted {
+        /// Who may, in words.
+        because: String,
+    },
 }
 
 /// `unlock`: all locks and plans of the pull request go.
@@ -37,6 +44,10 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     if let Some(label) = label.filter(|label| pull.labels.contains(label)) {
         let because = format!("The label `{label}` forbids unlocking. Remove it, then say `unlock` again.");
         let message = Message::UnlockRefused { because, link: None };
+        return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
+    }
+    if let Some(because) = not_permitted(inner, pull, command).await? {
+        let message = Message::NotPermitted { because };
         return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
     }
     let by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
@@ -52,6 +63,35 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
     Ok(())
+}
+
+/// Why a person may not unlock, if that is so: each project that the pull request holds or has a plan of has to be allowed. No answer of
+/// the host is not a yes.
+async fn not_permitted(inner: &Inner, pull: &PullRequest, command: &Command) -> Result<Option<String>> {
+    let id = pull.id.clone();
+    let held = inner.ctx.store.read(move |view| {
+        let locked = view.locks_of(&id)?.into_iter().map(|lock| lock.project);
+        Ok(locked.chain(view.plans(&id)?.into_iter().map(|plan| plan.project)).collect::<Vec<ProjectId>>())
+    });
+    let held = held.await?;
+    let person = Asker::OfHost(command.user.as_str());
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.id.repo, &pull.base.branch, person);
+    let projects = held.iter().map(Some).chain(held.is_empty().then_some(None));
+    for project in projects {
+        match gatekeeper.refusal(Act { command: command.name, project }).await {
+            Ok(None) => {}
+            Ok(because) => return Ok(because),
+            Err(error) => return Ok(Some(unanswered(inner, command, &error))),
+        }
+    }
+    Ok(None)
+}
+
+fn unanswered(inner: &Inner, command: &Command, error: &HostError) -> String {
+    let (user, executable, name) = (&command.user, &inner.ctx.rendering.executable, command.name.spoken());
+    inner.ctx.redactor.redact(&format!(
+        "the host did not say in which teams {user} is, so nothing was done: {error}. Then: say `{executable} {name}` again"
+    ))
 }
 
 /// Turns a message that is known only inside a transaction into the comments that answer a command.
@@ -119,6 +159,18 @@ fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
 /// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let Task::Command { command, .. } = &item.task else { return };
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
+    let refusal = match gatekeeper.refusal(Act { command: command.name, project: None }).await {
+        Ok(refusal) => refusal,
+        Err(error) => Some(unanswered(inner, command, &error)),
+    };
+    if let Some(because) = refusal {
+        let message = Message::NotPermitted { because };
+        if let Err(error) = inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await {
+            tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
+        }
+        return;
+    }
     let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply);
     if let Err(error) = tell_cancelled(inner, pull, item, command, cancelled).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a cancellation could not be recorded");
@@ -205,9 +257,20 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     inner.ctx.checkouts.remove_pull(&id).await
 }
 
-/// Deletes one lock and its plan for a person on the web page.
-pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry) -> Result<Discard> {
+/// Deletes one lock and its plan for a person on the web page. Who runs the server may do so whatever the rules of the repository are.
+pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, operator: bool) -> Result<Discard> {
     let key = key.to_owned();
+    let named = key.clone();
+    let lock = inner.ctx.store.read(move |view| view.lock_by_key(&named)).await?;
+    if let Some(lock) = lock.filter(|_| !operator) {
+        let mut gatekeeper = Gatekeeper::new(&inner.ctx, &lock.repo, "", Asker::OfPage(&by.who));
+        let act = Act { command: CommandName::Unlock, project: Some(&lock.project) };
+        if let Some(because) = gatekeeper.refusal(act).await? {
+            let refused = AuditEntry { result: "refused: not permitted".into(), ..by };
+            recorder::transaction(inner, move |tx| tx.audit(&refused)).await?;
+            return Ok(Discard::NotPermitted { because });
+        }
+    }
     let (logs, answer) = (inner.ctx.logs.clone(), answer_later(inner, None));
     let follows = recorder::transaction(inner, move |tx| {
         // Here, where no apply can begin meanwhile: each begins with a transaction of its own.

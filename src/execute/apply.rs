@@ -11,7 +11,7 @@ use super::job::{self, JobRun, JobTask, Ready};
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, recorder, state_locks};
+use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -53,6 +53,10 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
             Ok(schedule) => schedule,
             Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
         };
+    let (schedule, refused) = match permissions::split(ctx, work, schedule).await {
+        Ok(split) => split,
+        Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
+    };
     let (facts, current) = (PullFacts::default(), Current::new(work));
     let remarks = Mutex::new(Vec::new());
     let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
@@ -68,16 +72,23 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         alone,
     };
     let at_once = if schedule.parallel_apply { ctx.settings.parallel_pool_size } else { 1 };
-    let groups = Groups { schedule: &schedule, at_once };
-    let outcomes = groups.run(work, &run).await?;
+    let groups = Groups { schedule: &schedule, refused: &refused, at_once };
+    let mut outcomes = groups.run(work, &run).await?;
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
     let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
     let failed = (broken > 0).then_some((broken, outcomes.len()));
-    let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterApply { failed });
+    // What somebody may not apply changes no status: others may.
+    let statuses = match outcomes.is_empty() && !refused.is_empty() {
+        true => StatusUpdate::AsBefore("it is not permitted".into()),
+        false => StatusUpdate::AfterApply { failed },
+    };
+    let has_errors = failed.is_some() || !refused.is_empty();
+    outcomes.extend(refused);
+    let answer = CommandAnswer::results(work, outcomes, remarks, statuses);
     recorder::answer(ctx, work, answer).await?;
-    hooks::after(ctx, work, &prepared.tree, failed.is_some()).await;
+    hooks::after(ctx, work, &prepared.tree, has_errors).await;
     ctx.checkouts.remove_trees_of_plans(&work.pull.id).await;
     Ok(Ended::Answered)
 }

@@ -5,7 +5,7 @@ use super::job::{self, JobRun, JobTask};
 use super::prepare::{self, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::state_locks::{LOOKED_AT, foreign, holder, same_state};
-use super::{CommandAnswer, CommandRun, Context, StatusUpdate};
+use super::{CommandAnswer, CommandRun, Context, StatusUpdate, permissions};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -62,6 +62,9 @@ async fn project(
 ) -> Result<JobOutcome, Stop> {
     let repo = work.pull.id.repo.clone();
     let refused = |failure: Failure| Ok(job::refused(work, config, Outcome::Failed(failure)));
+    if let Some(failure) = permissions::refused(ctx, work, config).await? {
+        return refused(failure);
+    }
     let known = naming.iter().filter(|job| seen_at(job, id, &repo, &config.id));
     let Some(lock) =
         known.flat_map(|job| job.state_lock.met.iter().chain(&job.state_lock.left)).find(|lock| lock.id == id)

@@ -6,7 +6,7 @@ mod recorded;
 use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
-use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, recorder};
+use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
@@ -104,6 +104,7 @@ async fn plan(
     resumed: Option<Resumed>,
 ) -> Result<Option<CommandAnswer>, Stop> {
     let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
+    let (schedule, refused) = permissions::split(ctx, work, schedule).await?;
     let (held, earlier, finished) = match resumed.filter(|resumed| resumed.is_of(&schedule)) {
         Some(resumed) => {
             let (held, finished) = take_locks_again(ctx, work, &schedule, resumed.finished).await?;
@@ -111,11 +112,11 @@ async fn plan(
         }
         None => {
             let recorded = RecordedSchedule::new(work, &schedule);
-            let (held, earlier) = take_locks(ctx, work, &schedule, recorded).await?;
+            let (held, earlier) = take_locks(ctx, work, &schedule, recorded, refused.is_empty()).await?;
             (held, earlier, Vec::new())
         }
     };
-    if schedule.groups.iter().all(Vec::is_empty) {
+    if schedule.groups.iter().all(Vec::is_empty) && refused.is_empty() {
         return Ok(Some(nothing_to_plan(ctx, work)));
     }
     let facts = PullFacts::default();
@@ -141,8 +142,9 @@ async fn plan(
         schedule: &schedule,
     };
     let at_once = if slots == 1 { 1 } else { slots * 2 };
-    let groups = Groups { schedule: &schedule, at_once };
-    let outcomes = groups.run(work, &run).await?;
+    let groups = Groups { schedule: &schedule, refused: &refused, at_once };
+    let mut outcomes = groups.run(work, &run).await?;
+    outcomes.extend(permissions::record_unplanned(ctx, work, refused).await?);
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
     if cancelled && !matches!(work.cancel.reason(), Some(CancelReason::Person(_))) {
         return Ok(None);
@@ -194,15 +196,16 @@ async fn take_locks_again(
 }
 
 /// One commit: the schedule is recorded, earlier plans go, and locks are freed and taken. Projects that others hold, and the plans
-/// that went.
+/// that went. `whole`: the schedule has all projects of the command; else the other projects' plans and locks stay.
 async fn take_locks(
     ctx: &Context,
     work: &CommandRun,
     schedule: &Schedule,
     mut recorded: RecordedSchedule,
+    whole: bool,
 ) -> Result<(HeldProjects, Vec<PlanRecord>)> {
     let (run, pull, head) = (work.run.id.clone(), work.pull.id.clone(), work.pull.head.commit.clone());
-    let everything = work.command.target.is_all();
+    let everything = whole && work.command.target.is_all();
     let projects: Vec<WantedLock> =
         schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
     let is_empty = projects.is_empty();

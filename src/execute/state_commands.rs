@@ -5,7 +5,9 @@ use super::job::{self, JobRun, JobTask};
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, recorder, state_locks};
+use super::{
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, permissions, recorder, state_locks,
+};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::CommandName;
@@ -85,6 +87,9 @@ async fn project(
     config: &ProjectConfig,
     (facts, current): (&PullFacts, &Current),
 ) -> Result<JobOutcome, Stop> {
+    if let Some(failure) = permissions::refused(ctx, work, config).await? {
+        return Ok(job::refused(work, config, Outcome::Failed(failure)));
+    }
     let changes_state = work.command.name.changes_state();
     if changes_state {
         let wanted = &config.import_requirements;

@@ -11,6 +11,11 @@ use std::path::Path;
 /// A credential helper for git that answers `get` from the file on descriptor 3, any number of times.
 pub(crate) const CREDENTIAL_HELPER: &str = r#"!f() { test "$1" = get && cat /proc/self/fd/3; }; f"#;
 
+/// The same for the lines that begin with this number.
+pub(crate) fn numbered_credential_helper(number: usize) -> String {
+    format!(r#"!f() {{ test "$1" = get && sed -n 's/^{number} //p' /proc/self/fd/3; }}; f"#)
+}
+
 /// Of statfs(2): `TMPFS_MAGIC`.
 const TMPFS: u64 = 0x0102_1994;
 

@@ -13,6 +13,11 @@ use std::path::Path;
 /// A credential helper for git that answers `get` from the pipe on descriptor 3, any number of times.
 pub(crate) const CREDENTIAL_HELPER: &str = refilled::CREDENTIAL_HELPER;
 
+/// The same for the lines that begin with this number.
+pub(crate) fn numbered_credential_helper(number: usize) -> String {
+    refilled::numbered_credential_helper(number)
+}
+
 /// A pipe that repeats this secret, for [`CREDENTIAL_HELPER`]: macOS has no anonymous files in memory, and opening
 /// `/dev/fd/3` again continues where the last reader ended. A child that is forked before the pipe's close-on-exec flag
 /// is set inherits it.

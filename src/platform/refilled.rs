@@ -10,6 +10,14 @@ use std::thread::{Builder, JoinHandle};
 /// of the following copy.
 pub(super) const CREDENTIAL_HELPER: &str = r#"!f() { test "$1" = get || return 0; while IFS= read -r line <&3 && test -n "$line"; do printf '%s\n' "$line"; done; }; f"#;
 
+/// The same for the lines that begin with this number.
+#[cfg_attr(target_os = "linux", expect(dead_code, reason = "macOS alone calls it"))]
+pub(super) fn numbered_credential_helper(number: usize) -> String {
+    format!(
+        r#"!f() {{ test "$1" = get || return 0; while IFS= read -r line <&3 && test -n "$line"; do case $line in "{number} "*) printf '%s\n' "${{line#{number} }}";; esac; done; }}; f"#
+    )
+}
+
 /// A pipe of copies of `secret`, each followed by an empty line. A thread refills it while it has readers.
 pub(super) fn pipe(secret: &SecretString) -> io::Result<(OwnedFd, JoinHandle<()>)> {
     let (reader, mut writer) = io::pipe()?;

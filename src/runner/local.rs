@@ -5,6 +5,7 @@ mod directories;
 pub mod environment;
 mod files;
 mod filters;
+mod modules;
 mod pairs;
 mod stage;
 pub mod state_lock;
@@ -15,6 +16,7 @@ mod tests;
 
 pub use artifacts::{PlanGone, archive_path, missing_preparation, write_private};
 pub use directories::DirectoryLocks;
+pub use modules::{ModuleOrigin, ModuleOrigins};
 
 use super::result::{Ending, LockTrace, Ran};
 use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
@@ -49,6 +51,8 @@ pub struct Local {
     pub run_as: Option<RunAs>,
     /// Providers are kept below the data directory for all jobs.
     pub use_plugin_cache: bool,
+    /// For which sources of modules `init` gets credentials.
+    pub module_origins: ModuleOrigins,
 }
 
 /// Where the steps of a job run, and with what.

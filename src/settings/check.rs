@@ -5,6 +5,7 @@ use super::typed::Reader;
 use super::{GithubSettings, GithubToken, azure, hosts};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
+use crate::config::permissions;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::process::{RunAs, SHORTEST_SECRET};
@@ -261,6 +262,19 @@ pub(super) fn repo_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
                 "repo-allowlist: {rule} names no host, so that it fits no repository: rules are HOST/OWNER/NAME, such as \
                  github.com/acme/*"
             ));
+        }
+    }
+    rules
+}
+
+/// Rules of who may, each with its command.
+pub(super) fn team_allowlist(r: &mut Reader, name: &str) -> Vec<String> {
+    let rules = r.list(name);
+    for rule in &rules {
+        match permissions::check(rule, true) {
+            Ok(()) if rule.contains(':') => {}
+            Ok(()) => r.wrong(name, format!("has no command in {rule}: rules are TEAM:COMMAND, such as sre:apply")),
+            Err(problem) => r.wrong(name, format!("has {rule}: {problem}")),
         }
     }
     rules

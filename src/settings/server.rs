@@ -2,7 +2,7 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::{AzureDevopsSettings, GithubSettings, access, azure};
+use super::{AzureDevopsSettings, GithubSettings, access, azure, modules};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::domain::Distribution;
@@ -96,6 +96,9 @@ settings! {
             executable_names as "executable-name": Text -> Vec<String> => check::executable_names,
             /// Stop a command when a pre-workflow hook fails.
             fail_on_pre_workflow_hook_error: Switch = "false",
+            /// Which teams may use which commands in repositories on GitHub, TEAM:COMMAND, such as devs:plan,sre:apply; * stands for any.
+            /// By default everybody may. More is said in repos.yaml (docs/permissions.md).
+            gh_team_allowlist: List => check::team_allowlist,
             /// Leave projects without changes out of comments.
             hide_unchanged_plan_comments: Switch = "false",
             /// Count files that hooks made as changed files.
@@ -154,6 +157,10 @@ settings! {
             job_timeout: Duration = "60m",
             /// Variables of the server's environment that steps and Terraform do not get; their values are masked in all output.
             masked_variables: List,
+            /// Where terraform init may fetch private modules with the server's own token, such as
+            /// github.com/acme,dev.azure.com/acme: a host, or a host and an organization. By default nowhere: docs/security.md says what a
+            /// pull request can do with it.
+            module_credentials: List => modules::origins,
             /// Refuse to apply plans that are older, such as 24h, where plan_max_age of repos.yaml does not say; 0: no limit.
             plan_max_age: Duration = "0",
             /// Interval at which the host is asked for closed pull requests, pushes and comments whose deliveries never came.
@@ -284,6 +291,8 @@ rows! {
             web_password: Secret = "atlantis",
             /// User for web-basic-auth.
             web_username: Text = "atlantis",
+            /// Without module-credentials: the same as module-credentials with the name of each host that the server has a token for.
+            write_git_creds: Switch = "false",
         }
         Tidelock {
             /// For tests: http://LOOPBACK:PORT of a double of Cloud Storage.

@@ -180,7 +180,7 @@ fn what_is_not_built_stops_the_start_by_name() {
         (&["--automerge"], &[], "--automerge is not built yet: leave it out"),
         (&[], &[("ATLANTIS_GITLAB_TOKEN", "glpat")], "ATLANTIS_GITLAB_TOKEN is not built yet: leave it out"),
         (&["--gh-app-id=12"], &[], "--gh-app-id is not built yet: leave it out"),
-        (&["--gh-team-allowlist=a:plan"], &[], "--gh-team-allowlist is not built yet: leave it out"),
+        (&["--gitlab-group-allowlist=a:plan"], &[], "--gitlab-group-allowlist is not built yet: leave it out"),
         (&["--enable-policy-checks=true"], &[], "--enable-policy-checks is not built yet: leave it out"),
         (&[], &[("TIDELOCK_SSL_KEY_FILE", "/x")], "TIDELOCK_SSL_KEY_FILE is not built yet: leave it out"),
         (

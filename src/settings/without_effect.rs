@@ -87,7 +87,6 @@ without_effect! {
             "gh-app-installation-id": Number = "0", "Installation of the GitHub App.";
             "gh-app-key": Secret, "Private key of the GitHub App.";
             "gh-app-key-file": Path, "File with the private key of the GitHub App.";
-            "gh-team-allowlist": List, "Which team may use which command.";
             "gitea-token": Secret, "Token for Gitea.";
             "gitea-user": Text, "User on Gitea.";
             "gitea-webhook-secret": Secret, "Secret with which Gitea signs deliveries.";
@@ -102,7 +101,6 @@ without_effect! {
             "ssl-key-file": Path, "Private key of the certificate.";
             "tfe-hostname": Text = "app.terraform.io", "Terraform Enterprise.";
             "tfe-token": Secret, "Token for Terraform Enterprise.";
-            "write-git-creds": Switch = "false", "Write ~/.git-credentials; our git needs none.";
         }
     }
 }

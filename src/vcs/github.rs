@@ -156,6 +156,10 @@ impl Host for Github {
         reviews::latest(&self.http, pull).await
     }
 
+    async fn is_team_member(&self, repo: &RepoId, team: &str, login: &str) -> Result<Option<bool>, HostError> {
+        reviews::is_team_member(&self.http, repo, team, login).await.map(Some)
+    }
+
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
         merge::mergeability(self, pull).await
     }

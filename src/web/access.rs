@@ -74,6 +74,8 @@ pub(super) struct Admitted {
     pub(super) signed_in: bool,
     /// The caller may change state.
     pub(super) may_change: bool,
+    /// The caller runs the server: named by `--admins`, at the server's own machine, or with the API's secret.
+    pub(super) operator: bool,
 }
 
 /// Why a request is refused.
@@ -99,6 +101,9 @@ pub(super) enum AccessDenied {
 const FORWARDED: [&str; 6] =
     ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
 
+/// Name of a caller on the server's own machine.
+const LOOPBACK: &str = "loopback";
+
 /// Atlantis' header for the API secret.
 const TOKEN_HEADER: &str = "x-atlantis-token";
 
@@ -113,7 +118,7 @@ impl AccessRules {
     ) -> Result<Admitted, AccessDenied> {
         let is_open = matches!(who, Who::Host | Who::Probes) || (who == Who::Everyone && caller.iap.is_none());
         if is_open {
-            return Ok(Admitted { name: "anyone".into(), signed_in: false, may_change: false });
+            return Ok(Admitted { name: "anyone".into(), signed_in: false, may_change: false, operator: false });
         }
         let changes = !matches!(*caller.method, Method::GET | Method::HEAD);
         if changes && !same_origin(caller, url) {
@@ -125,12 +130,17 @@ impl AccessRules {
             }
             Some(Ok(person)) => {
                 let may_change = self.admins.allow(person);
-                Ok(Admitted { name: person.email.clone(), signed_in: true, may_change })
+                let operator = self.admins.name(person);
+                Ok(Admitted { name: person.email.clone(), signed_in: true, may_change, operator })
             }
             Some(Err(why)) if who == Who::Api => token(api_secret, caller.headers, AccessDenied::NotThroughIap(*why)),
             Some(Err(why)) => Err(AccessDenied::NotThroughIap(*why)),
             None => match self.without_iap(caller) {
-                Ok(name) => Ok(Admitted { name, signed_in: self.basic_auth.is_some(), may_change: true }),
+                Ok(name) => {
+                    let signed_in = self.basic_auth.is_some();
+                    let operator = !signed_in && name == LOOPBACK;
+                    Ok(Admitted { name, signed_in, may_change: true, operator })
+                }
                 Err(refusal) if who == Who::Api => token(api_secret, caller.headers, refusal),
                 Err(refusal) => Err(refusal),
             },
@@ -165,7 +175,7 @@ impl AccessRules {
             return if right { Ok(user.clone()) } else { Err(AccessDenied::Login) };
         }
         if from_this_machine(caller) {
-            return Ok("loopback".into());
+            return Ok(LOOPBACK.into());
         }
         if self.open { Ok(format!("anyone ({})", caller.peer.ip())) } else { Err(AccessDenied::NotLoopback) }
     }
@@ -178,7 +188,7 @@ fn token(
 ) -> Result<Admitted, AccessDenied> {
     match (headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok()), secret) {
         (Some(given), Some(secret)) if equal(secret.expose_secret(), given) => {
-            Ok(Admitted { name: "api".into(), signed_in: false, may_change: true })
+            Ok(Admitted { name: "api".into(), signed_in: false, may_change: true, operator: true })
         }
         (Some(_), Some(_)) => Err(AccessDenied::WrongToken),
         _ => Err(otherwise),

@@ -32,6 +32,8 @@ pub(super) struct Visit {
     pub(super) person: String,
     /// Pages show buttons for changes.
     pub(super) may_change: bool,
+    /// The caller runs the server: no rule of a repository holds the caller off.
+    pub(super) operator: bool,
     /// The client is a browser rather than a script.
     pub(super) browser: bool,
     /// Relative path to `/`, so that pages work under any path of a proxy.
@@ -49,7 +51,16 @@ impl Visit {
         let root = if depth == 0 { "./".into() } else { "../".repeat(depth) };
         let json = who == Who::Api || path.starts_with("/api/");
         let browser = accept.contains("text/html");
-        Visit { name: String::new(), person: String::new(), may_change: false, browser, root, json, id }
+        Visit {
+            name: String::new(),
+            person: String::new(),
+            may_change: false,
+            operator: false,
+            browser,
+            root,
+            json,
+            id,
+        }
     }
 
     /// An audit entry about this request.
@@ -71,6 +82,7 @@ impl Visit {
             self.person.clone_from(&admitted.name);
         }
         self.may_change = admitted.may_change;
+        self.operator = admitted.operator;
         self.name = admitted.name;
     }
 

@@ -159,9 +159,12 @@ pub(super) async fn delete(
     let services = site.services()?;
     let keys = FormFields::of(request).await?.lock_keys()?;
     for key in keys {
-        match services.dispatch.discard_lock(&key, visit.entry("unlock", &key, "")).await? {
+        match services.dispatch.discard_lock(&key, visit.entry("unlock", &key, ""), visit.operator).await? {
             Discard::Absent => {}
             Discard::Deleted => return Ok(visit.done("unlocked", format!("Deleted lock id {key:?}"))),
+            Discard::NotPermitted { because } => {
+                return Err(HttpProblem::new(StatusCode::FORBIDDEN, "Not permitted", format!("{because}.")));
+            }
             Discard::Applying { job } => {
                 let url = &site.state.url;
                 let text = format!(

@@ -140,3 +140,31 @@ fn an_id_of_the_global_config_that_is_for_no_repository_is_a_warning() {
         assert!(text.contains("mend: write it as 127.0.0.1/acme/infra is written"), "{text}");
     });
 }
+
+#[test]
+fn requests_to_the_host_go_through_the_proxy_unless_it_is_exempt() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = format!("http://{}", listener.local_addr().unwrap());
+    let asked = std::sync::Arc::<std::sync::Mutex<String>>::default();
+    let lines = std::sync::Arc::clone(&asked);
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let mut bytes = [0; 1024];
+            let read = stream.read(&mut bytes).unwrap_or_default();
+            lines.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..read]));
+            let _ = stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let setup = |exempt: &str| well().variable("HTTPS_PROXY", &proxy).variable("NO_PROXY", exempt);
+    for (exempt, goes_through) in [("other.test", true), ("git.example.test", false)] {
+        asked.lock().unwrap().clear();
+        run_test(setup(exempt), async |ctx| {
+            ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+            let (code, text) = doctor(ctx, &["--gh-hostname=git.example.test"]).await;
+            assert!(code != Some(0) && text.contains("git.example.test"), "{text}");
+            let asked = asked.lock().unwrap();
+            assert_eq!(asked.contains("CONNECT git.example.test:443 "), goes_through, "{asked}\n{text}");
+        });
+    }
+}

@@ -1,6 +1,6 @@
 //! The DSL of these tests: a forge, a server, a repository, people who act on it, and comments that have to be read.
 //!
-//! `{tmp}` in files, flags and `repos.yaml` is the test's own directory. A test ends with every comment of the server read: one
+//! `{tmp}` in files, flags and `repos.yaml` is the test's own directory, `{forge}` the forge's address. A test ends with every comment of the server read: one
 //! that was not expected fails it.
 
 mod depose;
@@ -155,7 +155,7 @@ impl Ctx {
             std::fs::create_dir(tmp.join(folder)).unwrap();
         }
         let forge = Forge::start(ForgeOptions { dir: tmp.join("forge"), port: 0 }).await.unwrap();
-        let fill = |text: &str| text.replace("{tmp}", tmp.to_str().unwrap());
+        let fill = |text: &str| text.replace("{tmp}", tmp.to_str().unwrap()).replace("{forge}", forge.url());
         let files: Vec<_> = setup.files.iter().map(|(path, text)| (path.as_str(), fill(text))).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
         let repo = forge.create_repo("acme/infra", &files).await.unwrap();
@@ -199,7 +199,7 @@ impl Ctx {
     }
 
     pub(crate) fn fill(&self, text: &str) -> String {
-        text.replace("{tmp}", self.tmp.to_str().unwrap())
+        text.replace("{tmp}", self.tmp.to_str().unwrap()).replace("{forge}", self.forge.url())
     }
 
     /// Writes `repos.yaml` anew; the server reads it when it is started again.

@@ -1,6 +1,7 @@
 //! The part of GitHub's REST API that the server uses, with GitHub's answers, errors and paging.
 
 mod moved;
+mod teams;
 
 use super::state::{CommentState, ReactionState, State, StatusState};
 use super::{Shared, pull, server, shapes, timestamp};
@@ -105,6 +106,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             let found = state.repos.values().find(|repo| repo.id.to_string() == *id).ok_or_else(NOT_FOUND)?;
             (found.full_name(), rest)
         }
+        ["orgs", org, "teams", slug, "memberships", login] => return teams::membership(shared, org, slug, login),
         ["user"] => return ok(shapes::user(&shared.url, &shared.look(), &login)),
         ["user", "repos"] => return ok(shapes::repos_of(&shared.url, &shared.look(), &login)),
         _ => return Err(NOT_FOUND()),

@@ -222,6 +222,18 @@ impl Forge {
         self.shared.change(|state| state.transfer(from, owner, name))
     }
 
+    /// Makes a team of an organization, or makes it anew, with these members.
+    pub fn set_team(&self, organization: &str, slug: &str, members: &[&str]) {
+        let members = members.iter().map(|login| (login.to_lowercase(), true)).collect();
+        self.shared.look().teams.insert(format!("{organization}/{slug}").to_lowercase(), members);
+    }
+
+    /// Invites somebody to a team, who is no member before accepting.
+    pub fn invite(&self, organization: &str, slug: &str, login: &str) {
+        let team = format!("{organization}/{slug}").to_lowercase();
+        self.shared.look().teams.entry(team).or_default().insert(login.to_lowercase(), false);
+    }
+
     /// A handle to a repository. Its methods fail if the repository does not exist.
     pub fn repo(&self, full_name: &str) -> Repo {
         Repo { forge: self.clone(), full_name: full_name.to_owned() }

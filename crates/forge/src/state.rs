@@ -16,6 +16,8 @@ pub(super) struct State {
     pub repos: BTreeMap<String, RepoState>,
     /// Former `owner/name` in lower case of repositories that were transferred or renamed, and the present one.
     pub moved: BTreeMap<String, String>,
+    /// Logins in lower case of each team, `organization/slug` in lower case; those that were only invited with `false`.
+    pub teams: BTreeMap<String, BTreeMap<String, bool>>,
     pub webhook: Option<String>,
     pub webhooks_paused: bool,
     pub deliveries: VecDeque<Delivery>,

@@ -91,6 +91,8 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
             .map(|text| checks::version(text, "terragrunt_version", file))
             .transpose()?,
         plan_max_age: raw.plan_max_age.as_ref().map(|text| checks::age(text, "plan_max_age", file)).transpose()?,
+        allowed_users: raw.allowed_users.as_ref().map(|list| people(list, "allowed_users", file)).transpose()?,
+        allowed_teams: raw.allowed_teams.as_ref().map(|list| people(list, "allowed_teams", file)).transpose()?,
     })
 }
 
@@ -142,6 +144,10 @@ fn allowed_overrides(list: &[LocatedText], file: &str) -> Result<Vec<String>, Co
             }
         })
         .collect()
+}
+
+fn people(list: &[LocatedText], key: &str, file: &str) -> Result<Vec<String>, ConfigError> {
+    checks::people(list, key, true, file)
 }
 
 /// `repo_locks`, or the equivalent of the old `repo_locking`.

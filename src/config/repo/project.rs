@@ -4,6 +4,7 @@ use super::{MAX_PROJECTS, Root, check_unique, locks, permitted, silenced};
 use crate::config::checks;
 use crate::config::global::RepoRules;
 use crate::config::paths::{Glob, clean, is_glob};
+use crate::config::permissions::Allowed;
 use crate::config::raw::{LocatedText, RawProject};
 use crate::config::workflow::Workflow;
 use crate::config::yaml::{error_at, quoted};
@@ -124,12 +125,24 @@ impl ProjectContext<'_> {
         if let Some(text) = &raw.plan_max_age {
             project.plan_max_age = Some(checks::age(text, "plan_max_age", file)?);
         }
+        project.allowed = self.allowed(raw)?;
         let autoplan = raw.autoplan.as_ref();
         project.autoplan_enabled = autoplan.and_then(|autoplan| autoplan.enabled).unwrap_or(true);
         project.when_modified = autoplan
             .and_then(|autoplan| autoplan.when_modified.clone())
             .unwrap_or_else(|| DEFAULT_WHEN_MODIFIED.map(str::to_owned).to_vec());
         Ok(project)
+    }
+
+    /// Who may use commands on the project, besides what the server's rules say.
+    fn allowed(&self, raw: &RawProject) -> Result<Option<Allowed>, ConfigError> {
+        let list = |own: Option<&Spanned<Vec<LocatedText>>>, key| {
+            own.map(|list| checks::people(&list.value, key, false, self.file)).transpose()
+        };
+        let users = list(raw.allowed_users.as_ref(), "allowed_users")?;
+        let teams = list(raw.allowed_teams.as_ref(), "allowed_teams")?;
+        let is_said = users.is_some() || teams.is_some();
+        Ok(is_said.then(|| Allowed { users: users.unwrap_or_default(), teams: teams.unwrap_or_default() }))
     }
 
     fn check_permissions(&self, raw: &RawProject) -> Result<(), ConfigError> {
@@ -151,6 +164,8 @@ impl ProjectContext<'_> {
         permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
         permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
         permitted(raw.plan_max_age.as_ref(), "plan_max_age", rules, file)?;
+        permitted(raw.allowed_users.as_ref(), "allowed_users", rules, file)?;
+        permitted(raw.allowed_teams.as_ref(), "allowed_teams", rules, file)?;
         for (key, value) in [("policy_check", &raw.policy_check), ("custom_policy_check", &raw.custom_policy_check)] {
             permitted(value.as_ref(), key, rules, file)?;
             if let Some(on) = value.as_ref().filter(|on| on.value) {

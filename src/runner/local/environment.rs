@@ -1,6 +1,7 @@
 //! The environment of steps and hooks: the server's without secrets, then Atlantis' variables.
 
 use super::{Local, Place};
+use crate::checkout::trust_certificates;
 use crate::domain::PullRequest;
 use crate::domain::command::{Command, CommandName};
 use crate::process::RunAs;
@@ -24,6 +25,7 @@ pub(super) fn get<'a>(env: &'a Environment, name: &str) -> Option<&'a str> {
 /// What hooks and steps have in common.
 fn common(local: &Local, pull: &PullRequest, command: &Command, dir: &Path) -> Environment {
     let mut env = local.env.clone();
+    trust_certificates(&mut env);
     if let Some(user) = local.run_as
         && !get(&env, "HOME").is_some_and(|home| belongs_to(home, user))
     {

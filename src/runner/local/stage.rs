@@ -2,7 +2,7 @@
 
 use super::environment::{self, Environment};
 use super::filters::filtered_failure;
-use super::{Io, Local, Place};
+use super::{Io, Local, Place, modules};
 use crate::config::workflow::{EnvValue, OutputFilter, Step};
 use crate::process::{Finished, Invocation, LineSink};
 use crate::runner::result::StepProblem;
@@ -40,12 +40,23 @@ pub(super) struct Call<'c> {
     pub(super) hides_stdout: bool,
     /// What of its output a failure shows.
     pub(super) filters: &'c [OutputFilter],
+    /// It fetches modules: git gets credentials for the origins that the server names.
+    pub(super) fetches_modules: bool,
 }
 
 impl<'c> Call<'c> {
     /// Logged, and shown as it is when it fails.
     pub(super) fn new(what: &'c str, program: &'c Path, args: Vec<String>) -> Call<'c> {
-        Call { what, program, args, logged: true, read_limit: 0, hides_stdout: false, filters: &[] }
+        Call {
+            what,
+            program,
+            args,
+            logged: true,
+            read_limit: 0,
+            hides_stdout: false,
+            filters: &[],
+            fetches_modules: false,
+        }
     }
 }
 
@@ -103,7 +114,11 @@ impl<'a> Stage<'a> {
     /// Runs a program in the project's directory.
     pub(super) async fn run_call(&self, call: Call<'_>) -> Result<Finished, Broken> {
         let began = Instant::now();
-        let Call { what, program, args, logged, read_limit, hides_stdout, filters } = call;
+        let Call { what, program, args, logged, read_limit, hides_stdout, filters, fetches_modules } = call;
+        let mut env = self.env.clone();
+        let origins = if fetches_modules { (self.local.module_origins)() } else { Vec::new() };
+        let modules = modules::for_init(&origins, &mut env);
+        let redactor = self.local.redactor.with(modules.tokens);
         let invocation = Invocation {
             timeout: self.spec.limits.timeout,
             grace: self.spec.limits.grace,
@@ -111,10 +126,11 @@ impl<'a> Stage<'a> {
             read_limit,
             hides_stdout,
             run_as: self.local.run_as,
-            ..Invocation::new(program, args, &self.place.dir).env(self.env.clone())
+            secret_file: modules.secret,
+            ..Invocation::new(program, args, &self.place.dir).env(env)
         };
         let log: Option<LineSink<'_>> = logged.then_some(self.io.log);
-        let running = crate::process::run(invocation, &self.local.redactor, self.io.stop, log);
+        let running = crate::process::run(invocation, &redactor, self.io.stop, log);
         let finished = tokio::select! {
             finished = running => finished.map_err(|error| {
                 let problem = StepProblem::NotStarted { program: what.to_owned(), error: format!("{error:#}"), init: false };

@@ -61,7 +61,11 @@ impl Stage<'_> {
             // What it installs is known only when it has fetched its source.
             Some(_) => directories.whole_plugin_cache(&self.env).await,
         };
-        let result = self.terraform("init", args).await;
+        let (program, args) = self.program(args);
+        let what = format!("{} init", self.place.tool.name());
+        // Terragrunt's files name commands that run before it, and would have the token.
+        let fetches_modules = self.place.tool.terragrunt.is_none();
+        let result = self.run_call(Call { fetches_modules, ..Call::new(&what, program, args) }).await;
         drop(guard);
         if let Err(Broken::Problem(mut problem, output)) = result {
             if let StepProblem::NotStarted { init, .. } | StepProblem::Exit { init, .. } = &mut problem {

@@ -1,7 +1,7 @@
 //! Reviews boiled down to the latest verdict of each person.
 
 use super::{answers, repo_path};
-use crate::domain::{CommitSha, Login, PullRequest};
+use crate::domain::{CommitSha, Login, PullRequest, RepoId};
 use crate::vcs::http::{Http, segment};
 use crate::vcs::{HostError, Review, ReviewVerdict};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -62,6 +62,20 @@ fn verdicts(reviews: &[Value]) -> Vec<Review> {
 async fn can_write(http: &Http, repo: &str, user: &Login) -> Result<bool, HostError> {
     match http.get(&format!("{repo}/collaborators/{}/permission", segment(user.as_str()))).await {
         Ok(answer) => Ok(matches!(answer.body["permission"].as_str(), Some("admin" | "maintain" | "write"))),
+        Err(HostError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether somebody is an active member of a team of an organization, or of a team below it. A token without `read:org` is told 404.
+pub(super) async fn is_team_member(http: &Http, repo: &RepoId, team: &str, login: &str) -> Result<bool, HostError> {
+    let (owner, slug) = team.split_once('/').unwrap_or((&repo.owner, team));
+    if [owner, slug, login].iter().any(|name| name.chars().all(|c| c == '.')) {
+        return Ok(false);
+    }
+    let path = format!("/orgs/{}/teams/{}/memberships/{}", segment(owner), segment(slug), segment(login));
+    match http.get(&path).await {
+        Ok(answer) => Ok(answer.body["state"] == "active"),
         Err(HostError::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
     }

@@ -22,6 +22,11 @@ impl Admins {
         };
         self.0.is_empty() || self.0.iter().any(is_meant)
     }
+
+    /// Whether a rule names this person.
+    pub(super) fn name(&self, person: &Person) -> bool {
+        !self.0.is_empty() && self.allow(person)
+    }
 }
 
 #[cfg(test)]

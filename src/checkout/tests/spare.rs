@@ -1,0 +1,154 @@
+//! The tree of a closed pull request serves the next one: little is written, and nothing of the former one stays.
+
+use super::*;
+use std::collections::HashMap;
+
+const FILES: usize = 300;
+
+impl World {
+    /// Many files on `main` and on the pull request's branch.
+    async fn large() -> World {
+        let mut world = World::new(Strategy::Branch).await;
+        let files: Vec<(String, String)> =
+            (0..FILES).map(|number| (format!("dir{}/file{number}.tf", number % 10), format!("{number}\n"))).collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        world.commit("main", &files).await;
+        git(&world.source, &["checkout", "-q", "topic"]).await;
+        git(&world.source, &["reset", "-q", "--hard", "main"]).await;
+        world.commit("topic", &[("dir0/file0.tf", "first\n")]).await;
+        world
+    }
+
+    /// The next pull request, which changes one other file.
+    async fn next_pull(&mut self) {
+        git(&self.source, &["checkout", "-q", "-B", "topic", "main"]).await;
+        self.pull.id.number += 1;
+        self.commit("topic", &[("dir1/file1.tf", "second\n"), ("dir2/file2.tf", "")]).await;
+    }
+}
+
+/// What tells a file from one that was written later: inode, and time of the last change of state.
+type Written = (u64, i64, i64);
+
+/// Every file below, without `.git`, and its text.
+fn files(root: &Path) -> HashMap<String, (Written, String)> {
+    let (mut found, mut dirs) = (HashMap::new(), vec![root.to_owned()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            if meta.is_dir() {
+                dirs.extend((path.file_name().unwrap() != ".git").then_some(path));
+            } else {
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                found.insert(
+                    path.strip_prefix(root).unwrap().display().to_string(),
+                    ((meta.ino(), meta.ctime(), meta.ctime_nsec()), text),
+                );
+            }
+        }
+    }
+    found
+}
+
+/// What git has at this commit.
+async fn expected(world: &World, commit: &str) -> Vec<String> {
+    let names = git(&world.source, &["ls-tree", "-r", "--name-only", commit]).await;
+    let mut names: Vec<String> = names.lines().map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn the_next_pull_request_has_only_what_differs_written() {
+    let mut world = World::large().await;
+    let first = world.tree().await;
+    let before = files(&first.root);
+    world.checkouts.remove_pull(&world.pull.id).await.unwrap();
+    assert!(!first.root.exists());
+    world.next_pull().await;
+    let second = world.tree().await;
+    assert_ne!(first.root, second.root);
+    let after = files(&second.root);
+    let is_new = |name: &String, is: &Written| before.get(name).is_none_or(|(was, _)| was != is);
+    let written = after.iter().filter(|(name, (is, _))| is_new(name, is)).count();
+    // The file that the first one had changed, and the one that this one changes.
+    assert_eq!((after.len(), written), (FILES + 1, 2));
+    assert_eq!((after["dir0/file0.tf"].1.as_str(), after["dir1/file1.tf"].1.as_str()), ("0\n", "second\n"));
+    // Where nothing was left, nothing is found: it counts as made from nothing.
+    fs::write(second.root.join("dir3/left"), "x").unwrap();
+    assert_eq!(world.checkouts.untracked_files(&second).await.unwrap(), ["dir3/left"]);
+    git(&second.root, &["status", "--porcelain"]).await;
+    // There was one, and it is taken.
+    world.next_pull().await;
+    assert!(world.tree().await.root.join("dir0/file0.tf").exists());
+}
+
+#[tokio::test]
+async fn nothing_of_a_former_pull_request_stays() {
+    let mut world = World::large().await;
+    let tree = world.tree().await;
+    let outside = world.checkouts.data_dir.join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("kept"), "kept").unwrap();
+    let at = |path: &str| tree.root.join(path);
+    fs::create_dir_all(at("dir0/.terraform/modules")).unwrap();
+    fs::write(at("dir0/.terraform/modules/x.tf"), "evil").unwrap();
+    for (path, text) in [
+        ("dir0/evil_override.tf", "evil"),
+        (".gitattributes", "* filter=evil"),
+        (".gitignore", "ignored"),
+        ("ignored", "evil"),
+        ("dir4/terraform.tfstate", "evil"),
+        (".git/info/attributes", "* filter=evil"),
+        (".git/config", "[core]\n\tfsmonitor = evil\n"),
+    ] {
+        fs::write(at(path), text).unwrap();
+    }
+    fs::create_dir_all(at(".git/hooks")).unwrap();
+    fs::write(at(".git/hooks/post-checkout"), "evil").unwrap();
+    fs::create_dir_all(at("dir9/nested/.git")).unwrap();
+    // A tracked file that is also elsewhere, one with its old time, one and a directory that lead out.
+    fs::hard_link(at("dir5/file5.tf"), outside.join("link")).unwrap();
+    let times = fs::FileTimes::new().set_modified(fs::metadata(at("dir6/file6.tf")).unwrap().modified().unwrap());
+    fs::write(at("dir6/file6.tf"), "9\n").unwrap();
+    fs::File::options().write(true).open(at("dir6/file6.tf")).unwrap().set_times(times).unwrap();
+    fs::remove_file(at("dir7/file7.tf")).unwrap();
+    symlink(outside.join("kept"), at("dir7/file7.tf")).unwrap();
+    fs::remove_dir_all(at("dir8")).unwrap();
+    symlink(&outside, at("dir8")).unwrap();
+    world.checkouts.remove_pull(&world.pull.id).await.unwrap();
+
+    world.next_pull().await;
+    let second = world.tree().await;
+    let after = files(&second.root);
+    let mut names: Vec<String> = after.keys().cloned().collect();
+    names.sort();
+    assert_eq!(names, expected(&world, world.pull.head.commit.as_str()).await);
+    for number in [5, 6, 7, 8, 18] {
+        let name = format!("dir{}/file{number}.tf", number % 10);
+        assert_eq!(after[&name].1, format!("{number}\n"), "{name}");
+        assert!(fs::symlink_metadata(second.root.join(&name)).unwrap().is_file());
+    }
+    assert!(fs::symlink_metadata(second.root.join("dir8")).unwrap().is_dir());
+    // Whoever has the former file changes nothing here.
+    fs::write(outside.join("link"), "evil").unwrap();
+    assert_eq!(fs::read_to_string(second.root.join("dir5/file5.tf")).unwrap(), "5\n");
+    assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "kept");
+    let own = fs::read_to_string(second.root.join(".git/config")).unwrap();
+    assert!(!own.contains("evil") && !second.root.join(".git/hooks").exists());
+    assert!(!second.root.join(".git/info/attributes").exists() && !second.root.join("dir0/.terraform").exists());
+}
+
+#[tokio::test]
+async fn a_spare_tree_is_removed_to_make_room() {
+    let world = World::large().await;
+    world.tree().await;
+    world.checkouts.remove_pull(&world.pull.id).await.unwrap();
+    let idle = world.checkouts.idle_trees().await.unwrap();
+    assert_eq!(idle.len(), 1);
+    assert!(idle[0].bytes > 0 && !idle[0].has_unkept_files);
+    assert!(world.checkouts.remove_idle(idle[0].clone()).await.unwrap());
+    assert_eq!(world.checkouts.idle_trees().await.unwrap(), []);
+    assert!(world.tree().await.root.join("dir0/file0.tf").exists());
+}

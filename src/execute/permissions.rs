@@ -1,0 +1,248 @@
+//! Who may use which command where: the rules of `config::permissions`, with the memberships that the host tells.
+
+use super::job;
+use super::prepare::Stop;
+use super::{CommandAnswer, CommandRun, Context, StatusUpdate, recorder};
+use crate::comment::command_for;
+use crate::config::ProjectConfig;
+use crate::config::permissions::{Act, Permissions, Permitted};
+use crate::domain::command::{CommandName, Trigger};
+use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
+use crate::domain::state::{ProjectState, ProjectStatus};
+use crate::domain::{ProjectId, RepoId};
+use crate::schedule::Schedule;
+use crate::vcs::HostError;
+use anyhow::Result;
+use jiff::Timestamp;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a membership that the host has told is believed. That somebody is no member is asked every time.
+const BELIEVED: Duration = Duration::from_secs(300);
+/// Most memberships that are remembered; then all are asked again.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// Memberships of teams that hosts have told lately.
+#[derive(Default)]
+pub struct TeamMembers {
+    told: Mutex<HashMap<(RepoOwner, String, String), Instant>>,
+}
+
+/// Host and owner, whose team it is.
+type RepoOwner = (String, String);
+
+impl TeamMembers {
+    /// Whether somebody is in a team of this repository's owner; absent where the host has no teams.
+    async fn is_member(
+        &self,
+        ctx: &Context,
+        repo: &RepoId,
+        team: &str,
+        login: &str,
+    ) -> Result<Option<bool>, HostError> {
+        let key = ((repo.host.clone(), repo.owner.clone()), team.to_owned(), login.to_lowercase());
+        if self.told().get(&key).is_some_and(|at| at.elapsed() < BELIEVED) {
+            return Ok(Some(true));
+        }
+        let is_member = ctx.hosts.of(repo)?.is_team_member(repo, team, login).await?;
+        let mut told = self.told();
+        match is_member {
+            Some(true) => {
+                if told.len() >= MAX_REMEMBERED {
+                    told.clear();
+                }
+                told.insert(key, Instant::now());
+            }
+            _ => drop(told.remove(&key)),
+        }
+        Ok(is_member)
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, HashMap<(RepoOwner, String, String), Instant>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who wants to do something.
+#[derive(Debug, Clone, Copy)]
+pub enum Asker<'a> {
+    /// A person with this login of the host.
+    OfHost(&'a str),
+    /// A person of this name on a page: no host tells of which teams.
+    OfPage(&'a str),
+}
+
+/// One person, the rules of one repository, and what is known of the person's teams.
+pub struct Gatekeeper<'a> {
+    ctx: &'a Context,
+    repo: &'a RepoId,
+    person: Asker<'a>,
+    permissions: Permissions,
+    teams: HashMap<String, bool>,
+    without_teams: bool,
+}
+
+impl<'a> Gatekeeper<'a> {
+    /// With the server's own rules for this repository and base branch.
+    pub fn new(ctx: &'a Context, repo: &'a RepoId, base_branch: &str, person: Asker<'a>) -> Gatekeeper<'a> {
+        let mut permissions = Permissions::default();
+        if let Some(allowed) = ctx.settings.team_rules(&repo.host) {
+            permissions = permissions.with("the server's settings (`--gh-team-allowlist`)", &allowed);
+        }
+        if let Some(allowed) = &ctx.global.rules(repo, base_branch).allowed {
+            permissions = permissions.with("the server's `repos.yaml` (`allowed_users`, `allowed_teams`)", allowed);
+        }
+        Gatekeeper { ctx, repo, person, permissions, teams: HashMap::new(), without_teams: false }
+    }
+
+    fn of(ctx: &'a Context, work: &'a CommandRun) -> Gatekeeper<'a> {
+        Gatekeeper::new(ctx, &work.pull.id.repo, &work.pull.base.branch, Asker::OfHost(work.command.user.as_str()))
+    }
+
+    /// Why the person may not do this, if that is so; the text is for people.
+    pub async fn refusal(&mut self, act: Act<'_>) -> Result<Option<String>, HostError> {
+        let permissions = self.permissions.clone();
+        self.refusal_by(&permissions, act).await
+    }
+
+    /// The same for a project, whose own rules count as well.
+    async fn refusal_for(&mut self, config: &ProjectConfig, command: CommandName) -> Result<Option<String>, HostError> {
+        let mut permissions = self.permissions.clone();
+        if let Some(own) = &config.allowed {
+            permissions =
+                permissions.with("its repository's own configuration (`allowed_users`, `allowed_teams`)", own);
+        }
+        self.refusal_by(&permissions, Act { command, project: Some(&config.id) }).await
+    }
+
+    async fn refusal_by(&mut self, permissions: &Permissions, act: Act<'_>) -> Result<Option<String>, HostError> {
+        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
+        loop {
+            let (place, who) = match permissions.decide(name, act, &self.teams) {
+                Permitted::Allowed => return Ok(None),
+                Permitted::Refused { place, who } => (place, who),
+                Permitted::Ask(team) => {
+                    let is_member = match self.person {
+                        Asker::OfHost(login) => self.ctx.teams.is_member(self.ctx, self.repo, &team, login).await?,
+                        Asker::OfPage(_) => Some(false),
+                    };
+                    self.without_teams |= is_member.is_none();
+                    self.teams.insert(team, is_member.unwrap_or_default());
+                    continue;
+                }
+            };
+            return Ok(Some(self.words(act, &place, &who)));
+        }
+    }
+
+    fn words(&self, act: Act<'_>, place: &str, who: &[String]) -> String {
+        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
+        let (name, command) = (if name.is_empty() { "who asked" } else { name }, act.command.spoken());
+        let project = act.project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
+        let who = if who.is_empty() { "nobody".to_owned() } else { format!("only {}", who.join(", ")) };
+        let teams = if self.without_teams { "; its host tells of no teams" } else { "" };
+        let say = act.project.map_or_else(
+            || format!("{} {command}", self.ctx.rendering.executable),
+            |project| match act.command {
+                CommandName::Unlock => format!("{} {command}", self.ctx.rendering.executable),
+                name => command_for(&self.ctx.rendering.executable, name, project, &[]),
+            },
+        );
+        format!("{name} may not use `{command}`{project}: {place} let {who} do so{teams}. One of them can say `{say}`")
+    }
+}
+
+/// What is said where the host does not tell who is in a team.
+fn unanswered(ctx: &Context, work: &CommandRun, error: &HostError) -> Fault {
+    let message = ctx.redactor.redact(&format!(
+        "The host did not say in which teams {} is, so nothing was done: {error}. Then: say `{} {}` again",
+        work.command.user,
+        ctx.rendering.executable,
+        work.command.name.spoken()
+    ));
+    Fault { reason: Reason::Internal, message, output: String::new() }
+}
+
+/// The answer to a command that its person may use on no project at all; nothing is done for it.
+pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
+    let mut gatekeeper = Gatekeeper::of(ctx, work);
+    if gatekeeper.permissions.is_empty() {
+        return None;
+    }
+    let message = match gatekeeper.refusal(Act { command: work.command.name, project: None }).await {
+        Ok(message) => message?,
+        Err(error) => return Some(CommandAnswer::error(unanswered(ctx, work, &error))),
+    };
+    Some(match work.command.trigger {
+        // Whoever pushed asked for nothing: the status says it, and no comment.
+        Trigger::Autoplan => CommandAnswer { body: None, statuses: StatusUpdate::Failed(message) },
+        _ => CommandAnswer::refused(Fault { reason: Reason::NotPermitted, message, output: String::new() }),
+    })
+}
+
+/// The schedule without the projects on which the person may not use the command, and the outcomes of those.
+pub(super) async fn split(
+    ctx: &Context,
+    work: &CommandRun,
+    mut schedule: Schedule,
+) -> Result<(Schedule, Vec<JobOutcome>), Stop> {
+    let mut gatekeeper = Gatekeeper::of(ctx, work);
+    let mut refused = Vec::new();
+    for group in &mut schedule.groups {
+        let mut left = Vec::new();
+        for config in group.drain(..) {
+            match failure(&mut gatekeeper, ctx, work, &config).await? {
+                None => left.push(config),
+                Some(failure) => refused.push(job::refused(work, &config, Outcome::Failed(failure))),
+            }
+        }
+        *group = left;
+    }
+    Ok((schedule, refused))
+}
+
+/// Why the person may not use the command on this project.
+pub(super) async fn refused(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> Result<Option<Failure>, Stop> {
+    failure(&mut Gatekeeper::of(ctx, work), ctx, work, config).await
+}
+
+async fn failure(
+    gatekeeper: &mut Gatekeeper<'_>,
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+) -> Result<Option<Failure>, Stop> {
+    match gatekeeper.refusal_for(config, work.command.name).await {
+        Ok(because) => Ok(because.map(|because| Failure::Refused { reason: Reason::NotPermitted, because })),
+        Err(error) => Err(Stop::Fault(unanswered(ctx, work, &error))),
+    }
+}
+
+/// Records projects that were not planned because their person may not. What others have planned of this head stays as it is.
+pub(super) async fn record_unplanned(
+    ctx: &Context,
+    work: &CommandRun,
+    refused: Vec<JobOutcome>,
+) -> Result<Vec<JobOutcome>> {
+    if refused.is_empty() {
+        return Ok(refused);
+    }
+    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
+    let statuses = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
+    let known: Vec<&ProjectId> =
+        statuses.iter().filter(|status| status.head == head).map(|status| &status.project).collect();
+    let mut outcomes = Vec::new();
+    for outcome in refused {
+        if known.contains(&&outcome.project) {
+            outcomes.push(outcome);
+            continue;
+        }
+        let (pull, project, head) = (work.pull.id.clone(), outcome.project.clone(), head.clone());
+        let state = ProjectState::PlanErrored;
+        let status = ProjectStatus { project, state, head, summary: None, job: None, updated: Timestamp::now() };
+        let recorded = recorder::refusal(ctx, work, outcome, move |tx| tx.put_project_status(&pull, &status));
+        outcomes.push(recorded.await?);
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,89 @@
+//! `module-credentials`: where `terraform init` may fetch modules with the server's token.
+
+use super::hosts;
+use super::typed::Reader;
+use url::Url;
+
+/// Addresses without a trailing slash: `https://github.com/acme`. Those of `write-git-creds` where none is given.
+pub(super) fn origins(r: &mut Reader, name: &str) -> Vec<String> {
+    let given = r.list(name);
+    if given.is_empty() && r.switch("write-git-creds") {
+        return of_all_hosts(r);
+    }
+    let mut origins = Vec::new();
+    for text in given {
+        match origin(&text) {
+            Ok(origin) => origins.push(origin),
+            Err(what) => r.wrong(name, format!("has {text}, which {what}")),
+        }
+    }
+    origins
+}
+
+/// Every repository that the server's tokens can read, as Atlantis allows it.
+fn of_all_hosts(r: &mut Reader) -> Vec<String> {
+    let mut origins = Vec::new();
+    for (account, host) in [("gh-user", "gh-hostname"), ("azuredevops-user", "azuredevops-hostname")] {
+        if r.is_given(account) {
+            origins.extend(origin(&r.text(host)));
+        }
+    }
+    r.warn(
+        "write-git-creds",
+        format!(
+            "lets every plan read what the server's token can read: it is taken as module-credentials={}. Name organizations there \
+             instead, such as github.com/acme. No ~/.git-credentials is written",
+            origins.join(",")
+        ),
+    );
+    origins
+}
+
+fn origin(text: &str) -> Result<String, &'static str> {
+    const FORM: &str = "is not of the form HOST or HOST/ORGANIZATION";
+    let with_scheme = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
+    let url = Url::parse(&with_scheme).map_err(|_| FORM)?;
+    if url.host_str().is_none() || url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
+        return Err(FORM);
+    }
+    match url.scheme() {
+        "https" => {}
+        "http" if hosts::is_loopback(&url) => {}
+        _ => return Err("does not begin with https://"),
+    }
+    // No part may mean something in git's configuration or climb out of its place.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~%+/".contains(c);
+    if !url.path().chars().all(plain) || url.path().contains("//") {
+        return Err(FORM);
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_a_host_with_or_without_an_organization() {
+        for (text, expected) in [
+            ("github.com", "https://github.com"),
+            ("github.com/acme/", "https://github.com/acme"),
+            ("https://dev.azure.com/acme", "https://dev.azure.com/acme"),
+            ("git.example.com:8443/x", "https://git.example.com:8443/x"),
+            ("http://127.0.0.1:3000/acme", "http://127.0.0.1:3000/acme"),
+        ] {
+            assert_eq!(origin(text).as_deref(), Ok(expected), "{text}");
+        }
+        for text in [
+            "",
+            "http://github.com",
+            "ssh://git@github.com/acme",
+            "https://me@github.com",
+            "github.com/a?b",
+            "github.com//a",
+            "github.com/[x]",
+        ] {
+            assert!(origin(text).is_err(), "{text}");
+        }
+    }
+}
