@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// Variables of our scripts, which never reach the server.
 const OF_SCRIPTS: [&str; 6] = ["PROVIDER_SCHEMA", "DEPLOY_DIR", "TOOLS", "SHARED", "BIN", "PERF"];
+/// Variables of steps, which the server sets.
+const OF_STEPS: [&str; 1] = ["TERRAGRUNT_VERSION"];
 const ENDINGS: [&str; 6] = ["tf", "hcl", "yaml", "md", "tfvars", "Dockerfile"];
 
 fn root() -> &'static Path {
@@ -44,7 +46,7 @@ fn variables_that_deployments_set_are_settings() {
         let text = std::fs::read_to_string(&path).unwrap();
         for found in variable.captures_iter(&text) {
             let name = found[2].to_lowercase().replace('_', "-");
-            if OF_SCRIPTS.contains(&&found[2]) {
+            if OF_SCRIPTS.contains(&&found[2]) || OF_STEPS.contains(&&found[2]) {
                 continue;
             }
             if !is_known(&name) {
