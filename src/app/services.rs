@@ -27,6 +27,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::Notify;
+use url::Url;
 
 /// Jobs of all pull requests together: this many times one command's pool, at least [`ADMISSION_MIN`].
 const ADMISSION_POOLS: usize = 4;
@@ -138,7 +139,9 @@ impl Parts {
 /// Where modules are fetched from with a token of ours: that of the host of the same name.
 fn module_origins(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
     let (addresses, hosts) = (settings.module_credentials.clone(), hosts.clone());
-    let host_of = |address: &str| address.split('/').nth(2).unwrap_or_default().to_owned();
+    // Without the port: settings have refused another one than the host's.
+    let host_of =
+        |address: &str| Url::parse(address).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
     for address in &addresses {
         if !hosts.iter().any(|host| host.hostname().eq_ignore_ascii_case(&host_of(address))) {
             tracing::warn!(

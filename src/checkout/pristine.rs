@@ -67,24 +67,64 @@ pub(super) fn touched(root: &Path, admin: &Path, others: &OtherProjects) -> Opti
 /// files of that second too, so that git does read them.
 pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
     let Some(touched) = touched(root, admin, &OtherProjects::default()) else { return Ok(()) };
-    let index = fs::File::options().write(true).open(admin.join("index"))?;
-    let (written, now) = (index.metadata()?.mtime(), SystemTime::now());
-    let second = now.duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
-    if i64::try_from(second)? <= written {
-        return Ok(());
-    }
+    let Some(index) = SettledIndex::open(admin)? else { return Ok(()) };
     let top = Folder::open(root)?;
     for dir in touched {
         // An exchanged directory is not entered.
         let Ok(folder) = top.folder(Path::new(&dir)) else { continue };
         folder.walk(&mut |entry| {
-            if entry.kind != FileType::Directory && entry.stat()?.is_some_and(|stat| stat.st_mtime >= written) {
+            if entry.kind != FileType::Directory && entry.stat()?.is_some_and(|stat| stat.st_mtime >= index.written) {
                 entry.touch()?;
             }
             Ok(false)
         })?;
     }
-    Ok(index.set_modified(now)?)
+    index.renew()
+}
+
+/// Called before the tree is given to another pull request: git writes every file again whose state was changed after the checkout.
+/// git compares whole seconds (its times of a fraction are off by default), so a change in the second of the index is one that it does
+/// not see: files of that second get a later time. Returns false while that second is not over.
+pub(super) fn distrust(root: &Path, admin: &Path) -> anyhow::Result<bool> {
+    let Some(index) = SettledIndex::open(admin)? else { return Ok(false) };
+    let touched = touched(root, admin, &OtherProjects::default());
+    let everywhere = Folder::open(root)?.walk(&mut |entry| {
+        if entry.kind == FileType::Directory {
+            return Ok(true);
+        }
+        let dir = entry.path.parent().and_then(Path::to_str);
+        let is_known =
+            touched.as_ref().is_some_and(|touched| dir.is_some_and(|dir| touched.iter().all(|one| one != dir)));
+        if !is_known && entry.stat()?.is_some_and(|stat| stat.st_ctime >= index.written) {
+            entry.touch()?;
+        }
+        Ok(false)
+    })?;
+    index.renew()?;
+    Ok(everywhere)
+}
+
+/// An index whose second is over.
+struct SettledIndex {
+    file: fs::File,
+    /// When git wrote it, in seconds since 1970.
+    written: i64,
+    now: SystemTime,
+}
+
+impl SettledIndex {
+    /// Absent while the second is not over.
+    fn open(admin: &Path) -> anyhow::Result<Option<SettledIndex>> {
+        let file = fs::File::options().write(true).open(admin.join("index"))?;
+        let (written, now) = (file.metadata()?.mtime(), SystemTime::now());
+        let second = i64::try_from(now.duration_since(SystemTime::UNIX_EPOCH)?.as_secs())?;
+        Ok((second > written).then_some(SettledIndex { file, written, now }))
+    }
+
+    /// Gives it the present time.
+    fn renew(&self) -> anyhow::Result<()> {
+        Ok(self.file.set_modified(self.now)?)
+    }
 }
 
 /// The checksums of the directories with files, without those of `others`, independent of their order. Steps run after

@@ -1,7 +1,8 @@
 //! The tree of a closed pull request, kept for the repository's next one: git writes only what differs between the two commits.
 //!
 //! Nothing that steps left stays in it. What git does not track goes, `.git` and `.terraform` too, and every tracked file that was
-//! touched is written again: git compares the time of its last change of state, which steps cannot set.
+//! touched is written again: git compares the time of its last change of state, which steps cannot set
+//! ([`pristine::distrust`]).
 
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
@@ -52,14 +53,15 @@ impl Checkouts {
         let tracked = tracked.env("GIT_WORK_TREE", from.root.to_string_lossy()).output().await?;
         blocking(move || {
             clean(&from.root, &tracked)?;
-            pristine::settle(&from.root, &from.admin)?;
+            if !pristine::distrust(&from.root, &from.admin)? {
+                return Ok(false);
+            }
             remove_path(&to.admin)?;
             remove_path(&to.root)?;
-            exchange(&from, &to)
+            exchange(&from, &to).map(|()| true)
         })
         .await
-        .context("keeping a checkout for the next pull request")?;
-        Ok(true)
+        .context("keeping a checkout for the next pull request")
     }
 
     /// Makes the repository's spare tree this one, which is not there yet; returns whether there was a spare one.

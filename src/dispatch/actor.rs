@@ -27,7 +27,7 @@ const FRESH: SignedDuration = SignedDuration::from_secs(10);
 const STALE_COMMAND: SignedDuration = SignedDuration::from_mins(10);
 /// Waits between tries to ask the host about a pull request.
 const HOST_RETRIES: ExponentialBuilder =
-    retry::jittered(Duration::from_secs(1), Duration::from_secs(10)).with_max_times(4);
+    retry::jittered(Duration::from_millis(1500), Duration::from_secs(12)).with_max_times(4);
 
 /// Adds an item to its pull request's queue, and wakes or starts the actor.
 pub(super) fn enqueue(inner: &Arc<Inner>, pull: PullId, item: Item) {

@@ -11,13 +11,28 @@ pub(super) fn origins(r: &mut Reader, name: &str) -> Vec<String> {
         return of_all_hosts(r);
     }
     let mut origins = Vec::new();
+    let hosts = [r.text("gh-hostname"), r.text("azuredevops-hostname")];
     for text in given {
         match origin(&text) {
+            Ok(origin) if hosts.iter().any(|host| is_other_port(&origin, host)) => {
+                r.wrong(
+                    name,
+                    format!("has {text}, which is another port of a host than the one that the token is for"),
+                );
+            }
             Ok(origin) => origins.push(origin),
             Err(what) => r.wrong(name, format!("has {text}, which {what}")),
         }
     }
     origins
+}
+
+/// Whether a token of this host must not go there: the port is another program's.
+fn is_other_port(address: &str, host: &str) -> bool {
+    let parsed = |text: &str| origin(text).ok().and_then(|text| Url::parse(&text).ok());
+    parsed(address).zip(parsed(host)).is_some_and(|(address, host)| {
+        address.host() == host.host() && address.port_or_known_default() != host.port_or_known_default()
+    })
 }
 
 /// Every repository that the server's tokens can read, as Atlantis allows it.
@@ -62,6 +77,15 @@ fn origin(text: &str) -> Result<String, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_port_of_a_host_is_not_the_host() {
+        assert!(is_other_port("https://github.com:8443/acme", "github.com"));
+        assert!(is_other_port("http://127.0.0.1:1/acme", "http://127.0.0.1:2"));
+        assert!(!is_other_port("https://github.com/acme", "github.com"));
+        assert!(!is_other_port("https://git.example.com:8443", "git.example.com:8443"));
+        assert!(!is_other_port("https://dev.azure.com/acme", "github.com"));
+    }
 
     #[test]
     fn an_origin_is_a_host_with_or_without_an_organization() {

@@ -20,6 +20,8 @@ fn only_those_whom_the_rules_name_apply_a_project() {
         ctx.forge.set_team("acme", "sre", &["carol"]);
         let pull = ctx.open_dirs("change", &["conf/pay", "conf/net"]).await;
         ctx.next(&pull).await.is("plan", "success");
+        ctx.status(&pull, "atlantis/plan", "success", "").await;
+        ctx.status(&pull, "atlantis/apply", "pending", "").await;
         let before = ctx.repo.statuses_of(&pull.head_commit().unwrap()).unwrap().len();
         let said = ctx.say_as("alice", &pull, "atlantis apply -d conf/net").await;
         said.is("apply", "error").because("not_permitted").has("alice may not use `apply`: ");

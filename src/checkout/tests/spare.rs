@@ -2,6 +2,7 @@
 
 use super::*;
 use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FILES: usize = 300;
 
@@ -17,6 +18,16 @@ impl World {
         git(&world.source, &["reset", "-q", "--hard", "main"]).await;
         world.commit("topic", &[("dir0/file0.tf", "first\n")]).await;
         world
+    }
+
+    /// Closes the pull request when the second of its index is over, as it is where somebody closes one.
+    async fn close(&self, tree: &WorkingTree) {
+        let written = fs::metadata(tree.git_dir.join("index")).unwrap().modified().unwrap();
+        let over = Duration::from_secs(written.duration_since(UNIX_EPOCH).unwrap().as_secs() + 1);
+        while SystemTime::now().duration_since(UNIX_EPOCH).unwrap() < over {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.checkouts.remove_pull(&self.pull.id).await.unwrap();
     }
 
     /// The next pull request, which changes one other file.
@@ -64,7 +75,7 @@ async fn the_next_pull_request_has_only_what_differs_written() {
     let mut world = World::large().await;
     let first = world.tree().await;
     let before = files(&first.root);
-    world.checkouts.remove_pull(&world.pull.id).await.unwrap();
+    world.close(&first).await;
     assert!(!first.root.exists());
     world.next_pull().await;
     let second = world.tree().await;
@@ -117,7 +128,7 @@ async fn nothing_of_a_former_pull_request_stays() {
     symlink(outside.join("kept"), at("dir7/file7.tf")).unwrap();
     fs::remove_dir_all(at("dir8")).unwrap();
     symlink(&outside, at("dir8")).unwrap();
-    world.checkouts.remove_pull(&world.pull.id).await.unwrap();
+    world.close(&tree).await;
 
     world.next_pull().await;
     let second = world.tree().await;
@@ -140,11 +151,29 @@ async fn nothing_of_a_former_pull_request_stays() {
     assert!(!second.root.join(".git/info/attributes").exists() && !second.root.join("dir0/.terraform").exists());
 }
 
+/// A push leaves no record of what the tree was like: every file of the index's second may have been changed.
+#[tokio::test]
+async fn a_tree_that_was_pushed_to_is_cleaned_as_well() {
+    let mut world = World::large().await;
+    world.tree().await;
+    world.commit("topic", &[("dir3/file3.tf", "pushed\n")]).await;
+    let tree = world.tree().await;
+    let (linked, outside) = (tree.root.join("dir3/file3.tf"), world.checkouts.data_dir.join("link"));
+    fs::hard_link(&linked, &outside).unwrap();
+    world.close(&tree).await;
+    assert!(!linked.exists());
+    world.next_pull().await;
+    let second = world.tree().await;
+    fs::write(&outside, "evil").unwrap();
+    assert_eq!(fs::read_to_string(second.root.join("dir3/file3.tf")).unwrap(), "3\n");
+    fs::remove_file(&outside).unwrap();
+}
+
 #[tokio::test]
 async fn a_spare_tree_is_removed_to_make_room() {
     let world = World::large().await;
-    world.tree().await;
-    world.checkouts.remove_pull(&world.pull.id).await.unwrap();
+    let tree = world.tree().await;
+    world.close(&tree).await;
     let idle = world.checkouts.idle_trees().await.unwrap();
     assert_eq!(idle.len(), 1);
     assert!(idle[0].bytes > 0 && !idle[0].has_unkept_files);
