@@ -133,7 +133,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         // Its head is what it was, and it is planned all the same.
         fake.reopen(two).await;
         comment(ctx, &fake, two, 3).await.is("plan", "success");
-        assert!(fake.look().requests.iter().all(|request| request.contains(" /tfs/DefaultCollection/")));
+        assert!(fake.look().requests.iter().all(|request| request.contains(" /tfs/defaultcollection/")));
     });
 }
 
@@ -220,7 +220,7 @@ fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
         connect(ctx, &fake).await;
         let faults = [
             ("/threads", 429),
-            ("POST /tfs/DefaultCollection/Cloud Infra/_apis", 500),
+            ("POST /tfs/defaultcollection/Cloud Infra/_apis", 500),
             ("/statuses", 503),
             ("/iterations", 500),
             ("/statuses", 429),
@@ -303,7 +303,7 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
         connect(ctx, &fake).await;
         let (_, said) = ctx.server.command("doctor", &[]).await;
         for line in [
-            format!("DefaultCollection: the token is {BOT}'s"),
+            format!("defaultcollection: the token is {BOT}'s"),
             format!("serves {FULL_NAME}"),
             format!("{FULL_NAME}: the token has the scopes it needs"),
         ] {
@@ -316,6 +316,6 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
         }
         fake.look().is_expired = true;
         let (_, said) = ctx.server.command("doctor", &[]).await;
-        assert!(said.contains("DefaultCollection: the token is not taken"), "{said}");
+        assert!(said.contains("defaultcollection: the token is not taken"), "{said}");
     });
 }

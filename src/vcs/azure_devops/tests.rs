@@ -393,6 +393,9 @@ async fn a_list_goes_on_where_its_token_says() {
     .await;
     let seen = played.host.repositories().await.unwrap();
     assert_eq!(seen.iter().map(|access| access.repo.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+    // However the allowlist writes the organization, its repositories are those that deliveries name.
+    let shouted = played.host.repositories_of("ACME").await.unwrap();
+    assert_eq!(shouted[0].repo.to_string(), "127.0.0.1/acme/Cloud Infra/one");
 }
 
 #[tokio::test]
