@@ -295,10 +295,31 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
     assert_eq!((&body["iterationId"], &body["state"]), (&json!(2), &json!("succeeded")));
     assert_eq!(body["context"], json!({"genre": "Atlantis Bot/atlantis", "name": "plan"}));
     assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), std::slice::from_ref(&status));
-    let asked = played.requests().iter().filter(|request| request.contains("iterations")).count();
-    assert_eq!(asked, 1, "an iteration is asked for once");
     let error = played.host.set_status(&id(), &BASE.into(), &status).await.unwrap_err();
     assert!(matches!(&error, HostError::Rejected { status: 404, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn after_a_push_back_a_status_is_set_on_the_latest_iteration() {
+    let iterations = Arc::new(Mutex::new(iterations_of()));
+    let told = Arc::clone(&iterations);
+    let played = play(move |request| match request.contains("/iterations") {
+        true => ok(told.lock().unwrap().clone()),
+        false => ok(json!({})),
+    })
+    .await;
+    let status = CommitStatus {
+        context: "atlantis/plan".into(),
+        state: StatusState::Pending,
+        description: "d".into(),
+        url: "".into(),
+    };
+    played.host.set_status(&id(), &FIRST.into(), &status).await.unwrap();
+    assert_eq!(played.body_of("POST")["iterationId"], 1);
+    let back = json!({"id": 3, "createdDate": "2026-11-17T13:00:00Z", "sourceRefCommit": {"commitId": FIRST}});
+    iterations.lock().unwrap()["value"].as_array_mut().unwrap().push(back);
+    played.host.set_status(&id(), &FIRST.into(), &status).await.unwrap();
+    assert_eq!(played.body_of("POST")["iterationId"], 3);
 }
 
 #[tokio::test]
