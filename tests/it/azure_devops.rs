@@ -126,7 +126,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         comment(ctx, &fake, one, 4).await.is_message("cleanup");
         fake.say(two, "ann", "atlantis plan").await;
         comment(ctx, &fake, two, 1).await.is("plan", "success");
-        assert_eq!(ctx.locks().await, [format!("{FULL_NAME}/./default/"), "acme/infra/./default/".to_owned()]);
+        assert_eq!(ctx.locks().await, ["acme/infra/./default/".to_owned(), format!("{FULL_NAME}/./default/")]);
         fake.close(two).await;
         comment(ctx, &fake, two, 2).await.is_message("cleanup");
         assert_eq!(ctx.locks().await, ["acme/infra/./default/"]);
