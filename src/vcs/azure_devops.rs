@@ -233,6 +233,11 @@ impl Host for AzureDevops {
         votes::latest(self, pull).await
     }
 
+    async fn pusher(&self, pull: &PullRequest) -> Result<Login, HostError> {
+        let head = statuses::iteration_to_come(self, &pull.id, &pull.head.commit).await?;
+        Ok(head.map_or_else(Login::unknown, |push| push.author))
+    }
+
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
         policies::mergeability(self, pull).await
     }

@@ -8,7 +8,7 @@
 mod tests;
 
 use super::{Delivered, Door, Rejection, Signed, header, short};
-use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, PullState};
+use crate::domain::{CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState};
 use crate::vcs::azure_devops::{AzureAddress, shapes};
 use base64::Engine as _;
 use http::HeaderMap;
@@ -136,7 +136,8 @@ impl AzureDevopsDoor {
                 (action, format!("{KIND}:{id}:updated:{version}:{}", short(event_id)))
             }
         };
-        let sender = pull.author.clone();
+        // Nothing else tells who did it: others than its author push to a pull request as well.
+        let sender = if action == PullAction::Opened { pull.author.clone() } else { Login::unknown() };
         Ok((Event::Pull(PullEvent { action, pull, sender, version }), DeliveryId::new(identity)))
     }
 

@@ -195,6 +195,24 @@ fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
 }
 
 #[test]
+fn a_push_is_planned_by_the_permission_of_who_pushed() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, "allowed_users: ['ann@example.com']"), async |ctx| {
+        connect(ctx, &fake).await;
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        fake.push_as("bob", pull, ("main.tf", "# evil\n")).await;
+        status(ctx, &fake, pull, "plan", "failed").await;
+        let description = fake.pull(pull).statuses.last().unwrap()["description"].as_str().unwrap().to_owned();
+        assert!(description.contains("bob@example.com may not use `plan`"), "{description}");
+        fake.push_as("ann", pull, ("main.tf", "# 3\n")).await;
+        comment(ctx, &fake, pull, 1).await.is("plan", "success");
+        ctx.quiet().await;
+        assert_eq!(fake.said(pull).len(), 2, "and nothing is said of a push that is not planned");
+    });
+}
+
+#[test]
 fn a_wrong_password_is_refused_and_guessing_shuts_nobody_out() {
     let fake = AzureFake::start();
     run_test(both(&fake, ""), async |ctx| {

@@ -2,7 +2,7 @@
 
 use super::{AzureDevops, VERSION, list, organization_of, pull_path, shapes};
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{CommitSha, PullId};
+use crate::domain::{CommitSha, Login, PullId};
 use crate::vcs::HostError;
 use backon::BackoffBuilder as _;
 use jiff::Timestamp;
@@ -21,6 +21,8 @@ pub(super) struct Iteration {
     pub(super) number: u64,
     pub(super) commit: CommitSha,
     pub(super) created: Option<Timestamp>,
+    /// Who pushed it.
+    pub(super) author: Login,
 }
 
 /// All iterations of a pull request, oldest first.
@@ -28,7 +30,8 @@ pub(super) async fn iterations(host: &AzureDevops, pull: &PullId) -> Result<Vec<
     let body = host.http.get(&format!("{}/iterations?{VERSION}", pull_path(pull)?)).await?.body;
     let read = |row: &Value| {
         let commit = shapes::commit(&row["sourceRefCommit"])?;
-        Some(Iteration { number: row["id"].as_u64()?, commit, created: shapes::moment(&row["createdDate"]) })
+        let (created, author) = (shapes::moment(&row["createdDate"]), shapes::login(&row["author"]));
+        Some(Iteration { number: row["id"].as_u64()?, commit, created, author })
     };
     let mut all: Vec<Iteration> = list(&body).filter_map(read).collect();
     all.sort_by_key(|iteration| iteration.number);
@@ -36,9 +39,26 @@ pub(super) async fn iterations(host: &AzureDevops, pull: &PullId) -> Result<Vec<
 }
 
 /// The latest iteration of a commit; absent where there is none. It is asked for each time: a push back gives a commit another one.
-async fn iteration_of(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Option<u64>, HostError> {
+async fn iteration_of(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Option<Iteration>, HostError> {
     let all = iterations(host, pull).await?;
-    Ok(all.iter().rfind(|iteration| iteration.commit == *commit).map(|iteration| iteration.number))
+    Ok(all.into_iter().rfind(|iteration| iteration.commit == *commit))
+}
+
+/// The same of a commit that was pushed just now: it is waited for.
+pub(super) async fn iteration_to_come(
+    host: &AzureDevops,
+    pull: &PullId,
+    commit: &CommitSha,
+) -> Result<Option<Iteration>, HostError> {
+    let mut iteration = iteration_of(host, pull, commit).await?;
+    for wait in host.http.waits(TRIES).build() {
+        if iteration.is_some() {
+            break;
+        }
+        tokio::time::sleep(wait).await;
+        iteration = iteration_of(host, pull, commit).await?;
+    }
+    Ok(iteration)
 }
 
 /// Genre and name of a context: what stands before its last slash, and what stands after it.
@@ -70,15 +90,7 @@ pub(super) async fn set(
     status: &CommitStatus,
 ) -> Result<(), HostError> {
     let path = format!("{}/statuses?{VERSION}", pull_path(pull)?);
-    let mut iteration = iteration_of(host, pull, commit).await?;
-    for wait in host.http.waits(TRIES).build() {
-        if iteration.is_some() {
-            break;
-        }
-        tokio::time::sleep(wait).await;
-        iteration = iteration_of(host, pull, commit).await?;
-    }
-    let Some(iteration) = iteration else {
+    let Some(iteration) = iteration_to_come(host, pull, commit).await? else {
         let message = format!("the pull request has no iteration of commit {commit}");
         return Err(HostError::Rejected { what: format!("POST {path}"), status: 404, message });
     };
@@ -90,7 +102,7 @@ pub(super) async fn set(
     let (genre, name) = genre_and_name(&status.context);
     let description: String = status.description.chars().take(DESCRIPTION_LIMIT).collect();
     let mut body = json!({
-        "iterationId": iteration, "state": state, "description": description,
+        "iterationId": iteration.number, "state": state, "description": description,
         "context": { "genre": genre, "name": name },
     });
     if !status.url.is_empty() {
@@ -103,7 +115,7 @@ pub(super) async fn own(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -
     let Some(iteration) = iteration_of(host, pull, commit).await? else { return Ok(Vec::new()) };
     let account = host.account(organization_of(&pull.repo)).await?;
     let body = host.http.get(&format!("{}/statuses?{VERSION}", pull_path(pull)?)).await?.body;
-    let mut rows: Vec<&Value> = list(&body).filter(|row| row["iterationId"] == iteration).collect();
+    let mut rows: Vec<&Value> = list(&body).filter(|row| row["iterationId"] == iteration.number).collect();
     rows.sort_by_key(|row| row["id"].as_u64());
     let mut latest: Vec<(CommitStatus, bool)> = Vec::new();
     for row in rows {

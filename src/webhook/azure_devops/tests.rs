@@ -158,7 +158,8 @@ fn an_edited_comment_and_one_that_nobody_wrote_run_nothing() {
 #[test]
 fn an_update_is_told_as_such_whatever_the_title_says_and_a_closing_is_one_in_both_events() {
     let voted = with(pull(), "/title", json!("approved pull request: voted, reviewer list"));
-    assert_eq!(pull_event(&event("git.pullrequest.updated", "e1", voted)).action, PullAction::Updated);
+    let updated = pull_event(&event("git.pullrequest.updated", "e1", voted));
+    assert_eq!((updated.action, updated.sender), (PullAction::Updated, Login::unknown()), "and not its author");
     assert_eq!(pull_event(&event("git.pullrequest.merged", "e1", pull())).action, PullAction::Updated);
     let mut closed = with(pull(), "/status", json!("completed"));
     closed["closedDate"] = json!("2026-11-17T12:00:00Z");

@@ -35,8 +35,8 @@ pub(super) struct KeptPull {
     pub(super) created: Timestamp,
     pub(super) closed: Option<Timestamp>,
     pub(super) merged: Option<String>,
-    /// Commit and moment of each push.
-    pub(super) iterations: Vec<(String, Timestamp)>,
+    /// Commit, moment and person of each push.
+    pub(super) iterations: Vec<(String, Timestamp, String)>,
     pub(super) threads: Vec<Value>,
     pub(super) statuses: Vec<Value>,
     pub(super) reviewers: Vec<Value>,
@@ -133,7 +133,7 @@ impl AzureFake {
             status: "active",
             draft: false,
             fork: false,
-            iterations: vec![(head.clone(), Timestamp::now())],
+            iterations: vec![(head.clone(), Timestamp::now(), "ann".to_owned())],
             head,
             base,
             created: Timestamp::now(),
@@ -154,10 +154,14 @@ impl AzureFake {
     }
 
     pub(super) async fn push(&self, number: u64, file: (&str, &str)) {
+        self.push_as("ann", number, file).await;
+    }
+
+    pub(super) async fn push_as(&self, who: &str, number: u64, file: (&str, &str)) {
         let (repo, branch) = (self.repo(), self.pull(number).branch);
         let head = repo.push(&branch, &[(file.0, Some(file.1))]).await.unwrap();
         self.change(number, |pull| {
-            pull.iterations.push((head.clone(), Timestamp::now()));
+            pull.iterations.push((head.clone(), Timestamp::now(), who.to_owned()));
             pull.head = head;
         })
         .await;

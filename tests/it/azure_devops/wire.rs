@@ -120,7 +120,7 @@ async fn of_pull(fake: &AzureFake, method: &str, number: u64, tail: &[&str], bod
         ("GET", []) => ok(described(fake, number)),
         ("PATCH", []) => complete(fake, number, &pull, body).await,
         ("GET", ["iterations"]) => {
-            let row = |(place, (commit, at)): (usize, &(String, Timestamp))| json!({"id": place + 1, "createdDate": at.to_string(), "sourceRefCommit": {"commitId": commit}});
+            let row = |(place, (commit, at, who)): (usize, &(String, Timestamp, String))| json!({"id": place + 1, "createdDate": at.to_string(), "author": person(who), "sourceRefCommit": {"commitId": commit}});
             rows(pull.iterations.iter().enumerate().map(row).collect())
         }
         ("GET", ["threads"]) => rows(pull.threads),
