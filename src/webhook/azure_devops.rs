@@ -50,9 +50,9 @@ impl Door for AzureDevopsDoor {
         OURS.iter().any(|name| headers.contains_key(*name)) && !NOT_OURS.iter().any(|name| headers.contains_key(*name))
     }
 
-    fn is_signed(&self, _: &HeaderMap) -> bool {
-        // A password can be found by trying.
-        false
+    fn is_signed(&self, headers: &HeaderMap) -> bool {
+        // The password is too long to be found by trying: settings refuse a shorter one.
+        basic(header(headers, "authorization")).is_some()
     }
 
     fn verify(&self, headers: &HeaderMap, _: &[u8]) -> Result<Signed, Rejection> {

@@ -133,7 +133,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         // Its head is what it was, and it is planned all the same.
         fake.reopen(two).await;
         comment(ctx, &fake, two, 3).await.is("plan", "success");
-        assert!(fake.look().requests.iter().all(|request| request.contains(" /tfs/DefaultCollection/")));
+        assert!(fake.look().requests.iter().all(|request| request.contains(" /tfs/defaultcollection/")));
     });
 }
 
@@ -195,7 +195,7 @@ fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
 }
 
 #[test]
-fn a_wrong_password_is_refused_and_guessing_is_slow() {
+fn a_wrong_password_is_refused_and_guessing_shuts_nobody_out() {
     let fake = AzureFake::start();
     run_test(both(&fake, ""), async |ctx| {
         connect(ctx, &fake).await;
@@ -206,7 +206,10 @@ fn a_wrong_password_is_refused_and_guessing_is_slow() {
             answers.push(fake.post("{}", HOOK_USER, &guess.to_string()).await);
         }
         assert_eq!((answers[0], answers[20]), (401, 429));
-        assert_eq!(fake.post("{}", HOOK_USER, PASSWORD).await, 429, "a good guess is told from no other");
+        // Others' deliveries come from the host's addresses as well.
+        assert_eq!(fake.post("{}", HOOK_USER, PASSWORD).await, 200);
+        fake.say(pull, "ann", "atlantis plan").await;
+        comment(ctx, &fake, pull, 1).await.is("plan", "success");
         // What is signed is looked at all the same.
         let github = ctx.open_input("change", "2").await;
         ctx.next(&github).await.is("plan", "success");
@@ -220,7 +223,7 @@ fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
         connect(ctx, &fake).await;
         let faults = [
             ("/threads", 429),
-            ("POST /tfs/DefaultCollection/Cloud Infra/_apis", 500),
+            ("POST /tfs/defaultcollection/Cloud Infra/_apis", 500),
             ("/statuses", 503),
             ("/iterations", 500),
             ("/statuses", 429),
@@ -303,7 +306,7 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
         connect(ctx, &fake).await;
         let (_, said) = ctx.server.command("doctor", &[]).await;
         for line in [
-            format!("DefaultCollection: the token is {BOT}'s"),
+            format!("defaultcollection: the token is {BOT}'s"),
             format!("serves {FULL_NAME}"),
             format!("{FULL_NAME}: the token has the scopes it needs"),
         ] {
@@ -316,6 +319,6 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
         }
         fake.look().is_expired = true;
         let (_, said) = ctx.server.command("doctor", &[]).await;
-        assert!(said.contains("DefaultCollection: the token is not taken"), "{said}");
+        assert!(said.contains("defaultcollection: the token is not taken"), "{said}");
     });
 }

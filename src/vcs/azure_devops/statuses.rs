@@ -8,8 +8,6 @@ use backon::BackoffBuilder as _;
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 /// Begins the genre of our statuses, as Atlantis' policies have it.
 const GENRE: &str = "Atlantis Bot";
@@ -17,14 +15,6 @@ const GENRE: &str = "Atlantis Bot";
 const DESCRIPTION_LIMIT: usize = 140;
 /// How often iterations are asked for while a commit has none: it comes shortly after the push.
 const TRIES: usize = 3;
-/// Iterations that are remembered.
-const MAX_KNOWN: usize = 4096;
-
-/// Numbers of iterations, by pull request and commit. A commit keeps its iteration.
-#[derive(Default)]
-pub(super) struct Iterations {
-    known: Mutex<HashMap<(PullId, CommitSha), u64>>,
-}
 
 /// What a push made of a pull request.
 pub(super) struct Iteration {
@@ -45,23 +35,10 @@ pub(super) async fn iterations(host: &AzureDevops, pull: &PullId) -> Result<Vec<
     Ok(all)
 }
 
-/// The latest iteration of a commit; absent where there is none.
+/// The latest iteration of a commit; absent where there is none. It is asked for each time: a push back gives a commit another one.
 async fn iteration_of(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Option<u64>, HostError> {
-    let key = (pull.clone(), commit.clone());
-    let known = || host.iterations.known.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(number) = known().get(&key) {
-        return Ok(Some(*number));
-    }
     let all = iterations(host, pull).await?;
-    let found = all.iter().rev().find(|iteration| iteration.commit == key.1).map(|iteration| iteration.number);
-    if let Some(number) = found {
-        let mut known = known();
-        if known.len() >= MAX_KNOWN {
-            known.clear();
-        }
-        known.insert(key, number);
-    }
-    Ok(found)
+    Ok(all.iter().rfind(|iteration| iteration.commit == *commit).map(|iteration| iteration.number))
 }
 
 /// Genre and name of a context: what stands before its last slash, and what stands after it.

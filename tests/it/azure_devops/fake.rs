@@ -13,7 +13,7 @@ pub(super) const COLLECTION: &str = "DefaultCollection";
 pub(super) const PROJECT: &str = "Cloud Infra";
 pub(super) const NAME: &str = "live";
 /// What our ids begin with.
-pub(super) const FULL_NAME: &str = "DefaultCollection/Cloud Infra/live";
+pub(super) const FULL_NAME: &str = "defaultcollection/Cloud Infra/live";
 pub(super) const TOKEN: &str = "a-personal-access-token";
 pub(super) const HOOK_USER: &str = "hooks";
 pub(super) const PASSWORD: &str = "a password that is long enough";
