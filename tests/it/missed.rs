@@ -61,7 +61,8 @@ fn a_missed_push_is_not_planned_on_the_authors_word_where_rules_say_who_may_plan
             ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
         })
         .await;
-        ctx.status(&pull, "atlantis/plan", "failure", "who asked for `plan`: somebody who may can say `atlantis plan`").await;
+        ctx.status(&pull, "atlantis/plan", "failure", "who asked for `plan`: somebody who may can say `atlantis plan`")
+            .await;
         ctx.say_as("alice", &pull, "atlantis plan").await.is("plan", "success");
     });
 }
