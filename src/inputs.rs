@@ -19,7 +19,7 @@ pub use files::{INDICATOR_NAMES, INDICATOR_SUFFIXES, has_terraform};
 pub(crate) use hcl::cloud_workspace;
 pub use hcl::required_versions;
 pub use terragrunt::Unknown;
-pub use units::{Dependencies, unit_source};
+pub use units::{Dependencies, MAX_EDGES, unit_source};
 
 use crate::config::ProjectConfig;
 use crate::config::paths::parent;

@@ -156,6 +156,9 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
     if discover::is_on(facts) {
         projects.extend(discover::projects(facts, &graph)?);
     }
+    if let Some(why) = graph.units_exceed() {
+        return Err(config_error(why));
+    }
     Ok(projects)
 }
 
@@ -167,7 +170,7 @@ fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Sched
     }
     let units = projects.iter().filter(|project| project.terragrunt).map(|project| project.id.clone());
     let units = order::units(&graph, units)?;
-    let (dependencies, remarks) = (order::dependencies(&units), order::remarks(&graph, &units));
+    let (dependencies, remarks) = (order::dependencies(&units)?, order::remarks(&graph, &units));
     let mut groups: BTreeMap<i64, Vec<ProjectConfig>> = BTreeMap::new();
     for project in projects {
         groups.entry(project.execution_order_group).or_default().push(project);

@@ -1,11 +1,14 @@
 //! What Terragrunt's files say of a unit without being run: what it includes and reads, the Terraform files that it runs, and the
 //! units that it depends on. What cannot be told from files alone is kept with its place, so that people can be told.
 
+mod budget;
 mod expression;
 mod index;
 #[cfg(test)]
 mod tests;
 
+use budget::Budget;
+pub(super) use budget::MAX_EDGES;
 pub(super) use index::UnitIndex;
 
 use super::Tree;
@@ -90,16 +93,19 @@ pub(super) fn has_file(tree: &dyn Tree, dir: &str) -> bool {
 
 /// Reads the unit of a directory that has Terragrunt's file.
 pub(super) fn read(tree: &dyn Tree, dir: &str) -> Unit {
-    read_with(tree, dir, &ParsedFiles::default())
+    read_with(tree, dir, &ParsedFiles::default(), &Budget::default())
 }
 
-fn read_with(tree: &dyn Tree, dir: &str, parsed: &ParsedFiles) -> Unit {
-    let reader = UnitReader::new(tree, parsed);
+fn read_with(tree: &dyn Tree, dir: &str, parsed: &ParsedFiles, budget: &Budget) -> Unit {
+    let reader = UnitReader::new(tree, parsed, budget);
     let (mut unit, read) = (Unit::default(), RefCell::default());
     let mut waiting = vec![(join(dir, UNIT_FILE), Vec::new())];
     let mut seen = BTreeSet::new();
     while let Some((file, includes)) = waiting.pop() {
-        if !seen.insert(file.clone()) || seen.len() > MAX_INCLUDES {
+        if budget.is_spent() || seen.len() >= MAX_INCLUDES {
+            break;
+        }
+        if !seen.insert(file.clone()) {
             continue;
         }
         let scope = UnitScope { reader: &reader, file: file.clone(), unit: dir.to_owned(), includes, read: &read };
@@ -117,6 +123,10 @@ fn read_with(tree: &dyn Tree, dir: &str, parsed: &ParsedFiles) -> Unit {
     }
     unit.files.extend(seen);
     unit.files.extend(read.into_inner());
+    let names = unit.files.iter().chain(&unit.dependencies).chain(&unit.includes);
+    if !budget.make(names.map(String::len).sum(), &join(dir, UNIT_FILE)) {
+        return Unit::default();
+    }
     unit.unknown.sort();
     unit.unknown.dedup();
     unit
@@ -133,7 +143,7 @@ impl OneFile<'_, '_> {
     fn parse(&mut self) -> Option<Rc<Body>> {
         let file = self.scope.file.clone();
         let Some(text) = self.scope.reader.text(&file) else {
-            self.unknown(1, "the file is not there, not text, or larger than 256 KiB".to_owned(), true);
+            self.unknown_at(|_| 1, "the file is not there, not text, or larger than 256 KiB".to_owned(), true);
             return None;
         };
         self.text = text;
@@ -141,14 +151,20 @@ impl OneFile<'_, '_> {
         match self.scope.reader.parse(&file, &self.text, is_own) {
             Ok(body) => Some(body),
             Err(line) => {
-                self.unknown(line, "it is not valid HCL".to_owned(), true);
+                self.unknown_at(|_| line, "it is not valid HCL".to_owned(), true);
                 None
             }
         }
     }
 
-    fn unknown(&mut self, line: usize, what: String, hides_dependency: bool) {
+    fn unknown(&mut self, at: &impl Span, what: String, hides_dependency: bool) {
+        self.unknown_at(|this| this.line(at), what, hides_dependency);
+    }
+
+    /// The line is looked for where it is kept only: that reads the file up to there.
+    fn unknown_at(&mut self, line: impl FnOnce(&Self) -> usize, what: String, hides_dependency: bool) {
         if self.unit.unknown.len() < MAX_UNKNOWN {
+            let line = line(self);
             self.unit.unknown.push(Unknown { file: self.scope.file.clone(), line, what, hides_dependency });
         }
     }
@@ -166,8 +182,8 @@ impl OneFile<'_, '_> {
             let Some(path) = block.body.get_attribute("path") else { continue };
             match self.scope.text(&path.value).map(|text| self.scope.place(&text)) {
                 Some(Ok(file)) => found.push((label, file)),
-                Some(Err(())) => self.unknown(self.line(&path.key), out_of_repository("path"), true),
-                None => self.unknown(self.line(&path.key), not_told("path", "include"), true),
+                Some(Err(())) => self.unknown(&path.key, out_of_repository("path"), true),
+                None => self.unknown(&path.key, not_told("path", "include"), true),
             }
         }
         found
@@ -219,7 +235,7 @@ impl OneFile<'_, '_> {
         let key = at.key.as_str();
         let place = match value {
             Some(Value::Text(text)) => self.scope.place(&text),
-            _ => return self.unknown(self.line(&at.key), not_told(key, block), true),
+            _ => return self.unknown(&at.key, not_told(key, block), true),
         };
         match place {
             Ok(dir) => {
@@ -228,10 +244,10 @@ impl OneFile<'_, '_> {
                 if dir != self.scope.unit {
                     self.unit.dependencies.insert(dir.to_owned());
                 } else {
-                    self.unknown(self.line(&at.key), format!("`{key}` names the unit itself"), false);
+                    self.unknown(&at.key, format!("`{key}` names the unit itself"), false);
                 }
             }
-            Err(()) => self.unknown(self.line(&at.key), out_of_repository(key), false),
+            Err(()) => self.unknown(&at.key, out_of_repository(key), false),
         }
     }
 
@@ -239,7 +255,7 @@ impl OneFile<'_, '_> {
     fn source(&mut self, at: &Attribute) {
         self.unit.has_source = true;
         let Some(text) = self.scope.text(&at.value) else {
-            return self.unknown(self.line(&at.key), not_told("source", "terraform"), false);
+            return self.unknown(&at.key, not_told("source", "terraform"), false);
         };
         let is_local = text.starts_with(['.', '/']);
         if let Some(dir) = is_local.then(|| self.scope.place(&text).ok()).flatten() {
@@ -258,7 +274,7 @@ impl OneFile<'_, '_> {
             None => {
                 let what =
                     format!("which file `{}` reads cannot be told without running Terragrunt", call.name.name.as_str());
-                self.unknown(self.line(call), what, false);
+                self.unknown(call, what, false);
             }
         }
     }
@@ -290,6 +306,9 @@ impl Visit for FileCalls {
 pub(super) struct Units {
     known: RefCell<BTreeMap<String, Option<Rc<Unit>>>>,
     parsed: ParsedFiles,
+    pub(super) budget: Budget,
+    /// Units from which no circle is reached.
+    without_circle: RefCell<BTreeSet<String>>,
 }
 
 impl Units {
@@ -298,7 +317,7 @@ impl Units {
         if let Some(known) = self.known.borrow().get(dir) {
             return known.clone();
         }
-        let unit = has_file(tree, dir).then(|| Rc::new(read_with(tree, dir, &self.parsed)));
+        let unit = has_file(tree, dir).then(|| Rc::new(read_with(tree, dir, &self.parsed, &self.budget)));
         self.known.borrow_mut().insert(dir.to_owned(), unit.clone());
         unit
     }
@@ -309,7 +328,13 @@ impl Units {
         while let Some(next) = waiting.pop() {
             let Some(unit) = self.of(tree, &next) else { continue };
             for dependency in &unit.dependencies {
-                if dependency != dir && found.len() < MAX_UNITS && found.insert(dependency.clone()) {
+                if dependency == dir || found.len() >= MAX_UNITS || found.contains(dependency) {
+                    continue;
+                }
+                if !self.budget.edge(&join(dir, UNIT_FILE)) {
+                    return BTreeSet::new();
+                }
+                if found.insert(dependency.clone()) {
                     waiting.push(dependency.clone());
                 }
             }
@@ -319,21 +344,29 @@ impl Units {
 
     /// A circle of dependencies that begins and ends with this unit or one that it depends on: `a`, `b`, `a`.
     pub(super) fn circle(&self, tree: &dyn Tree, dir: &str) -> Option<Vec<String>> {
-        let mut done = BTreeSet::new();
+        let mut done = self.without_circle.borrow_mut();
+        if done.contains(dir) {
+            return None;
+        }
+        let mut on_way = BTreeSet::from([dir.to_owned()]);
         let dependencies = |dir: &str| self.of(tree, dir).map(|unit| unit.dependencies.clone()).unwrap_or_default();
         // The way to where the search is, with what is left to be tried there.
         let mut way = vec![(dir.to_owned(), dependencies(dir).into_iter())];
         while let Some((here, rest)) = way.last_mut() {
             let Some(next) = rest.next() else {
+                on_way.remove(here);
                 done.insert(here.clone());
                 way.pop();
                 continue;
             };
-            if let Some(from) = way.iter().position(|(dir, _)| *dir == next) {
+            if on_way.contains(&next)
+                && let Some(from) = way.iter().position(|(dir, _)| *dir == next)
+            {
                 return Some(way.into_iter().skip(from).map(|(dir, _)| dir).chain([next]).collect());
             }
             if !done.contains(&next) && done.len() + way.len() < MAX_UNITS {
                 let rest = dependencies(&next).into_iter();
+                on_way.insert(next.clone());
                 way.push((next, rest));
             }
         }

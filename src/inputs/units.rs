@@ -6,6 +6,9 @@ use crate::config::ProjectConfig;
 use crate::config::paths::parent;
 use std::collections::BTreeSet;
 
+/// Most pairs of a unit and one that it depends on, directly or not.
+pub const MAX_EDGES: usize = terragrunt::MAX_EDGES;
+
 /// The units that one depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dependencies {
@@ -30,6 +33,11 @@ impl InputGraph<'_> {
     pub fn dependencies(&self, dir: &str) -> Dependencies {
         let may_be_more = self.units.of(self.tree, dir).is_some_and(|unit| unit.may_depend_on_more());
         Dependencies { on: self.units.dependencies(self.tree, dir), may_be_more }
+    }
+
+    /// Why what is known of units is not all: reading them costs more than one repository may. For people.
+    pub fn units_exceed(&self) -> Option<String> {
+        self.units.budget.exceeded()
     }
 
     /// A circle of units that depend on each other, which this unit is in or depends on: `a`, `b`, `a`.
@@ -60,7 +68,8 @@ impl InputGraph<'_> {
 
     /// Whether a unit may read files that nobody knows of.
     pub(super) fn may_read_more(&self, project: &ProjectConfig) -> bool {
-        self.is_unit(project) && self.with_dependencies(project).iter().any(|dir| !self.unknown(dir).is_empty())
+        let is_more = || self.with_dependencies(project).iter().any(|dir| !self.unknown(dir).is_empty());
+        self.is_unit(project) && (is_more() || self.units_exceed().is_some())
     }
 
     /// Whether a project is a unit, and any of these changed files is one of it or of a unit that it depends on. The error is for

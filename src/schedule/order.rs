@@ -4,7 +4,7 @@ use super::Refusal;
 use super::discover::config_error;
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
-use crate::inputs::{Dependencies, InputGraph};
+use crate::inputs::{Dependencies, InputGraph, MAX_EDGES};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Most remarks on what cannot be told.
@@ -24,6 +24,9 @@ pub(super) fn units(
             )));
         }
         let of = graph.dependencies(&unit.dir);
+        if let Some(why) = graph.units_exceed() {
+            return Err(config_error(why));
+        }
         found.insert(unit, of);
     }
     Ok(found)
@@ -31,7 +34,9 @@ pub(super) fn units(
 
 /// Which of these units each one depends on, directly or not. A unit whose files do not tell all of it is taken to depend on every one
 /// whose files do and that does not depend on such a unit itself.
-pub(super) fn dependencies(units: &BTreeMap<ProjectId, Dependencies>) -> BTreeMap<ProjectId, BTreeSet<ProjectId>> {
+pub(super) fn dependencies(
+    units: &BTreeMap<ProjectId, Dependencies>,
+) -> Result<BTreeMap<ProjectId, BTreeSet<ProjectId>>, Refusal> {
     let unclear: BTreeSet<&str> =
         units.iter().filter(|(_, of)| of.may_be_more).map(|(id, _)| id.dir.as_str()).collect();
     let is_clear = |id: &ProjectId, of: &Dependencies| {
@@ -43,7 +48,7 @@ pub(super) fn dependencies(units: &BTreeMap<ProjectId, Dependencies>) -> BTreeMa
     for id in units.keys() {
         by_dir.entry(&id.dir).or_default().push(id);
     }
-    let mut found = BTreeMap::new();
+    let (mut found, mut edges) = (BTreeMap::new(), 0);
     for (id, of) in units {
         let mut dirs: BTreeSet<&str> = of.on.iter().map(String::as_str).collect();
         if !is_clear(id, of) {
@@ -51,11 +56,18 @@ pub(super) fn dependencies(units: &BTreeMap<ProjectId, Dependencies>) -> BTreeMa
         }
         let there = dirs.iter().filter_map(|dir| by_dir.get(dir));
         let on: BTreeSet<ProjectId> = there.flat_map(|there| meant(there, id)).cloned().collect();
+        edges += on.len();
+        if edges > MAX_EDGES {
+            return Err(config_error(format!(
+                "units of Terragrunt have more than {MAX_EDGES} dependencies between each other, at `{}`; plan fewer of them at once",
+                id.dir.replace('`', "'")
+            )));
+        }
         if !on.is_empty() {
             found.insert(id.clone(), on);
         }
     }
-    found
+    Ok(found)
 }
 
 /// Of the projects in a directory those that a unit depends on: those in its own workspace, otherwise all.
@@ -91,17 +103,17 @@ pub(super) fn layers(
     dependencies: &BTreeMap<ProjectId, BTreeSet<ProjectId>>,
 ) -> Vec<Vec<ProjectConfig>> {
     let own: BTreeSet<&ProjectId> = group.iter().map(|project| &project.id).collect();
-    let before = |id: &ProjectId| -> BTreeSet<ProjectId> {
+    let before = |id: &ProjectId| -> Vec<&ProjectId> {
         let on = dependencies.get(id).into_iter().flatten();
-        on.filter(|on| own.contains(on)).cloned().collect()
+        on.filter(|on| own.contains(on)).collect()
     };
-    let mut waits: Vec<(ProjectId, BTreeSet<ProjectId>)> =
+    let mut waits: Vec<(ProjectId, Vec<&ProjectId>)> =
         group.iter().map(|project| (project.id.clone(), before(&project.id))).collect();
     // Whoever depends on a project depends on more than it does.
     waits.sort_by_key(|(_, on)| on.len());
     let mut layer_of: HashMap<ProjectId, usize> = HashMap::new();
     for (id, on) in waits {
-        let layer = on.iter().filter_map(|on| layer_of.get(on)).max().map_or(0, |layer| layer + 1);
+        let layer = on.iter().filter_map(|on| layer_of.get(*on)).max().map_or(0, |layer| layer + 1);
         layer_of.insert(id, layer);
     }
     let mut layers: BTreeMap<usize, Vec<ProjectConfig>> = BTreeMap::new();

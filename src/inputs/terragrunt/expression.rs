@@ -2,6 +2,7 @@
 //! run, and the environment is not looked at. What cannot be told is told as that.
 
 use super::super::Tree;
+use super::budget::Budget;
 use crate::config::paths::{clean, join, parent};
 use hcl::edit::expr::{Expression, FuncCall, Traversal, TraversalOperator};
 use hcl::edit::structure::Body;
@@ -52,6 +53,7 @@ pub(super) type ParsedFiles = RefCell<BTreeMap<String, Option<Rc<Body>>>>;
 pub(super) struct UnitReader<'a> {
     pub(super) tree: &'a dyn Tree,
     shared: &'a ParsedFiles,
+    pub(super) budget: &'a Budget,
     /// The unit's own file, which nobody else needs.
     own: RefCell<Option<(String, Rc<Body>)>>,
     steps: Cell<u32>,
@@ -59,19 +61,22 @@ pub(super) struct UnitReader<'a> {
 }
 
 impl<'a> UnitReader<'a> {
-    pub(super) fn new(tree: &'a dyn Tree, shared: &'a ParsedFiles) -> UnitReader<'a> {
-        UnitReader { tree, shared, own: RefCell::default(), steps: Cell::new(0), depth: Cell::new(0) }
+    pub(super) fn new(tree: &'a dyn Tree, shared: &'a ParsedFiles, budget: &'a Budget) -> UnitReader<'a> {
+        UnitReader { tree, shared, budget, own: RefCell::default(), steps: Cell::new(0), depth: Cell::new(0) }
     }
 
     /// The text of a file that is not too large.
     pub(super) fn text(&self, path: &str) -> Option<String> {
-        self.tree.read(path).filter(|text| text.len() <= MAX_FILE)
+        self.tree.read(path).filter(|text| text.len() <= MAX_FILE && self.budget.read(text.len(), path))
     }
 
     /// Parses a text of this file, unless somebody has done it before. The error is the line.
     pub(super) fn parse(&self, path: &str, text: &str, is_own: bool) -> Result<Rc<Body>, usize> {
         if let Some(Some(known)) = self.shared.borrow().get(path) {
             return Ok(Rc::clone(known));
+        }
+        if !is_own && !self.budget.parse(text.len(), path) {
+            return Err(1);
         }
         let parsed = hcl::edit::parser::parse_body(text).map(Rc::new).map_err(|error| error.location().line());
         match (&parsed, is_own) {
@@ -111,14 +116,18 @@ impl UnitScope<'_> {
     /// The value; absent when it cannot be told.
     pub(super) fn value(&self, expression: &Expression) -> Option<Value> {
         let reader = self.reader;
-        if reader.steps.get() >= MAX_STEPS || reader.depth.get() >= MAX_DEPTH {
+        if reader.steps.get() >= MAX_STEPS || reader.depth.get() >= MAX_DEPTH || !reader.budget.step(&self.file) {
             return None;
         }
         reader.steps.set(reader.steps.get() + 1);
         reader.depth.set(reader.depth.get() + 1);
         let value = self.any(expression);
         reader.depth.set(reader.depth.get() - 1);
-        value
+        let is_small = match &value {
+            Some(Value::Text(text)) => text.len() <= MAX_TEXT && reader.budget.make(text.len(), &self.file),
+            _ => true,
+        };
+        value.filter(|_| is_small)
     }
 
     /// The value as a text.
@@ -141,7 +150,7 @@ impl UnitScope<'_> {
 
     fn any(&self, expression: &Expression) -> Option<Value> {
         match expression {
-            Expression::String(text) => Some(Value::Text(text.value().clone())),
+            Expression::String(text) => (text.value().len() <= MAX_TEXT).then(|| Value::Text(text.value().clone())),
             Expression::Number(number) => Some(Value::Text(number.value().to_string())),
             Expression::StringTemplate(template) => self.template(template),
             Expression::HeredocTemplate(heredoc) => self.template(&heredoc.template),
@@ -157,6 +166,7 @@ impl UnitScope<'_> {
         let mut text = String::new();
         for element in template {
             match element {
+                Element::Literal(literal) if literal.len() > MAX_TEXT => return None,
                 Element::Literal(literal) => text.push_str(literal),
                 Element::Interpolation(interpolation) => text.push_str(&self.text(&interpolation.expr)?),
                 Element::Directive(_) => return None,

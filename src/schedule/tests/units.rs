@@ -80,3 +80,21 @@ fn a_deep_chain_of_units_takes_no_stack() {
     let schedule = for_plan(&command("plan -d u0000"), &scene.facts()).unwrap();
     assert_eq!(schedule.units[&id("u0000/default")].on.len(), 1999);
 }
+
+#[test]
+fn a_chain_of_units_that_makes_too_many_pairs_is_refused() {
+    let files = (0..1500).map(|n| {
+        let text = format!(
+            "terraform {{\n  source = \"git::https://x.test/m\"\n}}\ndependencies {{\n  paths = [\"../u{}\"]\n}}\n",
+            n + 1
+        );
+        (format!("u{n}/terragrunt.hcl"), text)
+    });
+    let scene = scene(MemoryTree::of(files), &["u1499/terragrunt.hcl"]).server(ON);
+    let Err(Refusal::Config(error)) = plan_of(&scene) else { panic!("it is not refused") };
+    let error = error.to_string();
+    assert!(
+        error.starts_with("units of Terragrunt have more than 500000 dependencies between units, at `u"),
+        "{error}"
+    );
+}
