@@ -156,7 +156,8 @@ fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
     Ok(jobs.into_iter().find(|job| of_pull(job) && logs.is_being_written(&job.id)).map(|job| job.id))
 }
 
-/// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name.
+/// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name. What was accepted after it is
+/// left alone: the host may take long to tell who may cancel.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let Task::Command { command, .. } = &item.task else { return };
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
@@ -171,7 +172,7 @@ pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
         }
         return;
     }
-    let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply);
+    let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply, item.received);
     if let Err(error) = tell_cancelled(inner, pull, item, command, cancelled).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a cancellation could not be recorded");
     }
