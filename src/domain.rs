@@ -95,7 +95,7 @@ pub struct PullEvent {
     pub action: PullAction,
     /// The pull request after it.
     pub pull: PullRequest,
-    /// The person who did it.
+    /// The person who did it; unknown where the host does not tell.
     pub sender: Login,
     /// The pull request's version after it.
     #[serde(rename = "updated_at")]

@@ -44,6 +44,11 @@ pub trait Host: Send + Sync {
         Ok(None)
     }
 
+    /// Who pushed the pull request's head; unknown where the host cannot tell.
+    async fn pusher(&self, _pull: &PullRequest) -> Result<Login, HostError> {
+        Ok(Login::unknown())
+    }
+
     /// Whether the host would let it be merged.
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError>;
 

@@ -86,7 +86,7 @@ impl IdMatch {
 }
 
 impl RepoEntry {
-    /// Exact IDs are compared without case, like the allowlist.
+    /// IDs are compared without case, like the allowlist: hosts do not tell the case of names apart.
     fn is_for(&self, id: &str) -> bool {
         match &self.id {
             IdMatch::Exact(exact) => exact.eq_ignore_ascii_case(id),

@@ -7,7 +7,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{Effect, Run};
-use crate::domain::{CommentEvent, CommitSha, DeliveryId, PullEvent, PullId, PullRequest, RunId};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, PullEvent, PullId, PullRequest, RunId};
 use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
 use crate::retry;
 use crate::store::is_deposed;
@@ -106,6 +106,15 @@ pub(super) async fn fetch_pull(inner: &Inner, pull: &PullId) -> Result<PullReque
     (|| host.pull_request(pull)).retry(HOST_RETRIES).when(HostError::is_transient).await
 }
 
+/// Who pushed the head, where the delivery does not say. Nobody's permission counts for a person who stays unknown.
+async fn pusher(inner: &Inner, pull: &PullRequest) -> Login {
+    let ask = || async { inner.ctx.hosts.of(&pull.id.repo)?.pusher(pull).await };
+    ask.retry(HOST_RETRIES).when(HostError::is_transient).await.unwrap_or_else(|error| {
+        tracing::warn!(pull = %pull.id, "the host does not say who pushed: {error}");
+        Login::unknown()
+    })
+}
+
 async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let mut pull = event.pull.clone();
     let late = inner.actors.is_late(&pull.id, &event.version);
@@ -136,7 +145,8 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         tracing::info!(pull = %pull.id, "no autoplan: {why}");
         return inner.answer_delivery(&pull.id, &item.delivery, None, message).await;
     }
-    let command = Command::new(CommandName::Plan, Trigger::Autoplan, event.sender.clone());
+    let sender = if event.sender.is_unknown() { pusher(inner, &pull).await } else { event.sender.clone() };
+    let command = Command::new(CommandName::Plan, Trigger::Autoplan, sender);
     match start(inner, pull.clone(), command, &item.delivery).await? {
         Ended::Stopped(CancelReason::Push(head)) => {
             let because = superseded(&head);

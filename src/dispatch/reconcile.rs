@@ -297,7 +297,8 @@ impl Round<'_> {
         let identity = DeliveryId::new(format!("{MISSED}{id}:push:{head}"));
         mark.taken = Some((head, now.version.clone()));
         let taken = mark.clone();
-        let sender = pull.author.clone();
+        // Whoever pushed: the author's word is not theirs.
+        let sender = Login::unknown();
         let event = PullEvent { action: PullAction::Pushed, pull, sender, version: now.version.clone() };
         let event = Event::Pull(event);
         let decision = self.inner.decide(&event, &id);
@@ -314,7 +315,7 @@ impl Round<'_> {
         let event = |pull: &crate::domain::PullRequest| PullEvent {
             action: PullAction::Opened,
             pull: pull.clone(),
-            sender: pull.author.clone(),
+            sender: Login::unknown(),
             version: now.version.clone(),
         };
         let autoplans =

@@ -138,7 +138,7 @@ impl<'a> Gatekeeper<'a> {
 
     fn words(&self, act: Act<'_>, place: &str, who: &[String]) -> String {
         let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
-        let (name, command) = (if name.is_empty() { "who asked" } else { name }, act.command.spoken());
+        let command = act.command.spoken();
         let project = act.project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
         let who = if who.is_empty() { "nobody".to_owned() } else { format!("only {}", who.join(", ")) };
         let teams = if self.without_teams { "; its host tells of no teams" } else { "" };
@@ -149,6 +149,12 @@ impl<'a> Gatekeeper<'a> {
                 name => command_for(&self.ctx.rendering.executable, name, project, &[]),
             },
         );
+        if name.is_empty() {
+            // The command comes first: statuses are short.
+            return format!(
+                "It is not known who asked for `{command}`{project}: somebody who may can say `{say}` ({place} let {who} do so)"
+            );
+        }
         format!("{name} may not use `{command}`{project}: {place} let {who} do so{teams}. One of them can say `{say}`")
     }
 }

@@ -13,6 +13,9 @@ const FORMER: &str = ".visualstudio.com";
 /// The settings that say that this host is used.
 const OF_ACCOUNT: [&str; 4] =
     ["azuredevops-user", "azuredevops-token", "azuredevops-webhook-user", "azuredevops-webhook-password"];
+/// Shortest password of deliveries, in characters. Right ones are taken however many wrong ones come from their address, since the
+/// service delivers for strangers from there as well: it must be too long to be found by trying.
+const SHORTEST_PASSWORD: usize = 16;
 /// The scopes that the token needs.
 const SCOPES: &str = "A personal access token needs the scopes Code (read & write), Code (status) and Pull Request Threads (read & \
      write)";
@@ -42,6 +45,13 @@ pub(super) fn read(r: &mut Reader) -> Option<AzureDevopsSettings> {
     let webhook_user = r.text("azuredevops-webhook-user");
     let webhook_password = r.secret("azuredevops-webhook-password");
     match (&webhook_password, webhook_user.is_empty()) {
+        (Some(password), false) if password.expose_secret().chars().count() < SHORTEST_PASSWORD => r.wrong(
+            "azuredevops-webhook-password",
+            format!(
+                "is shorter than {SHORTEST_PASSWORD} characters: it could be found by trying. Make one with \
+                 `openssl rand -hex 20`, and set it here and in the service hooks"
+            ),
+        ),
         (Some(_), false) => {}
         (None, true) if r.switch("allow-unsigned-webhooks") => {}
         (Some(_), true) => r.wrong("azuredevops-webhook-user", "is missing: both it and the password are compared"),
@@ -103,7 +113,7 @@ mod tests {
         ("ATLANTIS_AZUREDEVOPS_USER", "tidelock@example.com"),
         ("ATLANTIS_AZUREDEVOPS_TOKEN", "pat_token_value\n"),
         ("ATLANTIS_AZUREDEVOPS_WEBHOOK_USER", "hooks"),
-        ("ATLANTIS_AZUREDEVOPS_WEBHOOK_PASSWORD", "hooks_password"),
+        ("ATLANTIS_AZUREDEVOPS_WEBHOOK_PASSWORD", "a_password_of_hooks"),
     ];
 
     #[test]
@@ -112,12 +122,20 @@ mod tests {
         let azure = both.azure_devops.unwrap();
         assert!(both.github.is_some() && azure.hostname == "dev.azure.com");
         assert_eq!(azure.token.unwrap().expose_secret(), "pat_token_value");
-        assert!(both.secrets.iter().any(|secret| secret.expose_secret() == "hooks_password"));
+        assert!(both.secrets.iter().any(|secret| secret.expose_secret() == "a_password_of_hooks"));
         let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
         let alone = loaded(&["--azuredevops-hostname=tfs.example.com/tfs"], &[&ACCOUNT[..], &without].concat());
         assert!(alone.github.is_none());
         assert_eq!(alone.azure_devops.unwrap().base_url, "https://tfs.example.com/tfs");
         assert!(loaded(&[], &[]).azure_devops.is_none());
+    }
+
+    #[test]
+    fn a_password_that_could_be_found_by_trying_is_refused() {
+        let with = |password: &'static str| [&ACCOUNT[..3], &[(ACCOUNT[3].0, password)]].concat();
+        let said = invalid(&[], &with("fifteen_letters"));
+        assert!(said.contains("AZUREDEVOPS_WEBHOOK_PASSWORD is shorter than 16 characters"), "{said}");
+        assert!(loaded(&[], &with("sixteen__letters")).azure_devops.is_some());
     }
 
     #[test]

@@ -259,7 +259,7 @@ rows! {
             azuredevops_token: Secret,
             /// Account on Azure DevOps: its email address; on a server, its domain and name.
             azuredevops_user: Text,
-            /// Password of deliveries from Azure DevOps.
+            /// Password of deliveries from Azure DevOps, of 16 characters or more.
             azuredevops_webhook_password: Secret,
             /// User of deliveries from Azure DevOps.
             azuredevops_webhook_user: Text,

@@ -48,13 +48,14 @@ impl View<'_> {
 
     /// Open pull requests of a repository, latest activity first.
     pub fn open_pulls_of(&self, repo: &RepoId) -> Result<Vec<KnownPull>> {
-        // A range of the index: `$` follows `#`.
+        // A range of the index: `$` follows `#`. Names of repositories may have a `#` themselves.
         let kept: Vec<StoredPull<PullRequest>> = self.records(
             "SELECT record FROM pulls WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND open ORDER BY activity DESC",
             [repo.to_string()],
         )?;
         Ok(kept
             .into_iter()
+            .filter(|kept| kept.pull.id.repo == *repo)
             .map(|StoredPull { pull, watermark, .. }| KnownPull { pull, open: true, watermark })
             .collect())
     }

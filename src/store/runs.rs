@@ -75,11 +75,14 @@ impl View<'_> {
 
     /// The latest ended jobs, but for good ones, of this repository, that were begun before `until`.
     pub fn broken_jobs(&self, repo: &RepoId, until: Timestamp, limit: usize) -> Result<Vec<Job>> {
-        self.records(
+        let mut jobs: Vec<Job> = self.records(
             "SELECT record FROM jobs WHERE state IN ('interrupted', 'failed') AND started <= ?1 AND substr(pull, 1, length(?2) + 1) = ?2 || '#'
              ORDER BY seq DESC LIMIT ?3",
             params![micros(until), repo.to_string(), rows(limit)],
-        )
+        )?;
+        // Names of repositories may have a `#` themselves.
+        jobs.retain(|job| job.pull.repo == *repo);
+        Ok(jobs)
     }
 }
 

@@ -27,7 +27,6 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use secrecy::SecretString;
 use serde_json::Value;
 use shapes::HEADS;
-use statuses::Iterations;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -69,7 +68,6 @@ pub struct AzureDevops {
     http: Http,
     /// Whose token it is in each organization.
     accounts: Mutex<HashMap<String, Account>>,
-    iterations: Iterations,
 }
 
 /// Whose token it is in one organization.
@@ -98,7 +96,6 @@ impl AzureDevops {
             organizations: options.organizations,
             status_name: options.status_name,
             accounts: Mutex::default(),
-            iterations: Iterations::default(),
         }
     }
 
@@ -234,6 +231,11 @@ impl Host for AzureDevops {
 
     async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
         votes::latest(self, pull).await
+    }
+
+    async fn pusher(&self, pull: &PullRequest) -> Result<Login, HostError> {
+        let head = statuses::iteration_to_come(self, &pull.id, &pull.head.commit).await?;
+        Ok(head.map_or_else(Login::unknown, |push| push.author))
     }
 
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {

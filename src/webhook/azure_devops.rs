@@ -8,7 +8,7 @@
 mod tests;
 
 use super::{Delivered, Door, Rejection, Signed, header, short};
-use crate::domain::{CommentEvent, DeliveryId, Event, PullAction, PullEvent, PullId, PullState};
+use crate::domain::{CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState};
 use crate::vcs::azure_devops::{AzureAddress, shapes};
 use base64::Engine as _;
 use http::HeaderMap;
@@ -50,9 +50,9 @@ impl Door for AzureDevopsDoor {
         OURS.iter().any(|name| headers.contains_key(*name)) && !NOT_OURS.iter().any(|name| headers.contains_key(*name))
     }
 
-    fn is_signed(&self, _: &HeaderMap) -> bool {
-        // A password can be found by trying.
-        false
+    fn is_signed(&self, headers: &HeaderMap) -> bool {
+        // The password is too long to be found by trying: settings refuse a shorter one.
+        basic(header(headers, "authorization")).is_some()
     }
 
     fn verify(&self, headers: &HeaderMap, _: &[u8]) -> Result<Signed, Rejection> {
@@ -136,7 +136,8 @@ impl AzureDevopsDoor {
                 (action, format!("{KIND}:{id}:updated:{version}:{}", short(event_id)))
             }
         };
-        let sender = pull.author.clone();
+        // Nothing else tells who did it: others than its author push to a pull request as well.
+        let sender = if action == PullAction::Opened { pull.author.clone() } else { Login::unknown() };
         Ok((Event::Pull(PullEvent { action, pull, sender, version }), DeliveryId::new(identity)))
     }
 

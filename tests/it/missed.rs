@@ -50,6 +50,22 @@ fn a_missed_push_is_planned_once() {
     });
 }
 
+/// The author of a pull request is not whoever pushed to it last.
+#[test]
+fn a_missed_push_is_not_planned_on_the_authors_word_where_rules_say_who_may_plan() {
+    let rules = workflow("allowed_users: ['alice']", &[PLANNED], &[]);
+    run_test(Setup::one_project().repos_yaml(&rules), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        missed(ctx, async || {
+            ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+        })
+        .await;
+        ctx.status(&pull, "atlantis/plan", "failure", "who asked for `plan`: somebody who may can say `atlantis plan`").await;
+        ctx.say_as("alice", &pull, "atlantis plan").await.is("plan", "success");
+    });
+}
+
 #[test]
 fn missed_comments_are_taken_up_in_order_and_once() {
     let setup = Setup::one_project().steps(&[PLANNED], &["echo applied >> {tmp}/applied"]);

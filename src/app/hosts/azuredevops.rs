@@ -84,16 +84,16 @@ fn client(azure: &AzureDevopsSettings, settings: &Settings) -> Option<AzureDevop
     }))
 }
 
-/// Organizations, or collections, that rules of the allowlist name. The host lists none by itself.
+/// Organizations, or collections, in lower case, that rules of the allowlist name. The host lists none by itself.
 fn organizations(hostname: &str, allowlist: &[String]) -> Vec<String> {
     let mut named: Vec<String> = Vec::new();
     for rule in allowlist.iter().map(|rule| rule.trim()).filter(|rule| !rule.starts_with('!')) {
         let mut parts = rule.split('/');
         let (Some(host), Some(name)) = (parts.next(), parts.next()) else { continue };
         let is_ours = host == "*" || host.eq_ignore_ascii_case(hostname);
-        let is_known = named.iter().any(|known| known.eq_ignore_ascii_case(name));
-        if is_ours && !name.is_empty() && !name.contains('*') && !is_known {
-            named.push(name.to_owned());
+        let name = name.to_lowercase();
+        if is_ours && !name.is_empty() && !name.contains('*') && !named.contains(&name) {
+            named.push(name);
         }
     }
     named
@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn organizations_are_those_that_the_allowlist_names() {
         let rules = [
-            "dev.azure.com/acme/*",
-            "dev.azure.com/Acme/x/y",
+            "dev.azure.com/Acme/*",
+            "dev.azure.com/acme/x/y",
             "*/other/*",
             "dev.azure.com/a*/x",
             "!dev.azure.com/no/*",

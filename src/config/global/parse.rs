@@ -5,6 +5,7 @@ use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
 use crate::config::{ConfigError, LockMode, Requirement, checks};
+use regex::RegexBuilder;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
 
@@ -105,7 +106,9 @@ fn id(entry: &Spanned<RawRepo>, file: &str) -> Result<IdMatch, ConfigError> {
         return Err(error_at(file, entry, "id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`"));
     };
     if id.value.starts_with('/') && id.value.ends_with('/') && id.value.len() > 1 {
-        return Ok(IdMatch::Regex(checks::slashed_regex(id, "id", file)?));
+        let regex = checks::slashed_regex(id, "id", file)?;
+        let folded = RegexBuilder::new(regex.as_str()).case_insensitive(true).build();
+        return Ok(IdMatch::Regex(folded.map_err(|error| error_at(file, id, format!("id: {error}")))?));
     }
     if id.value.starts_with('/') || id.value.contains("://") {
         let message = format!(

@@ -59,6 +59,7 @@ fn ids_are_exact_or_unanchored_regexes() {
         ("/acme/", "acme/infra", true),
         ("/^github.com\\/acme\\/.*$/", "acme/infra", true),
         ("/^acme/", "acme/infra", false),
+        ("/^github.com\\/Acme\\/.*$/", "acme/infra", true),
         ("github.com/acme/infra", "acme/infra", true),
         ("github.com/acme/inf", "acme/infra", false),
         ("github.com/acme/infra", "acme/infra2", false),
@@ -267,7 +268,7 @@ fn wrong_steps_are_explained() {
 }
 
 #[test]
-fn exact_ids_are_compared_without_case_as_the_allowlist_is() {
+fn ids_are_compared_without_case_as_the_allowlist_is() {
     let yaml =
         "repos:\n  - id: GitHub.com/Acme/INFRA\n    apply_requirements: [approved]\n  - id: github.com/acme/other\n";
     assert_eq!(rules(yaml, "acme/infra", "main").apply_requirements, [Requirement::Approved]);

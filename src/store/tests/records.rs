@@ -390,16 +390,22 @@ async fn open_pull_requests_of_a_repository_are_all_found_and_no_others() {
             for number in 1..=many {
                 tx.put_pull(&pull_request(number))?;
             }
-            for name in ["infra-2", "infr", "infra$"] {
+            for name in ["infra-2", "infr", "infra$", "infra#2"] {
                 let id = PullId { repo: repo("github.com", name), number: 1 };
                 tx.put_pull(&PullRequest { id, ..pull_request(1) })?;
             }
             tx.forget_pull(&pull_id(7))?;
+            for (name, id) in [("infra", "j1"), ("infra#2", "j2")] {
+                let pull = PullId { repo: repo("github.com", name), number: 1 };
+                tx.put_job(&Job { pull, ..job(id, JobState::Failed) })?;
+            }
+            let broken = tx.broken_jobs(&repo("github.com", "infra"), at(1), 10)?;
+            assert_eq!(broken.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["j1"]);
             let found = tx.open_pulls_of(&repo("github.com", "infra"))?;
             let numbers: std::collections::BTreeSet<u64> = found.iter().map(|known| known.pull.id.number).collect();
             assert_eq!((found.len() as u64, numbers.len() as u64), (many - 1, many - 1));
             assert!(found.iter().all(|known| known.pull.id.repo.name == "infra" && known.open));
-            assert_eq!(tx.repos_of_open_pulls()?.len(), 4);
+            assert_eq!(tx.repos_of_open_pulls()?.len(), 5);
             Ok(())
         })
         .await

@@ -1,5 +1,8 @@
 //! Where things are on Azure DevOps: `https://dev.azure.com/ORGANIZATION/PROJECT/_git/REPOSITORY`, and on a server of one's own
 //! `https://HOST/tfs/COLLECTION/PROJECT/_git/REPOSITORY`. A repository's owner is `ORGANIZATION/PROJECT`.
+//!
+//! The host does not tell the case of an organization's name apart, and addresses have it as somebody typed it: it is in lower case
+//! here, so that a repository has one id. Names of projects and repositories are those of the host's own JSON.
 
 use crate::domain::RepoId;
 use crate::vcs::HostError;
@@ -36,7 +39,7 @@ impl AzureAddress {
         &self.base
     }
 
-    /// The organization, or collection, that an address of this host lies in; absent where the address is another host's.
+    /// The organization, or collection, in lower case, that an address of this host lies in; absent where the address is another host's.
     pub fn organization(&self, address: &str) -> Option<String> {
         let url = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "https" | "http"))?;
         let host = url.host_str()?.to_ascii_lowercase();
@@ -51,15 +54,17 @@ impl AzureAddress {
         let root = Url::parse(&self.base).ok()?;
         let root = root.path().trim_end_matches('/');
         let rest = url.path().get(root.len()..).filter(|_| url.path()[..root.len()].eq_ignore_ascii_case(root))?;
-        decoded(rest.strip_prefix('/')?.split('/').next()?).filter(|name| is_sound(name))
+        decoded(rest.strip_prefix('/')?.split('/').next()?)
+            .map(|name| name.to_lowercase())
+            .filter(|name| is_sound(name))
     }
 
-    /// The repository of these names; absent where one of them cannot be a name.
+    /// The repository of these names, the organization's in any case; absent where one of them cannot be a name.
     pub fn repository(&self, organization: &str, project: &str, name: &str) -> Option<RepoId> {
         let sound = [organization, project, name].into_iter().all(is_sound);
         sound.then(|| RepoId {
             host: self.hostname.clone(),
-            owner: format!("{organization}/{project}"),
+            owner: format!("{}/{project}", organization.to_lowercase()),
             name: name.to_owned(),
         })
     }
@@ -135,15 +140,16 @@ mod tests {
         let server = AzureAddress::new("tfs.example.com", "https://tfs.example.com:8080/tfs");
         for (address, host, wanted) in [
             ("https://dev.azure.com/acme/Infra/_git/live", &services, Some("acme")),
-            ("https://acme@dev.azure.com/acme/Infra/_git/live", &services, Some("acme")),
+            ("https://acme@dev.azure.com/ACME/Infra/_git/live", &services, Some("acme")),
+            ("https://ACME.visualstudio.com/Infra/_git/live", &services, Some("acme")),
             ("https://acme.visualstudio.com/DefaultCollection/_git/live", &services, Some("acme")),
             ("https://acme.visualstudio.com/", &services, Some("acme")),
             ("https://acme.vssps.visualstudio.com/_apis", &services, None),
             ("https://dev.azure.com/", &services, None),
             ("https://dev.azure.com.evil.example/acme/x", &services, None),
             ("https://evil.example/acme/x", &services, None),
-            ("https://tfs.example.com:8080/tfs/DefaultCollection/x/_git/y", &server, Some("DefaultCollection")),
-            ("http://TFS.example.com/TFS/My%20Collection/", &server, Some("My Collection")),
+            ("https://tfs.example.com:8080/tfs/DefaultCollection/x/_git/y", &server, Some("defaultcollection")),
+            ("http://TFS.example.com/TFS/My%20Collection/", &server, Some("my collection")),
             ("https://tfs.example.com/other/DefaultCollection", &server, None),
             ("https://acme.visualstudio.com/x", &server, None),
             ("https://tfs.example.com/tfs/..%2fx", &server, None),
@@ -158,11 +164,11 @@ mod tests {
     fn names_with_spaces_and_signs_stay_in_their_place() {
         let server = AzureAddress::new("tfs.example.com", "https://tfs.example.com/tfs/");
         let repo = server.repository("DefaultCollection", "Cloud & Co", "infra+live #1").unwrap();
-        assert_eq!(repo.to_string(), "tfs.example.com/DefaultCollection/Cloud & Co/infra+live #1");
-        let url = "https://tfs.example.com/tfs/DefaultCollection/Cloud%20%26%20Co/_git/infra%2Blive%20%231";
+        assert_eq!(repo.to_string(), "tfs.example.com/defaultcollection/Cloud & Co/infra+live #1");
+        let url = "https://tfs.example.com/tfs/defaultcollection/Cloud%20%26%20Co/_git/infra%2Blive%20%231";
         assert_eq!(server.clone_url(&repo).unwrap(), url);
         assert_eq!(server.pull_page(&repo, 7).unwrap(), format!("{url}/pullrequest/7"));
-        let path = "/DefaultCollection/Cloud%20%26%20Co/_apis/git/repositories/infra%2Blive%20%231";
+        let path = "/defaultcollection/Cloud%20%26%20Co/_apis/git/repositories/infra%2Blive%20%231";
         assert_eq!(repo_path(&repo).unwrap(), path);
         for name in ["", "..", ". .", "a/b", "a\\b", "-x", "a\nb", "a?b"] {
             assert!(server.repository("c", "p", name).is_none(), "{name:?}");

@@ -2,14 +2,12 @@
 
 use super::{AzureDevops, VERSION, list, organization_of, pull_path, shapes};
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{CommitSha, PullId};
+use crate::domain::{CommitSha, Login, PullId};
 use crate::vcs::HostError;
 use backon::BackoffBuilder as _;
 use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 /// Begins the genre of our statuses, as Atlantis' policies have it.
 const GENRE: &str = "Atlantis Bot";
@@ -17,20 +15,14 @@ const GENRE: &str = "Atlantis Bot";
 const DESCRIPTION_LIMIT: usize = 140;
 /// How often iterations are asked for while a commit has none: it comes shortly after the push.
 const TRIES: usize = 3;
-/// Iterations that are remembered.
-const MAX_KNOWN: usize = 4096;
-
-/// Numbers of iterations, by pull request and commit. A commit keeps its iteration.
-#[derive(Default)]
-pub(super) struct Iterations {
-    known: Mutex<HashMap<(PullId, CommitSha), u64>>,
-}
 
 /// What a push made of a pull request.
 pub(super) struct Iteration {
     pub(super) number: u64,
     pub(super) commit: CommitSha,
     pub(super) created: Option<Timestamp>,
+    /// Who pushed it.
+    pub(super) author: Login,
 }
 
 /// All iterations of a pull request, oldest first.
@@ -38,30 +30,35 @@ pub(super) async fn iterations(host: &AzureDevops, pull: &PullId) -> Result<Vec<
     let body = host.http.get(&format!("{}/iterations?{VERSION}", pull_path(pull)?)).await?.body;
     let read = |row: &Value| {
         let commit = shapes::commit(&row["sourceRefCommit"])?;
-        Some(Iteration { number: row["id"].as_u64()?, commit, created: shapes::moment(&row["createdDate"]) })
+        let (created, author) = (shapes::moment(&row["createdDate"]), shapes::login(&row["author"]));
+        Some(Iteration { number: row["id"].as_u64()?, commit, created, author })
     };
     let mut all: Vec<Iteration> = list(&body).filter_map(read).collect();
     all.sort_by_key(|iteration| iteration.number);
     Ok(all)
 }
 
-/// The latest iteration of a commit; absent where there is none.
-async fn iteration_of(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Option<u64>, HostError> {
-    let key = (pull.clone(), commit.clone());
-    let known = || host.iterations.known.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(number) = known().get(&key) {
-        return Ok(Some(*number));
-    }
+/// The latest iteration of a commit; absent where there is none. It is asked for each time: a push back gives a commit another one.
+async fn iteration_of(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -> Result<Option<Iteration>, HostError> {
     let all = iterations(host, pull).await?;
-    let found = all.iter().rev().find(|iteration| iteration.commit == key.1).map(|iteration| iteration.number);
-    if let Some(number) = found {
-        let mut known = known();
-        if known.len() >= MAX_KNOWN {
-            known.clear();
+    Ok(all.into_iter().rfind(|iteration| iteration.commit == *commit))
+}
+
+/// The same of a commit that was pushed just now: it is waited for.
+pub(super) async fn iteration_to_come(
+    host: &AzureDevops,
+    pull: &PullId,
+    commit: &CommitSha,
+) -> Result<Option<Iteration>, HostError> {
+    let mut iteration = iteration_of(host, pull, commit).await?;
+    for wait in host.http.waits(TRIES).build() {
+        if iteration.is_some() {
+            break;
         }
-        known.insert(key, number);
+        tokio::time::sleep(wait).await;
+        iteration = iteration_of(host, pull, commit).await?;
     }
-    Ok(found)
+    Ok(iteration)
 }
 
 /// Genre and name of a context: what stands before its last slash, and what stands after it.
@@ -93,15 +90,7 @@ pub(super) async fn set(
     status: &CommitStatus,
 ) -> Result<(), HostError> {
     let path = format!("{}/statuses?{VERSION}", pull_path(pull)?);
-    let mut iteration = iteration_of(host, pull, commit).await?;
-    for wait in host.http.waits(TRIES).build() {
-        if iteration.is_some() {
-            break;
-        }
-        tokio::time::sleep(wait).await;
-        iteration = iteration_of(host, pull, commit).await?;
-    }
-    let Some(iteration) = iteration else {
+    let Some(iteration) = iteration_to_come(host, pull, commit).await? else {
         let message = format!("the pull request has no iteration of commit {commit}");
         return Err(HostError::Rejected { what: format!("POST {path}"), status: 404, message });
     };
@@ -113,7 +102,7 @@ pub(super) async fn set(
     let (genre, name) = genre_and_name(&status.context);
     let description: String = status.description.chars().take(DESCRIPTION_LIMIT).collect();
     let mut body = json!({
-        "iterationId": iteration, "state": state, "description": description,
+        "iterationId": iteration.number, "state": state, "description": description,
         "context": { "genre": genre, "name": name },
     });
     if !status.url.is_empty() {
@@ -126,7 +115,7 @@ pub(super) async fn own(host: &AzureDevops, pull: &PullId, commit: &CommitSha) -
     let Some(iteration) = iteration_of(host, pull, commit).await? else { return Ok(Vec::new()) };
     let account = host.account(organization_of(&pull.repo)).await?;
     let body = host.http.get(&format!("{}/statuses?{VERSION}", pull_path(pull)?)).await?.body;
-    let mut rows: Vec<&Value> = list(&body).filter(|row| row["iterationId"] == iteration).collect();
+    let mut rows: Vec<&Value> = list(&body).filter(|row| row["iterationId"] == iteration.number).collect();
     rows.sort_by_key(|row| row["id"].as_u64());
     let mut latest: Vec<(CommitStatus, bool)> = Vec::new();
     for row in rows {

@@ -116,10 +116,11 @@ fn iterations_of() -> Value {
     ]))
 }
 
+/// As Services tell of a vote: a comment of the voter's own.
 fn vote(by: &str, result: &str, at: &str) -> Value {
     json!({
         "id": 3, "publishedDate": at, "isDeleted": false,
-        "comments": [{"id": 1, "commentType": "system", "content": "voted", "publishedDate": at}],
+        "comments": [{"id": 1, "commentType": "system", "content": "voted", "publishedDate": at, "author": {"id": by}}],
         "properties": {
             "CodeReviewThreadType": {"$type": "System.String", "$value": "VoteUpdate"},
             "CodeReviewVoteResult": {"$type": "System.String", "$value": result},
@@ -187,6 +188,27 @@ async fn each_person_has_a_vote_for_the_head_of_its_moment_and_groups_have_none(
     // Of eve's vote nothing is told: it is taken for the earliest that it can be.
     let wanted = [("ann", approved, FIRST), ("bob", approved, HEAD), ("cid", rejected, HEAD), ("eve", rejected, FIRST)];
     assert_eq!(read, wanted.map(|(who, verdict, commit)| (format!("{who}@example.com"), verdict, commit.into())));
+}
+
+/// Everybody who may comment can make a thread with these properties, of a comment that calls itself the system's.
+#[tokio::test]
+async fn a_thread_that_somebody_else_wrote_tells_of_no_vote() {
+    let mut reviewed = pull();
+    reviewed["reviewers"] = json!([{"id": "bob", "uniqueName": "bob@example.com", "vote": 10}]);
+    let told = vote("bob", "10", "2026-11-17T11:30:00Z");
+    let later = || vote("bob", "10", "2026-11-17T12:30:00Z");
+    let (mut by_another, mut as_text, mut by_nobody) = (later(), later(), later());
+    by_another["comments"][0]["author"]["id"] = json!("11bb");
+    as_text["comments"][0]["commentType"] = json!("text");
+    by_nobody["comments"][0]["author"] = Value::Null;
+    for (forged, wanted) in [(by_another, FIRST), (as_text, FIRST), (by_nobody, FIRST), (later(), HEAD)] {
+        let threads = rows(json!([told, forged]));
+        let answers =
+            vec![("pullRequests/7?", reviewed.clone()), ("/threads", threads), ("/iterations", iterations_of())];
+        let played = answering(answers).await;
+        let reviews = played.host.reviews(&known_pull(&played).await).await.unwrap();
+        assert_eq!(reviews[0].commit.clone().unwrap(), wanted, "{forged}");
+    }
 }
 
 #[tokio::test]
@@ -273,10 +295,31 @@ async fn a_status_is_set_on_the_iteration_of_its_commit_and_read_back() {
     assert_eq!((&body["iterationId"], &body["state"]), (&json!(2), &json!("succeeded")));
     assert_eq!(body["context"], json!({"genre": "Atlantis Bot/atlantis", "name": "plan"}));
     assert_eq!(played.host.own_statuses(&id(), &HEAD.into()).await.unwrap(), std::slice::from_ref(&status));
-    let asked = played.requests().iter().filter(|request| request.contains("iterations")).count();
-    assert_eq!(asked, 1, "an iteration is asked for once");
     let error = played.host.set_status(&id(), &BASE.into(), &status).await.unwrap_err();
     assert!(matches!(&error, HostError::Rejected { status: 404, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn after_a_push_back_a_status_is_set_on_the_latest_iteration() {
+    let iterations = Arc::new(Mutex::new(iterations_of()));
+    let told = Arc::clone(&iterations);
+    let played = play(move |request| match request.contains("/iterations") {
+        true => ok(told.lock().unwrap().clone()),
+        false => ok(json!({})),
+    })
+    .await;
+    let status = CommitStatus {
+        context: "atlantis/plan".into(),
+        state: StatusState::Pending,
+        description: "d".into(),
+        url: "".into(),
+    };
+    played.host.set_status(&id(), &FIRST.into(), &status).await.unwrap();
+    assert_eq!(played.body_of("POST")["iterationId"], 1);
+    let back = json!({"id": 3, "createdDate": "2026-11-17T13:00:00Z", "sourceRefCommit": {"commitId": FIRST}});
+    iterations.lock().unwrap()["value"].as_array_mut().unwrap().push(back);
+    played.host.set_status(&id(), &FIRST.into(), &status).await.unwrap();
+    assert_eq!(played.body_of("POST")["iterationId"], 3);
 }
 
 #[tokio::test]
@@ -393,6 +436,9 @@ async fn a_list_goes_on_where_its_token_says() {
     .await;
     let seen = played.host.repositories().await.unwrap();
     assert_eq!(seen.iter().map(|access| access.repo.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+    // However the allowlist writes the organization, its repositories are those that deliveries name.
+    let shouted = played.host.repositories_of("ACME").await.unwrap();
+    assert_eq!(shouted[0].repo.to_string(), "127.0.0.1/acme/Cloud Infra/one");
 }
 
 #[tokio::test]

@@ -51,13 +51,16 @@ fn review(voter: &Value, threads: &Value, pushes: &[Iteration]) -> Option<Review
     })
 }
 
-/// Whether a thread of the host tells of the vote that this person still has.
+/// Whether a thread of the host tells of the vote that this person still has. Everybody who may comment can make a thread with such
+/// properties, and the API takes `system` as a comment's type; but its author is who sent it. The host writes of a vote in the voter's name.
 fn is_vote_of(voter: &Value, thread: &Value) -> bool {
     let property = |name: &str| thread["properties"][name]["$value"].as_str().unwrap_or_default().to_owned();
     let by = property("CodeReviewVotedByIdentity");
     property("CodeReviewThreadType") == "VoteUpdate"
         && property("CodeReviewVoteResult").parse().ok() == voter["vote"].as_i64()
         && voter["id"].is_string()
+        && thread["comments"][0]["commentType"] == "system"
+        && thread["comments"][0]["author"]["id"] == voter["id"]
         && thread["identities"][by.as_str()]["id"] == voter["id"]
 }
 

@@ -13,7 +13,7 @@ pub(super) const COLLECTION: &str = "DefaultCollection";
 pub(super) const PROJECT: &str = "Cloud Infra";
 pub(super) const NAME: &str = "live";
 /// What our ids begin with.
-pub(super) const FULL_NAME: &str = "DefaultCollection/Cloud Infra/live";
+pub(super) const FULL_NAME: &str = "defaultcollection/Cloud Infra/live";
 pub(super) const TOKEN: &str = "a-personal-access-token";
 pub(super) const HOOK_USER: &str = "hooks";
 pub(super) const PASSWORD: &str = "a password that is long enough";
@@ -35,8 +35,8 @@ pub(super) struct KeptPull {
     pub(super) created: Timestamp,
     pub(super) closed: Option<Timestamp>,
     pub(super) merged: Option<String>,
-    /// Commit and moment of each push.
-    pub(super) iterations: Vec<(String, Timestamp)>,
+    /// Commit, moment and person of each push.
+    pub(super) iterations: Vec<(String, Timestamp, String)>,
     pub(super) threads: Vec<Value>,
     pub(super) statuses: Vec<Value>,
     pub(super) reviewers: Vec<Value>,
@@ -133,7 +133,7 @@ impl AzureFake {
             status: "active",
             draft: false,
             fork: false,
-            iterations: vec![(head.clone(), Timestamp::now())],
+            iterations: vec![(head.clone(), Timestamp::now(), "ann".to_owned())],
             head,
             base,
             created: Timestamp::now(),
@@ -154,10 +154,14 @@ impl AzureFake {
     }
 
     pub(super) async fn push(&self, number: u64, file: (&str, &str)) {
+        self.push_as("ann", number, file).await;
+    }
+
+    pub(super) async fn push_as(&self, who: &str, number: u64, file: (&str, &str)) {
         let (repo, branch) = (self.repo(), self.pull(number).branch);
         let head = repo.push(&branch, &[(file.0, Some(file.1))]).await.unwrap();
         self.change(number, |pull| {
-            pull.iterations.push((head.clone(), Timestamp::now()));
+            pull.iterations.push((head.clone(), Timestamp::now(), who.to_owned()));
             pull.head = head;
         })
         .await;

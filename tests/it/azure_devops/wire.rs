@@ -36,7 +36,10 @@ async fn answer(State(fake): State<AzureFake>, request: Request) -> Response {
     }
     let proof = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_known = is_token(proof) && !fake.look().is_expired;
-    let Some(rest) = path.strip_prefix(&format!("/tfs/{COLLECTION}/")) else {
+    // learn.microsoft.com/azure/devops/organizations/settings/naming-restrictions: names have no case.
+    let root = format!("/tfs/{COLLECTION}/");
+    let is_below = path.get(..root.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(&root));
+    let Some(rest) = path.get(root.len()..).filter(|_| is_below) else {
         // learn.microsoft.com/azure/devops/server/admin/websitesettings: collections lie below the server's virtual directory.
         return refused(404, "TF400898", "no such collection");
     };
@@ -117,7 +120,7 @@ async fn of_pull(fake: &AzureFake, method: &str, number: u64, tail: &[&str], bod
         ("GET", []) => ok(described(fake, number)),
         ("PATCH", []) => complete(fake, number, &pull, body).await,
         ("GET", ["iterations"]) => {
-            let row = |(place, (commit, at)): (usize, &(String, Timestamp))| json!({"id": place + 1, "createdDate": at.to_string(), "sourceRefCommit": {"commitId": commit}});
+            let row = |(place, (commit, at, who)): (usize, &(String, Timestamp, String))| json!({"id": place + 1, "createdDate": at.to_string(), "author": person(who), "sourceRefCommit": {"commitId": commit}});
             rows(pull.iterations.iter().enumerate().map(row).collect())
         }
         ("GET", ["threads"]) => rows(pull.threads),
