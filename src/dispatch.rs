@@ -295,11 +295,15 @@ impl Inner {
         DeliveryOutcome::Queued
     }
 
-    /// Puts a recorded item where it belongs: aside, or into the queue.
+    /// Puts a recorded item where it belongs: aside, or into the queue. Waits for no host: whoever delivered it waits for this.
     async fn take(self: &Arc<Self>, pull: PullId, item: Item) {
         match &item.task {
             Task::Command { command, .. } if command.name == CommandName::Cancel => {
-                immediate_commands::cancel(self, &pull, &item).await;
+                let inner = Arc::clone(self);
+                let begun = self.tasks.spawn(async move { immediate_commands::cancel(&inner, &pull, &item).await });
+                if !begun {
+                    tracing::debug!("a cancellation waits for the next start: this server stops");
+                }
             }
             Task::Command { command, .. } if command.name == CommandName::Unlock && self.actors.applying(&pull) => {
                 immediate_commands::refuse_unlock(self, &pull, &item, command).await;

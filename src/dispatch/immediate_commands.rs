@@ -7,7 +7,7 @@ use super::{Inner, reconcile};
 use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectState};
+use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectLock, ProjectState};
 use crate::domain::{DeliveryId, JobId, ProjectId, PullEvent, PullId, PullRequest, RepoId, RunId};
 use crate::execute::permissions::{Asker, Gatekeeper};
 use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
@@ -156,7 +156,8 @@ fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
     Ok(jobs.into_iter().find(|job| of_pull(job) && logs.is_being_written(&job.id)).map(|job| job.id))
 }
 
-/// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name.
+/// `cancel`: waiting commands are dropped, running ones stopped; an apply only when asked for by name. What was accepted after it is
+/// left alone: the host may take long to tell who may cancel.
 pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let Task::Command { command, .. } = &item.task else { return };
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
@@ -171,7 +172,7 @@ pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
         }
         return;
     }
-    let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply);
+    let cancelled = inner.actors.cancel(pull, &command.user, command.interrupt_apply, item.received);
     if let Err(error) = tell_cancelled(inner, pull, item, command, cancelled).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a cancellation could not be recorded");
     }
@@ -257,12 +258,21 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     inner.ctx.checkouts.remove_pull(&id).await
 }
 
+/// Whether what the key names is still the lock that was looked at, and nobody has taken it anew.
+fn is_still(view: &View<'_>, key: &str, lock: &ProjectLock) -> Result<bool> {
+    let now = view.lock_by_key(key)?;
+    let is_same = |now: ProjectLock| now.id() == lock.id() && now.holder == lock.holder;
+    Ok(now.is_some_and(is_same))
+}
+
 /// Deletes one lock and its plan for a person on the web page. Who runs the server may do so whatever the rules of the repository are.
 pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, operator: bool) -> Result<Discard> {
     let key = key.to_owned();
     let named = key.clone();
-    let lock = inner.ctx.store.read(move |view| view.lock_by_key(&named)).await?;
-    if let Some(lock) = lock.filter(|_| !operator) {
+    let Some(lock) = inner.ctx.store.read(move |view| view.lock_by_key(&named)).await? else {
+        return Ok(Discard::Absent);
+    };
+    if !operator {
         let mut gatekeeper = Gatekeeper::new(&inner.ctx, &lock.repo, "", Asker::OfPage(&by.who));
         let act = Act { command: CommandName::Unlock, project: Some(&lock.project) };
         if let Some(because) = gatekeeper.refusal(act).await? {
@@ -273,19 +283,19 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
     }
     let (logs, answer) = (inner.ctx.logs.clone(), answer_later(inner, None));
     let follows = recorder::transaction(inner, move |tx| {
+        if !is_still(tx, &key, &lock)? {
+            return Ok(None);
+        }
         // Here, where no apply can begin meanwhile: each begins with a transaction of its own.
-        let applying = match tx.lock_by_key(&key)? {
-            Some(lock) => begun(tx, &logs, &lock.holder.pull)?,
-            None => None,
-        };
+        let applying = begun(tx, &logs, &lock.holder.pull)?;
         let follows = tx.record_lock_event(&LockEvent::LockDeleted { key, applying, by })?;
         if let (Some(lock), Some(message)) = (follows.freed().next(), follows.message.clone()) {
             let pull = &lock.holder.pull;
             tx.post(pull, answer(pull, message))?;
         }
-        Ok(follows)
+        Ok(Some(follows))
     });
-    let follows = follows.await?;
+    let Some(follows) = follows.await? else { return Ok(Discard::Absent) };
     remove_plan_files(&inner.ctx, &follows.dropped()).await;
     follows.freed().for_each(|lock| inner.ctx.outbox.wake(&lock.holder.pull));
     Ok(match follows.refusal {
@@ -299,8 +309,33 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
 mod tests {
     use super::*;
     use crate::domain::RepoId;
-    use crate::domain::state::StateLockTrace;
+    use crate::domain::state::{LockHolder, StateLockTrace};
     use crate::store::Store;
+
+    #[tokio::test]
+    async fn a_lock_that_was_taken_anew_is_not_the_one_that_was_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
+        let lock = |number, second| ProjectLock {
+            repo: repo.clone(),
+            project: ProjectId { dir: "net".into(), workspace: "default".into(), name: None },
+            holder: LockHolder {
+                pull: PullId { repo: repo.clone(), number },
+                title: String::new(),
+                url: String::new(),
+                user: "alice".into(),
+                since: Timestamp::from_second(second).unwrap(),
+            },
+            applied: false,
+        };
+        let held = lock(1, 1);
+        store.write(move |tx| tx.lock_project(&held).map(drop)).await.unwrap();
+        for (looked_at, expected) in [(lock(1, 1), true), (lock(1, 2), false), (lock(2, 1), false)] {
+            let found = store.read(move |view| is_still(view, &looked_at.id(), &looked_at));
+            assert_eq!(found.await.unwrap(), expected);
+        }
+    }
 
     #[tokio::test]
     async fn what_must_not_be_interrupted_has_begun_once_it_is_recorded() {

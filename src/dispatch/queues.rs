@@ -70,6 +70,8 @@ struct Queue {
 struct Running {
     /// The command; absent for what nobody asked for, such as a clean-up.
     name: Option<CommandName>,
+    /// When its delivery was accepted; absent where it has none.
+    received: Option<Timestamp>,
     /// Whether it runs: before that it is looked at, and may come to be refused.
     begun: bool,
     /// What it works on, as far as that is known.
@@ -150,8 +152,10 @@ impl Actors {
     /// A command runs from now on, on this head; what stops it.
     pub(super) fn run(&self, pull: &PullId, name: CommandName, head: &CommitSha) -> Cancel {
         let mut queues = self.queues();
-        let running = Running { name: Some(name), begun: true, head: Some(head.clone()), cancel: Cancel::default() };
         let queue = queues.entry(pull.clone()).or_default();
+        let received = queue.running.as_ref().and_then(|before| before.received);
+        let head = Some(head.clone());
+        let running = Running { name: Some(name), received, begun: true, head, cancel: Cancel::default() };
         let cancel = running.cancel.clone();
         if queue.running.as_ref().is_some_and(|before| before.cancel.take_change()) {
             cancel.note_change();
@@ -161,7 +165,7 @@ impl Actors {
         }
         // What arrived while the command was being prepared; a push of the very head that is planned now is no reason to stop.
         match queue.running.as_ref().and_then(|before| before.cancel.reason()) {
-            Some(CancelReason::Push(pushed)) if pushed == head => {}
+            Some(CancelReason::Push(pushed)) if running.head.as_ref() == Some(pushed) => {}
             // Whoever said `cancel` was told that it does not run.
             Some(why) if !name.changes_state() || matches!(why, CancelReason::Person(_)) => cancel.cancel(why.clone()),
             _ => {}
@@ -232,16 +236,19 @@ impl Actors {
         }
     }
 
-    /// Takes all commands that wait, and stops the one that runs: what was taken, what is stopped, what goes on.
-    pub(super) fn cancel(&self, pull: &PullId, user: &Login, apply_too: bool) -> Cancelled {
+    /// Takes all commands that wait, and stops the one that runs, as far as they were accepted up to `until`: what was taken, what is
+    /// stopped, what goes on.
+    pub(super) fn cancel(&self, pull: &PullId, user: &Login, apply_too: bool, until: Timestamp) -> Cancelled {
         let mut queues = self.queues();
         let mut cancelled = Cancelled::default();
         let Some(queue) = queues.get_mut(pull) else { return cancelled };
-        let stays = |item: &Item| matches!(item.task, Task::Closed(_) | Task::MergeGroup(_));
+        let stays = |item: &Item| item.received > until || matches!(item.task, Task::Closed(_) | Task::MergeGroup(_));
         let (stay, waiting) = queue.waiting.drain(..).partition(stays);
         queue.waiting = stay;
         cancelled.waiting = waiting;
-        if let Some((running, name)) = queue.running.as_ref().and_then(|running| Some((running, running.name?))) {
+        let running =
+            queue.running.as_ref().filter(|running| running.received.is_none_or(|received| received <= until));
+        if let Some((running, name)) = running.and_then(|running| Some((running, running.name?))) {
             if running.is_interruptible() || apply_too {
                 running.cancel.cancel(CancelReason::Person(user.clone()));
                 cancelled.stopped = Some((name, running.begun));
@@ -259,8 +266,8 @@ impl Actors {
         let Some(queue) = queues.get_mut(pull) else { return Next::End };
         match queue.waiting.pop_front().filter(|_| !self.draining()) {
             Some(item) => {
-                let head = item.task.head().cloned();
-                queue.running = Some(Running { name: item.task.command(), head, ..Running::default() });
+                let (head, received) = (item.task.head().cloned(), Some(item.received));
+                queue.running = Some(Running { name: item.task.command(), received, head, ..Running::default() });
                 Next::Item(item)
             }
             None if unsettled && !self.draining() => {
@@ -349,10 +356,8 @@ mod tests {
         PullId { repo: RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() }, number: 1 }
     }
 
-    /// Actors of which one has just taken this command in hand.
-    fn taken(name: CommandName) -> Actors {
-        let actors = Actors::default();
-        assert!(actors.engage(&pull()));
+    /// A command that was accepted at this second.
+    fn item(name: CommandName, second: i64) -> Item {
         let comment = CommentEvent {
             pull: pull(),
             clone_url: String::new(),
@@ -362,7 +367,18 @@ mod tests {
         };
         let command = Box::new(Command::new(name, Trigger::Comment, "alice"));
         let task = Task::Command { comment, command };
-        actors.add(&pull(), Item { delivery: "d".into(), received: Timestamp::now(), task });
+        Item { delivery: "d".into(), received: at(second), task }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Actors of which one has just taken this command in hand.
+    fn taken(name: CommandName) -> Actors {
+        let actors = Actors::default();
+        assert!(actors.engage(&pull()));
+        actors.add(&pull(), item(name, 1));
         assert!(matches!(actors.next(&pull(), false), Next::Item(_)));
         actors
     }
@@ -379,9 +395,26 @@ mod tests {
     fn what_is_cancelled_while_it_is_looked_at_does_not_begin() {
         for apply_too in [false, true] {
             let actors = taken(CommandName::Apply);
-            assert_eq!(actors.cancel(&pull(), &"bob".into(), apply_too).stopped, Some((CommandName::Apply, false)));
+            assert_eq!(
+                actors.cancel(&pull(), &"bob".into(), apply_too, Timestamp::MAX).stopped,
+                Some((CommandName::Apply, false))
+            );
             let cancel = actors.run(&pull(), CommandName::Apply, &"head".into());
             assert_eq!(cancel.reason(), Some(&CancelReason::Person("bob".into())));
+        }
+    }
+
+    #[test]
+    fn what_was_said_after_a_cancel_is_left_alone() {
+        for (second, stopped) in [(1, Some((CommandName::Plan, true))), (0, None)] {
+            let actors = taken(CommandName::Plan);
+            let cancel = actors.run(&pull(), CommandName::Plan, &"head".into());
+            actors.add(&pull(), item(CommandName::Plan, second));
+            actors.add(&pull(), item(CommandName::Plan, second + 1));
+            let cancelled = actors.cancel(&pull(), &"bob".into(), true, at(second));
+            assert_eq!((cancelled.stopped, cancelled.waiting.len()), (stopped, 1));
+            assert_eq!(cancel.token.is_cancelled(), stopped.is_some());
+            assert_eq!(actors.count(), 2);
         }
     }
 
@@ -389,9 +422,12 @@ mod tests {
     fn what_goes_through_is_not_told_as_cancelled_and_what_was_cancelled_does_not_go_through() {
         let actors = taken(CommandName::Unlock);
         assert!(actors.goes_through(&pull()));
-        assert_eq!(actors.cancel(&pull(), &"bob".into(), false).stopped, None);
+        assert_eq!(actors.cancel(&pull(), &"bob".into(), false, Timestamp::MAX).stopped, None);
         let actors = taken(CommandName::Unlock);
-        assert_eq!(actors.cancel(&pull(), &"bob".into(), false).stopped, Some((CommandName::Unlock, false)));
+        assert_eq!(
+            actors.cancel(&pull(), &"bob".into(), false, Timestamp::MAX).stopped,
+            Some((CommandName::Unlock, false))
+        );
         assert!(!actors.goes_through(&pull()));
     }
 
@@ -400,7 +436,7 @@ mod tests {
         let actors = Actors::default();
         assert!(actors.engage(&pull()));
         assert!(matches!(actors.next(&pull(), true), Next::Settle));
-        let cancelled = actors.cancel(&pull(), &"bob".into(), true);
+        let cancelled = actors.cancel(&pull(), &"bob".into(), true, Timestamp::MAX);
         assert_eq!((cancelled.stopped, cancelled.left), (None, None));
     }
 }

@@ -1,6 +1,8 @@
 //! Who may use which command where: by login and team, in comments and on pages.
 
 use crate::support::*;
+use std::collections::BTreeMap;
+use tidelock::sandbox::{CommitStatus, Fault, Gate};
 
 /// Two projects, and these rules.
 fn guarded(rules: &str) -> Setup {
@@ -20,16 +22,24 @@ fn only_those_whom_the_rules_name_apply_a_project() {
         ctx.forge.set_team("acme", "sre", &["carol"]);
         let pull = ctx.open_dirs("change", &["conf/pay", "conf/net"]).await;
         ctx.next(&pull).await.is("plan", "success");
-        ctx.status(&pull, "atlantis/plan", "success", "").await;
-        ctx.status(&pull, "atlantis/apply", "pending", "").await;
-        let before = ctx.repo.statuses_of(&pull.head_commit().unwrap()).unwrap().len();
+        let planned = ["atlantis/plan", "atlantis/plan: conf/net/default", "atlantis/plan: conf/pay/default"];
+        for context in planned {
+            ctx.status(&pull, context, "success", "").await;
+        }
+        let statuses = || {
+            let statuses = ctx.repo.statuses_of(&pull.head_commit().unwrap()).unwrap();
+            let told = |(context, status): (String, CommitStatus)| (context, (status.state, status.description));
+            statuses.into_iter().map(told).collect::<BTreeMap<_, _>>()
+        };
+        let before = statuses();
+        assert!(before.keys().eq(planned), "{before:?}");
         let said = ctx.say_as("alice", &pull, "atlantis apply -d conf/net").await;
         said.is("apply", "error").because("not_permitted").has("alice may not use `apply`: ");
         said.has("let only bob, team sre do so").has("`atlantis apply`");
         ctx.say_as("alice", &pull, "atlantis version").await.is("version", "error").has("let nobody do so");
         // What she may not do changes nothing that others see.
-        assert_eq!(ctx.repo.statuses_of(&pull.head_commit().unwrap()).unwrap().len(), before);
-        ctx.status(&pull, "atlantis/apply", "pending", "").await;
+        ctx.quiet().await;
+        assert_eq!(statuses(), before);
         assert_eq!(ctx.lines("applied"), 0);
 
         let said = ctx.say_as("bob", &pull, "atlantis apply").await;
@@ -67,12 +77,54 @@ fn no_answer_about_a_team_is_no_yes() {
         ctx.forge.set_team("acme", "sre", &["bob"]);
         let pull = ctx.open_dirs("change", &["conf/pay"]).await;
         ctx.next(&pull).await.is("plan", "success");
-        let fault = tidelock::sandbox::Fault::Status(403, "{}".to_owned(), Vec::new());
+        let fault = Fault::Status(403, "{}".to_owned(), Vec::new());
         ctx.forge.fail_next("GET", "/api/v3/orgs/**", fault, 1).unwrap();
         let said = ctx.say_as("bob", &pull, "atlantis apply").await;
         said.is("apply", "error").has("did not say in which teams bob is").has("`atlantis apply`");
         assert_eq!(ctx.lines("applied"), 0);
         ctx.say_as("bob", &pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn a_cancel_that_waits_for_the_host_leaves_alone_what_is_said_after_it() {
+    run_test(guarded("allowed_users: ['*:plan', '*:version']\nallowed_teams: ['sre:cancel']"), async |ctx| {
+        ctx.forge.set_team("acme", "sre", &["bob"]);
+        let pull = ctx.open_dirs("change", &["conf/pay"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        let gate = Gate::new();
+        ctx.forge.fail_next("GET", "/api/v3/orgs/**", Fault::Hold(gate.clone()), 1).unwrap();
+        pull.comment("bob", "atlantis cancel").unwrap();
+        gate.reached(1).await;
+        let held = Gate::new();
+        let path = format!("**/pulls/{}", pull.number());
+        ctx.forge.fail_next("GET", &path, Fault::Hold(held.clone()), 1).unwrap();
+        pull.comment("alice", "atlantis plan").unwrap();
+        held.reached(1).await;
+        gate.open();
+        ctx.next(&pull).await.is_message("cancelled").has("Nothing to cancel");
+        held.open();
+        ctx.next(&pull).await.is("plan", "success");
+    });
+}
+
+#[test]
+fn a_cancel_that_waits_for_the_host_is_answered_once_by_the_next_start() {
+    run_test(guarded("allowed_users: ['*:plan']\nallowed_teams: ['sre:cancel']"), async |ctx| {
+        ctx.forge.set_team("acme", "sre", &["bob"]);
+        let pull = ctx.open_dirs("change", &["conf/pay"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        let gate = Gate::new();
+        ctx.forge.fail_next("GET", "/api/v3/orgs/**", Fault::Hold(gate.clone()), 2).unwrap();
+        pull.comment("bob", "atlantis cancel").unwrap();
+        gate.reached(1).await;
+        // The next start does not wait for the host either.
+        ctx.server.restart().await;
+        gate.reached(2).await;
+        gate.open();
+        ctx.next(&pull).await.is_message("cancelled").has("Nothing to cancel");
+        // Anything said twice would be read here.
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
     });
 }
 

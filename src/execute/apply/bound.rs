@@ -15,7 +15,7 @@ use crate::runner::local::{Place, PlanGone, missing_preparation};
 use crate::runner::spec::PlanReference;
 use crate::store::Tx;
 use anyhow::{Context as _, Result};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
 impl ApplyRun<'_> {
@@ -86,9 +86,21 @@ fn gone_because(gone: PlanGone) -> String {
     }
 }
 
-/// The refusal of a plan that is older than it may be. The plan stays: an operator may raise the limit, and a new plan replaces it.
+/// How far ahead of this server's clock a plan may be made, by another server.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
+
+/// The refusal of a plan that is older than it may be, or whose age the clock does not tell. The plan stays: an operator may raise the limit, and a new plan replaces it.
 fn too_old(plan: &PlanRecord, limit: Option<Duration>, now: Timestamp) -> Option<Failure> {
     let (age, limit) = (plan.age(now), limit?);
+    let ahead = plan.made.duration_since(now);
+    if ahead > CLOCKS_DIFFER {
+        let because = format!(
+            "by this server's clock it is made {} from now, so nobody knows whether it is older than plans of this project may be \
+             (`plan_max_age`): the clock of this server or of the one that planned is wrong",
+            duration::words(ahead.unsigned_abs())
+        );
+        return Some(Failure::StalePlan { because });
+    }
     (age > limit).then(|| {
         let (age, limit) = (duration::words(age), duration::words(limit));
         let because =
@@ -258,8 +270,20 @@ mod tests {
     fn a_plan_is_too_old_once_it_is_older_than_the_limit() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         let limit = Some(Duration::from_secs(60));
-        for (now, limit, refused) in [(60, limit, false), (61, limit, true), (-5, limit, false), (61, None, false)] {
+        for (now, limit, refused) in [
+            (60, limit, false),
+            (61, limit, true),
+            (-5, limit, false),
+            (61, None, false),
+            (-300, limit, false),
+            (-301, limit, true),
+            (-301, None, false),
+        ] {
             assert_eq!(too_old(&plan(), limit, at(now)).is_some(), refused, "{now} {limit:?}");
         }
+        let said = too_old(&plan(), limit, at(-3600));
+        assert!(
+            matches!(said, Some(Failure::StalePlan { because }) if because.contains("clock") && because.contains("1 h"))
+        );
     }
 }
