@@ -155,7 +155,7 @@ async fn unchanged(report: &mut Report, double: &StorageDouble, leader: &Leader,
         others.len(),
         seen.len() - others.len()
     );
-    report.bound(others.is_empty() && seen.len() == 2 * QUIET, &what)
+    report.bound(others.is_empty() && seen.len() >= QUIET, &what)
 }
 
 async fn against_rclone(

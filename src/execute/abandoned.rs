@@ -4,6 +4,7 @@
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job, JobState, ProjectState, ProjectStatus, StatusState};
+use crate::locks::LockEvent;
 use crate::reply::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
@@ -43,6 +44,8 @@ pub fn end(
 /// The project of an apply whose end is not known, unless a later command has said more of it.
 fn end_apply(tx: &Tx<'_>, job: &Job) -> Result<()> {
     let Some(project) = &job.project else { return Ok(()) };
+    let (pull, at) = (job.pull.clone(), Timestamp::now());
+    tx.record_lock_event(&LockEvent::StateChanged { pull, project: project.clone(), outputs: true, at })?;
     let before = tx.project_statuses(&job.pull)?.into_iter().find(|status| status.project == *project);
     if before.as_ref().is_some_and(|status| status.updated > job.started) {
         return Ok(());

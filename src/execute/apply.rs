@@ -199,18 +199,24 @@ impl ApplyRun<'_> {
     async fn record_refusal(&self, outcome: JobOutcome) -> Result<JobOutcome> {
         let plan = self.plans_to_apply.plan(&outcome.project);
         let head = self.work.pull.head.commit.clone();
-        let status = plan.filter(|plan| plan.head == head).map(|plan| ProjectStatus {
-            project: outcome.project.clone(),
-            state: ProjectState::ApplyErrored,
-            head,
-            summary: Some(plan.summary),
-            job: Some(plan.job.clone()),
-            updated: Timestamp::now(),
+        let status = plan.filter(|plan| plan.head == head).map(|plan| {
+            let status = ProjectStatus {
+                project: outcome.project.clone(),
+                state: ProjectState::ApplyErrored,
+                head,
+                summary: Some(plan.summary),
+                job: Some(plan.job.clone()),
+                updated: Timestamp::now(),
+            };
+            (plan.id.clone(), status)
         });
         let pull = self.work.pull.id.clone();
         recorder::refusal(self.ctx, self.work, outcome, move |tx| match status {
-            Some(status) => tx.put_project_status(&pull, &status),
-            None => Ok(()),
+            // A plan that was dropped meanwhile has its status already.
+            Some((plan, status)) if tx.plans(&pull)?.iter().any(|kept| kept.id == plan) => {
+                tx.put_project_status(&pull, &status)
+            }
+            _ => Ok(()),
         })
         .await
     }
@@ -233,7 +239,8 @@ impl ApplyRun<'_> {
         let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
         let dir = job::project_dir(&tree.root, &config.id.dir)
             .map_err(|fault| Refused::Outcome(Box::new(Outcome::Errored(fault))))?;
-        let dirs = plan.dependencies.iter().map(|on| tree.root.join(on)).chain([dir.clone()]).collect();
+        let dirs = plan.dependencies.iter().filter_map(|on| job::project_dir(&tree.root, on).ok());
+        let dirs = dirs.chain([dir.clone()]).collect();
         let _directories = ctx.runner.directories.lock_all(dirs).await;
         let tool =
             job::resolve_tool(ctx, config, &tree).await.map_err(|outcome| Refused::Outcome(Box::new(outcome)))?;
@@ -295,9 +302,7 @@ impl ApplyRun<'_> {
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
         // Where nothing was to be changed, nothing is made of other outputs now.
         let outputs = !plan.summary.no_changes;
-        if outputs {
-            self.outputs_changed(config).await;
-        }
+        let worthless = if outputs { self.outputs_changed(config) } else { Vec::new() };
         let outcome = job.outcome(with_errored(outcome, errored.is_some(), &job.record.id));
         let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
@@ -320,8 +325,10 @@ impl ApplyRun<'_> {
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
         };
-        if !self.alone {
-            return job.end(outcome, change).await;
+        if !self.alone || !worthless.is_empty() {
+            let ended = job.end(outcome, change).await?;
+            remove_plan_files(ctx, &worthless).await;
+            return Ok(ended);
         }
         let end = job.ended(outcome, change);
         let outcome = end.outcome.clone();

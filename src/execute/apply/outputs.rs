@@ -1,7 +1,6 @@
 //! Units of Terragrunt read outputs of others when they are planned: which of them has to be applied first, and which plans are worth
 //! nothing once it is.
 
-use super::super::plan::remove_plan_files;
 use super::{ApplyRun, Refused};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
@@ -34,18 +33,17 @@ impl ApplyRun<'_> {
         Err(Failure::Refused { reason: Reason::Dependency, because }.into())
     }
 
-    /// Notes that a project's outputs may be others now. Files of the plans that this makes worthless go; their records do with the
-    /// job's end.
-    pub(super) async fn outputs_changed(&self, config: &ProjectConfig) {
+    /// Notes that a project's outputs may be others now. Returns the plans that this makes worthless: their records go with the job's
+    /// end, and their files after it.
+    pub(super) fn outputs_changed(&self, config: &ProjectConfig) -> Vec<PlanRecord> {
         let plans: Vec<PlanRecord> = self.plans_to_apply.made_with(&config.id).into_iter().cloned().collect();
         let applied =
             |plan: &PlanRecord| self.changed.lock().unwrap_or_else(PoisonError::into_inner).contains(&plan.project);
         let plans: Vec<PlanRecord> = plans.into_iter().filter(|plan| !applied(plan)).collect();
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(config.id.clone());
         if plans.is_empty() {
-            return;
+            return plans;
         }
-        remove_plan_files(self.ctx, &plans).await;
         let remark = format!(
             "The plans of {} are dropped: they were made with the outputs of `{}` from before it was applied. Plan again: {}.",
             named(plans.iter().map(|plan| plan.project.label())),
@@ -53,6 +51,7 @@ impl ApplyRun<'_> {
             self.commands(CommandName::Plan, plans.iter().map(|plan| &plan.project))
         );
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(remark);
+        plans
     }
 
     fn commands<'a>(&self, name: CommandName, projects: impl Iterator<Item = &'a ProjectId>) -> String {

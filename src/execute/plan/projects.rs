@@ -204,7 +204,8 @@ impl PlanRun<'_> {
         let ctx = self.ctx;
         // Terragrunt asks those that it depends on for their outputs, in their directories.
         let on = self.schedule.units.get(&config.id).into_iter().flat_map(|of| &of.on);
-        let dirs = on.map(|dir| ready.place.tree.root.join(dir)).chain([ready.place.dir.clone()]).collect();
+        let dirs = on.filter_map(|dir| job::project_dir(&ready.place.tree.root, dir).ok());
+        let dirs = dirs.chain([ready.place.dir.clone()]).collect();
         let _directories = ctx.runner.directories.lock_all(dirs).await;
         let id = PlanId::of(random_bits());
         let steps = Steps::Stage { first: Vec::new(), steps: config.workflow.plan.clone() };
