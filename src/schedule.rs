@@ -177,7 +177,7 @@ fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Sched
     }
     let config = facts.repo_config;
     Ok(Schedule {
-        groups: groups.into_values().flat_map(|group| order::layers(group, &dependencies)).collect(),
+        groups: groups.into_values().flat_map(|group| order::layers(group, &dependencies, &units)).collect(),
         parallel_plan: config.and_then(|config| config.parallel_plan).unwrap_or(facts.options.parallel_plan),
         parallel_apply: config.and_then(|config| config.parallel_apply).unwrap_or(facts.options.parallel_apply),
         abort_on_execution_order_fail: config.is_some_and(|config| config.abort_on_execution_order_fail),

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// How long a membership that the host has told is believed. That somebody is no member is asked every time.
 const BELIEVED: Duration = Duration::from_secs(300);
+/// Most teams that the host is asked about for one command. A pull request may name teams, and the host counts requests.
+const MAX_ASKED: usize = 50;
 /// Most memberships that are remembered; then all are asked again.
 const MAX_REMEMBERED: usize = 10_000;
 
@@ -81,6 +83,7 @@ pub struct Gatekeeper<'a> {
     permissions: Permissions,
     teams: HashMap<String, bool>,
     without_teams: bool,
+    too_many_teams: bool,
 }
 
 impl<'a> Gatekeeper<'a> {
@@ -93,7 +96,15 @@ impl<'a> Gatekeeper<'a> {
         if let Some(allowed) = &ctx.global.rules(repo, base_branch).allowed {
             permissions = permissions.with("the server's `repos.yaml` (`allowed_users`, `allowed_teams`)", allowed);
         }
-        Gatekeeper { ctx, repo, person, permissions, teams: HashMap::new(), without_teams: false }
+        Gatekeeper {
+            ctx,
+            repo,
+            person,
+            permissions,
+            teams: HashMap::new(),
+            without_teams: false,
+            too_many_teams: false,
+        }
     }
 
     fn of(ctx: &'a Context, work: &'a CommandRun) -> Gatekeeper<'a> {
@@ -124,6 +135,10 @@ impl<'a> Gatekeeper<'a> {
                 Permitted::Refused { place, who } => (place, who),
                 Permitted::Ask(team) => {
                     let is_member = match self.person {
+                        Asker::OfHost(_) if self.teams.len() >= MAX_ASKED => {
+                            self.too_many_teams = true;
+                            Some(false)
+                        }
                         Asker::OfHost(login) => self.ctx.teams.is_member(self.ctx, self.repo, &team, login).await?,
                         Asker::OfPage(_) => Some(false),
                     };
@@ -141,7 +156,11 @@ impl<'a> Gatekeeper<'a> {
         let command = act.command.spoken();
         let project = act.project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
         let who = if who.is_empty() { "nobody".to_owned() } else { format!("only {}", who.join(", ")) };
-        let teams = if self.without_teams { "; its host tells of no teams" } else { "" };
+        let teams = match (self.without_teams, self.too_many_teams) {
+            (true, _) => "; its host tells of no teams".to_owned(),
+            (false, true) => format!("; the host is asked about {MAX_ASKED} teams for a command, and there are more"),
+            (false, false) => String::new(),
+        };
         let say = act.project.map_or_else(
             || format!("{} {command}", self.ctx.rendering.executable),
             |project| match act.command {

@@ -97,10 +97,12 @@ pub(super) fn remarks(graph: &InputGraph<'_>, units: &BTreeMap<ProjectId, Depend
     remarks
 }
 
-/// A group in layers: each project in the first one after all that it depends on.
+/// A group in layers: each project in the first one after all that it depends on. A unit that may depend on more has a layer of its own:
+/// nothing that it could need is applied beside it.
 pub(super) fn layers(
     group: Vec<ProjectConfig>,
     dependencies: &BTreeMap<ProjectId, BTreeSet<ProjectId>>,
+    units: &BTreeMap<ProjectId, Dependencies>,
 ) -> Vec<Vec<ProjectConfig>> {
     let own: BTreeSet<&ProjectId> = group.iter().map(|project| &project.id).collect();
     let before = |id: &ProjectId| -> Vec<&ProjectId> {
@@ -120,5 +122,10 @@ pub(super) fn layers(
     for project in group {
         layers.entry(layer_of.get(&project.id).copied().unwrap_or_default()).or_default().push(project);
     }
-    layers.into_values().collect()
+    let may_be_more = |project: &ProjectConfig| units.get(&project.id).is_some_and(|of| of.may_be_more);
+    let divided = layers.into_values().flat_map(|layer| {
+        let (unclear, clear): (Vec<_>, Vec<_>) = layer.into_iter().partition(may_be_more);
+        std::iter::once(clear).chain(unclear.into_iter().map(|project| vec![project]))
+    });
+    divided.filter(|layer| !layer.is_empty()).collect()
 }

@@ -72,6 +72,20 @@ fn a_membership_is_remembered_and_a_refusal_asks_again() {
 }
 
 #[test]
+fn the_host_is_asked_about_so_many_teams_for_a_command() {
+    let teams: Vec<String> = (0..60).map(|number| format!("'t{number}:apply'")).collect();
+    let rules = format!("allowed_users: ['*:plan']\nallowed_teams: [{}]", teams.join(", "));
+    run_test(guarded(&rules), async |ctx| {
+        let pull = ctx.open_dirs("change", &["conf/pay"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        let said = ctx.say_as("bob", &pull, "atlantis apply").await;
+        said.is("apply", "error").has("the host is asked about 50 teams for a command, and there are more");
+        let asked = ctx.forge.requests().iter().filter(|request| request.path.contains("/memberships/")).count();
+        assert_eq!(asked, 50);
+    });
+}
+
+#[test]
 fn no_answer_about_a_team_is_no_yes() {
     run_test(guarded("allowed_users: ['*:plan']\nallowed_teams: ['sre:apply']"), async |ctx| {
         ctx.forge.set_team("acme", "sre", &["bob"]);

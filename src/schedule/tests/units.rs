@@ -54,7 +54,7 @@ fn order_groups_come_first_and_the_switch_is_off_where_nobody_sets_it() {
 #[test]
 fn a_unit_that_does_not_tell_all_runs_after_those_that_do_and_people_are_told_once() {
     let schedule = plan_of(&live(&[("a", &["$env"]), ("after", &["a"]), ("b", &["$env"]), ("c", &[])])).unwrap();
-    assert_eq!(layers_of(&schedule), [vec!["c"], vec!["a", "b"], vec!["after"]]);
+    assert_eq!(layers_of(&schedule), [vec!["c"], vec!["a"], vec!["b"], vec!["after"]]);
     assert_eq!(schedule.remarks.len(), 2);
     assert!(schedule.remarks[0].starts_with("`a/terragrunt.hcl`, line 5: `paths` of `dependencies` cannot be told"));
 }
