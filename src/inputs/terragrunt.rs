@@ -7,8 +7,8 @@ mod index;
 #[cfg(test)]
 mod tests;
 
-use budget::Budget;
 pub(super) use budget::MAX_EDGES;
+use budget::ReadingBudget;
 pub(super) use index::UnitIndex;
 
 use super::Tree;
@@ -93,10 +93,10 @@ pub(super) fn has_file(tree: &dyn Tree, dir: &str) -> bool {
 
 /// Reads the unit of a directory that has Terragrunt's file.
 pub(super) fn read(tree: &dyn Tree, dir: &str) -> Unit {
-    read_with(tree, dir, &ParsedFiles::default(), &Budget::default())
+    read_with(tree, dir, &ParsedFiles::default(), &ReadingBudget::default())
 }
 
-fn read_with(tree: &dyn Tree, dir: &str, parsed: &ParsedFiles, budget: &Budget) -> Unit {
+fn read_with(tree: &dyn Tree, dir: &str, parsed: &ParsedFiles, budget: &ReadingBudget) -> Unit {
     let reader = UnitReader::new(tree, parsed, budget);
     let (mut unit, read) = (Unit::default(), RefCell::default());
     let mut waiting = vec![(join(dir, UNIT_FILE), Vec::new())];
@@ -306,7 +306,7 @@ impl Visit for FileCalls {
 pub(super) struct Units {
     known: RefCell<BTreeMap<String, Option<Rc<Unit>>>>,
     parsed: ParsedFiles,
-    pub(super) budget: Budget,
+    pub(super) budget: ReadingBudget,
     /// Units from which no circle is reached.
     without_circle: RefCell<BTreeSet<String>>,
 }

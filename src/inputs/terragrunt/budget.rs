@@ -15,7 +15,7 @@ pub(in super::super) const MAX_EDGES: usize = 500_000;
 
 /// What has been spent, and what was too much.
 #[derive(Default)]
-pub(in super::super) struct Budget {
+pub(in super::super) struct ReadingBudget {
     made: Cell<usize>,
     read: Cell<usize>,
     parsed: Cell<usize>,
@@ -24,7 +24,7 @@ pub(in super::super) struct Budget {
     exceeded: RefCell<Option<String>>,
 }
 
-impl Budget {
+impl ReadingBudget {
     /// Bytes of values or names, made for this file. False: that is too much, and so is all that comes after it.
     pub(super) fn make(&self, bytes: usize, file: &str) -> bool {
         self.spend(&self.made, bytes, MAX_MADE, "bytes of values", file)

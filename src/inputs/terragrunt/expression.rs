@@ -2,7 +2,7 @@
 //! run, and the environment is not looked at. What cannot be told is told as that.
 
 use super::super::Tree;
-use super::budget::Budget;
+use super::budget::ReadingBudget;
 use crate::config::paths::{clean, join, parent};
 use hcl::edit::expr::{Expression, FuncCall, Traversal, TraversalOperator};
 use hcl::edit::structure::Body;
@@ -53,7 +53,7 @@ pub(super) type ParsedFiles = RefCell<BTreeMap<String, Option<Rc<Body>>>>;
 pub(super) struct UnitReader<'a> {
     pub(super) tree: &'a dyn Tree,
     shared: &'a ParsedFiles,
-    pub(super) budget: &'a Budget,
+    pub(super) budget: &'a ReadingBudget,
     /// The unit's own file, which nobody else needs.
     own: RefCell<Option<(String, Rc<Body>)>>,
     steps: Cell<u32>,
@@ -61,7 +61,7 @@ pub(super) struct UnitReader<'a> {
 }
 
 impl<'a> UnitReader<'a> {
-    pub(super) fn new(tree: &'a dyn Tree, shared: &'a ParsedFiles, budget: &'a Budget) -> UnitReader<'a> {
+    pub(super) fn new(tree: &'a dyn Tree, shared: &'a ParsedFiles, budget: &'a ReadingBudget) -> UnitReader<'a> {
         UnitReader { tree, shared, budget, own: RefCell::default(), steps: Cell::new(0), depth: Cell::new(0) }
     }
 
