@@ -1,7 +1,7 @@
 //! What the plan of a project is made of. Pure: it sees the repository through [`Tree`].
 //!
 //! Seven kinds: files of the project's directory with its lock file, local modules that it calls, files that its `when_modified` names,
-//! what Terragrunt's files name ([`units`]), which providers its `init` needs ([`providers`]), its effective configuration, and the
+//! what Terragrunt's files name (`units`), which providers its `init` needs ([`providers`]), its effective configuration, and the
 //! projects it depends on. The last two are the [`ProjectConfig`] itself (its digest and its `depends_on`); the files are asked of an
 //! [`InputGraph`]: for autoplan by `schedule`, for sparse trees and `undiverged` by `execute`.
 
