@@ -331,8 +331,8 @@ async fn sync(store: Store, interval: Duration) {
     }
 }
 
-/// Writes a base and deletes what is old as soon as that is due. A new leader is left alone for one interval, and so is a bucket after
-/// a failure.
+/// Writes a base and deletes what is old as soon as that is due. A new leader is left alone for [`KEEP_UP_PAUSE`], and so is a bucket
+/// after a failure.
 async fn keep_up(store: Store) {
     tokio::time::sleep(KEEP_UP_PAUSE).await;
     loop {

@@ -5,7 +5,7 @@ use super::artifacts::{OtherProjects, is_artifact};
 use super::folder::Folder;
 use anyhow::Context;
 use rustix::fs::FileType;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
@@ -87,14 +87,14 @@ pub(super) fn settle(root: &Path, admin: &Path) -> anyhow::Result<()> {
 /// not see: files of that second get a later time. Returns false while that second is not over.
 pub(super) fn distrust(root: &Path, admin: &Path) -> anyhow::Result<bool> {
     let Some(index) = SettledIndex::open(admin)? else { return Ok(false) };
-    let touched = touched(root, admin, &OtherProjects::default());
+    let touched: Option<HashSet<String>> =
+        touched(root, admin, &OtherProjects::default()).map(|dirs| dirs.into_iter().collect());
     let everywhere = Folder::open(root)?.walk(&mut |entry| {
         if entry.kind == FileType::Directory {
             return Ok(true);
         }
         let dir = entry.path.parent().and_then(Path::to_str);
-        let is_known =
-            touched.as_ref().is_some_and(|touched| dir.is_some_and(|dir| touched.iter().all(|one| one != dir)));
+        let is_known = touched.as_ref().is_some_and(|touched| dir.is_some_and(|dir| !touched.contains(dir)));
         if !is_known && entry.stat()?.is_some_and(|stat| stat.st_ctime >= index.written) {
             entry.touch()?;
         }

@@ -9,7 +9,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectLock, ProjectState};
 use crate::domain::{DeliveryId, JobId, ProjectId, PullEvent, PullId, PullRequest, RepoId, RunId};
-use crate::execute::permissions::{Asker, Gatekeeper};
+use crate::execute::permissions::{Asker, Gatekeeper, unanswered};
 use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
 use crate::store::View;
@@ -81,17 +81,10 @@ async fn not_permitted(inner: &Inner, pull: &PullRequest, command: &Command) -> 
         match gatekeeper.refusal(Act { command: command.name, project }).await {
             Ok(None) => {}
             Ok(because) => return Ok(because),
-            Err(error) => return Ok(Some(unanswered(inner, command, &error))),
+            Err(error) => return Ok(Some(unanswered(&inner.ctx, command, &error))),
         }
     }
     Ok(None)
-}
-
-fn unanswered(inner: &Inner, command: &Command, error: &HostError) -> String {
-    let (user, executable, name) = (&command.user, &inner.ctx.rendering.executable, command.name.spoken());
-    inner.ctx.redactor.redact(&format!(
-        "the host did not say in which teams {user} is, so nothing was done: {error}. Then: say `{executable} {name}` again"
-    ))
 }
 
 /// Turns a message that is known only inside a transaction into the comments that answer a command.
@@ -163,7 +156,7 @@ pub(super) async fn cancel(inner: &Arc<Inner>, pull: &PullId, item: &Item) {
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.repo, "", Asker::OfHost(command.user.as_str()));
     let refusal = match gatekeeper.refusal(Act { command: command.name, project: None }).await {
         Ok(refusal) => refusal,
-        Err(error) => Some(unanswered(inner, command, &error)),
+        Err(error) => Some(unanswered(&inner.ctx, command, &error)),
     };
     if let Some(because) = refusal {
         let message = Message::NotPermitted { because };

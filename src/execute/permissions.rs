@@ -6,7 +6,7 @@ use super::{CommandAnswer, CommandRun, Context, StatusUpdate, recorder};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::config::permissions::{Act, Permissions, Permitted};
-use crate::domain::command::{CommandName, Trigger};
+use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{ProjectState, ProjectStatus};
 use crate::domain::{ProjectId, RepoId};
@@ -179,13 +179,15 @@ impl<'a> Gatekeeper<'a> {
 }
 
 /// What is said where the host does not tell who is in a team.
-fn unanswered(ctx: &Context, work: &CommandRun, error: &HostError) -> Fault {
-    let message = ctx.redactor.redact(&format!(
-        "The host did not say in which teams {} is, so nothing was done: {error}. Then: say `{} {}` again",
-        work.command.user,
-        ctx.rendering.executable,
-        work.command.name.spoken()
-    ));
+pub fn unanswered(ctx: &Context, command: &Command, error: &HostError) -> String {
+    let (user, executable, name) = (&command.user, &ctx.rendering.executable, command.name.spoken());
+    ctx.redactor.redact(&format!(
+        "The host did not say in which teams {user} is, so nothing was done: {error}. Then: say `{executable} {name}` again"
+    ))
+}
+
+fn unanswered_fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Fault {
+    let message = unanswered(ctx, &work.command, error);
     Fault { reason: Reason::Internal, message, output: String::new() }
 }
 
@@ -197,7 +199,7 @@ pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Opti
     }
     let message = match gatekeeper.refusal(Act { command: work.command.name, project: None }).await {
         Ok(message) => message?,
-        Err(error) => return Some(CommandAnswer::error(unanswered(ctx, work, &error))),
+        Err(error) => return Some(CommandAnswer::error(unanswered_fault(ctx, work, &error))),
     };
     Some(match work.command.trigger {
         // Whoever pushed asked for nothing: the status says it, and no comment.
@@ -240,7 +242,7 @@ async fn failure(
 ) -> Result<Option<Failure>, Stop> {
     match gatekeeper.refusal_for(config, work.command.name).await {
         Ok(because) => Ok(because.map(|because| Failure::Refused { reason: Reason::NotPermitted, because })),
-        Err(error) => Err(Stop::Fault(unanswered(ctx, work, &error))),
+        Err(error) => Err(Stop::Fault(unanswered_fault(ctx, work, &error))),
     }
 }
 
