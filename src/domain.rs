@@ -7,6 +7,7 @@ mod clone_url;
 pub mod command;
 pub mod duration;
 mod ids;
+pub mod notification;
 pub mod outcome;
 mod pull;
 pub mod reply;

@@ -91,6 +91,7 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
         recorded => recorded?,
     }
     ctx.outbox.wake_marks(&work.pull.id);
+    ctx.notifier.wake();
     Ok(outcome)
 }
 
@@ -193,6 +194,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
     }
     recorded?;
     ctx.outbox.wake(&work.pull.id);
+    ctx.notifier.wake();
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 
 mod activity;
 mod api;
+mod app;
 mod connection;
 mod faults;
 mod git;

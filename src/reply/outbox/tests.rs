@@ -149,7 +149,7 @@ impl Host for Fake {
     async fn merge(&self, _: &PullRequest, _: Option<&str>) -> Result<(), HostError> {
         Err(unavailable())
     }
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         None
     }
 }

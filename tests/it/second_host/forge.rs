@@ -458,7 +458,7 @@ impl Host for Second {
         Err(HostError::Rejected { what: "merge".into(), status: 400, message: "people merge here".into() })
     }
 
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         Some(self.git().1)
     }
 }
