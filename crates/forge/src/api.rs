@@ -292,7 +292,9 @@ impl Call<'_> {
             let since = self.asked("since").and_then(|text| text.parse::<jiff::Timestamp>().ok());
             let is_wanted = |comment: &&CommentState| {
                 since.is_none_or(|since| {
-                    comment.updated_at.parse::<jiff::Timestamp>().is_ok_and(|updated| updated >= since)
+                    shapes::seconds(&comment.updated_at)
+                        .parse::<jiff::Timestamp>()
+                        .is_ok_and(|updated| updated >= since)
                 })
             };
             pull.comments.iter().filter(is_wanted).map(shape).collect()
@@ -384,16 +386,16 @@ impl Call<'_> {
                 return Err(invalid("This SHA and context has reached the maximum number of statuses."));
             }
             let (creator, created_at) = (self.login.clone(), timestamp());
-            let sha = sha.to_owned();
             repo.statuses.push(StatusState {
                 id,
-                sha,
+                sha: sha.to_owned(),
                 creator,
                 state: state_word,
                 context,
                 description,
                 target_url,
                 created_at,
+                of_push: None,
             });
             let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
             let latest = repo.statuses.last().map(|status| shapes::status(&self.shared.url, state, repo, status));
