@@ -246,7 +246,7 @@ fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
         status(ctx, &fake, pull, "plan", "success").await;
         ctx.quiet().await;
         assert_eq!(fake.said(pull).len(), 1);
-        let refused = fake.forge.requests().into_iter().filter(|request| request.status >= 400).count();
+        let refused = fake.forge.requests().into_iter().filter(|request| request.status >= 429).count();
         assert_eq!(refused, 5);
     });
 }
