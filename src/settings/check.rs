@@ -7,6 +7,7 @@ use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
 use crate::domain::Distribution;
+use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::CommandName;
 use crate::process::{RunAs, SHORTEST_SECRET};
 use secrecy::{ExposeSecret, SecretString};
@@ -27,8 +28,8 @@ const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// The settings that say that GitHub is used.
 const OF_GITHUB: [&str; 4] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret"];
 /// The rights that the token needs.
-const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read, Pull requests read and write, Commit \
-     statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
+const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, \
+     Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
      scope repo (and admin:repo_hook for the doctor)";
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
@@ -52,6 +53,15 @@ pub(super) fn filled_later<T>(_: &mut Reader) -> Vec<T> {
 /// Text, or nothing if it is empty.
 pub(super) fn optional(r: &mut Reader, name: &str) -> Option<String> {
     r.optional(name)
+}
+
+/// A way to merge, or nothing where the host's own order decides.
+pub(super) fn merge_method(r: &mut Reader, name: &str) -> Option<String> {
+    let method = r.optional(name)?;
+    if !MERGE_METHODS.contains(&method.as_str()) {
+        r.wrong(name, format!("is none of {}", MERGE_METHODS.join(", ")));
+    }
+    Some(method)
 }
 
 /// A switch whose default differs from both its values.

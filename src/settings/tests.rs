@@ -176,8 +176,7 @@ fn zero_and_empty_mean_the_default_except_where_they_mean_none() {
 #[test]
 fn what_is_not_built_stops_the_start_by_name() {
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
-    let cases: [Case; 7] = [
-        (&["--automerge"], &[], "--automerge is not built yet: leave it out"),
+    let cases: [Case; 6] = [
         (&[], &[("ATLANTIS_GITLAB_TOKEN", "glpat")], "ATLANTIS_GITLAB_TOKEN is not built yet: leave it out"),
         (&["--gh-app-id=12"], &[], "--gh-app-id is not built yet: leave it out"),
         (&["--gitlab-group-allowlist=a:plan"], &[], "--gitlab-group-allowlist is not built yet: leave it out"),
@@ -193,7 +192,6 @@ fn what_is_not_built_stops_the_start_by_name() {
         assert_eq!(invalid(args, env), expected);
     }
     let off = [
-        "--automerge=f",
         "--gh-app-id=0",
         "--locking-db-type=boltdb",
         "--gitlab-hostname=gitlab.com",
@@ -220,7 +218,7 @@ fn what_has_no_effect_is_warned_of() {
 #[test]
 fn what_is_left_of_an_atlantis_set_up_and_changes_nothing_is_warned_of() {
     let file = "locking-db-type: redis\nredis-host: redis.internal\nredis-port: 6380\nwrite-git-creds: false\n";
-    let args = ["--share-plan-dir=/plans", "--gitlab-hostname=git.example.com", "--automerge-method=squash"];
+    let args = ["--share-plan-dir=/plans", "--gitlab-hostname=git.example.com"];
     let env = [
         ("ATLANTIS_REDIS_PASSWORD", "redis-password-value"),
         ("ATLANTIS_REDIS_TLS_ENABLED", "true"),
@@ -243,12 +241,11 @@ fn what_is_left_of_an_atlantis_set_up_and_changes_nothing_is_warned_of() {
     for (name, why) in [
         ("--share-plan-dir", "plans are kept in the bucket"),
         ("--gitlab-hostname", "GitLab is not built yet"),
-        ("--automerge-method", "it matters with automerge alone"),
         ("ATLANTIS_SLACK_TOKEN", "it matters with webhooks alone"),
     ] {
         assert!(s.warnings.contains(&format!("{name} has no effect: {why}")), "{name}: {:#?}", s.warnings);
     }
-    assert_eq!(s.warnings.len(), 9, "{:#?}", s.warnings);
+    assert_eq!(s.warnings.len(), 8, "{:#?}", s.warnings);
     let secrets: Vec<_> = s.secrets.iter().map(|secret| secret.expose_secret()).collect();
     assert!(secrets.contains(&"redis-password-value") && secrets.contains(&"slack-token-value"));
 }

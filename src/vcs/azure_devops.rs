@@ -16,7 +16,8 @@ pub use setup::{Scope, Subscription};
 
 use super::http::{Http, odd, segment, too_many};
 use super::{
-    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
+    TokenSource,
 };
 use crate::domain::state::CommitStatus;
 use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
@@ -334,8 +335,13 @@ impl Host for AzureDevops {
         statuses::set(self, pull, commit, status).await
     }
 
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
-        completion::complete(self, pull, method).await
+    async fn merge(
+        &self,
+        pull: &PullRequest,
+        method: Option<&str>,
+        delete_branch: bool,
+    ) -> Result<Merging, HostError> {
+        completion::complete(self, pull, method, delete_branch).await
     }
 
     fn git_credentials(&self) -> Option<GitCredentials> {

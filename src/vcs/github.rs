@@ -10,7 +10,8 @@ mod setup;
 
 use super::http::{Http, odd, segment};
 use super::{
-    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
+    TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
@@ -237,8 +238,12 @@ impl Host for Github {
         self.say(Method::POST, &pull.repo, &path, Some(body)).await.map(drop)
     }
 
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, _: bool) -> Result<Merging, HostError> {
         merge::merge(self, pull, method).await
+    }
+
+    async fn delete_source_branch(&self, pull: &PullRequest) -> Result<(), HostError> {
+        merge::delete_source_branch(self, pull).await
     }
 
     fn git_credentials(&self) -> Option<GitCredentials> {

@@ -113,6 +113,11 @@ impl Http {
         self.retries.with_max_times(tries.saturating_sub(1))
     }
 
+    /// What every address begins with.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
     /// Where the token comes from.
     pub(super) fn token(&self) -> &TokenSource {
         &self.token

@@ -18,7 +18,8 @@ use tidelock::domain::{
 };
 use tidelock::sandbox::{Forge, Repo};
 use tidelock::vcs::{
-    Comments, GitCredentials, Host, HostComment, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review,
+    Comments, GitCredentials, Host, HostComment, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess,
+    Review,
 };
 use tidelock::webhook::{Delivered, Door, Rejection, Signed};
 
@@ -454,8 +455,10 @@ impl Host for Second {
         Ok(())
     }
 
-    async fn merge(&self, _: &PullRequest, _: Option<&str>) -> Result<(), HostError> {
-        Err(HostError::Rejected { what: "merge".into(), status: 400, message: "people merge here".into() })
+    async fn merge(&self, pull: &PullRequest, _: Option<&str>, _: bool) -> Result<Merging, HostError> {
+        self.up("merge")?;
+        Second::merge(self, pull.id.number).await;
+        Ok(Merging::Merged(Some(pull.head.commit.clone())))
     }
 
     fn git_credentials(&self) -> Option<GitCredentials> {
