@@ -98,12 +98,7 @@ pub trait Host: Send + Sync {
 
     /// Merges the pull request, if its head is still `pull.head.commit`, or queues it where the branch has a merge queue. With
     /// `delete_branch` the host is asked to delete its source branch, where it does that together.
-    async fn merge(
-        &self,
-        pull: &PullRequest,
-        method: Option<&str>,
-        delete_branch: bool,
-    ) -> Result<Merging, HostError>;
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, delete_branch: bool) -> Result<Merging, HostError>;
 
     /// Deletes the source branch of a pull request that was merged, where the host does not do so with the merge: never the default
     /// branch, and not when it has moved on.

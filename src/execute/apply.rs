@@ -11,7 +11,9 @@ use super::job::{self, JobRun, JobTask, Ready};
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, permissions, recorder, state_locks};
+use super::{
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, permissions, recorder, state_locks,
+};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;

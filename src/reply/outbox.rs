@@ -132,12 +132,7 @@ impl Outbox {
         Outbox::with_pace(store, hosts, rendering, PACE).await
     }
 
-    async fn with_pace(
-        store: Store,
-        hosts: Hosts,
-        rendering: RenderOptions,
-        pace: Pace,
-    ) -> anyhow::Result<Outbox> {
+    async fn with_pace(store: Store, hosts: Hosts, rendering: RenderOptions, pace: Pace) -> anyhow::Result<Outbox> {
         let read = store.read(|view| Ok((view.pulls_with_effects()?, view.last_effect()?)));
         let (pulls, inherited) = read.await?;
         let (merged, closings) = mpsc::channel(CLOSINGS);

@@ -2,7 +2,7 @@
 
 use super::environment::ProcessEnvironment;
 use super::typed::Reader;
-use super::{GithubSettings, GithubToken, azure, hosts};
+use super::{GithubSettings, TokenSetting, azure, hosts};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
@@ -348,7 +348,8 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
     }
     let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
     let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
-    let token = github_token(r);
+    let missing = format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}");
+    let token = token(r, "gh-token", "gh-token-file", &missing);
     if user.is_empty() {
         r.wrong("gh-user", "(ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to");
     }
@@ -389,28 +390,26 @@ fn posts_per_hour(r: &mut Reader, host: Option<&hosts::GithubHost>) -> Option<u3
     u32::try_from(limit).ok().filter(|limit| *limit > 0 && (asks || r.is_given("gh-posts-per-hour")))
 }
 
-/// Exactly one of `gh-token` and `gh-token-file`.
-fn github_token(r: &mut Reader) -> Option<GithubToken> {
-    match (r.secret("gh-token"), r.path("gh-token-file")) {
-        (Some(_), Some(_)) => r.wrong("gh-token-file", "and gh-token are both given: leave one out"),
+/// Exactly one of the two settings, the token or its file; where both are left out, `missing` says so.
+pub(super) fn token(r: &mut Reader, value: &str, file: &str, missing: &str) -> Option<TokenSetting> {
+    match (r.secret(value), r.path(file)) {
+        (Some(_), Some(_)) => r.wrong(file, format!("and {value} are both given: leave one out")),
         (None, None) if r.switch("events-only") => {}
-        (None, None) => {
-            r.wrong("gh-token", format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}"))
-        }
+        (None, None) => r.wrong(value, missing),
         (Some(token), None) => {
             let trimmed = token.expose_secret().trim();
             if trimmed.contains(['\n', '\r']) {
-                r.wrong("gh-token", "contains line breaks");
+                r.wrong(value, "contains line breaks");
             }
-            return Some(GithubToken::Value(trimmed.into()));
+            return Some(TokenSetting::Value(trimmed.into()));
         }
         (None, Some(path)) => match read_file(&path) {
-            Ok(text) if text.trim().is_empty() => r.wrong("gh-token-file", "names an empty file"),
+            Ok(text) if text.trim().is_empty() => r.wrong(file, "names an empty file"),
             Ok(text) => {
                 r.environment.secrets.push(text.trim().into());
-                return Some(GithubToken::File(path));
+                return Some(TokenSetting::File(path));
             }
-            Err(error) => r.wrong("gh-token-file", error),
+            Err(error) => r.wrong(file, error),
         },
     }
     None

@@ -301,6 +301,10 @@ rows! {
             write_git_creds: Switch = "false",
         }
         Tidelock {
+            /// The previous password of deliveries, still accepted: for a change of passwords without a lost delivery.
+            azuredevops_previous_webhook_password: Secret,
+            /// File with azuredevops-token, read again on every use.
+            azuredevops_token_file: Path,
             /// For tests: http://LOOPBACK:PORT of a double of Cloud Storage.
             bucket_endpoint: Text,
             /// Most comments, statuses and reactions in an hour, with as many in a minute as GitHub then allows (80 of 500); comments go

@@ -21,7 +21,6 @@ use cache::Cache;
 use jiff::Timestamp;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -247,17 +246,7 @@ impl Host for Github {
     }
 
     fn git_credentials(&self) -> Option<GitCredentials> {
-        let password = match self.http.token() {
-            TokenSource::Value(token) => token.clone(),
-            // A small file, mounted in memory where it matters; git waits for it anyway.
-            TokenSource::File(path) => match std::fs::read_to_string(path) {
-                Ok(text) => SecretString::from(text.trim()),
-                Err(error) => {
-                    tracing::error!("cannot read the token file {}: {error}", path.display());
-                    return None;
-                }
-            },
-        };
+        let password = self.http.token().now()?;
         let username = if self.user.is_unknown() { "x-access-token" } else { self.user.as_str() };
         Some(GitCredentials { username: username.to_owned(), password })
     }

@@ -58,6 +58,31 @@ impl FlowHost for AzureFake {
         self.merge(number).await;
     }
 
+    async fn vote_on(&self, _: &Ctx, number: u64, who: &str, approves: bool) {
+        self.vote(number, who, if approves { 10 } else { -10 }).await;
+    }
+
+    async fn approve_as_author(&self, _: &Ctx, number: u64) {
+        self.vote(number, "ann", 10).await;
+    }
+
+    fn refuse_merge(&self, _: &Ctx, _: u64) -> &'static str {
+        self.look().rejects_merges = true;
+        "Azure DevOps did not merge it: rejectedByPolicy"
+    }
+
+    fn is_merged(&self, _: &Ctx, number: u64) -> bool {
+        self.pull(number).merged.is_some()
+    }
+
+    async fn has_branch(&self, ctx: &Ctx, branch: &str) -> bool {
+        ctx.forge.repo("azure/live").tip(branch).await.is_ok()
+    }
+
+    async fn forged(&self, _: &Ctx, text: &str, other: &str) -> u16 {
+        self.send_forged(text, other).await
+    }
+
     async fn redeliver_last(&self, _: &Ctx) {
         assert_eq!(self.redeliver().await, 200);
     }
@@ -334,6 +359,14 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
             fake.look().faults.push_back(("/pullRequests/0/statuses".to_owned(), status));
             let (code, said) = ctx.server.command("doctor", &[]).await;
             assert!(said.contains("lacks the scope Code (status)") && code == Some(1), "{code:?}:\n{said}");
+        }
+        // Only where the server merges is it needed.
+        for (flag, fault) in [("--automerge", true), ("--automerge=false", false)] {
+            fake.look().faults.push_back(("PATCH /tfs".to_owned(), 403));
+            let (_, said) = ctx.server.command("doctor", &[flag]).await;
+            let line = said.lines().find(|line| line.contains("lacks the scope Code (read & write)"));
+            let line = line.unwrap_or_else(|| panic!("{said}"));
+            assert_eq!(line.starts_with("FAULT"), fault, "{said}");
         }
         fake.look().is_expired = true;
         let (_, said) = ctx.server.command("doctor", &[]).await;

@@ -183,6 +183,12 @@ impl GitRepo {
         self.run(&args, Vec::new()).await.map(drop)
     }
 
+    /// Deletes a ref; an error where there is none.
+    pub(super) async fn delete_ref(&self, reference: &str) -> anyhow::Result<()> {
+        self.run(&["show-ref", "--verify", "--quiet", reference], Vec::new()).await?;
+        self.run(&["update-ref", "-d", reference], Vec::new()).await.map(drop)
+    }
+
     /// Gets a commit from another repository on this disk.
     pub(super) async fn fetch(&self, from: &GitRepo, sha: &str) -> anyhow::Result<()> {
         let path = from.path.to_string_lossy().into_owned();

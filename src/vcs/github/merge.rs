@@ -96,7 +96,7 @@ async fn enqueue(github: &Github, pull: &PullRequest, now: &Value) -> Result<Mer
 }
 
 /// GraphQL lies beside the REST API: `api.github.com/graphql`, and `HOST/api/graphql` for `HOST/api/v3`.
-fn graphql_path(base: &str) -> &'static str {
+pub(super) fn graphql_path(base: &str) -> &'static str {
     if base.ends_with("/v3") { "/../graphql" } else { "/graphql" }
 }
 

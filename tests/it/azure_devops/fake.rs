@@ -50,12 +50,16 @@ pub(super) struct AzureState {
     pub(super) policies: Vec<Value>,
     /// Address of the server's front door; empty: deliveries are lost.
     deliver_to: String,
+    /// Deliveries may find nobody.
+    is_unsteady: bool,
     /// Bodies of all deliveries, lost ones included.
     sent: Vec<String>,
     pub(super) threads: u64,
     /// Answers to come instead of the true ones, to requests whose method and path have this in them.
     pub(super) faults: VecDeque<(String, u16)>,
     pub(super) is_down: bool,
+    /// The branch's policies reject every completion.
+    pub(super) rejects_merges: bool,
     /// The token is not valid any more.
     pub(super) is_expired: bool,
     pub(super) requests: Vec<String>,
@@ -70,6 +74,13 @@ pub(crate) struct AzureFake {
 }
 
 impl AzureFake {
+    /// One whose deliveries may find nobody: the server is killed meanwhile.
+    pub(crate) fn start_unsteady() -> AzureFake {
+        let fake = AzureFake::start();
+        fake.look().is_unsteady = true;
+        fake
+    }
+
     /// It answers from a thread of its own until the test ends.
     pub(crate) fn start() -> AzureFake {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -179,6 +190,10 @@ impl AzureFake {
     pub(super) async fn merge(&self, number: u64) {
         let merged = self.repo().merge_branch(&self.pull(number).branch).await.unwrap();
         self.look().kept(number).complete(merged);
+        self.tell_completed(number).await;
+    }
+
+    pub(super) async fn tell_completed(&self, number: u64) {
         self.tell("git.pullrequest.updated", number, None).await;
         self.tell("git.pullrequest.merged", number, None).await;
     }
@@ -265,6 +280,13 @@ impl AzureFake {
         self.post(&body, HOOK_USER, PASSWORD).await
     }
 
+    /// Sends the latest delivery with this text replaced and another password.
+    pub(super) async fn send_forged(&self, text: &str, other: &str) -> u16 {
+        let body = self.look().sent.last().cloned().unwrap();
+        assert!(body.contains(text), "{body}");
+        self.post(&body.replace(text, other), HOOK_USER, "a guess").await
+    }
+
     /// Sends a delivery, if anybody listens.
     async fn tell(&self, event: &str, number: u64, comment: Option<Value>) {
         let pull = super::wire::described(self, number);
@@ -286,18 +308,26 @@ impl AzureFake {
             (body, !state.deliver_to.is_empty())
         };
         if is_heard {
-            let answer = self.post(&body, HOOK_USER, PASSWORD).await;
-            assert!(matches!(answer, 200 | 202), "{event}: {answer}, which puts a subscription on probation");
+            match self.try_post(&body, HOOK_USER, PASSWORD).await {
+                Ok(answer) => {
+                    assert!(matches!(answer, 200 | 202), "{event}: {answer}, which puts a subscription on probation")
+                }
+                Err(error) => assert!(self.look().is_unsteady, "{event}: {error}"),
+            }
         }
     }
 
     /// Posts a delivery; the status of the answer.
     pub(super) async fn post(&self, body: &str, user: &str, password: &str) -> u16 {
+        self.try_post(body, user, password).await.unwrap()
+    }
+
+    async fn try_post(&self, body: &str, user: &str, password: &str) -> Result<u16, reqwest::Error> {
         let to = self.look().deliver_to.clone();
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap();
         let request = client.post(to).basic_auth(user, Some(password)).header("x-vss-activityid", "9f2c");
         let request = request.header("content-type", "application/json; charset=utf-8");
-        request.body(body.to_owned()).send().await.unwrap().status().as_u16()
+        request.body(body.to_owned()).send().await.map(|answer| answer.status().as_u16())
     }
 }
 

@@ -165,11 +165,23 @@ async fn complete(fake: &AzureFake, number: u64, pull: &KeptPull, body: &Value) 
     if body["lastMergeSourceCommit"]["commitId"] != pull.head.as_str() {
         return refused(409, "GitPullRequestStaleException", "TF401192: The source branch has been modified");
     }
+    if fake.look().rejects_merges {
+        // learn.microsoft.com/rest/api/azure/devops/git/pull-requests/get-pull-request, PullRequestAsyncStatus.
+        let mut rejected = described(fake, number);
+        rejected["mergeStatus"] = json!("rejectedByPolicy");
+        return ok(rejected);
+    }
     let repo = fake.look().repo.clone().unwrap();
     match repo.merge_branch(&pull.branch).await {
         Ok(merged) => fake.look().kept(number).complete(merged),
         Err(error) => return refused(409, "GitPullRequestConflictException", &format!("{error:#}")),
     }
+    if body["completionOptions"]["deleteSourceBranch"] == true {
+        repo.delete_branch(&pull.branch).await.unwrap();
+    }
+    // Deliveries are sent beside the answer.
+    let told = fake.clone();
+    tokio::spawn(async move { told.tell_completed(number).await });
     ok(described(fake, number))
 }
 
