@@ -3,6 +3,7 @@
 //! The words are those of docs/vocabulary.md. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
 //! what we remember in [`state`].
 
+pub mod automerge;
 mod clone_url;
 pub mod command;
 pub mod duration;

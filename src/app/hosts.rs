@@ -56,7 +56,7 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
         match &host.api {
             Some(api) => apis.push(Arc::clone(api)),
             None => {
-                let flags = "--gh-token, --gh-token-file or --azuredevops-token";
+                let flags = "--gh-token, --gh-token-file, --azuredevops-token or --azuredevops-token-file";
                 bail!("there is no token for {}: set {flags}", host.door.hostname())
             }
         }

@@ -1,5 +1,6 @@
 //! What we remember: locks, plans, runs, jobs, project statuses, effects. Plain records; `store` keeps them.
 
+use super::automerge::Automerge;
 use super::command::{CommandName, Trigger};
 use super::outcome::PlanSummary;
 use super::{CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
@@ -263,6 +264,9 @@ pub struct Run {
     /// Its results, one JSON object each as in the hidden last line of its comments, which may not hold all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<String>,
+    /// How the pull request is merged once all of it is applied; absent where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub automerge: Option<Automerge>,
 }
 
 /// One command on one project, or one workflow hook: owner of a log.
@@ -384,6 +388,15 @@ pub enum Effect {
         comment_id: u64,
         /// Name of the reaction, such as `eyes`.
         reaction: String,
+    },
+    /// Merge the pull request.
+    Merge {
+        /// Its head, which was applied: no other one is merged.
+        head: CommitSha,
+        /// How.
+        how: Automerge,
+        /// Reply id of the comment that tells a refusal.
+        refusal: RunId,
     },
 }
 

@@ -59,6 +59,31 @@ impl FlowHost for AzureFake {
         self.merge(number).await;
     }
 
+    async fn vote_on(&self, _: &Ctx, number: u64, who: &str, approves: bool) {
+        self.vote(number, who, if approves { 10 } else { -10 }).await;
+    }
+
+    async fn approve_as_author(&self, _: &Ctx, number: u64) {
+        self.vote(number, "ann", 10).await;
+    }
+
+    fn refuse_merge(&self, _: &Ctx, number: u64) -> &'static str {
+        self.pull(number).set_mergeable_state("blocked").unwrap();
+        "Azure DevOps did not merge it: rejectedByPolicy"
+    }
+
+    fn is_merged(&self, _: &Ctx, number: u64) -> bool {
+        self.pull(number).is_merged().unwrap()
+    }
+
+    async fn has_branch(&self, _: &Ctx, branch: &str) -> bool {
+        self.repo().tip(branch).await.is_ok()
+    }
+
+    async fn forged(&self, _: &Ctx, text: &str, other: &str) -> u16 {
+        self.send_forged(text, other).await
+    }
+
     async fn redeliver_last(&self, _: &Ctx) {
         assert_eq!(self.redeliver().await, 200);
     }
@@ -329,6 +354,14 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
             fake.refuse(&[("*", "*/pullRequests/0/statuses", status)]);
             let (code, said) = ctx.server.command("doctor", &[]).await;
             assert!(said.contains("lacks the scope Code (status)") && code == Some(1), "{code:?}:\n{said}");
+        }
+        // Only where the server merges is it needed.
+        for (flag, fault) in [("--automerge", true), ("--automerge=false", false)] {
+            fake.refuse(&[("PATCH", "/tfs/*", 403)]);
+            let (_, said) = ctx.server.command("doctor", &[flag]).await;
+            let line = said.lines().find(|line| line.contains("lacks the scope Code (read & write)"));
+            let line = line.unwrap_or_else(|| panic!("{said}"));
+            assert_eq!(line.starts_with("FAULT"), fault, "{said}");
         }
         fake.forge.revoke_token().unwrap();
         let (_, said) = ctx.server.command("doctor", &[]).await;

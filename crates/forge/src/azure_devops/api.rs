@@ -275,9 +275,10 @@ impl Call<'_> {
     /// learn.microsoft.com/rest/api/azure/devops/git/pull-requests/update.
     async fn complete(&self, full_name: &str, number: u64) -> Result {
         let edited = |message: &str| Err(invalid(format!("TF401181: The pull request cannot be edited: {message}")));
-        let (open, head, branch, own) = self.look(full_name, number, |_, repo, pull| {
+        let (open, head, branch, own, is_rejected) = self.look(full_name, number, |_, repo, pull| {
             let own = pull.head_repo == repo.full_name();
-            (pull.open, pull.head_sha.clone(), pull.head_ref.clone(), own)
+            let is_rejected = pull.forced_mergeable_state.as_deref() == Some("blocked");
+            (pull.open, pull.head_sha.clone(), pull.head_ref.clone(), own, is_rejected)
         })?;
         if self.body["status"] != "completed" || !open {
             return edited("it is not active, or it is not to be completed");
@@ -287,7 +288,8 @@ impl Call<'_> {
             return Err(Refusal::new(409, "GitPullRequestStaleException", message));
         }
         let options = &self.body["completionOptions"];
-        if options["bypassPolicy"] != true && self.shared.look().policies.evaluations.iter().any(is_in_the_way) {
+        let is_blocked = is_rejected || self.shared.look().policies.evaluations.iter().any(is_in_the_way);
+        if is_blocked && options["bypassPolicy"] != true {
             // `PullRequestAsyncStatus` of the same page: the answer is a success, and the pull request stays active.
             let mut pull = self.pull(full_name, number)?;
             pull["mergeStatus"] = json!("rejectedByPolicy");
@@ -302,16 +304,10 @@ impl Call<'_> {
         let merged = pull::merge(self.shared, full_name, number, &self.login, method).await;
         merged.map_err(|error| Refusal::new(409, "GitPullRequestConflictException", format!("{error:#}")))?;
         if own && options["deleteSourceBranch"] == true {
-            let deleted = self.delete_branch(full_name, &branch).await;
+            let deleted = repo::delete_branch(self.shared, full_name, &branch, &self.login).await;
             deleted.map_err(|error| Refusal::new(500, "git", format!("{error:#}")))?;
         }
         self.pull(full_name, number)
-    }
-
-    async fn delete_branch(&self, full_name: &str, branch: &str) -> anyhow::Result<()> {
-        let _refs = self.shared.refs.lock().await;
-        self.shared.git(full_name)?.delete_branch(branch).await?;
-        repo::follow_refs(self.shared, full_name, &self.login).await
     }
 }
 
