@@ -1,8 +1,8 @@
 //! `azuredevops-hostname` and the account there.
 
-use super::{AzureDevopsSettings, check};
 use super::hosts::is_loopback;
 use super::typed::Reader;
+use super::{AzureDevopsSettings, check};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -144,7 +144,9 @@ mod tests {
         let both = loaded(&[], &ACCOUNT);
         let azure = both.azure_devops.unwrap();
         assert!(both.github.is_some() && azure.hostname == "dev.azure.com");
-        assert!(matches!(azure.token.unwrap(), TokenSetting::Value(token) if token.expose_secret() == "pat_token_value"));
+        assert!(
+            matches!(azure.token.unwrap(), TokenSetting::Value(token) if token.expose_secret() == "pat_token_value")
+        );
         assert!(both.secrets.iter().any(|secret| secret.expose_secret() == "a_password_of_hooks"));
         let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
         let alone = loaded(&["--azuredevops-hostname=tfs.example.com/tfs"], &[&ACCOUNT[..], &without].concat());

@@ -65,7 +65,9 @@ impl Door for AzureDevopsDoor {
             return Err(Rejection::new(401, message));
         };
         let is_user = is_same(user.as_bytes(), self.user.as_bytes());
-        let is = |password: &SecretString| bool::from(is_user & is_same(given.as_bytes(), password.expose_secret().as_bytes()));
+        let is = |password: &SecretString| {
+            bool::from(is_user & is_same(given.as_bytes(), password.expose_secret().as_bytes()))
+        };
         if is(password) {
             return Ok(Signed::Present);
         }

@@ -6,8 +6,8 @@ use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::domain::Login;
 use crate::settings::{AzureDevopsSettings, Settings, TokenSetting};
-use crate::vcs::{Host, TokenSource};
 use crate::vcs::azure_devops::{AzureAddress, AzureDevops, AzureDevopsOptions, profile};
+use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
 use crate::webhook::azure_devops::AzureDevopsDoor;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
         password: azure.webhook_password.clone(),
         previous: azure.previous_webhook_password.clone(),
     };
-    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile().commit_address })
+    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&address(azure)).commit_address })
 }
 
 /// Who we are there.

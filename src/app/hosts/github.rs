@@ -7,7 +7,7 @@ use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::domain::Login;
-use crate::settings::{GithubSettings, TokenSetting, Settings};
+use crate::settings::{GithubSettings, Settings, TokenSetting};
 use crate::vcs::github::{Github, GithubOptions, profile};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
