@@ -6,6 +6,7 @@
 pub mod automerge;
 mod clone_url;
 pub mod command;
+mod commit_address;
 pub mod duration;
 mod ids;
 pub mod outcome;
@@ -13,6 +14,7 @@ mod pull;
 pub mod reply;
 pub mod state;
 
+pub use commit_address::CommitAddress;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 

@@ -20,7 +20,7 @@ use super::{
     TokenSource,
 };
 use crate::domain::state::CommitStatus;
-use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
+use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
 use address::{organization_of, repo_path};
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -87,8 +87,8 @@ impl AzureDevops {
         headers.insert("x-tfs-fedauthredirect", HeaderValue::from_static("Suppress"));
         AzureDevops {
             http: Http::new(options.address.base().to_owned(), options.token, headers).basic(),
+            profile: profile(&options.address),
             address: options.address,
-            profile: profile(),
             user: options.user,
             organizations: options.organizations,
             status_name: options.status_name,
@@ -185,15 +185,14 @@ impl AzureDevops {
 }
 
 /// How this host wants to be written to.
-pub fn profile() -> Profile {
+pub fn profile(address: &AzureAddress) -> Profile {
     Profile {
         comment_limit: COMMENT_LIMIT,
         folds: true,
         pull_mark: '!',
         versions_cover_comments: false,
         reactions: false,
-        // A commit's page lies below the repository's `_git`, which `{repo}` does not have.
-        commit_address: None,
+        commit_address: Some(CommitAddress::below(address.base()).in_folder("_git")),
     }
 }
 

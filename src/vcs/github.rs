@@ -14,7 +14,7 @@ use super::{
     TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
+use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
 use async_trait::async_trait;
 use backon::Retryable as _;
 use cache::Cache;
@@ -119,7 +119,7 @@ pub fn profile(api_url: &str) -> Profile {
         pull_mark: '#',
         versions_cover_comments: true,
         reactions: true,
-        commit_address: Some(format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url))),
+        commit_address: Some(CommitAddress::below(pages_url(api_url))),
     }
 }
 

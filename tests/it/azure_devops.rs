@@ -215,6 +215,32 @@ fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
 }
 
 #[test]
+fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
+    let fake = AzureFake::start();
+    let yaml = workflow("", &["printf '%s' \"$COMMENT_ARGS\" > {tmp}/args", PLANNED], &[APPLY]);
+    run_test(fake.served(Setup::one_project().repos_yaml(&yaml)), async |ctx| {
+        connect(ctx, &fake).await;
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        let repository = format!("{}/defaultcollection/Cloud%20Infra/_git/live", fake.base());
+        let commit = format!("({repository}/commit/{})", fake.pull(pull).head);
+        comment(ctx, &fake, pull, 0).await.is("plan", "success").has(&commit);
+        fake.say(pull, "ann", "atlantis unlock").await;
+        comment(ctx, &fake, pull, 1).await.is_message("unlocked");
+        fake.say(pull, "bob", "atlantis plan -- -var 'x=<b> & \"c\"'").await;
+        comment(ctx, &fake, pull, 2).await.is("plan", "success");
+        let arguments = std::fs::read_to_string(ctx.tmp.join("args")).unwrap();
+        assert_eq!(arguments.replace('\\', ""), "-var,x=<b> & \"c\"");
+        assert_eq!(ctx.json("/api/locks").await["Locks"][0]["User"], "bob@example.com", "and not the author");
+        // Its link is a page for people.
+        let (_, dashboard) = ctx.ask("GET", "/", &[]).await;
+        let id = dashboard.split("lock?id=").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let (status, page) = ctx.ask("GET", &format!("/lock?id={id}"), &[]).await;
+        assert!(status == 200 && page.to_lowercase().starts_with("<!doctype html"), "{status}: {page}");
+        assert!(page.contains("bob@example.com") && page.contains("Cloud Infra"), "{page}");
+    });
+}
+
+#[test]
 fn a_push_is_planned_by_the_permission_of_who_pushed() {
     let fake = AzureFake::start();
     run_test(both(&fake, "allowed_users: ['ann@example.com']"), async |ctx| {

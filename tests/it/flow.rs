@@ -14,6 +14,8 @@ const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM >> {tmp}/ap
 pub(crate) trait FlowHost {
     /// What its pull requests are written with.
     const MARK: char;
+    /// Its deliveries could be proven by guessing: where somebody guesses, right ones wait as well.
+    const CAN_BE_GUESSED: bool = false;
 
     /// The repository's name in locks and variables.
     fn full_name(&self) -> &'static str;
@@ -138,6 +140,7 @@ impl FlowHost for GithubForge {
         assert!(last.body.contains(text), "{}", last.body);
         let request = reqwest::Client::new()
             .post(format!("{}/events", ctx.server.url()))
+            .header("Content-Type", "application/json")
             .header("X-GitHub-Delivery", "00000000-0000-0000-0000-000000000000")
             .header("X-GitHub-Event", last.event)
             .header("X-Hub-Signature-256", format!("sha256={}", "0".repeat(64)));

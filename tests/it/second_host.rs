@@ -24,6 +24,7 @@ async fn connect(ctx: &Ctx, second: &Second) {
 
 impl FlowHost for Second {
     const MARK: char = '!';
+    const CAN_BE_GUESSED: bool = true;
 
     fn full_name(&self) -> &'static str {
         "org/project/infra"

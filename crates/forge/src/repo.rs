@@ -240,6 +240,13 @@ impl Repo {
         git.commit(branch, Some(&tip), "alice", &subject_of(changes), changes).await
     }
 
+    /// First line of the message of a branch's tip.
+    pub async fn subject(&self, branch: &str) -> anyhow::Result<String> {
+        let git = self.forge.shared.git(&self.full_name)?;
+        let newest = git.log(&format!("{branch}~1"), branch).await?.pop();
+        Ok(newest.context("the branch has one commit alone")?.subject)
+    }
+
     /// Deletes a branch; pull requests from it that are open are closed.
     pub async fn delete_branch(&self, branch: &str) -> anyhow::Result<()> {
         delete_branch(&self.forge.shared, &self.full_name, branch, "alice").await

@@ -51,7 +51,7 @@ pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
         password: azure.webhook_password.clone(),
         previous: azure.previous_webhook_password.clone(),
     };
-    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile().commit_address })
+    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&address(azure)).commit_address })
 }
 
 /// Who we are there.

@@ -91,10 +91,10 @@ fn trial<H: FlowHost>(host: &H, cut: Option<usize>) -> usize {
 fn after_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync) {
     let commits = trial(&host(), None);
     assert!((8..40).contains(&commits), "{commits}");
-    let next = AtomicUsize::new(1);
+    let (host, next) = (&host, &AtomicUsize::new(1));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 loop {
                     let cut = next.fetch_add(1, Ordering::Relaxed);
                     // What the orderly end records is not cut: nobody waits for it.
@@ -102,7 +102,7 @@ fn after_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync) {
                         return;
                     }
                     let named = std::thread::Builder::new().name(format!("after commit {cut} of {commits}"));
-                    named.spawn_scoped(scope, || trial(&host(), Some(cut))).unwrap().join().unwrap();
+                    named.spawn_scoped(scope, move || trial(&host(), Some(cut))).unwrap().join().unwrap();
                 }
             });
         }

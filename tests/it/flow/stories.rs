@@ -129,6 +129,8 @@ pub(super) async fn a_forged_delivery_is_refused<H: FlowHost>(ctx: &Ctx, host: &
         last = host.forged(ctx, "atlantis plan", "atlantis apply").await;
     }
     assert_eq!(last, 429, "guessing is throttled");
-    // It shuts nobody out who has the secret.
-    pull.say("atlantis apply").await.is("apply", "success");
+    if !H::CAN_BE_GUESSED {
+        // It shuts nobody out who has the secret.
+        pull.say("atlantis apply").await.is("apply", "success");
+    }
 }
