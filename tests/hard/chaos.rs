@@ -5,6 +5,8 @@
 //!
 //!     TIDELOCK_CHAOS_TRIALS=60 TIDELOCK_CHAOS_SEED=7 cargo test --test hard -- chaos::azure_devops::sigkill_lost --nocapture
 
+#![expect(clippy::print_stdout, reason = "whoever runs many trials reads how they went")]
+
 mod judge;
 mod judge_tests;
 mod player;
@@ -65,7 +67,12 @@ fn play(host: HostKind, ending: Ending) {
                 let trial = Trial { host, ending, seed: seed.wrapping_mul(1_000_003).wrapping_add(number) };
                 let played = Instant::now();
                 let violations = trial.play().await;
-                println!("{host:?} {ending:?} seed {}: {} violations, {:.1?}", trial.seed, violations.len(), played.elapsed());
+                println!(
+                    "{host:?} {ending:?} seed {}: {} violations, {:.1?}",
+                    trial.seed,
+                    violations.len(),
+                    played.elapsed()
+                );
                 found.extend(violations.into_iter().map(|violation| format!("seed {}: {violation}", trial.seed)));
             }
             found

@@ -219,10 +219,10 @@ fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
     let fake = AzureFake::start();
     let yaml = workflow("", &["printf '%s' \"$COMMENT_ARGS\" > {tmp}/args", PLANNED], &[APPLY]);
     run_test(fake.served(Setup::one_project().repos_yaml(&yaml)), async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
-        let repository = format!("{}/defaultcollection/Cloud%20Infra/_git/live", fake.base());
-        let commit = format!("({repository}/commit/{})", fake.pull(pull).head);
+        let repository = format!("{}/defaultcollection/Cloud%20Infra/_git/live", fake.forge.hostname_setting());
+        let commit = format!("({repository}/commit/{})", fake.pull(pull).head_commit().unwrap());
         comment(ctx, &fake, pull, 0).await.is("plan", "success").has(&commit);
         fake.say(pull, "ann", "atlantis unlock").await;
         comment(ctx, &fake, pull, 1).await.is_message("unlocked");

@@ -95,7 +95,7 @@ fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                 let Some((answered, results)) = answer_to(trace, pull, place, Act::Apply) else { continue };
                 // An apply that was under way may have been cut off, and is not repeated.
                 let ended = trace.events[..answered].iter().rposition(|event| *event == Event::Ended);
-                let began = trace.events[..answered].iter().any(|event| *event == Event::Ending);
+                let began = trace.events[..answered].contains(&Event::Ending);
                 let cut = began && ended.is_none_or(|ended| ended > place);
                 let fits = |result: &Result| result.outcome == "success" || (cut && result.reason == "interrupted");
                 if results.is_empty() && !cut || !results.iter().all(fits) {
@@ -131,8 +131,9 @@ fn locks(trace: &Trace, found: &mut Vec<String>) {
         }
         let Some((answered, results)) = answer_to(trace, *pull, place, *act) else { continue };
         for holder in trace.dirs.keys().filter(|other| *other != pull) {
-            let freed = of(trace, *holder)
-                .any(|(at, event)| at > place && at < answered && matches!(event, Event::Said { act, .. } if act.frees()));
+            let freed = of(trace, *holder).any(|(at, event)| {
+                at > place && at < answered && matches!(event, Event::Said { act, .. } if act.frees())
+            });
             let held = held(trace, *holder, place);
             for result in results.iter().filter(|result| result.outcome == "success" && held.contains(&result.dir)) {
                 if !freed {

@@ -46,7 +46,7 @@ pub(crate) enum Event {
     /// `accepted`: a delivery about it was answered with success.
     Said { pull: u64, act: Act, accepted: bool },
     /// A comment of the server. `command`: what it answers, or the kind of its message.
-    Answered { pull: u64, command: String, results: Vec<Result>, text: String },
+    Answered { pull: u64, id: u64, command: String, results: Vec<Result>, text: String },
     /// The server is about to be ended.
     Ending,
     /// It has ended, and another one runs.
@@ -78,7 +78,7 @@ pub(crate) struct Trace {
 
 impl Event {
     /// A comment of the server; absent for further parts of one.
-    pub(crate) fn of_comment(pull: u64, body: &str) -> Option<Event> {
+    pub(crate) fn of_comment(pull: u64, id: u64, body: &str) -> Option<Event> {
         let (text, last) = body.trim_end().rsplit_once('\n')?;
         let json = last.strip_prefix("<!-- tidelock:")?.strip_suffix(" -->")?;
         let marker: Value = serde_json::from_str(json).ok()?;
@@ -93,7 +93,7 @@ impl Event {
         };
         let results: Vec<Result> = marker["results"].as_array().into_iter().flatten().map(result).collect();
         let command = if marker["command"].is_string() { &marker["command"] } else { &marker["message"] };
-        Some(Event::Answered { pull, command: word(command), results, text: text.to_owned() })
+        Some(Event::Answered { pull, id, command: word(command), results, text: text.to_owned() })
     }
 
     pub(crate) fn pull(&self) -> Option<u64> {
