@@ -3,6 +3,9 @@
 use super::trace::{Act, Event, Result, Trace};
 use std::collections::BTreeMap;
 
+/// Reasons of errors that a good server has: an apply was cut off, or there is nothing to apply.
+const TOLD: [&str; 2] = ["interrupted", "no_plan"];
+
 /// Everything that is violated, each with its kind in front.
 pub(crate) fn violations(trace: &Trace) -> Vec<String> {
     let mut found: Vec<String> = trace.broken.iter().map(|what| format!("broken: {what}")).collect();
@@ -53,7 +56,7 @@ fn answers(trace: &Trace, pull: u64, found: &mut Vec<String>) {
             }
             Event::Answered { command, results, text, .. } => {
                 *given.entry(command.as_str()).or_insert(0) += 1;
-                for wrong in results.iter().filter(|r| r.outcome == "error" && r.reason != "interrupted") {
+                for wrong in results.iter().filter(|r| r.outcome == "error" && !TOLD.contains(&r.reason.as_str())) {
                     found.push(format!("error: on {pull}, {wrong:?}: {text}"));
                 }
             }
@@ -86,12 +89,13 @@ fn answer_to(trace: &Trace, pull: u64, place: usize, act: Act) -> Option<(usize,
 
 /// What is planned, and untouched since, is applied.
 fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
-    let mut planned = false;
+    // An answer that comes late, to what nobody took at first, may come after the next command.
+    let (mut planned, mut is_asked) = (false, false);
     for (place, event) in of(trace, pull) {
         match event {
-            Event::Answered { command, results, .. } if command == "plan" => planned = succeeded(results),
+            Event::Answered { command, results, .. } if command == "plan" => planned = is_asked && succeeded(results),
             Event::Said { act: Act::Apply, .. } if planned => {
-                planned = false;
+                (planned, is_asked) = (false, false);
                 let Some((answered, results)) = answer_to(trace, pull, place, Act::Apply) else { continue };
                 // An apply that was under way may have been cut off, and is not repeated.
                 let ended = trace.events[..answered].iter().rposition(|event| *event == Event::Ended);
@@ -102,7 +106,7 @@ fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
                     found.push(format!("lost_plan: on {pull}, all was planned, and apply says {results:?}"));
                 }
             }
-            Event::Said { .. } => planned = false,
+            Event::Said { act, .. } => (planned, is_asked) = (false, act.answered_by() == "plan"),
             _ => {}
         }
     }
