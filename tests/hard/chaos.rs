@@ -19,7 +19,7 @@ use std::time::Instant;
 use tidelock::sandbox::HostKind;
 
 /// Trials of each test, unless the environment says more.
-const TRIALS: u64 = 2;
+const TRIALS: u64 = 1;
 /// Trials at once. Most of a trial is waiting.
 const AT_ONCE: u64 = 2;
 

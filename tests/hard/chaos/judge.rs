@@ -95,13 +95,19 @@ fn plans_stay(trace: &Trace, pull: u64, found: &mut Vec<String>) {
         match event {
             Event::Answered { command, results, .. } if command == "plan" => planned = is_asked && succeeded(results),
             Event::Said { act: Act::Apply, .. } if planned => {
-                (planned, is_asked) = (false, false);
-                let Some((answered, results)) = answer_to(trace, pull, place, Act::Apply) else { continue };
+                let Some((answered, results)) = answer_to(trace, pull, place, Act::Apply) else {
+                    (planned, is_asked) = (false, false);
+                    continue;
+                };
                 // An apply that was under way may have been cut off, and is not repeated.
                 let ended = trace.events[..answered].iter().rposition(|event| *event == Event::Ended);
                 let began = trace.events[..answered].contains(&Event::Ending);
                 let cut = began && ended.is_none_or(|ended| ended > place);
-                let fits = |result: &Result| result.outcome == "success" || (cut && result.reason == "interrupted");
+                // What had not begun is told as cancelled, and its plan stays.
+                let is_cancelled = |result: &Result| cut && result.reason == "cancelled";
+                let is_told = |result: &Result| is_cancelled(result) || cut && result.reason == "interrupted";
+                let fits = |result: &Result| result.outcome == "success" || is_told(result);
+                (planned, is_asked) = (results.iter().all(is_cancelled) && !results.is_empty(), false);
                 if results.is_empty() && !cut || !results.iter().all(fits) {
                     found.push(format!("lost_plan: on {pull}, all was planned, and apply says {results:?}"));
                 }

@@ -89,6 +89,14 @@ fn what_a_server_that_ends_may_do_is_no_fault() {
     assert_eq!(violations(&trace), Vec::<String>::new());
     trace.events.push(Event::Said { pull: 2, act: Act::Apply, accepted: false });
     assert_eq!(violations(&trace), Vec::<String>::new());
+    // An apply that had not begun is told as cancelled, and its plan stays.
+    let mut trace = good();
+    trace.events.splice(2..4, []);
+    let cancelled = [Event::Ending, answered(1, "apply", &[("a", "failure", "cancelled")]), Event::Ended];
+    trace.events.splice(5..6, cancelled.into_iter().chain([said(1, Act::Apply), answered(1, "apply", &[DONE])]));
+    assert_eq!(violations(&trace), Vec::<String>::new());
+    trace.events[9] = answered(1, "apply", &[("a", "error", "no_plan")]);
+    assert!(violations(&trace).iter().any(|violation| violation.starts_with("lost_plan: ")));
     // Who is about to give a lock up may have given it up.
     let mut trace = good();
     trace.events[5] = answered(2, "plan", &[DONE]);
