@@ -1,5 +1,6 @@
 //! The part of GitHub's REST API that the server uses, with GitHub's answers, errors and paging.
 
+mod branches;
 mod moved;
 mod teams;
 
@@ -273,18 +274,6 @@ impl Call<'_> {
             .await
             .map_err(|error| Refusal(StatusCode::METHOD_NOT_ALLOWED, error.to_string()))?;
         ok(json!({"sha": sha, "merged": true, "message": "Pull Request successfully merged"}))
-    }
-
-    async fn branch(&self, name: &str) -> Result {
-        let git = self.shared.git(&self.full_name).map_err(|_| NOT_FOUND())?;
-        let sha = git.heads().await.ok().and_then(|mut heads| heads.remove(name)).ok_or_else(NOT_FOUND)?;
-        ok(json!({"ref": format!("refs/heads/{name}"), "object": {"type": "commit", "sha": sha}}))
-    }
-
-    async fn delete_branch(&self, name: &str) -> Result {
-        let deleted = super::repo::delete_branch(self.shared, &self.full_name, name, &self.login).await;
-        deleted.map_err(|_| Refusal(StatusCode::UNPROCESSABLE_ENTITY, "Reference does not exist".to_owned()))?;
-        ok(Value::Null)
     }
 
     fn permission(&self, user: &str) -> Result {
