@@ -8,6 +8,7 @@ mod clone_url;
 pub mod command;
 mod commit_address;
 pub mod duration;
+mod effect;
 mod ids;
 pub mod outcome;
 mod pull;

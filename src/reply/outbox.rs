@@ -16,6 +16,7 @@ mod merge;
 mod pace;
 mod refusals;
 mod search;
+mod slots;
 
 use crate::domain::state::{Delivery, PendingEffect};
 use crate::domain::{PullId, RepoId};
@@ -34,14 +35,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Concurrent effects of all pull requests of one host, ...
-const AT_ONCE: usize = 24;
-/// ... and of one repository, so that its hanging requests do not block others.
-const OF_ONE_REPO: usize = 8;
 /// Concurrent statuses and reactions of one pull request.
 const MARKS_AT_ONCE: usize = 4;
 /// A pending status waits this long for its successor: a quick job then sends its result only, half the requests.
@@ -237,20 +234,6 @@ impl Outbox {
 }
 
 impl OutboxInner {
-    /// Slots for one request about a repository; `None` if the outbox is closed.
-    async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
-        let of_host = {
-            let mut all = lock(&self.host_slots);
-            Arc::clone(all.entry(repo.host.to_ascii_lowercase()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
-        };
-        let of_repo = {
-            let mut all = lock(&self.repo_slots);
-            all.retain(|_, slots| Arc::strong_count(slots) > 1);
-            Arc::clone(all.entry(repo.clone()).or_insert_with(|| Arc::new(Semaphore::new(OF_ONE_REPO))))
-        };
-        Some((of_repo.acquire_owned().await.ok()?, of_host.acquire_owned().await.ok()?))
-    }
-
     /// Wakes the merge that follows what was done on this pull request.
     fn wake_merge(&self, pull: &PullId) {
         if let Some(waiting) = lock(&self.lanes).get(&(pull.clone(), Lane::Merge)) {

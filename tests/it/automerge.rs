@@ -53,10 +53,14 @@ fn a_failed_plan_of_everything_a_draft_and_the_label_keep_it_open() {
             is_left_open(ctx, &pull).await;
             ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
         }
-        let pull =
-            ctx.open("broken", &[("one/main.tf", "# 2\n"), ("atlantis.yaml", "version: 3\nprojcts: []\n")]).await;
+        // All of it cannot be planned, and one project can.
+        let broken = "version: 3\nprojects: [{dir: one}, {dir: two, autoplan: {when_modified: ['[']}}]\n";
+        let pull = ctx.open("broken", &[("one/main.tf", "# 2\n"), ("atlantis.yaml", broken)]).await;
         ctx.next(&pull).await.is("plan", "error").because("config");
-        ctx.repo.push("broken", &[("atlantis.yaml", None)]).await.unwrap();
+        ctx.say(&pull, "atlantis plan -d one").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        is_left_open(ctx, &pull).await;
+        ctx.push(&pull, "atlantis.yaml", "version: 3\nprojects: [{dir: one}]\n").await;
         ctx.next(&pull).await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         is_merged(ctx, &pull).await;

@@ -67,8 +67,9 @@ impl FlowHost for AzureFake {
         self.vote(number, "ann", 10).await;
     }
 
-    fn refuse_merge(&self, _: &Ctx, number: u64) -> &'static str {
-        self.pull(number).set_mergeable_state("blocked").unwrap();
+    fn refuse_merge(&self, _: &Ctx, _: u64) -> &'static str {
+        let configuration = json!({"isEnabled": true, "isBlocking": true, "type": {"displayName": "Build"}});
+        self.set_policies(&[json!({"status": "queued", "configuration": configuration})]);
         "Azure DevOps did not merge it: rejectedByPolicy"
     }
 
@@ -221,7 +222,7 @@ fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
     run_test(fake.served(Setup::one_project().repos_yaml(&yaml)), async |ctx| {
         fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
-        let repository = format!("{}/defaultcollection/Cloud%20Infra/_git/live", fake.forge.hostname_setting());
+        let repository = format!("{}/tfs/defaultcollection/Cloud%20Infra/_git/live", fake.forge.url());
         let commit = format!("({repository}/commit/{})", fake.pull(pull).head_commit().unwrap());
         comment(ctx, &fake, pull, 0).await.is("plan", "success").has(&commit);
         fake.say(pull, "ann", "atlantis unlock").await;
@@ -383,7 +384,7 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
         }
         // Only where the server merges is it needed.
         for (flag, fault) in [("--automerge", true), ("--automerge=false", false)] {
-            fake.refuse(&[("PATCH", "/tfs/*", 403)]);
+            fake.refuse(&[("PATCH", "*/pullRequests/0", 403)]);
             let (_, said) = ctx.server.command("doctor", &[flag]).await;
             let line = said.lines().find(|line| line.contains("lacks the scope Code (read & write)"));
             let line = line.unwrap_or_else(|| panic!("{said}"));

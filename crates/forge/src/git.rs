@@ -183,12 +183,6 @@ impl GitRepo {
         self.run(&args, Vec::new()).await.map(drop)
     }
 
-    /// Deletes a ref; an error where there is none.
-    pub(super) async fn delete_ref(&self, reference: &str) -> anyhow::Result<()> {
-        self.run(&["show-ref", "--verify", "--quiet", reference], Vec::new()).await?;
-        self.run(&["update-ref", "-d", reference], Vec::new()).await.map(drop)
-    }
-
     /// Gets a commit from another repository on this disk.
     pub(super) async fn fetch(&self, from: &GitRepo, sha: &str) -> anyhow::Result<()> {
         let path = from.path.to_string_lossy().into_owned();
@@ -261,6 +255,11 @@ impl GitRepo {
     /// The best common ancestor of two commits; `None` when there is none, or when one of them is no commit of it.
     pub(super) async fn merge_base(&self, one: &str, other: &str) -> Option<String> {
         self.run(&["merge-base", "--end-of-options", one, other], Vec::new()).await.ok()
+    }
+
+    /// Removes a branch.
+    pub(super) async fn delete_branch(&self, branch: &str) -> anyhow::Result<()> {
+        self.run(&["update-ref", "-d", &format!("refs/heads/{branch}")], Vec::new()).await.map(drop)
     }
 
     /// Whether this full id is a commit of it.

@@ -262,7 +262,7 @@ impl Repo {
 /// Deletes a branch as this person.
 pub(super) async fn delete_branch(shared: &Shared, full_name: &str, branch: &str, actor: &str) -> anyhow::Result<()> {
     let _refs = shared.refs.lock().await;
-    shared.git(full_name)?.delete_ref(&format!("refs/heads/{branch}")).await?;
+    shared.git(full_name)?.delete_branch(branch).await?;
     follow_refs(shared, full_name, actor).await
 }
 

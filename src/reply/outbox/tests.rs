@@ -2,6 +2,7 @@
 
 mod merge;
 
+use super::slots::{AT_ONCE, OF_ONE_REPO};
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
 use crate::domain::{CommitSha, Login, PullRequest, PullState, RepoId};

@@ -25,7 +25,7 @@ pub(crate) struct AzureFake {
     pub(super) forge: Forge,
     /// Address of deliveries; empty: they are lost.
     deliver_to: Arc<Mutex<String>>,
-    /// Deliveries may find nobody.
+    /// Deliveries may find nobody: the server is killed meanwhile.
     is_unsteady: bool,
     _dir: Arc<tempfile::TempDir>,
     /// What the forge runs on: it starts before the test, which has a runtime of its own.
@@ -33,11 +33,6 @@ pub(crate) struct AzureFake {
 }
 
 impl AzureFake {
-    /// One whose deliveries may find nobody: the server is killed meanwhile.
-    pub(crate) fn start_unsteady() -> AzureFake {
-        AzureFake { is_unsteady: true, ..AzureFake::start() }
-    }
-
     /// It answers until the test ends.
     pub(crate) fn start() -> AzureFake {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -45,13 +40,13 @@ impl AzureFake {
         let dir = tempfile::tempdir().unwrap();
         let options = ForgeOptions { dir: dir.path().join("azure"), port: 0 };
         let forge = runtime.block_on(Forge::start_as(HostKind::AzureDevops, options)).unwrap();
-        AzureFake {
-            forge,
-            deliver_to: Arc::default(),
-            is_unsteady: false,
-            _dir: Arc::new(dir),
-            _runtime: Arc::new(runtime),
-        }
+        let (deliver_to, is_unsteady) = Default::default();
+        AzureFake { forge, deliver_to, is_unsteady, _dir: Arc::new(dir), _runtime: Arc::new(runtime) }
+    }
+
+    /// One whose deliveries may find nobody: the server is killed meanwhile.
+    pub(crate) fn start_unsteady() -> AzureFake {
+        AzureFake { is_unsteady: true, ..AzureFake::start() }
     }
 
     /// Flags of a server that has this host besides the forge.
@@ -201,7 +196,7 @@ impl AzureFake {
         self.forge.deliveries().pop().unwrap().status.unwrap()
     }
 
-    /// Sends the latest delivery with this text replaced and another password.
+    /// Sends the latest delivery with this text replaced and another password; the status of the answer.
     pub(super) async fn send_forged(&self, text: &str, other: &str) -> u16 {
         let body = self.forge.deliveries().pop().unwrap().body;
         assert!(body.contains(text), "{body}");

@@ -1,4 +1,4 @@
-//! A server that ends after any commit of a story from autoplan to automerge: another one, with an empty disk, goes on, with one answer to
+//! A server that ends before or after any commit of a story from autoplan to automerge: another one, with an empty disk, goes on, with one answer to
 //! each command, one apply and one merge. On the hosts that another process can reach.
 
 use super::{FlowHost, GithubForge, Reader, one_project};
@@ -8,27 +8,29 @@ use crate::support::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
-/// Ends the server right after this commit.
+/// Ends the server when the bucket is asked for this commit, which is stored without an answer or not at all.
 struct Cut<'a, H> {
     ctx: &'a Ctx,
     host: &'a H,
     double: &'a StorageDouble,
-    /// Commits there are then; absent when it has ended, or is not to end.
-    at: Option<usize>,
+    /// The server has ended, or is not to end.
+    is_over: bool,
 }
 
 impl<H: FlowHost> Cut<'_, H> {
     /// Waits for something that the server does. Where the commit is stored meanwhile, another server does it.
     async fn through<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
-        let Some(at) = self.at else { return work.await };
+        if self.is_over {
+            return work.await;
+        }
+        let is_asked_for = async || self.double.seen().iter().any(|seen| seen.effect.is_some());
         tokio::select! {
             done = &mut work => return done,
-            () = self.ctx.until("the commit is stored", async || commits(self.double) >= at) => {}
+            () = self.ctx.until("the commit is asked for", is_asked_for) => {}
         }
-        self.at = None;
+        self.is_over = true;
         self.ctx.server.kill().await;
-        assert!(commits(self.double) <= at);
         self.double.heal();
         give_up_lease(self.double).await;
         self.ctx.server.flag(&format!("--data-dir={}", self.ctx.tmp.join("data-2").display()));
@@ -38,8 +40,8 @@ impl<H: FlowHost> Cut<'_, H> {
     }
 }
 
-/// The story, cut after so many commits or not at all; how many there were.
-fn trial<H: FlowHost>(host: &H, cut: Option<usize>) -> usize {
+/// The story, cut at this commit, which ends like this, or not at all; how many commits there were.
+fn trial<H: FlowHost>(host: &H, effect: Effect, cut: Option<usize>) -> usize {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let double = runtime.block_on(StorageDouble::start()).unwrap();
     double.bucket(BUCKET, Settings::default());
@@ -51,9 +53,9 @@ fn trial<H: FlowHost>(host: &H, cut: Option<usize>) -> usize {
         host.connect(ctx).await;
         let before = commits(&double);
         if let Some(cut) = cut {
-            double.fault(Fault::next(Operation::Insert, Effect::Lost).named("/journal/").skip(cut as u32 - 1));
+            double.fault(Fault::next(Operation::Insert, effect).named("/journal/").skip(cut as u32 - 1));
         }
-        let mut cut = Cut { ctx, host, double: &double, at: cut.map(|cut| before + cut) };
+        let mut cut = Cut { ctx, host, double: &double, is_over: cut.is_none() };
         let opened = async {
             let mut pull = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
             pull.next().await.is("plan", "success");
@@ -88,8 +90,8 @@ fn trial<H: FlowHost>(host: &H, cut: Option<usize>) -> usize {
     counted
 }
 
-fn after_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync) {
-    let commits = trial(&host(), None);
+fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
+    let commits = trial(&host(), effect, None);
     assert!((8..40).contains(&commits), "{commits}");
     let (host, next) = (&host, &AtomicUsize::new(1));
     std::thread::scope(|scope| {
@@ -101,20 +103,22 @@ fn after_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync) {
                     if cut >= commits {
                         return;
                     }
-                    let named = std::thread::Builder::new().name(format!("after commit {cut} of {commits}"));
-                    named.spawn_scoped(scope, move || trial(&host(), Some(cut))).unwrap().join().unwrap();
+                    let named = std::thread::Builder::new().name(format!("{effect:?} at commit {cut} of {commits}"));
+                    named.spawn_scoped(scope, move || trial(&host(), effect, Some(cut))).unwrap().join().unwrap();
                 }
             });
         }
     });
 }
 
+// What the last commit made visible is done on the host, and nothing of it is recorded.
 #[test]
-fn on_github() {
-    after_each_commit(|| GithubForge);
+fn before_each_commit_on_github() {
+    at_each_commit(|| GithubForge, Effect::Hang);
 }
 
+// The commit is stored, and nothing that follows from it is done.
 #[test]
-fn on_azure_devops() {
-    after_each_commit(AzureFake::start_unsteady);
+fn after_each_commit_on_azure_devops() {
+    at_each_commit(AzureFake::start_unsteady, Effect::Lost);
 }

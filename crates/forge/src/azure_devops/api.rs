@@ -275,10 +275,9 @@ impl Call<'_> {
     /// learn.microsoft.com/rest/api/azure/devops/git/pull-requests/update.
     async fn complete(&self, full_name: &str, number: u64) -> Result {
         let edited = |message: &str| Err(invalid(format!("TF401181: The pull request cannot be edited: {message}")));
-        let (open, head, branch, own, is_rejected) = self.look(full_name, number, |_, repo, pull| {
+        let (open, head, branch, own) = self.look(full_name, number, |_, repo, pull| {
             let own = pull.head_repo == repo.full_name();
-            let is_rejected = pull.forced_mergeable_state.as_deref() == Some("blocked");
-            (pull.open, pull.head_sha.clone(), pull.head_ref.clone(), own, is_rejected)
+            (pull.open, pull.head_sha.clone(), pull.head_ref.clone(), own)
         })?;
         if self.body["status"] != "completed" || !open {
             return edited("it is not active, or it is not to be completed");
@@ -288,8 +287,7 @@ impl Call<'_> {
             return Err(Refusal::new(409, "GitPullRequestStaleException", message));
         }
         let options = &self.body["completionOptions"];
-        let is_blocked = is_rejected || self.shared.look().policies.evaluations.iter().any(is_in_the_way);
-        if is_blocked && options["bypassPolicy"] != true {
+        if options["bypassPolicy"] != true && self.shared.look().policies.evaluations.iter().any(is_in_the_way) {
             // `PullRequestAsyncStatus` of the same page: the answer is a success, and the pull request stays active.
             let mut pull = self.pull(full_name, number)?;
             pull["mergeStatus"] = json!("rejectedByPolicy");
