@@ -11,7 +11,9 @@ use super::job::{self, JobRun, JobTask, Ready};
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder, state_locks};
+use super::{
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, permissions, recorder, state_locks,
+};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -57,6 +59,9 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         Ok(split) => split,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
+    if let Some(wanted) = automerge::wanted(ctx, work, &schedule) {
+        work.automerge.get_or_init(|| wanted);
+    }
     let (facts, current) = (PullFacts::default(), Current::new(work));
     let remarks = Mutex::new(Vec::new());
     let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
