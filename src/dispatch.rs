@@ -174,6 +174,7 @@ impl Handle {
         // Nothing of it goes on, and nothing keeps the state open.
         self.inner.tasks.stop().await;
         self.inner.ctx.outbox.stop();
+        self.inner.ctx.notifier.stop();
         ended
     }
 
@@ -193,6 +194,7 @@ impl Handle {
     /// Nothing more is posted: another server says it. Recorded effects stay recorded.
     pub fn fall_silent(&self) {
         self.inner.ctx.outbox.stop();
+        self.inner.ctx.notifier.stop();
     }
 }
 

@@ -10,6 +10,7 @@ mod commit_address;
 pub mod duration;
 mod effect;
 mod ids;
+pub mod notification;
 pub mod outcome;
 mod pull;
 pub mod reply;

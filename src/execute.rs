@@ -35,6 +35,7 @@ use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Effect, JobState, Run};
 use crate::domain::{CommitSha, Login, ProjectId, PullRequest};
+use crate::notifications::Notifier;
 use crate::process::Redactor;
 use crate::reply::comments;
 use crate::reply::outbox::Outbox;
@@ -78,6 +79,8 @@ pub struct Context {
     pub installer: Arc<Installer>,
     /// Posts what is recorded.
     pub outbox: Outbox,
+    /// Tells those who are told besides the pull request.
+    pub notifier: Notifier,
     /// Wording of commit statuses.
     pub statuses: Statuses,
     /// Wording of comments.

@@ -32,6 +32,7 @@ pub mod vcs;
 
 pub mod dispatch;
 pub mod execute;
+pub mod notifications;
 pub mod reply;
 pub mod server_status;
 

@@ -19,6 +19,7 @@ mod ids;
 mod listing;
 mod locks;
 pub mod logs;
+pub mod notifications;
 mod plans;
 mod pulls;
 mod readers;

@@ -106,8 +106,19 @@ pub trait Host: Send + Sync {
         Ok(())
     }
 
-    /// User and token for git, or none for public access.
-    fn git_credentials(&self) -> Option<GitCredentials>;
+    /// User and token for git in the repositories of this owner, or none for public access.
+    async fn git_credentials(&self, owner: &str) -> Option<GitCredentials>;
+
+    /// The same for sources of modules below an address of this host, each with the part of the address that it is for.
+    async fn module_credentials(&self, address: &str) -> Vec<(String, GitCredentials)> {
+        let credentials = self.git_credentials("").await;
+        credentials.map(|credentials| (address.to_owned(), credentials)).into_iter().collect()
+    }
+
+    /// Has the host send deliveries again that nobody has taken; how many. None where the host keeps no list that we may read.
+    async fn redeliver_missed(&self) -> Result<usize, HostError> {
+        Ok(0)
+    }
 }
 
 /// The latest review of one person.

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod api;
 pub mod dashboard;
+pub mod host_pages;
 pub mod jobs;
 
 mod answer;
@@ -75,6 +76,8 @@ pub struct WebState {
     pub pull_marks: BTreeMap<String, char>,
     /// Where people find commits, by the host's name.
     pub commit_addresses: BTreeMap<String, CommitAddress>,
+    /// Pages of the hosts' own.
+    pub host_pages: Vec<Arc<dyn host_pages::HostPage>>,
     /// First word of commands that pages show.
     pub executable_name: String,
 }
@@ -191,6 +194,11 @@ fn table(state: &WebState) -> Vec<Route> {
         if !state.disable_global_apply_lock {
             routes.extend(apply_lock());
         }
+        routes.extend(state.host_pages.iter().map(|page| {
+            let shown = Arc::clone(page);
+            let handler = move |site, visit, uri| host_pages::show(Arc::clone(&shown), site, visit, uri);
+            route(Method::GET, page.path(), Who::People, handler)
+        }));
     }
     routes
 }

@@ -10,6 +10,7 @@ use crate::domain::command::CommandName;
 use crate::execute::permissions::TeamMembers;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
+use crate::notifications::Notifier;
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
@@ -24,6 +25,7 @@ use crate::vault::leader::Leader;
 use crate::vcs::{GitCredentials, Hosts};
 use crate::webhook::Intake;
 use anyhow::Result;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -77,7 +79,9 @@ impl Parts {
         let logs = Logs::new(&self.settings.data_dir);
         let outbox = Outbox::start(store.clone(), self.hosts.clone(), rendering(&self.settings)).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
-        let ctx = self.context(store.clone(), logs.clone(), outbox)?;
+        let notifications = Arc::clone(&self.settings.notifications);
+        let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
+        let ctx = self.context(store.clone(), logs.clone(), outbox, notifier)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;
         Ok(Services { store, logs, dispatch, leader, look })
     }
@@ -94,7 +98,7 @@ impl Parts {
         }
     }
 
-    fn context(&self, store: Store, logs: Logs, outbox: Outbox) -> Result<Context> {
+    fn context(&self, store: Store, logs: Logs, outbox: Outbox, notifier: Notifier) -> Result<Context> {
         let settings = Arc::clone(&self.settings);
         let redactor = Redactor::new(settings.secrets.clone());
         let (checkouts, installer) =
@@ -131,6 +135,7 @@ impl Parts {
             logs,
             hosts: self.hosts.clone(),
             outbox,
+            notifier,
             redactor,
         })
     }
@@ -150,13 +155,23 @@ fn module_origins(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
         }
     }
     Arc::new(move || {
-        let origin = |address: &String| {
-            let host = hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(&host_of(address)))?;
-            let GitCredentials { username, password } = host.git_credentials()?;
-            Some(ModuleOrigin { address: address.clone(), credentials: Credentials { username, password } })
+        let (addresses, hosts) = (addresses.clone(), hosts.clone());
+        let all = async move {
+            let mut origins = Vec::new();
+            for address in &addresses {
+                let found = hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(&host_of(address)));
+                let Some(host) = found else { continue };
+                origins.extend(host.module_credentials(address).await.into_iter().map(module_origin));
+            }
+            origins
         };
-        addresses.iter().filter_map(origin).collect()
+        all.boxed()
     })
+}
+
+fn module_origin((address, credentials): (String, GitCredentials)) -> ModuleOrigin {
+    let GitCredentials { username, password } = credentials;
+    ModuleOrigin { address, credentials: Credentials { username, password } }
 }
 
 fn checkouts(settings: &Settings, redactor: Redactor) -> Result<Checkouts> {

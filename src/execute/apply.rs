@@ -21,6 +21,7 @@ use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reaso
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{ConsumedPlan, LockEvent};
+use crate::notifications::ApplyEnd;
 use crate::runner::local::Place;
 use crate::runner::spec::Steps;
 use crate::store::{KeptFile, Tx, is_deposed};
@@ -322,8 +323,12 @@ impl ApplyRun<'_> {
         };
         let result = if success { "applied" } else { "failed" };
         let entry = self.audit_entry(config, plan, result);
+        let end =
+            ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
+        let notifications = ctx.notifier.of_apply(&end);
         let pull = work.pull.id.clone();
         let change = move |tx: &Tx<'_>, _: &_| {
+            notifications.iter().try_for_each(|one| tx.notify(one))?;
             tx.put_project_status(&pull, &status)?;
             let (pull, project) = (pull.clone(), status.project.clone());
             tx.record_lock_event(&LockEvent::StateChanged { pull, project, outputs, at: Timestamp::now() })?;

@@ -235,7 +235,8 @@ pub(super) async fn tree(
     prepared: &Prepared,
     config: &ProjectConfig,
 ) -> std::result::Result<(TreeSpec, WorkingTree), Stop> {
-    let (spec, credentials) = (tree_spec(work, prepared, config, &prepared.fetched, true), credentials(ctx, work));
+    let (spec, credentials) =
+        (tree_spec(work, prepared, config, &prepared.fetched, true), credentials(ctx, work).await);
     let tree = match spec.workspace == "default" {
         true => ctx.runner.with_history(&spec, prepared.tree.clone(), credentials.as_ref()).await?,
         false => ctx.runner.tree(&spec, credentials.as_ref()).await?,
@@ -254,7 +255,7 @@ pub(super) async fn tree_of_plan(
 ) -> std::result::Result<(TreeSpec, WorkingTree), Stop> {
     let commits = Fetched { head: plan.head.clone(), base_tip: plan.base.clone() };
     let spec = tree_spec(work, prepared, config, &commits, false);
-    let tree = ctx.runner.tree(&spec, credentials(ctx, work).as_ref()).await?;
+    let tree = ctx.runner.tree(&spec, credentials(ctx, work).await.as_ref()).await?;
     Ok((spec, tree))
 }
 

@@ -93,6 +93,7 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
         recorded => recorded?,
     }
     ctx.outbox.wake_marks(&work.pull.id);
+    ctx.notifier.wake();
     Ok(outcome)
 }
 
@@ -200,6 +201,7 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
         ctx.outbox.wake_merge(&work.pull.id);
     }
     ctx.outbox.wake(&work.pull.id);
+    ctx.notifier.wake();
     Ok(())
 }
 

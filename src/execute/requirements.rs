@@ -142,7 +142,7 @@ async fn undiverged(
     planned_base: Option<&CommitSha>,
 ) -> Result<(bool, String), Stop> {
     let branch = &work.pull.base.branch;
-    let credentials = prepare::credentials(ctx, work);
+    let credentials = prepare::credentials(ctx, work).await;
     let now = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), true).await?;
     // A plan of a merged tree holds the base up to where it was merged; one of the head alone, up to where they parted.
     let from = match (ctx.checkouts.strategy, planned_base) {

@@ -2,7 +2,7 @@
 
 use super::environment::ProcessEnvironment;
 use super::typed::Reader;
-use super::{GithubSettings, TokenSetting, azure, hosts};
+use super::{GithubSettings, GithubToken, TokenSetting, azure, github_app, hosts};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
@@ -26,7 +26,7 @@ const MAX_POSTS: i64 = 1_000_000;
 /// Longest `shutdown-grace`.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// The settings that say that GitHub is used.
-const OF_GITHUB: [&str; 4] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret"];
+const OF_GITHUB: [&str; 5] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret", "gh-app-id"];
 /// The rights that the token needs.
 const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, \
      Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
@@ -347,12 +347,16 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         return None;
     }
     let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
-    let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
-    let missing = format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}");
-    let token = token(r, "gh-token", "gh-token-file", &missing);
-    if user.is_empty() {
-        r.wrong("gh-user", "(ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to");
-    }
+    let app = github_app::read(r);
+    let (user, token) = match app {
+        Some(app) => {
+            let user = app.slug.as_ref().map_or_else(|| format!("app/{}", app.id), |slug| format!("{slug}[bot]"));
+            (user, Some(GithubToken::App(app)))
+        }
+        // What is wrong with the App was said.
+        None if github_app::is_meant(r) => (String::new(), None),
+        None => github_account(r),
+    };
     let webhook_secret = r.secret("gh-webhook-secret");
     match (&webhook_secret, r.switch("allow-unsigned-webhooks")) {
         (None, false) => r.wrong(
@@ -371,6 +375,7 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
     }
     let previous_webhook_secret = r.secret("gh-previous-webhook-secret");
     let posts_per_hour = posts_per_hour(r, host.as_ref());
+    let organization = r.text("gh-org").trim().to_owned();
     let host = host?;
     Some(GithubSettings {
         hostname: host.hostname,
@@ -380,7 +385,23 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         webhook_secret,
         previous_webhook_secret,
         posts_per_hour,
+        organization,
     })
+}
+
+/// Login and token of the server's account.
+fn github_account(r: &mut Reader) -> (String, Option<GithubToken>) {
+    let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
+    let missing = format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}");
+    let token = token(r, "gh-token", "gh-token-file", &missing).map(GithubToken::Account);
+    if user.is_empty() {
+        r.wrong(
+            "gh-user",
+            "(ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to. A GitHub App is named by gh-app-id \
+             instead",
+        );
+    }
+    (user, token)
 }
 
 /// The limit of posts: GitHub's own hosts have one by default, Enterprise servers only if it is given.
@@ -416,7 +437,7 @@ pub(super) fn token(r: &mut Reader, value: &str, file: &str, missing: &str) -> O
 }
 
 /// Reads a small file; the error follows the setting's name.
-fn read_file(path: &Path) -> Result<String, String> {
+pub(super) fn read_file(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let size = std::fs::metadata(path).map_err(|error| format!("names {shown}, which cannot be read: {error}"))?.len();
     if size > MAX_FILE {

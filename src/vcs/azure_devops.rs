@@ -334,7 +334,7 @@ impl Host for AzureDevops {
         completion::complete(self, pull, method, delete_branch).await
     }
 
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         // The user name is not looked at.
         Some(GitCredentials { username: "tidelock".to_owned(), password: self.http.token().now()? })
     }

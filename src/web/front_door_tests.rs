@@ -95,6 +95,7 @@ pub(super) fn web_state() -> WebState {
         apply_allowed: true,
         pull_marks: BTreeMap::new(),
         commit_addresses: BTreeMap::new(),
+        host_pages: Vec::new(),
         executable_name: "atlantis".into(),
     }
 }

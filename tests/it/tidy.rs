@@ -26,6 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("runner", &["domain", "config", "inputs", "schedule", "terraform", "checkout", "process"]),
     ("store", &["domain", "locks", "vault"]),
     ("settings", &["domain", "checkout", "config", "process", "schedule"]),
+    ("notifications", &["domain", "retry", "settings", "store"]),
     ("reply", &["domain", "store", "vcs", "comment", "retry"]),
     (
         "execute",
@@ -35,6 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "inputs",
             "locks",
+            "notifications",
             "schedule",
             "terraform",
             "checkout",

@@ -116,7 +116,7 @@ impl<'a> Stage<'a> {
         let began = Instant::now();
         let Call { what, program, args, logged, read_limit, hides_stdout, filters, fetches_modules } = call;
         let mut env = self.env.clone();
-        let origins = if fetches_modules { (self.local.module_origins)() } else { Vec::new() };
+        let origins = if fetches_modules { (self.local.module_origins)().await } else { Vec::new() };
         let modules = modules::for_init(&origins, &mut env);
         let redactor = self.local.redactor.with(modules.tokens);
         let invocation = Invocation {

@@ -74,7 +74,7 @@ fn machine(data_dir: &Path) -> Local {
         env: environment(),
         run_as: None,
         use_plugin_cache: false,
-        module_origins: Arc::new(Vec::new),
+        module_origins: Arc::new(|| Box::pin(async { Vec::new() })),
     }
 }
 

@@ -503,7 +503,7 @@ impl Host for Second {
         Ok(Merging::Merged(Some(pull.head.commit.clone())))
     }
 
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         Some(self.git().1)
     }
 }
