@@ -38,6 +38,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 const CHUNK: usize = 32 << 10;
 /// Descriptor of the child's [`Invocation::secret_file`].
 const SECRET_FD: i32 = 3;
+/// The nice value of [`Invocation::low_priority`] (setpriority(2)); a disk's scheduler takes its own from it.
+const LOWEST_PRIORITY: i32 = 19;
 /// Limit of open files that [`harden_self`] requests: three pipes a child, sockets, databases.
 const OPEN_FILES: u64 = 65_536;
 
@@ -72,6 +74,8 @@ pub struct Invocation {
     pub secret_file: Option<SecretString>,
     /// Standard input; empty by default.
     pub stdin: Option<Vec<u8>>,
+    /// It gets the processor, and on most disks the disk too, when nobody else wants them.
+    pub low_priority: bool,
 }
 
 impl Invocation {
@@ -95,6 +99,7 @@ impl Invocation {
             run_as: None,
             secret_file: None,
             stdin: None,
+            low_priority: false,
         }
     }
 
@@ -143,6 +148,12 @@ impl Invocation {
     /// Sets standard input.
     pub fn stdin(mut self, bytes: Vec<u8>) -> Invocation {
         self.stdin = Some(bytes);
+        self
+    }
+
+    /// Lets all others go first, if `low`.
+    pub fn low_priority(mut self, low: bool) -> Invocation {
+        self.low_priority = low;
         self
     }
 
@@ -257,6 +268,9 @@ pub async fn run(
         .with_context(|| format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display()))?;
     drop(command); // and with it our copy of the secret's descriptor
     let mut group = Group::new(child.id());
+    if invocation.low_priority {
+        group.yield_to_others();
+    }
     if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), invocation.stdin.take()) {
         // Ends with the child at the latest; the child need not read all of it.
         tokio::spawn(async move { pipe.write_all(&bytes).await });
@@ -347,6 +361,13 @@ struct Group(Option<Pid>);
 impl Group {
     fn new(id: Option<u32>) -> Group {
         Group(id.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    fn yield_to_others(&self) {
+        if let Some(pid) = self.0 {
+            // Without it the process only takes more than it should; it may also have ended.
+            let _ = rustix::process::setpriority_pgrp(Some(pid), LOWEST_PRIORITY);
+        }
     }
 
     fn signal(&self, signal: Signal) {

@@ -10,7 +10,8 @@ use super::git::{Git, failure};
 use super::mirror::{Mirror, quoted};
 use super::spare::TreePaths;
 use super::{
-    CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, pristine, waits, write_whole,
+    CheckoutError, Checkouts, Credentials, Fetched, Strategy, WantedSpare, WorkingTree, gone, pristine, waits,
+    write_whole,
 };
 use crate::domain::{CommitSha, PullRequest};
 use crate::platform;
@@ -19,6 +20,8 @@ use rustix::fs::FileType;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tokio_util::sync::CancellationToken;
 
 /// Says which state a tree has; written last and removed first, so that an interrupted checkout is not trusted.
 const MARKER: &str = "tidelock-commit";
@@ -54,6 +57,33 @@ impl<'a> TreeLocation<'a> {
         Ok(TreeLocation { checkouts, mirror, root, admin })
     }
 
+    /// A tree of the mirror at another place.
+    pub(super) fn at_paths(mirror: Mirror<'a>, checkouts: &'a Checkouts, paths: TreePaths) -> TreeLocation<'a> {
+        TreeLocation { checkouts, mirror, root: paths.root, admin: paths.admin }
+    }
+
+    /// Writes the files of a commit whose objects are here, from nothing and without a `.git`; false if it was ended before. Nobody waits
+    /// for it.
+    pub(super) async fn write_in_background(
+        &self,
+        fetched: &Fetched,
+        commit: &CommitSha,
+        end: &CancellationToken,
+    ) -> Result<bool, CheckoutError> {
+        self.make_room(false, false, None).await?;
+        let git = self.git(&["read-tree", "--reset", "-u", commit.as_str()]).in_background(end);
+        let done = git.finish().await?;
+        if done.cancelled || end.is_cancelled() {
+            return Ok(false);
+        }
+        if !done.success() {
+            return Err(failure("read-tree", &done));
+        }
+        let marker = Marker::new(self.checkouts.strategy, fetched, None);
+        write_whole(&self.admin.join(MARKER), &marker.text())?;
+        Ok(true)
+    }
+
     fn git(&self, args: &[&str]) -> Git<'a> {
         Git::new(self.checkouts, &self.admin, args).env("GIT_WORK_TREE", self.root.to_string_lossy())
     }
@@ -87,6 +117,7 @@ impl<'a> TreeLocation<'a> {
             }
             return Ok(tree(wanted.base));
         }
+        let _first = self.checkouts.demand.in_front();
         let is_spare = present.is_none() && patterns.is_none() && self.take_spare(pull).await;
         let again = match is_spare {
             true => Some(wanted.clone()),
@@ -105,7 +136,11 @@ impl<'a> TreeLocation<'a> {
         if patterns.is_some() {
             git = git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true");
         }
+        let (began, is_whole) = (SystemTime::now(), patterns.is_none());
         git.credentials(&self.mirror.url, credentials).output().await?;
+        if is_whole && (is_spare || again.is_none()) {
+            self.note(pull, fetched, &commit, (!is_spare).then_some(began));
+        }
         let own = OwnGit {
             root: self.root.clone(),
             admin: self.admin.clone(),
@@ -134,6 +169,19 @@ impl<'a> TreeLocation<'a> {
             write_whole(&admin.join(MARKER), &marker)
         });
         Ok(moved.await.context("noting the base branch's new tip in a checkout")?)
+    }
+
+    /// How long writing all files took since `began`, without the fetch of files that were missing, which come in one pack before.
+    fn note(&self, pull: &PullRequest, fetched: &Fetched, commit: &CommitSha, began: Option<SystemTime>) {
+        let packs = fs::metadata(self.mirror.path.join("objects/pack")).and_then(|meta| meta.modified());
+        let took = began.map(|began| {
+            let began = packs.map_or(began, |came| came.max(began));
+            SystemTime::now().duration_since(began).unwrap_or(Duration::ZERO)
+        });
+        let files = pristine::indexed(&self.admin.join("index")).unwrap_or_default();
+        let (pull, fetched, commit) = (pull.clone(), fetched.clone(), commit.clone());
+        let wanted = WantedSpare { like: self.root.clone(), pull, fetched, commit };
+        self.checkouts.demand.note(&self.mirror.path, files, took, wanted);
     }
 
     /// Makes the tree of a closed pull request this one, where one was kept.
