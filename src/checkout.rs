@@ -9,6 +9,7 @@ mod git;
 mod gone;
 mod history;
 mod idle;
+mod marker;
 mod mirror;
 mod owner;
 mod pristine;

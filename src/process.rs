@@ -1,6 +1,7 @@
 //! Child processes. This is the only module that starts any: in their own process group, with streamed lines, limits, a
 //! timeout, and SIGINT before SIGKILL.
 
+mod group;
 mod output;
 mod redact;
 #[cfg(test)]
@@ -11,8 +12,9 @@ pub use redact::{Redactor, SHORTEST_SECRET};
 use crate::platform;
 use anyhow::Context;
 use command_fds::{CommandFdExt, FdMapping};
+use group::Group;
 use output::{Bounded, Lines, Unread};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use secrecy::SecretString;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -38,8 +40,6 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 const CHUNK: usize = 32 << 10;
 /// Descriptor of the child's [`Invocation::secret_file`].
 const SECRET_FD: i32 = 3;
-/// The nice value of [`Invocation::low_priority`] (setpriority(2)); a disk's scheduler takes its own from it.
-const LOWEST_PRIORITY: i32 = 19;
 /// Limit of open files that [`harden_self`] requests: three pipes a child, sockets, databases.
 const OPEN_FILES: u64 = 65_536;
 
@@ -352,40 +352,6 @@ async fn read(pipe: &mut Option<impl tokio::io::AsyncRead + Unpin>, buffer: &mut
     match pipe {
         Some(pipe) => pipe.read(buffer).await.unwrap_or(0),
         None => std::future::pending().await,
-    }
-}
-
-/// The child's process group, killed when dropped: no process of a job outlives it.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn new(id: Option<u32>) -> Group {
-        Group(id.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
-    }
-
-    fn yield_to_others(&self) {
-        if let Some(pid) = self.0 {
-            // Without it the process only takes more than it should; it may also have ended.
-            let _ = rustix::process::setpriority_pgrp(Some(pid), LOWEST_PRIORITY);
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.0 {
-            // The only errors are a missing process and one of another user; there is nothing to do in either case.
-            let _ = rustix::process::kill_process_group(pid, signal);
-        }
-    }
-
-    fn end(&mut self) {
-        self.signal(Signal::KILL);
-        self.0 = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -7,8 +7,8 @@
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
 use super::git::Git;
-use super::tree::{self, blocking, remove_file};
-use super::{Checkouts, LONGEST_NAME, named, pristine};
+use super::tree::{blocking, remove_file};
+use super::{Checkouts, LONGEST_NAME, marker, named, pristine};
 use crate::domain::{PullId, RepoId};
 use crate::process::RunAs;
 use anyhow::{Context, ensure};
@@ -133,7 +133,7 @@ impl Checkouts {
 
 /// Whether the tree was finished since the machine started, is whole, and belongs to the user that steps run as.
 fn is_usable(tree: &TreePaths, owner: Option<RunAs>) -> bool {
-    tree::is_whole(&tree.admin) && Folder::open(&tree.root).is_ok_and(|top| top.belongs_to(owner))
+    marker::is_whole(&tree.admin) && Folder::open(&tree.root).is_ok_and(|top| top.belongs_to(owner))
 }
 
 /// Whether the server's git directory is that of a spare tree, finished or not.

@@ -7,6 +7,7 @@
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
 use super::git::{Git, failure};
+use super::marker::{MARKER, Marker};
 use super::mirror::{Mirror, quoted};
 use super::spare::TreePaths;
 use super::{
@@ -14,7 +15,6 @@ use super::{
     write_whole,
 };
 use crate::domain::{CommitSha, PullRequest};
-use crate::platform;
 use anyhow::Context;
 use rustix::fs::FileType;
 use std::collections::BTreeSet;
@@ -23,8 +23,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
-/// Says which state a tree has; written last and removed first, so that an interrupted checkout is not trusted.
-const MARKER: &str = "tidelock-commit";
 /// Names this tree as long as it is neither moved nor made from nothing.
 const MADE: &str = "tidelock-made";
 /// Whom merge commits are by.
@@ -285,53 +283,6 @@ impl<'a> TreeLocation<'a> {
             git = git.env(&format!("GIT_{role}_NAME"), AUTHOR.0).env(&format!("GIT_{role}_EMAIL"), AUTHOR.1);
         }
         Ok(CommitSha::parse(git.output().await?.trim()).context("git commit-tree printed no commit")?)
-    }
-}
-
-/// Whether the tree of this git directory was finished since the machine started, and has all directories.
-pub(super) fn is_whole(admin: &Path) -> bool {
-    let marker = fs::read_to_string(admin.join(MARKER)).ok().and_then(|text| Marker::parse(&text));
-    marker.is_some_and(|marker| marker.sparse.is_none() && marker.boot == platform::this_machine().trim())
-}
-
-/// State of a tree, as its marker tells it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Marker {
-    strategy: Strategy,
-    head: CommitSha,
-    base: CommitSha,
-    /// The machine's run in which it was written; empty where that has no name.
-    boot: String,
-    /// Patterns of a sparse tree.
-    sparse: Option<String>,
-}
-
-impl Marker {
-    fn new(strategy: Strategy, fetched: &Fetched, sparse: Option<&str>) -> Marker {
-        let Fetched { head, base_tip } = fetched.clone();
-        let boot = platform::this_machine().trim().to_owned();
-        Marker { strategy, head, base: base_tip, boot, sparse: sparse.map(str::to_owned) }
-    }
-
-    fn text(&self) -> String {
-        let strategy = if self.strategy == Strategy::Merge { "merge" } else { "branch" };
-        let sparse = self.sparse.as_ref().map_or(String::new(), |patterns| format!("sparse\n{patterns}"));
-        format!("{strategy} {} {} {}\n{sparse}", self.head, self.base, self.boot)
-    }
-
-    fn parse(text: &str) -> Option<Marker> {
-        let (first, rest) = text.split_once('\n')?;
-        let mut words = first.split(' ');
-        let strategy = if words.next()? == "merge" { Strategy::Merge } else { Strategy::Branch };
-        let (head, base) = (CommitSha::parse(words.next()?).ok()?, CommitSha::parse(words.next()?).ok()?);
-        let boot = words.next().unwrap_or_default().to_owned();
-        Some(Marker { strategy, head, base, boot, sparse: rest.strip_prefix("sparse\n").map(str::to_owned) })
-    }
-
-    /// Whether nothing has to be done, if its files are whole. The head alone does not change when the base moves; a merge does.
-    fn serves(&self, wanted: &Marker) -> bool {
-        let same = self.strategy == wanted.strategy && self.head == wanted.head && self.sparse == wanted.sparse;
-        same && (self.strategy == Strategy::Branch || self.base == wanted.base)
     }
 }
 

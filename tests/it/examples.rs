@@ -39,15 +39,16 @@ fn terragrunt() -> Setup {
     let rules = text("terragrunt-workflow/repos.yaml").replace(r"dev\.azure\.com/contoso/platform/", "127.*/");
     repository("terragrunt-workflow", &files)
         .repos_yaml(&rules.replace(r"dev\.azure\.com/contoso/", "127.*/"))
-        .variable("PATH", &format!("{stand_in}:{}", std::env::var("PATH").unwrap()))
+        .variable("PATH", &format!("{stand_in}:{{tmp}}/tools:{}", std::env::var("PATH").unwrap()))
 }
 
 /// Plan, a refusal, an approval, an apply, a new plan of what depends on it, and its apply.
 async fn story(ctx: &Ctx) {
+    older_terraform(ctx);
     let vpc = changed("terragrunt-workflow", "live/vpc/terragrunt.hcl", "10.0.0.0/16", "10.1.0.0/16");
     let pull = ctx.open("widen", &[("live/vpc/terragrunt.hcl", &vpc)]).await;
     let said = ctx.next(&pull).await;
-    said.is("plan", "success").has("Terraform 1.11.4 by Terragrunt 0.99.1");
+    said.is("plan", "success").has("Terraform 1.11.4 by Terragrunt 0.99.1").has("Terraform 1.9.8 by Terragrunt 0.99.1");
     assert_eq!(directories(&said), ["live/vpc", "live/app"]);
     ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("0 of 1 review");
     approve(&pull);
@@ -56,6 +57,15 @@ async fn story(ctx: &Ctx) {
     ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     let state = std::fs::read_to_string(ctx.tmp.join("state/live/app.tfstate")).unwrap();
     assert!(state.contains("10.1.0.0/16"), "{state}");
+}
+
+/// The second version of the image: a stand-in that is the other one by another name.
+fn older_terraform(ctx: &Ctx) {
+    let program = ctx.tmp.join("tools/terraform1.9.8");
+    std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+    let script = "#!/bin/sh\n[ \"$1\" = version ] && echo 'Terraform v1.9.8' && exit\nexec terraform \"$@\"\n";
+    std::fs::write(&program, script).unwrap();
+    make_executable(&program);
 }
 
 fn directories(said: &Said) -> Vec<String> {
