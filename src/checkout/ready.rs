@@ -138,6 +138,12 @@ impl SpareDemand {
     fn is_wanted_no_more(&self, mirror: &Path) {
         self.state().wanted.remove(mirror);
     }
+
+    /// It was not made; a newer wish comes first.
+    fn is_still_wanted(&self, mirror: &Path, wanted: &WantedSpare) {
+        self.state().wanted.entry(mirror.to_owned()).or_insert_with(|| wanted.clone());
+        self.0.changed.notify_one();
+    }
 }
 
 impl Checkouts {
@@ -160,8 +166,11 @@ impl Checkouts {
             root: spare.root.with_file_name(UNFINISHED.0),
             admin: spare.admin.with_file_name(UNFINISHED.1),
         };
+        // Whoever takes one from now on wants another.
+        self.demand.is_wanted_no_more(&mirror);
         let is_needed = has_trees(&mirror) && !self.has_spare(&spare);
         if is_needed && !self.demand.begin(end) {
+            self.demand.is_still_wanted(&mirror, wanted);
             return Ok(SpareMaking::Ended);
         }
         let made = async {
@@ -176,8 +185,9 @@ impl Checkouts {
             anyhow::Ok(SpareMaking::Made)
         };
         let made = made.await.context("making a checkout for the next pull request");
-        if !matches!(made, Ok(SpareMaking::Ended)) {
-            self.do_without_spare(wanted);
+        if matches!(made, Ok(SpareMaking::Ended)) {
+            self.demand.is_still_wanted(&mirror, wanted);
+        } else {
             let left = blocking(move || {
                 remove_path(&unfinished.admin)?;
                 Ok(remove_path(&unfinished.root)?)

@@ -55,7 +55,7 @@ pub(super) fn template(
         }
         Message::OutdatedPlans { projects, on, number } => {
             let commands: Vec<_> = projects.iter().map(|project| plan(Some(project))).collect();
-            let by = format!("{}{number}", options.pull_mark);
+            let by = Value::from_safe_string(format!("{}{number}", options.pull_mark));
             ("outdated_plans.md", context! { projects => Serde(projects), on => Serde(on), by, commands })
         }
         Message::HookFailed { output } => {
