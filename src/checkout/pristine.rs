@@ -110,7 +110,7 @@ pub(super) fn distrust(root: &Path, admin: &Path) -> anyhow::Result<bool> {
 /// again then.
 pub(super) fn is_as_noted(root: &Path, admin: &Path) -> anyhow::Result<Option<bool>> {
     let Some(noted) = noted(admin) else { return Ok(None) };
-    let has_git = fs::symlink_metadata(root.join(".git")).is_ok();
+    let has_git = !matches!(Folder::open(root)?.kind(Path::new(".git")), Ok(None));
     let seen = look(root, &OtherProjects::default()).filter(|seen| !seen.skipped && !has_git);
     let same = seen.is_some_and(|seen| seen.sums.iter().all(|(dir, sum)| noted.get(dir) == Some(sum)));
     if same && let Some(index) = SettledIndex::open(admin)? {

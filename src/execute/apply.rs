@@ -341,6 +341,7 @@ impl ApplyRun<'_> {
         };
         if !self.alone || !worthless.is_empty() {
             let ended = job.end(outcome, change).await?;
+            recorder::post_on(ctx, worthless.iter().map(|plan| &plan.pull));
             remove_plan_files(ctx, &worthless).await;
             return Ok(ended);
         }
