@@ -16,6 +16,7 @@ mod target;
 mod tests;
 mod words;
 
+use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Login, ProjectId};
 use flags::{FlagError, Typed};
@@ -193,7 +194,7 @@ fn build(spec: &CommandSpec, typed: Typed, user: &Login, names: &ParserSettings)
     if method.is_some() && typed.is_on(Flag::AutoMergeDisabled) {
         return Err(mistake("--auto-merge-method and --auto-merge-disabled contradict each other".to_owned()));
     }
-    if method.is_some_and(|method| !["merge", "rebase", "squash"].contains(&method)) {
+    if method.is_some_and(|method| !MERGE_METHODS.contains(&method)) {
         return Err(mistake("--auto-merge-method is merge, rebase or squash".to_owned()));
     }
     Ok(Command {

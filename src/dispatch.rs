@@ -91,6 +91,9 @@ impl Handle {
             started: Timestamp::now(),
         });
         resume::recover(&inner).boxed().await?;
+        if let Some(closings) = inner.ctx.outbox.closings() {
+            inner.tasks.spawn(resume::take_closings(Arc::clone(&inner), closings));
+        }
         for host in inner.ctx.hosts.iter() {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
         }

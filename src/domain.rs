@@ -3,15 +3,19 @@
 //! The words are those of docs/vocabulary.md. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
 //! what we remember in [`state`].
 
+pub mod automerge;
 mod clone_url;
 pub mod command;
+mod commit_address;
 pub mod duration;
+mod effect;
 mod ids;
 pub mod outcome;
 mod pull;
 pub mod reply;
 pub mod state;
 
+pub use commit_address::CommitAddress;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 

@@ -7,6 +7,7 @@ mod admission;
 mod applicable_plans;
 mod apply;
 mod arguments;
+pub mod automerge;
 mod capacity;
 mod current;
 pub mod errored_state;
@@ -29,14 +30,16 @@ mod unrecorded_outcomes;
 use crate::checkout::Checkouts;
 use crate::config::ProjectConfig;
 use crate::config::global::{GlobalConfig, RepoRules};
+use crate::domain::automerge::Automerge;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Effect, JobState, Run};
 use crate::domain::{CommitSha, Login, ProjectId, PullRequest};
 use crate::process::Redactor;
+use crate::reply::comments;
 use crate::reply::outbox::Outbox;
-use crate::reply::render::{RenderOptions, render};
+use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
 use crate::runner::local::Local;
 use crate::settings::Settings;
@@ -165,6 +168,15 @@ pub struct CommandRun {
     pub begun: AtomicUsize,
     /// What its answer records besides itself.
     pub unrecorded: UnrecordedOutcomes,
+    /// How the pull request is merged once all of it is applied.
+    pub automerge: OnceLock<Automerge>,
+}
+
+impl CommandRun {
+    /// The run as it is to be recorded.
+    fn recorded_run(&self) -> Run {
+        Run { automerge: self.automerge.get().cloned(), ..self.run.clone() }
+    }
 }
 
 /// How a command ended.
@@ -266,6 +278,14 @@ impl CommandAnswer {
         CommandAnswer { body: Some(ReplyBody::Results(results)), statuses }
     }
 
+    /// Outcomes of its projects.
+    fn outcomes(&self) -> &[JobOutcome] {
+        match &self.body {
+            Some(ReplyBody::Results(results)) => &results.outcomes,
+            _ => &[],
+        }
+    }
+
     /// Whether it tells that something broke or was refused: all of the command, or one of its projects.
     fn has_errors(&self) -> bool {
         let said = match &self.body {
@@ -280,18 +300,7 @@ impl CommandAnswer {
 
 /// The comments of a reply, as effects for the outbox.
 pub fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
-    comment_effects_on(&ctx.hosts, &ctx.rendering, reply)
-}
-
-/// The same where there is no context, as in a transaction.
-pub fn comment_effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
-    let options = match hosts.of(&reply.pull.repo) {
-        Ok(host) => rendering.on(host.profile()),
-        Err(_) => RenderOptions { now: Timestamp::now(), ..rendering.clone() },
-    };
-    let bodies = render(reply, &options);
-    let numbered = bodies.into_iter().zip(1..);
-    numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()
+    comments::effects_on(&ctx.hosts, &ctx.rendering, reply)
 }
 
 /// 128 random bits, hex.

@@ -43,7 +43,7 @@ pub struct GithubSettings {
     pub api_url: String,
     pub user: String,
     /// Absent with `events-only` alone: what takes deliveries needs none.
-    pub token: Option<GithubToken>,
+    pub token: Option<TokenSetting>,
     pub webhook_secret: Option<SecretString>,
     /// Ours: the one before, which is still taken.
     pub previous_webhook_secret: Option<SecretString>,
@@ -60,16 +60,18 @@ pub struct AzureDevopsSettings {
     pub base_url: String,
     pub user: String,
     /// Absent with `events-only` alone.
-    pub token: Option<SecretString>,
+    pub token: Option<TokenSetting>,
     pub webhook_user: String,
     /// Absent with `allow-unsigned-webhooks` alone.
     pub webhook_password: Option<SecretString>,
+    /// Ours: the one before, which is still taken.
+    pub previous_webhook_password: Option<SecretString>,
 }
 
 /// Where the token comes from.
 #[derive(Clone)]
-#[expect(missing_docs, reason = "gh-token and gh-token-file")]
-pub enum GithubToken {
+#[expect(missing_docs, reason = "the setting for the token, and the one for its file")]
+pub enum TokenSetting {
     Value(SecretString),
     /// Read again on every use.
     File(PathBuf),

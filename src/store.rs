@@ -35,6 +35,7 @@ mod writer;
 mod tests;
 
 use anyhow::{Context, Result, ensure};
+pub use effects::Lane;
 pub use export::Exported;
 pub use files::KeptFile;
 use files::KeptFiles;

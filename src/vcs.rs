@@ -96,8 +96,15 @@ pub trait Host: Send + Sync {
     /// Sets a status of a commit: on the commit itself or on the pull request, as the host has it.
     async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError>;
 
-    /// Merges the pull request, if its head is still `pull.head.commit`.
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError>;
+    /// Merges the pull request, if its head is still `pull.head.commit`, or queues it where the branch has a merge queue. With
+    /// `delete_branch` the host is asked to delete its source branch, where it does that together.
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, delete_branch: bool) -> Result<Merging, HostError>;
+
+    /// Deletes the source branch of a pull request that was merged, where the host does not do so with the merge: never the default
+    /// branch, and not when it has moved on.
+    async fn delete_source_branch(&self, _pull: &PullRequest) -> Result<(), HostError> {
+        Ok(())
+    }
 
     /// User and token for git, or none for public access.
     fn git_credentials(&self) -> Option<GitCredentials>;
@@ -122,6 +129,15 @@ pub struct Review {
 pub enum ReviewVerdict {
     Approved,
     ChangesRequested,
+}
+
+/// What a merge came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Merging {
+    /// It is merged, as this commit, where the host tells.
+    Merged(Option<CommitSha>),
+    /// It is in the branch's merge queue.
+    Queued,
 }
 
 /// Whether the host would let a pull request be merged.

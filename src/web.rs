@@ -22,6 +22,7 @@ mod preview_tests;
 #[cfg(test)]
 mod with_store_tests;
 
+use crate::domain::CommitAddress;
 use crate::server_status::{Meters, ServerStatus, Services};
 use crate::store::audit;
 use crate::vault::Vault;
@@ -72,8 +73,8 @@ pub struct WebState {
     pub apply_allowed: bool,
     /// What a pull request's number is written with, by the host's name; `#` where none is named.
     pub pull_marks: BTreeMap<String, char>,
-    /// Address of a commit's page, with `{repo}` and `{commit}`, by the host's name.
-    pub commit_addresses: BTreeMap<String, String>,
+    /// Where people find commits, by the host's name.
+    pub commit_addresses: BTreeMap<String, CommitAddress>,
     /// First word of commands that pages show.
     pub executable_name: String,
 }

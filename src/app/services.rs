@@ -75,7 +75,7 @@ impl Parts {
     /// Services on a state that is open; takes up what was unfinished.
     pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
-        let outbox = Outbox::start(store.clone(), self.hosts.clone()).await?;
+        let outbox = Outbox::start(store.clone(), self.hosts.clone(), rendering(&self.settings)).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let ctx = self.context(store.clone(), logs.clone(), outbox)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;

@@ -83,7 +83,7 @@ pub(super) struct RawRepoConfig {
     pub(super) workflows: Option<Spanned<BTreeMap<String, Option<RawWorkflow>>>>,
     pub(super) policies: Option<Spanned<IgnoredAny>>,
     pub(super) autodiscover: Option<RawAutodiscover>,
-    pub(super) automerge: Option<Spanned<bool>>,
+    pub(super) automerge: Option<bool>,
     pub(super) parallel_plan: Option<bool>,
     pub(super) parallel_apply: Option<bool>,
     pub(super) delete_source_branch_on_merge: Option<Spanned<bool>>,

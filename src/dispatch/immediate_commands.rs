@@ -10,8 +10,9 @@ use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectLock, ProjectState};
 use crate::domain::{DeliveryId, JobId, ProjectId, PullEvent, PullId, PullRequest, RepoId, RunId};
 use crate::execute::permissions::{Asker, Gatekeeper, unanswered};
-use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
+use crate::execute::{random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
+use crate::reply::comments;
 use crate::store::View;
 use crate::store::logs::Logs;
 use crate::vcs::HostError;
@@ -96,7 +97,7 @@ fn answer_later(
     move |pull, message| {
         let (pull, body) = (pull.clone(), ReplyBody::Message(message));
         let run = RunId::of(random_bits());
-        comment_effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
+        comments::effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
     }
 }
 

@@ -126,6 +126,13 @@ pub enum Message {
         /// The number of the other pull request.
         number: u64,
     },
+    /// All of it is applied, and the host is asked to merge it.
+    Automerging,
+    /// It was to be merged automatically, and is not.
+    NotMerged {
+        /// Why.
+        because: String,
+    },
     /// A pre-workflow hook failed and the setting says to stop.
     HookFailed {
         /// The hook's output and error.

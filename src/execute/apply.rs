@@ -12,8 +12,8 @@ use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, comment_effects_on, hooks, permissions, recorder,
-    state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, comment_effects_on, hooks, permissions,
+    recorder, state_locks,
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -60,6 +60,9 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         Ok(split) => split,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
+    if let Some(wanted) = automerge::wanted(ctx, work, &schedule) {
+        work.automerge.get_or_init(|| wanted);
+    }
     let (facts, current) = (PullFacts::default(), Current::new(work));
     let remarks = Mutex::new(Vec::new());
     let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;

@@ -1,6 +1,7 @@
 //! Every commit of a run: facts, statuses, comments and audit entries that belong together, in one transaction each. Nothing else in
 //! `execute` writes to the state, or knows that the outbox posts what is recorded.
 
+use super::automerge::Automerger;
 use super::unrecorded_outcomes::{self, JobEnd};
 use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, comment_effects};
 use crate::domain::command::{CommandName, Trigger};
@@ -32,13 +33,14 @@ pub(super) async fn begin(ctx: &Context, work: &CommandRun) -> Result<()> {
     Ok(())
 }
 
-/// The run's beginning and its pending status, unless they are recorded already.
+/// The run's beginning and its pending status, unless they are recorded already; the schedule's part of it also then.
 fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
-    let (run, pull) = (work.run.clone(), work.pull.clone());
+    let (run, pull) = (work.recorded_run(), work.pull.clone());
     let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
     move |tx| {
-        if tx.run(&run.id)?.is_some() {
-            return Ok(());
+        if let Some(known) = tx.run(&run.id)? {
+            // A run that begins with its hooks knows of automerge when its schedule is made.
+            return if known.automerge == run.automerge { Ok(()) } else { tx.put_run(&run) };
         }
         tx.put_run(&run)?;
         tx.put_pull(&pull)?;
@@ -160,8 +162,9 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnsw
 }
 
 async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: Vec<JobEnd>) -> Result<()> {
-    let mut run = work.run.clone();
+    let mut run = work.recorded_run();
     run.results = answer.body.as_ref().map(marker::results).unwrap_or_default();
+    let (automerger, outcomes) = (Automerger::new(ctx), answer.outcomes().to_vec());
     let comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
     run.finished = Some(Timestamp::now());
     run.answered = true;
@@ -183,10 +186,12 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             let told = update.resolve(tx, &statuses, &pull, &head, name)?;
             let told = told.into_iter().map(|status| Effect::Status { commit: head.clone(), status });
             tx.post(&pull, told.chain(comments))?;
+            let merges = automerger.record(tx, &run, &outcomes)?;
             if let Some(delivery) = &run.delivery {
                 tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
             }
-            tx.put_run(&run)
+            tx.put_run(&run)?;
+            Ok(merges)
         })
         .await;
     if let Err(error) = &recorded
@@ -196,7 +201,9 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;
         }
     }
-    recorded?;
+    if recorded? {
+        ctx.outbox.wake_merge(&work.pull.id);
+    }
     ctx.outbox.wake(&work.pull.id);
     Ok(())
 }

@@ -189,6 +189,7 @@ fn kind(message: &Message) -> &'static str {
         Message::ClosedPull => "closed_pull",
         Message::Cleanup { .. } => "cleanup",
         Message::Discarded { .. } | Message::OutdatedPlans { .. } => "discarded",
+        Message::Automerging | Message::NotMerged { .. } => "automerge",
         Message::HookFailed { .. } => "hook_failed",
         Message::Interrupted { .. } | Message::StateLocks { .. } | Message::LateEnd { .. } => "interrupted",
         Message::ShuttingDown => "shutting_down",

@@ -57,6 +57,10 @@ settings! {
             atlantis_url: Text => check::atlantis_url,
             /// Find projects that no repo config names: auto, enabled or disabled.
             autodiscover_mode: Text -> AutodiscoverMode = "auto" => choice,
+            /// Merge a pull request when all that was planned of it is applied, where a repo config does not say.
+            automerge: Switch = "false",
+            /// How to merge then: merge, rebase or squash. By default what the repository allows, in this order.
+            automerge_method: Text -> Option<String> => check::merge_method,
             /// Globs of changed files that make a discovered project be planned.
             autoplan_file_list: List = FILE_LIST => globs,
             /// Globs of files whose local modules are followed; turns autoplan-modules on. By default autoplan-file-list, if
@@ -74,6 +78,8 @@ settings! {
             default_tf_version: Text -> Option<String> => check::default_version,
             /// Refuse apply without -d, -w or -p.
             disable_apply_all: Switch = "false",
+            /// Label of pull requests that are not merged automatically.
+            disable_automerge_label: Text -> Option<String> => check::optional,
             /// Plan only on request.
             disable_autoplan: Switch = "false",
             /// Label of pull requests that are planned only on request.
@@ -295,6 +301,10 @@ rows! {
             write_git_creds: Switch = "false",
         }
         Tidelock {
+            /// The previous password of deliveries, still accepted: for a change of passwords without a lost delivery.
+            azuredevops_previous_webhook_password: Secret,
+            /// File with azuredevops-token, read again on every use.
+            azuredevops_token_file: Path,
             /// For tests: http://LOOPBACK:PORT of a double of Cloud Storage.
             bucket_endpoint: Text,
             /// Most comments, statuses and reactions in an hour, with as many in a minute as GitHub then allows (80 of 500); comments go

@@ -20,10 +20,6 @@ without_effect! {
         Accepted("") => {
             "websocket-check-origin": Switch = "false", "Check the origin of readers of live logs; always on.";
         }
-        Accepted("it matters with automerge alone") => {
-            "automerge-method": Text, "How to merge: merge, rebase or squash.";
-            "disable-automerge-label": Text, "Label of pull requests that are not merged automatically.";
-        }
         Accepted("Bitbucket is not built yet") => {
             "bitbucket-api-user": Text, "User for the API of Bitbucket Cloud.";
             "bitbucket-base-url": Text = "https://api.bitbucket.org", "Bitbucket Cloud, or a Bitbucket Server.";
@@ -74,7 +70,6 @@ without_effect! {
             "tfe-local-execution-mode": Switch = "false", "Terraform Enterprise runs nothing itself.";
         }
         NotBuilt => {
-            "automerge": Switch = "false", "Merge when everything is applied.";
             "bitbucket-token": Secret, "Token for Bitbucket.";
             "bitbucket-user": Text, "User on Bitbucket.";
             "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";

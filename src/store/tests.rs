@@ -183,6 +183,7 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         everything: true,
         answered: false,
         results: Vec::new(),
+        automerge: None,
         finished,
     }
 }

@@ -10,17 +10,17 @@ mod setup;
 
 use super::http::{Http, odd, segment};
 use super::{
-    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
+    TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
+use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
 use async_trait::async_trait;
 use backon::Retryable as _;
 use cache::Cache;
 use jiff::Timestamp;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ pub fn profile(api_url: &str) -> Profile {
         pull_mark: '#',
         versions_cover_comments: true,
         reactions: true,
-        commit_address: Some(format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url))),
+        commit_address: Some(CommitAddress::below(pages_url(api_url))),
     }
 }
 
@@ -237,22 +237,16 @@ impl Host for Github {
         self.say(Method::POST, &pull.repo, &path, Some(body)).await.map(drop)
     }
 
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, _: bool) -> Result<Merging, HostError> {
         merge::merge(self, pull, method).await
     }
 
+    async fn delete_source_branch(&self, pull: &PullRequest) -> Result<(), HostError> {
+        merge::delete_source_branch(self, pull).await
+    }
+
     fn git_credentials(&self) -> Option<GitCredentials> {
-        let password = match self.http.token() {
-            TokenSource::Value(token) => token.clone(),
-            // A small file, mounted in memory where it matters; git waits for it anyway.
-            TokenSource::File(path) => match std::fs::read_to_string(path) {
-                Ok(text) => SecretString::from(text.trim()),
-                Err(error) => {
-                    tracing::error!("cannot read the token file {}: {error}", path.display());
-                    return None;
-                }
-            },
-        };
+        let password = self.http.token().now()?;
         let username = if self.user.is_unknown() { "x-access-token" } else { self.user.as_str() };
         Some(GitCredentials { username: username.to_owned(), password })
     }

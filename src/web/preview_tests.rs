@@ -388,7 +388,9 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     assert_eq!(command("a b", "prod"), "tidelock plan -d 'a b' -w prod");
 }
 
-const HOST_COMMIT: &str = "https://github.com/{repo}/commit/{commit}";
+fn commits() -> CommitAddress {
+    CommitAddress::below("https://github.com")
+}
 
 const LOG: &str = include_str!("preview_log.txt");
 
@@ -397,7 +399,7 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     let now = now();
     let pull = pull(41, "Open SSH through IAP");
     let done = job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy");
-    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(HOST_COMMIT), Some(LOG), false, now));
+    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(&commits()), Some(LOG), false, now));
     preview("job.html", &page);
     assert!(words(&page).starts_with(
         "plan network succeeded 1 to add, 1 to change, 1 to destroy acme/infra#41 Open SSH through IAP dir infra/network"
@@ -407,10 +409,10 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     assert!(page.contains("id=\"L1\"") && !page.contains("data-stream"));
     let running = job(1, "apply", JobState::Running, "");
     let page =
-        html("job.html", "./", &JobPage::new(&running, Some(&pull), Some(HOST_COMMIT), Some("one\ntwo\n"), true, now));
+        html("job.html", "./", &JobPage::new(&running, Some(&pull), Some(&commits()), Some("one\ntwo\n"), true, now));
     preview("running.html", &page);
     assert!(page.contains("data-lines=\"2\" data-stream=\"./jobs/00000000000000000000000000000001/stream\""), "{page}");
-    let gone = html("job.html", "./", &JobPage::new(&done, None, Some(HOST_COMMIT), None, false, now));
+    let gone = html("job.html", "./", &JobPage::new(&done, None, Some(&commits()), None, false, now));
     assert!(gone.contains("The log is gone"));
 }
 

@@ -4,6 +4,7 @@
 
 mod apply;
 mod arguments;
+mod automerge;
 mod autoplan;
 mod azure_devops;
 mod bad_moments;

@@ -7,7 +7,7 @@ use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::domain::Login;
-use crate::settings::{GithubSettings, GithubToken, Settings};
+use crate::settings::{GithubSettings, Settings, TokenSetting};
 use crate::vcs::github::{Github, GithubOptions, profile};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
@@ -62,8 +62,8 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
 fn client(github: &GithubSettings, allowlist: &[String]) -> Option<Github> {
     let allowlist = Allowlist::new(allowlist);
     let token = match github.token.as_ref()? {
-        GithubToken::Value(token) => TokenSource::Value(token.clone()),
-        GithubToken::File(path) => TokenSource::File(path.clone()),
+        TokenSetting::Value(token) => TokenSource::Value(token.clone()),
+        TokenSetting::File(path) => TokenSource::File(path.clone()),
     };
     Some(Github::new(GithubOptions {
         hostname: github.hostname.clone(),

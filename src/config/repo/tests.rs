@@ -243,14 +243,13 @@ fn every_restricted_key_names_the_override_that_would_allow_it() {
 fn known_keys_without_effect_yet_are_refused_by_name() {
     for (yaml, key) in [
         ("version: 3\npolicies: {}", "`policies`"),
-        ("version: 3\nautomerge: true", "`automerge: true`"),
         ("version: 3\nprojects:\n- {dir: a, policy_check: true}", "`policy_check: true`"),
         ("version: 3\nprojects:\n- {dir: a, custom_policy_check: true}", "`custom_policy_check: true`"),
     ] {
         let message = read(yaml, &open()).unwrap_err().to_string();
         assert!(message.contains(key) && message.contains("not built yet"), "{message}");
     }
-    assert_eq!(read("version: 3\nautomerge: false\nemoji_reaction: eyes", &strict()).unwrap().automerge, Some(false));
+    assert_eq!(read("version: 3\nautomerge: true\nemoji_reaction: eyes", &strict()).unwrap().automerge, Some(true));
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(super) fn template(
         Message::ForkRefused => ("fork_refused.md", context! {}),
         Message::NotAllowlisted => ("not_allowlisted.md", context! {}),
         Message::NotPermitted { because } => ("not_permitted.md", context! { because }),
+        Message::Automerging => ("automerging.md", context! {}),
+        Message::NotMerged { because } => ("not_merged.md", context! { because }),
         Message::ClosedPull => ("closed_pull.md", context! {}),
         Message::LateEnd { project, because, output } => {
             let output = match output.trim().is_empty() {

@@ -25,6 +25,8 @@ templates![
     "unknown_command.md",
     "did_you_mean.md",
     "apply_disabled.md",
+    "automerging.md",
+    "not_merged.md",
     "unlocked.md",
     "unlock_refused.md",
     "cancelled.md",

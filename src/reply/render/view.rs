@@ -282,9 +282,8 @@ impl Maker<'_> {
 
     /// Seven digits of a commit, linked to its page on the host, if it has one.
     fn commit(&self, commit: &CommitSha) -> Value {
-        let repo = self.reply.pull.repo.full_name();
-        let page = self.options.commit_address.as_ref();
-        let address = page.map(|page| page.replace("{repo}", &repo).replace("{commit}", commit.as_str()));
+        let pages = self.options.commit_address.as_ref();
+        let address = pages.and_then(|pages| pages.of(&self.reply.pull.repo, commit));
         Value::from_safe_string(markdown::link(commit.short(), &address.unwrap_or_default()))
     }
 
