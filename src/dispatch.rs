@@ -27,7 +27,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, Effect};
 use crate::domain::{CommentEvent, CommitSha, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
-use crate::execute::{Context, comment_effects, random_bits};
+use crate::execute::{self, Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::{Tx, is_deposed};
 use crate::vault::inbox::LateOutcome;
@@ -97,6 +97,8 @@ impl Handle {
         for host in inner.ctx.hosts.iter() {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
         }
+        let ours = Arc::clone(&inner);
+        inner.tasks.spawn(async move { execute::spare_trees::keep(&ours.ctx).await });
         Ok(Handle { inner })
     }
 

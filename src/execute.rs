@@ -21,6 +21,7 @@ mod plan;
 mod prepare;
 mod recorder;
 mod requirements;
+pub mod spare_trees;
 mod state_commands;
 pub mod state_locks;
 mod status_update;

@@ -84,7 +84,8 @@ pub enum LockEvent {
         /// Its project.
         project: WantedLock,
     },
-    /// A job has changed the state of a project, or may have: a plan of it is worth nothing.
+    /// A job has changed the state of a project, or may have: a plan of it is worth nothing. Nor are plans of other pull requests of the
+    /// repository that are known to depend on it.
     StateChanged {
         /// Of this pull request.
         pull: PullId,

@@ -117,6 +117,15 @@ pub enum Message {
         /// By whom; may be empty.
         user: String,
     },
+    /// Plans were dropped, as what they were made with changed in another pull request.
+    OutdatedPlans {
+        /// Whose.
+        projects: Vec<ProjectId>,
+        /// The project that was applied.
+        on: ProjectId,
+        /// The number of the other pull request.
+        number: u64,
+    },
     /// All of it is applied, and the host is asked to merge it.
     Automerging,
     /// It was to be merged automatically, and is not.

@@ -169,6 +169,11 @@ impl PlanRecord {
         *project != self.project && (self.may_depend_on_more || self.dependencies.contains(&project.dir))
     }
 
+    /// Whether it is known to be made with outputs of this project.
+    pub fn depends_on(&self, project: &ProjectId) -> bool {
+        *project != self.project && self.dependencies.contains(&project.dir)
+    }
+
     /// How old it is.
     pub fn age(&self, now: Timestamp) -> Duration {
         Duration::try_from(now.duration_since(self.made)).unwrap_or_default()

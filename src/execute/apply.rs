@@ -12,13 +12,14 @@ use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, permissions, recorder, state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, comment_effects_on, hooks, permissions,
+    recorder, state_locks,
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
 use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::reply::Message;
+use crate::domain::reply::{Message, Reply};
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{ConsumedPlan, LockEvent};
 use crate::notifications::ApplyEnd;
@@ -86,12 +87,12 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
     let failed = (broken > 0).then_some((broken, outcomes.len()));
     // What somebody may not apply changes no status: others may.
-    let statuses = match outcomes.is_empty() && !refused.is_empty() {
+    let statuses = match outcomes.is_empty() && !refused.outcomes.is_empty() {
         true => StatusUpdate::AsBefore("it is not permitted".into()),
         false => StatusUpdate::AfterApply { failed },
     };
-    let has_errors = failed.is_some() || !refused.is_empty();
-    outcomes.extend(refused);
+    let has_errors = failed.is_some() || !refused.outcomes.is_empty();
+    outcomes.extend(refused.outcomes);
     let answer = CommandAnswer::results(work, outcomes, remarks, statuses);
     recorder::answer(ctx, work, answer).await?;
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
@@ -308,7 +309,10 @@ impl ApplyRun<'_> {
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
         // Where nothing was to be changed, nothing is made of other outputs now.
         let outputs = !plan.summary.no_changes;
-        let worthless = if outputs { self.outputs_changed(config) } else { Vec::new() };
+        let mut worthless = if outputs { self.outputs_changed(config) } else { Vec::new() };
+        if outputs && config.terragrunt {
+            worthless.extend(self.plans_elsewhere(config).await?);
+        }
         let outcome = job.outcome(with_errored(outcome, errored.is_some(), &job.record.id));
         let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
@@ -327,16 +331,25 @@ impl ApplyRun<'_> {
             ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
         let notifications = ctx.notifier.of_apply(&end);
         let pull = work.pull.id.clone();
+        let (hosts, rendering) = (ctx.hosts.clone(), ctx.rendering.clone());
         let change = move |tx: &Tx<'_>, _: &_| {
             notifications.iter().try_for_each(|one| tx.notify(one))?;
             tx.put_project_status(&pull, &status)?;
-            let (pull, project) = (pull.clone(), status.project.clone());
-            tx.record_lock_event(&LockEvent::StateChanged { pull, project, outputs, at: Timestamp::now() })?;
+            let event = LockEvent::StateChanged {
+                pull: pull.clone(),
+                project: status.project.clone(),
+                outputs,
+                at: Timestamp::now(),
+            };
+            let gone = tx.record_lock_event(&event)?.dropped();
+            let say = |reply: &Reply| comment_effects_on(&hosts, &rendering, reply);
+            outputs::tell_others(tx, &pull, &status.project, &gone, say)?;
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
         };
         if !self.alone || !worthless.is_empty() {
             let ended = job.end(outcome, change).await?;
+            recorder::post_on(ctx, worthless.iter().map(|plan| &plan.pull));
             remove_plan_files(ctx, &worthless).await;
             return Ok(ended);
         }

@@ -208,20 +208,33 @@ pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Opti
     })
 }
 
+/// Projects that were taken out of a schedule, as the person may not use the command there.
+#[derive(Default)]
+pub(super) struct RefusedProjects {
+    /// Why.
+    pub(super) outcomes: Vec<JobOutcome>,
+    /// The lowest `execution_order_group` of them.
+    pub(super) first_group: Option<i64>,
+}
+
 /// The schedule without the projects on which the person may not use the command, and the outcomes of those.
 pub(super) async fn split(
     ctx: &Context,
     work: &CommandRun,
     mut schedule: Schedule,
-) -> Result<(Schedule, Vec<JobOutcome>), Stop> {
+) -> Result<(Schedule, RefusedProjects), Stop> {
     let mut gatekeeper = Gatekeeper::of(ctx, work);
-    let mut refused = Vec::new();
+    let mut refused = RefusedProjects::default();
     for group in &mut schedule.groups {
         let mut left = Vec::new();
         for config in group.drain(..) {
             match failure(&mut gatekeeper, ctx, work, &config).await? {
                 None => left.push(config),
-                Some(failure) => refused.push(job::refused(work, &config, Outcome::Failed(failure))),
+                Some(failure) => {
+                    let order = config.execution_order_group;
+                    refused.first_group = Some(refused.first_group.map_or(order, |first| first.min(order)));
+                    refused.outcomes.push(job::refused(work, &config, Outcome::Failed(failure)));
+                }
             }
         }
         *group = left;

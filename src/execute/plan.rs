@@ -112,11 +112,11 @@ async fn plan(
         }
         None => {
             let recorded = RecordedSchedule::new(work, &schedule);
-            let (held, earlier) = take_locks(ctx, work, &schedule, recorded, refused.is_empty()).await?;
+            let (held, earlier) = take_locks(ctx, work, &schedule, recorded, refused.outcomes.is_empty()).await?;
             (held, earlier, Vec::new())
         }
     };
-    if schedule.groups.iter().all(Vec::is_empty) && refused.is_empty() {
+    if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
         return Ok(Some(nothing_to_plan(ctx, work)));
     }
     let facts = PullFacts::default();
@@ -144,7 +144,7 @@ async fn plan(
     let at_once = if slots == 1 { 1 } else { slots * 2 };
     let groups = Groups { schedule: &schedule, refused: &refused, at_once };
     let mut outcomes = groups.run(work, &run).await?;
-    outcomes.extend(permissions::record_unplanned(ctx, work, refused).await?);
+    outcomes.extend(permissions::record_unplanned(ctx, work, refused.outcomes).await?);
     let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
     if cancelled && !matches!(work.cancel.reason(), Some(CancelReason::Person(_))) {
         return Ok(None);

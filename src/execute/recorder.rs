@@ -8,7 +8,7 @@ use crate::domain::command::{CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord};
-use crate::domain::{JobId, ProjectId};
+use crate::domain::{JobId, ProjectId, PullId};
 use crate::reply::marker;
 use crate::store::{Tx, is_deposed};
 use anyhow::{Result, ensure};
@@ -138,6 +138,11 @@ pub(super) async fn refusal(
         }
         Ok(()) => Ok(outcome),
     }
+}
+
+/// Has the outbox post what was recorded for these pull requests besides the command's own.
+pub(super) fn post_on<'a>(ctx: &Context, pulls: impl Iterator<Item = &'a PullId>) {
+    pulls.for_each(|pull| ctx.outbox.wake(pull));
 }
 
 /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox, and ends of jobs that are not recorded

@@ -24,9 +24,14 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         },
         LockEvent::StateChanged { pull, project, outputs, at } => {
             let depends = |plan: &PlanRecord| *outputs && plan.may_depend_on(project);
-            let gone = step.drop_plans(|plan| plan.pull == *pull && (plan.project == *project || depends(plan)));
-            for plan in gone.iter().filter(|plan| plan.project != *project) {
-                step.set_discarded(pull, &plan.project, &plan.head, *at);
+            // Whoever may depend on anything would lose every plan to others' applies.
+            let is_outdated = |plan: &PlanRecord| *outputs && plan.pull.repo == pull.repo && plan.depends_on(project);
+            let gone = step.drop_plans(|plan| match plan.pull == *pull {
+                true => plan.project == *project || depends(plan),
+                false => is_outdated(plan),
+            });
+            for plan in gone.iter().filter(|plan| plan.pull != *pull || plan.project != *project) {
+                step.set_discarded(&plan.pull, &plan.project, &plan.head, *at);
             }
         }
         LockEvent::Unlocked { pull, by } => step.unlocked(pull, by),

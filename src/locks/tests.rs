@@ -472,3 +472,26 @@ fn plans_that_were_made_with_outputs_of_a_project_go_when_they_may_have_changed(
     assert_eq!(after.statuses.len(), 2);
     assert_eq!(changed(false).0.plans, plans);
 }
+
+#[test]
+fn of_other_pull_requests_go_the_plans_that_are_known_to_be_made_with_them() {
+    let mut other_repo = plan(2, 4, 0);
+    other_repo.pull.repo.name = "another".into();
+    let made_with = |plan: PlanRecord, on: &[&str], more: bool| PlanRecord {
+        dependencies: on.iter().map(|dir| (*dir).to_owned()).collect(),
+        may_depend_on_more: more,
+        ..plan
+    };
+    let plans = vec![
+        made_with(plan(2, 1, 1), &["0"], false),
+        made_with(plan(2, 2, 2), &[], true),
+        plan(2, 3, 0),
+        made_with(other_repo, &["0"], false),
+    ];
+    let event =
+        LockEvent::StateChanged { pull: pull_id(1), project: project(0), outputs: true, at: Timestamp::UNIX_EPOCH };
+    let (after, follows) = step(World { plans: plans.clone(), ..World::default() }, &event);
+    assert_eq!((after.plans.as_slice(), follows.dropped()), (&plans[1..], vec![plans[0].clone()]));
+    let statuses: Vec<_> = after.statuses.iter().map(|(pull, status)| (pull, &status.project)).collect();
+    assert_eq!(statuses, [(&pull_id(2), &plans[0].project)]);
+}

@@ -188,7 +188,7 @@ fn kind(message: &Message) -> &'static str {
         Message::NotAllowlisted => "not_allowlisted",
         Message::ClosedPull => "closed_pull",
         Message::Cleanup { .. } => "cleanup",
-        Message::Discarded { .. } => "discarded",
+        Message::Discarded { .. } | Message::OutdatedPlans { .. } => "discarded",
         Message::Automerging | Message::NotMerged { .. } => "automerge",
         Message::HookFailed { .. } => "hook_failed",
         Message::Interrupted { .. } | Message::StateLocks { .. } | Message::LateEnd { .. } => "interrupted",

@@ -55,6 +55,11 @@ pub(super) fn template(
         Message::Discarded { project, user } => {
             ("discarded.md", context! { project => Serde(project), user, plan => plan(Some(project)) })
         }
+        Message::OutdatedPlans { projects, on, number } => {
+            let commands: Vec<_> = projects.iter().map(|project| plan(Some(project))).collect();
+            let by = Value::from_safe_string(format!("{}{number}", options.pull_mark));
+            ("outdated_plans.md", context! { projects => Serde(projects), on => Serde(on), by, commands })
+        }
         Message::HookFailed { output } => {
             let output = markdown::output(&cut(output, budget, None), "", "Log of the hook", !options.disable_folding);
             ("hook_failed.md", context! { output => Value::from_safe_string(output), again => again(reply, options) })

@@ -36,6 +36,7 @@ templates![
     "closed_pull.md",
     "cleanup.md",
     "discarded.md",
+    "outdated_plans.md",
     "hook_failed.md",
     "interrupted.md",
     "state_locks.md",
