@@ -227,22 +227,6 @@ impl Call<'_> {
         self.page(rows, &format!("commits/{sha}/statuses"))
     }
 
-    /// How `base...head` stand to each other, without their commits and files.
-    async fn compare(&self, commits: &str) -> Result {
-        let (base, head) = commits.split_once("...").ok_or_else(NOT_FOUND)?;
-        let git = self.shared.git(&self.full_name).map_err(|_| NOT_FOUND())?;
-        let (ahead, behind) = git.distance(base, head).await.map_err(|_| NOT_FOUND())?;
-        let status = match (ahead, behind) {
-            (0, 0) => "identical",
-            (_, 0) => "ahead",
-            (0, _) => "behind",
-            _ => "diverged",
-        };
-        ok(
-            json!({"status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": [], "files": []}),
-        )
-    }
-
     /// A parameter of the address.
     fn asked(&self, key: &str) -> Option<String> {
         let found = url::form_urlencoded::parse(self.query.as_bytes()).find(|(name, _)| name == key);
