@@ -372,10 +372,11 @@ async fn a_merge_names_the_head_and_keeps_what_its_author_chose() {
     chosen["completionOptions"] = json!({"mergeStrategy": "squash", "deleteSourceBranch": true, "bypassPolicy": true});
     let mut done = chosen.clone();
     done["status"] = json!("completed");
+    done["lastMergeCommit"] = json!({"commitId": BASE});
     let played =
         answering(vec![("PATCH", done), ("policy/configurations", rows(json!([]))), ("pullRequests/7?", chosen)]).await;
     let merged = played.host.merge(&known_pull(&played).await, None, false).await.unwrap();
-    assert!(matches!(merged, Merging::Merged(Some(_))), "{merged:?}");
+    assert_eq!(merged, Merging::Merged(Some(BASE.into())));
     let body = played.body_of("PATCH");
     assert_eq!((&body["status"], &body["lastMergeSourceCommit"]["commitId"]), (&json!("completed"), &json!(HEAD)));
     let options = json!({"mergeStrategy": "squash", "deleteSourceBranch": true, "bypassPolicy": false});
