@@ -1,6 +1,10 @@
 //! Merges `repos.yaml` ([`global`]) and `atlantis.yaml` ([`repo`]) into effective project configurations.
 
+pub mod approvals;
+pub mod approvers;
 mod checks;
+pub mod codeowners;
+pub mod freeze;
 pub mod global;
 pub mod paths;
 pub mod permissions;
@@ -14,6 +18,8 @@ pub use yaml::MAX_CONFIG_BYTES;
 
 use crate::domain::command::CommandName;
 use crate::domain::{Distribution, ProjectId};
+use approvals::ApprovalRules;
+use freeze::FreezeWindow;
 use global::RepoRules;
 use permissions::Allowed;
 use serde::{Deserialize, Serialize};
@@ -97,6 +103,12 @@ pub struct ProjectConfig {
     pub plan_max_age: Option<Duration>,
     /// Its own `allowed_users` and `allowed_teams`, which narrow the rules of the server.
     pub allowed: Option<Allowed>,
+    /// `approvals`: who has to approve; where it is there, `approved` is required before an apply.
+    #[serde(default)]
+    pub approvals: Option<ApprovalRules>,
+    /// `freeze`: times in which nothing of it is applied.
+    #[serde(default)]
+    pub freeze: Vec<FreezeWindow>,
 }
 
 impl ProjectConfig {
@@ -122,6 +134,8 @@ impl ProjectConfig {
             delete_source_branch_on_merge: rules.delete_source_branch_on_merge,
             plan_max_age: rules.plan_max_age,
             allowed: None,
+            approvals: rules.approvals.clone(),
+            freeze: rules.freeze.clone(),
         }
     }
 
@@ -150,6 +164,9 @@ impl ProjectConfig {
             plan_max_age: _,
             // So do the rules of who may.
             allowed: _,
+            // And who has to approve, and when nothing is applied.
+            approvals: _,
+            freeze: _,
         } = self;
         let mut facts = serde_json::json!({
             "id": id,

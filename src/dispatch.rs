@@ -8,6 +8,7 @@ mod actor;
 mod allowlist;
 mod by_host;
 mod delivery_outcome;
+mod hatches;
 mod immediate_commands;
 mod late_outcomes;
 mod merge_group;
@@ -242,7 +243,13 @@ impl Inner {
             return self.not_allowlisted(&comment.pull, true);
         }
         let message = match parsed {
-            Parsed::Command(command) => return Decision::Queue(Task::Command { comment: comment.clone(), command }),
+            Parsed::Command(mut command) => {
+                // Its own number alone: as without one.
+                if command.pulls == [comment.pull.number] {
+                    command.pulls.clear();
+                }
+                return Decision::Queue(Task::Command { comment: comment.clone(), command });
+            }
             Parsed::Help(text) => Message::Help { text },
             Parsed::Usage(text) => Message::Usage { text },
             Parsed::Unknown(word) => Message::UnknownCommand { word, allowed: names.allowed },
@@ -310,6 +317,12 @@ impl Inner {
                 let begun = self.tasks.spawn(async move { immediate_commands::cancel(&inner, &pull, &item).await });
                 if !begun {
                     tracing::debug!("a cancellation waits for the next start: this server stops");
+                }
+            }
+            Task::Command { command, .. } if hatches::is_answered_beside(command) => {
+                let inner = Arc::clone(self);
+                if !self.tasks.spawn(async move { hatches::answer(&inner, &pull, &item).await }) {
+                    tracing::debug!("an escape hatch waits for the next start: this server stops");
                 }
             }
             Task::Command { command, .. } if command.name == CommandName::Unlock && self.actors.applying(&pull) => {

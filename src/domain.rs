@@ -9,6 +9,7 @@ pub mod command;
 mod commit_address;
 pub mod duration;
 mod effect;
+pub mod freeze;
 mod ids;
 pub mod notification;
 pub mod outcome;

@@ -6,15 +6,18 @@ pub mod abandoned;
 mod admission;
 mod applicable_plans;
 mod apply;
+mod approvals;
 mod arguments;
 pub mod automerge;
 mod capacity;
 mod current;
 pub mod errored_state;
 mod force_unlock;
+mod freeze;
 mod groups;
 mod hooks;
 mod job;
+mod lock;
 mod memory;
 pub mod permissions;
 mod plan;
@@ -330,9 +333,10 @@ fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditE
     AuditEntry {
         at: Timestamp::now(),
         who: work.command.user.to_string(),
-        act: work.command.name.spoken().to_owned(),
+        act: format!("{}{}", work.command.name.spoken(), if work.command.force { " --force" } else { "" }),
         subject: format!("{} of {} at {}", project.label(), work.pull.id, &work.pull.head.commit),
         result,
+        why: work.command.why.clone(),
         pull: Some(work.pull.id.clone()),
         project: Some(project.label()),
         commit: Some(work.pull.head.commit.clone()),

@@ -15,6 +15,7 @@ mod disk;
 mod effects;
 mod export;
 mod files;
+mod freezes;
 mod ids;
 mod listing;
 mod locks;

@@ -10,6 +10,7 @@ pub mod jobs;
 mod answer;
 mod assets;
 mod events;
+mod freezes;
 mod inbox;
 mod locks;
 mod metrics;
@@ -173,6 +174,8 @@ fn attended() -> Vec<Route> {
         route(Method::GET, "/jobs/{id}/log", People, jobs::plain),
         route(Method::GET, "/jobs/{id}/stream", People, jobs::stream),
         route(Method::GET, "/api/locks", Api, api::locks),
+        route(Method::GET, "/api/freezes", Api, freezes::api),
+        route(Method::POST, "/freezes/lift", People, freezes::lift),
         route(Method::GET, "/api/runs/{id}", Api, api::run),
     ]
 }

@@ -94,6 +94,7 @@ impl Parts {
             bot_login: Login::unknown(),
             allowed: settings.allow_commands.clone(),
             blocked_extra_args: settings.blocked_extra_args.clone(),
+            pull_mark: '#',
             apply_disabled: !settings.allow_commands.contains(&CommandName::Apply),
         }
     }

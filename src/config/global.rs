@@ -4,6 +4,8 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use super::approvals::ApprovalRules;
+use super::freeze::FreezeWindow;
 use super::permissions::Allowed;
 use super::workflow::{ShellCommand, Workflow};
 use super::{ConfigError, LockMode, Requirement};
@@ -17,7 +19,7 @@ use std::time::Duration;
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// Keys that `allowed_overrides` may name.
-pub const OVERRIDABLE_KEYS: [&str; 13] = [
+pub const OVERRIDABLE_KEYS: [&str; 15] = [
     "plan_requirements",
     "apply_requirements",
     "import_requirements",
@@ -31,6 +33,8 @@ pub const OVERRIDABLE_KEYS: [&str; 13] = [
     "plan_max_age",
     "allowed_users",
     "allowed_teams",
+    "approvals",
+    "freeze",
 ];
 
 /// The whole file, checked.
@@ -66,6 +70,8 @@ struct RepoEntry {
     plan_max_age: Option<Duration>,
     allowed_users: Option<Vec<String>>,
     allowed_teams: Option<Vec<String>>,
+    approvals: Option<ApprovalRules>,
+    freeze: Option<Vec<FreezeWindow>>,
 }
 
 /// `id` of an entry.
@@ -169,6 +175,10 @@ pub struct RepoRules {
     pub plan_max_age: Option<Duration>,
     /// `allowed_users` and `allowed_teams`: absent where everybody may do everything.
     pub allowed: Option<Allowed>,
+    /// `approvals`: who has to approve; absent where anybody who may write.
+    pub approvals: Option<ApprovalRules>,
+    /// `freeze`: times in which nothing is applied.
+    pub freeze: Vec<FreezeWindow>,
     /// Workflows of the file, and `default`.
     pub workflows: BTreeMap<String, Workflow>,
 }
@@ -225,6 +235,8 @@ impl GlobalConfig {
             terragrunt_version: last_said(&matching, |entry| &entry.terragrunt_version),
             plan_max_age: last_said(&matching, |entry| &entry.plan_max_age),
             allowed: allowed(&matching),
+            approvals: last_said(&matching, |entry| &entry.approvals),
+            freeze: last_said(&matching, |entry| &entry.freeze).unwrap_or_default(),
             workflows: self.workflows.clone(),
         }
     }

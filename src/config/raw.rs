@@ -49,6 +49,28 @@ pub(super) struct RawRepo {
     pub(super) plan_max_age: Option<LocatedText>,
     pub(super) allowed_users: Texts,
     pub(super) allowed_teams: Texts,
+    pub(super) approvals: Option<Spanned<RawApprovals>>,
+    pub(super) freeze: Option<Vec<Spanned<RawFreezeWindow>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawApprovals {
+    pub(super) any_of: Texts,
+    pub(super) all_of: Texts,
+    pub(super) count: Option<Spanned<i64>>,
+    pub(super) of_plan: Option<bool>,
+    pub(super) exclude_pushers: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFreezeWindow {
+    pub(super) from: Option<LocatedText>,
+    pub(super) to: Option<LocatedText>,
+    pub(super) timezone: Option<LocatedText>,
+    pub(super) except: Texts,
+    pub(super) reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -123,6 +145,8 @@ pub(super) struct RawProject {
     pub(super) plan_max_age: Option<LocatedText>,
     pub(super) allowed_users: Option<Spanned<Vec<LocatedText>>>,
     pub(super) allowed_teams: Option<Spanned<Vec<LocatedText>>>,
+    pub(super) approvals: Option<Spanned<RawApprovals>>,
+    pub(super) freeze: Option<Spanned<Vec<Spanned<RawFreezeWindow>>>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -210,6 +210,7 @@ pub struct Fault {
 #[expect(missing_docs, reason = "the names are the reference's")]
 pub enum Reason {
     Locked,
+    Frozen,
     Requirement,
     Dependency,
     Policy,

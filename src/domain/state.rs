@@ -60,6 +60,9 @@ pub struct ProjectLock {
     /// fails does not free it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub applied: bool,
+    /// Why somebody took it by hand (`lock`): a plan that fails does not free it either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl ProjectLock {
@@ -357,6 +360,9 @@ pub struct AuditEntry {
     pub subject: String,
     /// How it ended, in words.
     pub result: String,
+    /// Why, as the person said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// The pull request, where it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<PullId>,

@@ -6,6 +6,7 @@ mod outputs;
 use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
 use super::errored_state::{kept_file_or_none, with_errored};
+use super::freeze::FreezeGuard;
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, JobTask, Ready};
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
@@ -15,10 +16,10 @@ use super::{
     CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, comment_effects_on, hooks, permissions,
     recorder, state_locks,
 };
-use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
+use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
-use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
+use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason, RequirementCheck};
 use crate::domain::reply::{Message, Reply};
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{ConsumedPlan, LockEvent};
@@ -234,6 +235,11 @@ impl ApplyRun<'_> {
         if work.cancel.token.is_cancelled() {
             return Err(Failure::Cancelled { by: work.cancel.by() }.into());
         }
+        let frozen = FreezeGuard::of(ctx, work, config).await?;
+        let looked = frozen.clone();
+        if let Some(failure) = ctx.store.read(move |view| looked.refusal(view, Timestamp::now())).await? {
+            return Err(failure.into());
+        }
         let head = &work.pull.head.commit;
         let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.plans_to_apply.no_plan(&config.id, head))?;
         self.still_bound(plan, config)?;
@@ -264,20 +270,43 @@ impl ApplyRun<'_> {
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
         let first = self.bring(config, plan, &ready.place).await?;
-        let (job, plan) = self.consume(config, plan).await?;
+        let (job, plan) = self.consume(config, plan, frozen).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
 
     /// What has to be met before the project is applied, by these facts.
     async fn require(&self, config: &ProjectConfig, plan: &PlanRecord, facts: &PullFacts) -> Result<(), Refused> {
-        let (ctx, work, wanted) = (self.ctx, self.work, &config.apply_requirements);
-        let checked = requirements::check(ctx, work, config, wanted, facts, self.prepared, Some(&plan.base));
+        let (ctx, work, mut wanted) = (self.ctx, self.work, config.apply_requirements.clone());
+        // Who has rules for approvals wants them.
+        if config.approvals.is_some() && !wanted.contains(&Requirement::Approved) {
+            wanted.push(Requirement::Approved);
+        }
+        let checked = requirements::check(ctx, work, config, &wanted, facts, self.prepared, Some(plan));
         let (checks, remarks) = checked.await?;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
-        match checks.iter().all(|check| check.met) {
-            true => Ok(()),
+        let forced = work.command.force;
+        let goes = |check: &RequirementCheck| check.met || (forced && requirements::can_be_forced(&check.name));
+        match checks.iter().all(goes) {
+            true => {
+                let unmet: Vec<_> = checks.iter().filter(|check| !check.met).collect();
+                self.note_forced(&unmet);
+                Ok(())
+            }
             false => Err(Failure::Requirements(checks).into()),
         }
+    }
+
+    /// Tells the requirements that `--force` went past.
+    fn note_forced(&self, unmet: &[&RequirementCheck]) {
+        let command = &self.work.command;
+        let told = unmet.iter().map(|check| {
+            let (user, why) = (&command.user, command.why.as_deref().unwrap_or_default());
+            format!(
+                "{user} applied it with `--force` ({why}) although this is not met: {}: {}.",
+                check.name, check.detail
+            )
+        });
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
     }
 
     fn audit_entry(&self, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {

@@ -241,7 +241,7 @@ fn holder(work: &CommandRun) -> LockHolder {
 pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> WantedLock {
     let (repo, project) = (work.pull.id.repo.clone(), config.id.clone());
     let mode = if ctx.settings.disable_repo_locking { LockMode::Disabled } else { config.repo_locks };
-    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false }, mode }
+    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false, why: None }, mode }
 }
 
 /// Why a project may not begin, in the words of its outcome.

@@ -71,7 +71,7 @@ fn project(number: u8) -> ProjectId {
 fn lock(pull: u64, number: u8) -> ProjectLock {
     let (title, url, user) = (String::new(), String::new(), "alice".into());
     let holder = LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH };
-    ProjectLock { repo: repo(), project: project(number), holder, applied: false }
+    ProjectLock { repo: repo(), project: project(number), holder, applied: false, why: None }
 }
 
 fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
@@ -133,7 +133,7 @@ impl History {
                 outputs: true,
                 at: Timestamp::UNIX_EPOCH,
             },
-            Action::Unlock { pull } => LockEvent::Unlocked { pull: pull_id(pull), by },
+            Action::Unlock { pull } => LockEvent::Unlocked { pull: pull_id(pull), only: None, by },
             Action::Delete { project, applying } => {
                 LockEvent::LockDeleted { key: lock(0, project).key(), applying: applying.then(|| "job".into()), by }
             }
@@ -409,7 +409,7 @@ fn an_unlock_tells_of_locked_projects_first_and_then_of_planned_ones() {
         ..World::default()
     };
     let by = AuditEntry { who: "bob".into(), ..AuditEntry::default() };
-    let (after, follows) = step(world, &LockEvent::Unlocked { pull: pull_id(1), by: by.clone() });
+    let (after, follows) = step(world, &LockEvent::Unlocked { pull: pull_id(1), only: None, by: by.clone() });
     assert_eq!(follows.message, Some(Message::Unlocked { projects: vec![project(2), project(1), project(0)] }));
     assert_eq!(follows.audit, Some(by));
     assert_eq!((after.locks, after.plans), (vec![lock(2, 0)], vec![plan(2, 0, 0)]));

@@ -169,8 +169,8 @@ fn result(job: &JobOutcome) -> String {
 
 /// The marker's `cmd`; `None` for commands without results.
 fn command_word(name: CommandName) -> Option<&'static str> {
-    use CommandName::{Cancel, Help, Unlock};
-    (!matches!(name, Unlock | Cancel | Help)).then(|| name.as_str())
+    use CommandName::{Cancel, Freeze, Help, Lock, Unfreeze, Unlock};
+    (!matches!(name, Unlock | Cancel | Help | Freeze | Unfreeze | Lock)).then(|| name.as_str())
 }
 
 /// The marker's `message`.
@@ -181,7 +181,11 @@ fn kind(message: &Message) -> &'static str {
         Message::UnknownCommand { .. } => "unknown_command",
         Message::DidYouMean { .. } => "did_you_mean",
         Message::ApplyDisabled { .. } => "apply_disabled",
-        Message::Unlocked { .. } => "unlocked",
+        Message::Unlocked { .. } | Message::UnlockedOthers { .. } | Message::UnlockedBy { .. } => "unlocked",
+        Message::Locked { .. } => "locked",
+        Message::NotLocked { .. } => "not_locked",
+        Message::Frozen { .. } => "frozen",
+        Message::Unfrozen { .. } => "unfrozen",
         Message::UnlockRefused { .. } | Message::NotPermitted { .. } => "not_permitted",
         Message::Cancelled { .. } => "cancelled",
         Message::ForkRefused => "fork_refused",

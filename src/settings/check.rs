@@ -34,13 +34,16 @@ const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Cont
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
-const COMMANDS: [(&str, CommandName); 8] = [
+const COMMANDS: [(&str, CommandName); 11] = [
     ("version", CommandName::Version),
     ("plan", CommandName::Plan),
     ("apply", CommandName::Apply),
     ("cancel", CommandName::Cancel),
     ("unlock", CommandName::Unlock),
     ("force-unlock", CommandName::ForceUnlock),
+    ("lock", CommandName::Lock),
+    ("freeze", CommandName::Freeze),
+    ("unfreeze", CommandName::Unfreeze),
     ("import", CommandName::Import),
     ("state", CommandName::StateRm),
 ];

@@ -47,9 +47,9 @@ settings! {
             warnings: Vec<String> = check::filled_later,
         ]
         Atlantis {
-            /// Commands that comments may use, of version, plan, apply, cancel, unlock, force-unlock, approve_policies, import, state; or
-            /// all. Without apply nothing can be applied.
-            allow_commands: List -> Vec<CommandName> = "version,plan,apply,unlock,force-unlock,approve_policies,cancel" => check::allow_commands,
+            /// Commands that comments may use, of version, plan, apply, cancel, unlock, force-unlock, lock, freeze, unfreeze,
+            /// approve_policies, import, state; or all. Without apply nothing can be applied.
+            allow_commands: List -> Vec<CommandName> = "version,plan,apply,unlock,force-unlock,lock,freeze,unfreeze,approve_policies,cancel" => check::allow_commands,
             /// Plan draft pull requests automatically.
             allow_draft_prs: Switch = "false",
             /// Accept commands on pull requests from forks: whoever opens one runs code here.

@@ -97,7 +97,7 @@ fn defaults_are_those_of_the_table() {
     assert_eq!((github.hostname.as_str(), github.api_url.as_str()), ("github.com", "https://api.github.com"));
     assert_eq!(s.warnings, [""; 0]);
     use CommandName::*;
-    assert_eq!(s.allow_commands, [Version, Plan, Apply, Cancel, Unlock, ForceUnlock]);
+    assert_eq!(s.allow_commands, [Version, Plan, Apply, Cancel, Unlock, ForceUnlock, Lock, Freeze, Unfreeze]);
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn values_are_brought_into_form() {
     assert_eq!(s.atlantis_url, "https://example.com/base");
     assert_eq!(s.default_tf_version.as_deref(), Some("1.11.4"));
     assert_eq!(s.executable_names, ["terry"]);
-    assert_eq!(s.allow_commands.len(), 8);
+    assert_eq!(s.allow_commands.len(), 11);
     assert_eq!(s.autoplan_modules_from_projects, s.autoplan_file_list);
     assert_eq!(s.run_as_user, Some(RunAs { uid: 1000, gid: 2000 }));
     assert_eq!(s.var_file_allowlist, [PathBuf::from("/a"), PathBuf::from("/home/tide/b")]);

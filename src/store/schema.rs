@@ -188,7 +188,7 @@ CREATE TABLE claims (
 );
 ";
 
-/// Adds what is to be sent to those who are told besides pull requests.
+/// Adds what is to be sent to those who are told besides pull requests, and repositories that are frozen by hand.
 const FORMAT_5: &str = "
 CREATE TABLE notifications (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -196,6 +196,12 @@ CREATE TABLE notifications (
   record TEXT NOT NULL
 );
 CREATE INDEX notifications_receiver ON notifications (receiver, id);
+CREATE TABLE freezes (
+  seq INTEGER PRIMARY KEY,
+  repo TEXT NOT NULL UNIQUE,      -- host/owner/name
+  since INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
 ";
 
 /// The first bytes of an SQLite file.
@@ -543,6 +549,7 @@ mod tests {
             "pulls.rs",
             "schedules.rs",
             "notifications.rs",
+            "freezes.rs",
         ] {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -132,6 +132,7 @@ pub fn profile(api_url: &str) -> Profile {
         pull_mark: '#',
         versions_cover_comments: true,
         reactions: true,
+        owner_files: &[".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"],
         commit_address: Some(CommitAddress::below(pages_url(api_url))),
     }
 }
@@ -171,6 +172,14 @@ impl Host for Github {
 
     async fn is_team_member(&self, repo: &RepoId, team: &str, login: &str) -> Result<Option<bool>, HostError> {
         reviews::is_team_member(&self.http, repo, team, login).await.map(Some)
+    }
+
+    async fn is_admin(&self, repo: &RepoId, login: &str) -> Result<Option<bool>, HostError> {
+        reviews::is_admin(&self.http, repo, login).await.map(Some)
+    }
+
+    async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
+        reviews::contributors(&self.http, pull).await
     }
 
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the answer")]
 
 mod apply;
+mod approvals;
 mod arguments;
 mod automerge;
 mod autoplan;
@@ -14,7 +15,9 @@ mod doctor;
 mod examples;
 mod first_hour;
 mod flow;
+mod freeze;
 mod github_app;
+mod hatches;
 mod history;
 mod left;
 mod locking;

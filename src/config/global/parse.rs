@@ -4,7 +4,7 @@ use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, Rep
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
-use crate::config::{ConfigError, LockMode, Requirement, checks};
+use crate::config::{ConfigError, LockMode, Requirement, approvals, checks, freeze};
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -94,6 +94,8 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
         plan_max_age: raw.plan_max_age.as_ref().map(|text| checks::age(text, "plan_max_age", file)).transpose()?,
         allowed_users: raw.allowed_users.as_ref().map(|list| people(list, "allowed_users", file)).transpose()?,
         allowed_teams: raw.allowed_teams.as_ref().map(|list| people(list, "allowed_teams", file)).transpose()?,
+        approvals: raw.approvals.as_ref().map(|raw| approvals::rules(raw, file)).transpose()?,
+        freeze: raw.freeze.as_ref().map(|list| freeze::windows(list, file)).transpose()?,
     })
 }
 

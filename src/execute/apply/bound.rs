@@ -9,6 +9,7 @@ use crate::domain::JobId;
 use crate::domain::duration;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
+use crate::execute::freeze::FreezeGuard;
 use crate::execute::{Cancel, plan_limit};
 use crate::locks::{ConsumedPlan, LockEvent, WantedLock};
 use crate::runner::local::{Place, PlanGone, missing_preparation};
@@ -62,12 +63,14 @@ impl ApplyRun<'_> {
         &self,
         config: &ProjectConfig,
         plan: &PlanRecord,
+        frozen: FreezeGuard,
     ) -> Result<(JobRun<'_>, ConsumedPlan), Refused> {
         let beginning = Beginning {
             plan: plan.clone(),
             max_age: plan_limit(self.ctx, config),
             project: plan::wanted_lock(self.ctx, self.work, config),
             cancel: self.work.cancel.clone(),
+            frozen,
             // Whatever becomes of this server, that it began is known.
             entry: self.audit_entry(config, plan, "begun"),
         };
@@ -118,6 +121,8 @@ struct Beginning {
     /// Its project, with the lock that is needed.
     project: WantedLock,
     cancel: Cancel,
+    /// What may stop applies of the project.
+    frozen: FreezeGuard,
     entry: AuditEntry,
 }
 
@@ -126,6 +131,9 @@ impl Beginning {
     fn record(&self, tx: &Tx<'_>, job: &JobId) -> Result<Result<ConsumedPlan, Failure>> {
         if self.cancel.token.is_cancelled() {
             return Ok(Err(Failure::Cancelled { by: self.cancel.by() }));
+        }
+        if let Some(failure) = self.frozen.refusal(tx, Timestamp::now())? {
+            return Ok(Err(failure));
         }
         if let Some(failure) = too_old(&self.plan, self.max_age, Timestamp::now()) {
             return Ok(Err(failure));
@@ -146,7 +154,8 @@ impl Beginning {
 mod tests {
     use super::*;
     use crate::config::LockMode;
-    use crate::domain::outcome::PlanSummary;
+    use crate::domain::freeze::Freeze;
+    use crate::domain::outcome::{PlanSummary, Reason};
     use crate::domain::state::{ApplyLock, LockHolder, ProjectLock};
     use crate::domain::{ProjectId, PullId, RepoId};
     use crate::execute::CancelReason;
@@ -165,7 +174,7 @@ mod tests {
             since: Timestamp::UNIX_EPOCH,
         };
         let project = ProjectId { dir: "net".into(), workspace: "default".into(), name: None };
-        ProjectLock { repo: holder.pull.repo.clone(), project, holder, applied: false }
+        ProjectLock { repo: holder.pull.repo.clone(), project, holder, applied: false, why: None }
     }
 
     fn plan() -> PlanRecord {
@@ -207,8 +216,14 @@ mod tests {
         let store = Store::open(dir.path()).unwrap();
         let cancel = Cancel::default();
         let project = WantedLock { lock: lock(1), mode: LockMode::OnPlan };
-        let beginning =
-            Beginning { plan: plan(), max_age, project, cancel: cancel.clone(), entry: AuditEntry::default() };
+        let beginning = Beginning {
+            plan: plan(),
+            max_age,
+            project,
+            cancel: cancel.clone(),
+            frozen: FreezeGuard::without_windows(pull(1).repo),
+            entry: AuditEntry::default(),
+        };
         let said = store.write(move |tx| {
             tx.put_plan(&plan())?;
             change(tx, &cancel)?;
@@ -240,6 +255,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_beginning_costs_nothing() {
+        let freeze = Freeze {
+            repo: pull(1).repo,
+            user: "carol".into(),
+            why: "release".into(),
+            since: Timestamp::UNIX_EPOCH,
+            pull: None,
+        };
+        let (said, plans, locks) = begin(move |tx, _| tx.freeze(&freeze).map(drop)).await;
+        assert!(matches!(said, Err(Failure::Refused { reason: Reason::Frozen, .. })), "{said:?}");
+        assert_eq!((plans, locks), (1, vec![]));
         let set = ApplyLock { user: "bob".into(), reason: "freeze".into(), since: Timestamp::UNIX_EPOCH };
         let (said, plans, locks) = begin(move |tx, _| tx.set_apply_lock(Some(&set))).await;
         assert!(matches!(said, Err(Failure::Refused { because, .. }) if because.contains("(freeze)")));
