@@ -20,6 +20,7 @@ mod listing;
 mod locks;
 pub mod logs;
 mod plans;
+mod policies;
 mod pulls;
 mod readers;
 mod restore;

@@ -23,7 +23,7 @@ use crate::terraform::install::{InstallSettings, Installer};
 use crate::vault::leader::Leader;
 use crate::vcs::{GitCredentials, Hosts};
 use crate::webhook::Intake;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -108,6 +108,7 @@ impl Parts {
             env: settings.child_env.clone(),
             run_as: settings.run_as_user,
             use_plugin_cache: settings.use_tf_plugin_cache,
+            own_program: std::env::current_exe().context("the path of this program is not known")?,
             module_origins: module_origins(&settings, &self.hosts),
         };
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);

@@ -65,17 +65,8 @@ pub fn parse(
 ) -> Result<RepoConfig, ConfigError> {
     let raw: RawRepoConfig = decode(text, file)?.unwrap_or_default();
     let version = version(raw.version.as_ref(), file)?;
-    for (key, on) in [
-        ("policies", raw.policies.as_ref().map(|node| Spanned::new((), node.referenced, node.defined))),
-        (
-            "automerge: true",
-            raw.automerge.as_ref().filter(|on| on.value).map(|on| Spanned::new((), on.referenced, on.defined)),
-        ),
-    ] {
-        if let Some(node) = on {
-            let message = format!("`{key}` is known, but its effect is not built yet; remove it");
-            return Err(error_at(file, &node, message));
-        }
+    if let Some(on) = raw.automerge.as_ref().filter(|on| on.value) {
+        return Err(error_at(file, on, "`automerge: true` is known, but its effect is not built yet; remove it"));
     }
     let root = root(&raw, rules, file)?;
     let workflows = custom_workflows(raw.workflows, version, rules, file)?;

@@ -8,10 +8,11 @@ use super::current::Current;
 use super::errored_state::{kept_file_or_none, with_errored};
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, JobTask, Ready};
+use super::plan_files::bring;
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder, state_locks};
+use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, policies, recorder, state_locks};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -256,7 +257,7 @@ impl ApplyRun<'_> {
             self.require(config, plan, &PullFacts::default()).await?;
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
-        let first = self.bring(config, plan, &ready.place).await?;
+        let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
         let (job, plan) = self.consume(config, plan).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
@@ -265,7 +266,8 @@ impl ApplyRun<'_> {
     async fn require(&self, config: &ProjectConfig, plan: &PlanRecord, facts: &PullFacts) -> Result<(), Refused> {
         let (ctx, work, wanted) = (self.ctx, self.work, &config.apply_requirements);
         let checked = requirements::check(ctx, work, config, wanted, facts, self.prepared, Some(&plan.base));
-        let (checks, remarks) = checked.await?;
+        let (mut checks, remarks) = checked.await?;
+        checks.extend(policies::requirement(ctx, work, config, plan).await?);
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         match checks.iter().all(|check| check.met) {
             true => Ok(()),

@@ -12,6 +12,7 @@ use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, JobId, ProjectId};
+use crate::reply::statuses::Statuses;
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{self, NoDirectory, Place};
 use crate::runner::spec::TreeSpec;
@@ -112,6 +113,7 @@ impl<'a> JobRun<'a> {
         let last = match &outcome {
             Outcome::Errored(fault) => fault.message.clone(),
             Outcome::Failed(failure) => format!("Refused: {}", one_line(self.ctx, failure)),
+            Outcome::PoliciesChecked(report) => Statuses::policy_line(report),
             _ => "Done.".to_owned(),
         };
         self.log.line(&last);
@@ -207,6 +209,7 @@ fn summary(ctx: &Context, outcome: &JobOutcome, status: Option<&CommitStatus>) -
         (_, Some(status)) => status.description.clone(),
         (Outcome::Errored(fault), None) => fault.message.lines().next().unwrap_or_default().to_owned(),
         (Outcome::Failed(failure), None) => one_line(ctx, failure),
+        (Outcome::PoliciesChecked(report), None) => Statuses::policy_line(report),
         _ => "done".to_owned(),
     }
 }

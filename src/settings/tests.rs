@@ -176,12 +176,11 @@ fn zero_and_empty_mean_the_default_except_where_they_mean_none() {
 #[test]
 fn what_is_not_built_stops_the_start_by_name() {
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
-    let cases: [Case; 7] = [
+    let cases: [Case; 6] = [
         (&["--automerge"], &[], "--automerge is not built yet: leave it out"),
         (&[], &[("ATLANTIS_GITLAB_TOKEN", "glpat")], "ATLANTIS_GITLAB_TOKEN is not built yet: leave it out"),
         (&["--gh-app-id=12"], &[], "--gh-app-id is not built yet: leave it out"),
         (&["--gitlab-group-allowlist=a:plan"], &[], "--gitlab-group-allowlist is not built yet: leave it out"),
-        (&["--enable-policy-checks=true"], &[], "--enable-policy-checks is not built yet: leave it out"),
         (&[], &[("TIDELOCK_SSL_KEY_FILE", "/x")], "TIDELOCK_SSL_KEY_FILE is not built yet: leave it out"),
         (
             &["--language=es"],
@@ -427,7 +426,10 @@ fn values_are_brought_into_form() {
     assert!(loaded(&[], &[]).atlantis_url.starts_with("http://"));
     let listed = loaded(&["--allow-commands=state,plan,approve_policies"], &[]);
     assert_eq!(listed.allow_commands, [CommandName::Plan, CommandName::StateRm]);
-    assert_eq!(listed.warnings, ["approve_policies has no effect: policy checks are not built yet"]);
+    assert_eq!(listed.warnings, ["approve_policies has no effect without --enable-policy-checks"]);
+    let checked = loaded(&["--enable-policy-checks", "--policy-engine=conftest"], &[]);
+    assert!(checked.enable_policy_checks && checked.allow_commands.contains(&CommandName::ApprovePolicies));
+    assert_eq!(checked.policy_engine, PolicyEngine::Conftest);
 }
 
 #[test]

@@ -1,0 +1,1 @@
+//! What the engine says of policies and plans, and what it refuses.
