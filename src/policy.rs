@@ -23,6 +23,8 @@ pub const COMMAND: &str = "policy-check";
 const MEMORY: u64 = 2 << 30;
 /// Seconds of processor time; the time of an evaluation ends before.
 const PROCESSOR_TIME: u64 = 60;
+/// Both, and the stack, in words.
+pub const LIMITS: &str = "2 GiB of memory, 64 MiB of stack and 60 s of processor time";
 /// Stack of the evaluation: policies call each other.
 const STACK: usize = 64 << 20;
 /// Exit code of a command line that is refused, and of what could not be evaluated.

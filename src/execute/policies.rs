@@ -100,7 +100,10 @@ fn judged(
         .map(|set| {
             let who = match set.owners.as_str() {
                 "" => "and nobody may approve".to_owned(),
-                owners => format!("and has {} of {} approvals; {owners} may approve", set.approvals, set.required),
+                owners => {
+                    let approvals = if set.required == 1 { "approval" } else { "approvals" };
+                    format!("and has {} of {} {approvals}; {owners} may approve", set.approvals, set.required)
+                }
             };
             format!("`{}` did not pass, {who}", set.name)
         })

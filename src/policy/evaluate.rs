@@ -118,7 +118,7 @@ fn of_namespace(
         let times = excepted.iter().filter(|one| *one == rule).count();
         if times > 0 {
             let message = format!("data.{}.exception[_][_] == {rule:?}", result.namespace);
-            let one = Finding { metadata: serde_json::Map::from_iter([query(&message)]), message };
+            let one = Finding { message, metadata: serde_json::Map::new() };
             result.exceptions.extend(std::iter::repeat_n(one, times));
         } else if kind == "warn" {
             result.warnings.extend(found);
@@ -181,12 +181,8 @@ fn finding(member: Value, rule: &str) -> anyhow::Result<Finding> {
         },
         other => bail!("{rule} has the member {other}: a message is a string, or an object with `msg`"),
     };
-    metadata.extend([query(rule)]);
+    metadata.insert("query".to_owned(), rule.into());
     Ok(Finding { message, metadata })
-}
-
-fn query(text: &str) -> (String, serde_json::Value) {
-    ("query".to_owned(), text.into())
 }
 
 /// An error of the engine, for people.

@@ -38,7 +38,11 @@ pub(super) fn lines(results: &[NamespaceResult], file: &str, with_exceptions: bo
 /// `--output=json`.
 pub(super) fn json(results: &[NamespaceResult], file: &str) -> anyhow::Result<String> {
     let listed = |found: &[Finding]| -> Vec<Value> {
-        found.iter().map(|one| json!({"msg": one.message, "metadata": one.metadata})).collect()
+        let row = |one: &Finding| match one.metadata.is_empty() {
+            true => json!({"msg": one.message}),
+            false => json!({"msg": one.message, "metadata": one.metadata}),
+        };
+        found.iter().map(row).collect()
     };
     let rows = results.iter().map(|result| {
         let mut row = json!({"filename": file, "namespace": result.namespace, "successes": result.successes});

@@ -24,6 +24,7 @@ mod moving;
 mod pages;
 mod permissions;
 mod plan_age;
+mod policies;
 mod refused;
 mod restart;
 mod resumed;

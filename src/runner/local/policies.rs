@@ -136,7 +136,16 @@ impl Stage<'_> {
         args.extend(extra.iter().cloned());
         let what = if is_builtin { "policy check".to_owned() } else { "conftest test".to_owned() };
         let finished = self.run_call(Call { failing: FAILED, timeout: Some(TIME), ..Call::new(&what, program, args) });
-        let finished = finished.await?;
+        let finished = finished.await.map_err(|broken| match broken {
+            Broken::Problem(StepProblem::Exit { ending, .. }, _) if is_builtin => {
+                let error = format!("the built-in engine {ending}; it may use {}", policy::LIMITS);
+                self.policies_broken(&set.name, &error)
+            }
+            Broken::Problem(StepProblem::TimedOut { .. }, _) => {
+                self.policies_broken(&set.name, &format!("it took longer than {} s", TIME.as_secs()))
+            }
+            other => other,
+        })?;
         let output = strip_ansi(&finished.output).replace(&shown, PLAN).trim().to_owned();
         if !finished.success() && !tells_findings(&output) {
             let output = output.strip_prefix("Error: ").unwrap_or(&output);
