@@ -2,13 +2,14 @@
 //! of that host.
 
 mod fake;
-mod wire;
 
 use crate::flow::FlowHost;
 use crate::support::*;
 pub(crate) use fake::AzureFake;
-use fake::{BOT, FULL_NAME, HOOK_USER, PASSWORD};
+use fake::{BOT, FULL_NAME, HOOK_USER};
+use secrecy::ExposeSecret as _;
 use serde_json::json;
+use tidelock::sandbox::OpenOptions;
 
 const GENRE: &str = "Atlantis Bot/atlantis";
 const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM $USER_NAME >> {tmp}/applied";
@@ -27,7 +28,7 @@ impl FlowHost for AzureFake {
     }
 
     async fn connect(&self, ctx: &Ctx) {
-        connect(ctx, self).await;
+        AzureFake::connect(self, ctx).await;
     }
 
     fn hear(&self, ctx: &Ctx, heard: bool) {
@@ -69,19 +70,13 @@ impl FlowHost for AzureFake {
     fn is_success(&self, _: &Ctx, number: u64, context: &str) -> Option<bool> {
         let (before, name) = context.rsplit_once('/')?;
         let state = self.status(number, &format!("Atlantis Bot/{before}"), name)?;
-        (state != "pending").then(|| state == "succeeded")
+        (state != "pending").then(|| state == "success")
     }
 }
 
 /// A server on both hosts, each with one project at the root; `keys` are those of every repository.
 fn both(fake: &AzureFake, keys: &str) -> Setup {
     fake.served(Setup::one_project().repos_yaml(&workflow(keys, &[PLANNED], &[APPLY])))
-}
-
-async fn connect(ctx: &Ctx, fake: &AzureFake) {
-    let repo = ctx.forge.create_repo("azure/live", &[("main.tf", "# 1\n")]).await.unwrap();
-    fake.serve(&repo);
-    fake.deliver_to(&ctx.server.url());
 }
 
 /// The server's comment after those that were read.
@@ -100,12 +95,12 @@ async fn status(ctx: &Ctx, fake: &AzureFake, number: u64, name: &str, state: &st
 fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
     let fake = AzureFake::start();
     run_test(both(&fake, "apply_requirements: [approved, mergeable]"), async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         let github = ctx.open_input("change", "2").await;
         ctx.next(&github).await.is("plan", "success");
         let one = fake.open("one", ("main.tf", "# 2\n")).await;
         comment(ctx, &fake, one, 0).await.is("plan", "success");
-        status(ctx, &fake, one, "plan", "succeeded").await;
+        status(ctx, &fake, one, "plan", "success").await;
         assert_eq!(github.number(), one, "the same number on both hosts, and they do not meet");
         // The lock is told as this host writes pull requests.
         let two = fake.open("two", ("other.tf", "# 3\n")).await;
@@ -119,7 +114,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         fake.vote(one, "cid", 0).await;
         fake.say(one, "bob", "atlantis apply").await;
         comment(ctx, &fake, one, 3).await.is("apply", "success");
-        status(ctx, &fake, one, "apply", "succeeded").await;
+        status(ctx, &fake, one, "apply", "success").await;
         let applied = std::fs::read_to_string(ctx.tmp.join("applied")).unwrap();
         assert_eq!(applied, format!("{FULL_NAME} 1 bob@example.com\n"), "by whom it was said, and not the author");
         fake.merge(one).await;
@@ -133,7 +128,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
         // Its head is what it was, and it is planned all the same.
         fake.reopen(two).await;
         comment(ctx, &fake, two, 3).await.is("plan", "success");
-        assert!(fake.look().requests.iter().all(|request| request.contains(" /tfs/defaultcollection/")));
+        assert!(fake.requests().iter().all(|request| request.contains(" /tfs/defaultcollection/")));
     });
 }
 
@@ -141,7 +136,7 @@ fn a_pull_request_goes_from_autoplan_to_merge_beside_one_on_github() {
 fn policies_of_every_page_block_and_our_own_status_does_not() {
     let fake = AzureFake::start();
     run_test(both(&fake, "apply_requirements: [mergeable]"), async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         let policy = |name: &str, status: &str, settings: serde_json::Value| {
             json!({
                 "status": status,
@@ -150,13 +145,14 @@ fn policies_of_every_page_block_and_our_own_status_does_not() {
         };
         let own = json!({"statusGenre": GENRE, "statusName": "apply"});
         let most = vec![policy("Status", "queued", own), policy("Build", "approved", json!({}))];
-        fake.look().policies = most.clone();
-        fake.look().policies.push(policy("Minimum number of reviewers", "queued", json!({})));
+        let mut all = most.clone();
+        all.push(policy("Minimum number of reviewers", "queued", json!({})));
+        fake.set_policies(&all);
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
         comment(ctx, &fake, pull, 0).await.is("plan", "success");
         fake.say(pull, "ann", "atlantis apply").await;
         comment(ctx, &fake, pull, 1).await.is("apply", "failure").has("Minimum number of reviewers is queued");
-        fake.look().policies = most;
+        fake.set_policies(&most);
         fake.say(pull, "ann", "atlantis apply").await;
         comment(ctx, &fake, pull, 2).await.is("apply", "success");
     });
@@ -166,30 +162,29 @@ fn policies_of_every_page_block_and_our_own_status_does_not() {
 fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
     let fake = AzureFake::start();
     run_test(both(&fake, ""), async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         // A title of vote words, and a branch whose name has to be escaped in addresses.
-        let pull = fake
-            .open_with("feature/50%+more&#1", ("main.tf", "# 2\n"), |pull| {
-                pull.title = "approved pull request, voted by the reviewer list".to_owned();
-            })
-            .await;
+        let title = "approved pull request, voted by the reviewer list";
+        let file = ("main.tf", "# 2\n");
+        let pull = fake.open_titled(title, "feature/50%+more&#1", file, OpenOptions::default()).await;
         comment(ctx, &fake, pull, 0).await.is("plan", "success");
         assert_eq!(fake.redeliver().await, 200);
         fake.vote(pull, "bob", 10).await;
-        fake.say(pull, "ann", "atlantis apply").await;
+        let said = fake.say(pull, "ann", "atlantis apply").await;
         comment(ctx, &fake, pull, 1).await.is("apply", "success");
         assert_eq!(fake.redeliver().await, 200);
-        fake.edit(pull, "atlantis plan").await;
+        fake.edit(pull, "ann", said, "atlantis plan").await;
         fake.push(pull, ("main.tf", "# 3\n")).await;
         comment(ctx, &fake, pull, 2).await.is("plan", "success");
         assert_eq!(fake.redeliver().await, 200);
-        let draft = fake.open_with("draft", ("other.tf", "# 2\n"), |pull| pull.draft = true).await;
-        let fork = fake.open_with("fork", ("other.tf", "# 3\n"), |pull| pull.fork = true).await;
+        let options = OpenOptions { draft: true, ..OpenOptions::default() };
+        let draft = fake.open_with("draft", ("other.tf", "# 2\n"), options).await;
+        let fork = fake.open_from_fork("fork", ("other.tf", "# 3\n")).await;
         comment(ctx, &fake, fork, 0).await.is_message("fork_refused");
-        assert_eq!(fake.post("{}", HOOK_USER, PASSWORD).await, 200, "not for us");
+        assert_eq!(fake.post("{}", HOOK_USER, fake.password().expose_secret()).await, 200, "not for us");
         ctx.quiet().await;
         assert_eq!((fake.said(pull).len(), fake.said(draft).len(), fake.said(fork).len()), (3, 0, 1));
-        fake.change(draft, |pull| pull.draft = false).await;
+        fake.ready(draft).await;
         comment(ctx, &fake, draft, 0).await;
     });
 }
@@ -198,12 +193,12 @@ fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
 fn a_push_is_planned_by_the_permission_of_who_pushed() {
     let fake = AzureFake::start();
     run_test(both(&fake, "allowed_users: ['ann@example.com']"), async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
         comment(ctx, &fake, pull, 0).await.is("plan", "success");
         fake.push_as("bob", pull, ("main.tf", "# evil\n")).await;
-        status(ctx, &fake, pull, "plan", "failed").await;
-        let description = fake.pull(pull).statuses.last().unwrap()["description"].as_str().unwrap().to_owned();
+        status(ctx, &fake, pull, "plan", "failure").await;
+        let description = fake.pull(pull).statuses().unwrap().remove(&format!("{GENRE}/plan")).unwrap().description;
         assert!(description.contains("bob@example.com may not use `plan`"), "{description}");
         fake.push_as("ann", pull, ("main.tf", "# 3\n")).await;
         comment(ctx, &fake, pull, 1).await.is("plan", "success");
@@ -216,7 +211,7 @@ fn a_push_is_planned_by_the_permission_of_who_pushed() {
 fn a_wrong_password_is_refused_and_guessing_shuts_nobody_out() {
     let fake = AzureFake::start();
     run_test(both(&fake, ""), async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
         comment(ctx, &fake, pull, 0).await.is("plan", "success");
         let mut answers = Vec::new();
@@ -225,7 +220,7 @@ fn a_wrong_password_is_refused_and_guessing_shuts_nobody_out() {
         }
         assert_eq!((answers[0], answers[20]), (401, 429));
         // Others' deliveries come from the host's addresses as well.
-        assert_eq!(fake.post("{}", HOOK_USER, PASSWORD).await, 200);
+        assert_eq!(fake.post("{}", HOOK_USER, fake.password().expose_secret()).await, 200);
         fake.say(pull, "ann", "atlantis plan").await;
         comment(ctx, &fake, pull, 1).await.is("plan", "success");
         // What is signed is looked at all the same.
@@ -238,21 +233,21 @@ fn a_wrong_password_is_refused_and_guessing_shuts_nobody_out() {
 fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
     let fake = AzureFake::start();
     run_test(both(&fake, ""), async |ctx| {
-        connect(ctx, &fake).await;
-        let faults = [
-            ("/threads", 429),
-            ("POST /tfs/defaultcollection/Cloud Infra/_apis", 500),
-            ("/statuses", 503),
-            ("/iterations", 500),
-            ("/statuses", 429),
-        ];
-        fake.look().faults = faults.into_iter().map(|(part, status)| (part.to_owned(), status)).collect();
+        fake.connect(ctx).await;
+        fake.refuse(&[
+            ("*", "*/threads", 429),
+            ("POST", "*/_apis/*", 500),
+            ("*", "*/statuses", 503),
+            ("*", "*/iterations", 500),
+            ("*", "*/statuses", 429),
+        ]);
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
         comment(ctx, &fake, pull, 0).await.is("plan", "success");
-        status(ctx, &fake, pull, "plan", "succeeded").await;
+        status(ctx, &fake, pull, "plan", "success").await;
         ctx.quiet().await;
         assert_eq!(fake.said(pull).len(), 1);
-        assert!(fake.look().faults.is_empty());
+        let refused = fake.forge.requests().into_iter().filter(|request| request.status >= 429).count();
+        assert_eq!(refused, 5);
     });
 }
 
@@ -260,14 +255,14 @@ fn refusals_that_pass_lose_no_comment_and_leave_no_status_pending() {
 fn one_hosts_outage_leaves_the_other_alone() {
     let fake = AzureFake::start();
     run_test(both(&fake, ""), async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
         comment(ctx, &fake, pull, 0).await.is("plan", "success");
-        fake.look().is_down = true;
+        fake.is_down(true);
         let github = ctx.open_input("change", "2").await;
         ctx.next(&github).await.is("plan", "success");
         ctx.say(&github, "atlantis apply").await.is("apply", "success");
-        fake.look().is_down = false;
+        fake.is_down(false);
         fake.push(pull, ("main.tf", "# 3\n")).await;
         comment(ctx, &fake, pull, 1).await.is("plan", "success");
     });
@@ -277,17 +272,17 @@ fn one_hosts_outage_leaves_the_other_alone() {
 fn a_head_that_is_no_tip_any_more_is_found_on_its_branch() {
     let fake = AzureFake::start();
     run_test(both(&fake, ""), async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         fake.deliver_to("");
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
         // Pushed to, and the host has not noticed yet.
-        ctx.forge.repo("azure/live").push("one", &[("main.tf", Some("# 3\n"))]).await.unwrap();
+        fake.repo().push_unnoticed("one", &[("main.tf", Some("# 3\n"))]).await.unwrap();
         fake.deliver_to(&ctx.server.url());
         assert_eq!(fake.redeliver().await, 200);
         let plan = comment(ctx, &fake, pull, 0).await;
         plan.is("plan", "success");
-        assert_eq!(plan.marker["head"], fake.pull(pull).head.as_str());
-        let looks = || fake.look().requests.iter().filter(|request| request.contains("/info/refs")).count();
+        assert_eq!(plan.marker["head"], fake.pull(pull).head_commit().unwrap());
+        let looks = || fake.requests().iter().filter(|request| request.contains("/info/refs")).count();
         let of_one_before = looks();
         fake.push(pull, ("main.tf", "# 4\n")).await;
         comment(ctx, &fake, pull, 1).await.is("plan", "success");
@@ -302,7 +297,7 @@ fn a_server_that_is_killed_goes_on_where_it_was() {
     let slow = format!("touch {began}; until [ -e {go} ]; do sleep 0.05; done; {PLANNED}");
     let setup = fake.served(Setup::one_project().steps(&[&slow], &[APPLY])).own_process();
     run_test(setup, async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         let pull = fake.open("one", ("main.tf", "# 2\n")).await;
         ctx.until("the plan began", async || ctx.tmp.join("began").exists()).await;
         ctx.server.kill().await;
@@ -310,7 +305,7 @@ fn a_server_that_is_killed_goes_on_where_it_was() {
         ctx.server.start().await;
         fake.deliver_to(&ctx.server.url());
         comment(ctx, &fake, pull, 0).await.is("plan", "success");
-        status(ctx, &fake, pull, "plan", "succeeded").await;
+        status(ctx, &fake, pull, "plan", "success").await;
         fake.say(pull, "ann", "atlantis apply").await;
         comment(ctx, &fake, pull, 1).await.is("apply", "success");
         assert_eq!(ctx.lines("applied"), 1);
@@ -321,7 +316,7 @@ fn a_server_that_is_killed_goes_on_where_it_was() {
 fn the_doctor_finds_what_is_wrong_with_the_token() {
     let fake = AzureFake::start();
     run_test(both(&fake, ""), async |ctx| {
-        connect(ctx, &fake).await;
+        fake.connect(ctx).await;
         let (_, said) = ctx.server.command("doctor", &[]).await;
         for line in [
             format!("defaultcollection: the token is {BOT}'s"),
@@ -331,11 +326,11 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
             assert!(said.contains(&line), "{line}:\n{said}");
         }
         for status in [401, 403] {
-            fake.look().faults.push_back(("/pullRequests/0/statuses".to_owned(), status));
+            fake.refuse(&[("*", "*/pullRequests/0/statuses", status)]);
             let (code, said) = ctx.server.command("doctor", &[]).await;
             assert!(said.contains("lacks the scope Code (status)") && code == Some(1), "{code:?}:\n{said}");
         }
-        fake.look().is_expired = true;
+        fake.forge.revoke_token().unwrap();
         let (_, said) = ctx.server.command("doctor", &[]).await;
         assert!(said.contains("defaultcollection: the token is not taken"), "{said}");
     });

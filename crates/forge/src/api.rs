@@ -290,11 +290,8 @@ impl Call<'_> {
             let pull = state.pull(&self.full_name, number).map_err(|_| NOT_FOUND())?;
             let shape = |comment| shapes::comment(&self.shared.url, &state, repo, number, comment);
             let since = self.asked("since").and_then(|text| text.parse::<jiff::Timestamp>().ok());
-            let is_wanted = |comment: &&CommentState| {
-                since.is_none_or(|since| {
-                    comment.updated_at.parse::<jiff::Timestamp>().is_ok_and(|updated| updated >= since)
-                })
-            };
+            let updated = |comment: &CommentState| shapes::seconds(&comment.updated_at).parse::<jiff::Timestamp>().ok();
+            let is_wanted = |comment: &&CommentState| since.is_none_or(|since| updated(comment) >= Some(since));
             pull.comments.iter().filter(is_wanted).map(shape).collect()
         };
         self.page(rows, &format!("issues/{number}/comments"))
@@ -384,16 +381,16 @@ impl Call<'_> {
                 return Err(invalid("This SHA and context has reached the maximum number of statuses."));
             }
             let (creator, created_at) = (self.login.clone(), timestamp());
-            let sha = sha.to_owned();
             repo.statuses.push(StatusState {
                 id,
-                sha,
+                sha: sha.to_owned(),
                 creator,
                 state: state_word,
                 context,
                 description,
                 target_url,
                 created_at,
+                of_push: None,
             });
             let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
             let latest = repo.statuses.last().map(|status| shapes::status(&self.shared.url, state, repo, status));

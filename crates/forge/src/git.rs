@@ -252,6 +252,16 @@ impl GitRepo {
         Ok((ahead.parse()?, behind.parse()?))
     }
 
+    /// The best common ancestor of two commits; `None` when there is none, or when one of them is no commit of it.
+    pub(super) async fn merge_base(&self, one: &str, other: &str) -> Option<String> {
+        self.run(&["merge-base", "--end-of-options", one, other], Vec::new()).await.ok()
+    }
+
+    /// Removes a branch.
+    pub(super) async fn delete_branch(&self, branch: &str) -> anyhow::Result<()> {
+        self.run(&["update-ref", "-d", &format!("refs/heads/{branch}")], Vec::new()).await.map(drop)
+    }
+
     /// Whether this full id is a commit of it.
     pub(super) async fn has_commit(&self, sha: &str) -> bool {
         let full = sha.len() == 40 && sha.chars().all(|c| c.is_ascii_hexdigit());

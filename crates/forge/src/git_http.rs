@@ -23,7 +23,7 @@ const CHUNK: usize = 64 << 10;
 /// Limit of the answer to a push, in bytes. The answer is held until the pull requests are updated.
 const MAX_PUSH_ANSWER: usize = 4 << 20;
 
-const SERVICES: [&str; 3] = ["info/refs", "git-upload-pack", "git-receive-pack"];
+pub(super) const SERVICES: [&str; 3] = ["info/refs", "git-upload-pack", "git-receive-pack"];
 
 /// Whether git asks for that.
 pub(super) fn is_git(path: &str) -> bool {
@@ -65,9 +65,43 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
             Err(_) => return StatusCode::NOT_FOUND.into_response(),
         }
     };
-    let answered = match service {
-        "git-receive-pack" => receive(shared, &git, full_name, service, parts, body, &login).await,
-        _ => cgi(&git, service, parts, body, &login, &[]).await,
+    serve(shared, &git, full_name, service, parts, body, &login, Fetches::Anything).await
+}
+
+/// What fetches may ask for.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Fetches {
+    /// Every commit, by the asked-for protocol.
+    Anything,
+    /// What branches lead to directly, by the old protocol, and nothing is left out.
+    Tips,
+}
+
+/// Answers a request of git for a repository that this person may use.
+#[expect(clippy::too_many_arguments, reason = "a request, and what is known of it")]
+pub(super) async fn serve(
+    shared: &Arc<Shared>,
+    git: &GitRepo,
+    full_name: &str,
+    service: &str,
+    parts: &request::Parts,
+    body: Bytes,
+    login: &str,
+    fetches: Fetches,
+) -> Response {
+    let answered = match (service, fetches) {
+        ("git-receive-pack", _) => receive(shared, git, full_name, service, parts, body, login).await,
+        (_, Fetches::Anything) => cgi(git, service, parts, body, login, &[]).await,
+        (_, Fetches::Tips) => {
+            let mut parts = parts.clone();
+            parts.headers.remove("git-protocol");
+            let config = [
+                ("uploadpack.allowAnySHA1InWant", "false"),
+                ("uploadpack.allowFilter", "false"),
+                ("uploadpack.hideRefs", "refs/pull"),
+            ];
+            cgi(git, service, &parts, body, login, &config).await
+        }
     };
     answered.unwrap_or_else(|error| {
         tracing::warn!("sandbox: git over HTTP: {error:#}");
@@ -90,19 +124,6 @@ async fn receive(
     let bytes = axum::body::to_bytes(stream, MAX_PUSH_ANSWER).await?;
     repo::follow_refs(shared, full_name, login).await?;
     Ok(Response::from_parts(head, Body::from(bytes)))
-}
-
-/// Answers a fetch for a host that is no forge: only what refs lead to directly can be asked for, and by the old protocol.
-pub(super) async fn fetch_of_tips(
-    git: &GitRepo,
-    service: &str,
-    parts: &request::Parts,
-    body: Bytes,
-) -> anyhow::Result<Response> {
-    let mut parts = parts.clone();
-    parts.headers.remove("git-protocol");
-    let config = [("uploadpack.allowAnySHA1InWant", "false"), ("uploadpack.allowFilter", "false")];
-    cgi(git, service, &parts, body, "somebody", &config).await
 }
 
 async fn cgi(

@@ -1,7 +1,8 @@
-//! Webhooks: signed like GitHub's, sent in order by one task, recorded, and sent again only on request.
+//! Webhooks: signed like GitHub's, or with basic auth like Azure DevOps', sent in order by one task, recorded, and sent again only on
+//! request.
 
 use super::state::State;
-use super::{Shared, random_hex, shapes, timestamp};
+use super::{HostKind, Shared, azure_devops, random_hex, shapes, timestamp};
 use anyhow::Context;
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::ExposeSecret;
@@ -9,6 +10,9 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// User of the deliveries' basic auth; the webhook's secret is its password.
+pub(super) const BASIC_USER: &str = "hooks";
 
 /// How long the receiver may take, as on GitHub.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,9 +31,9 @@ const MAX_ANSWER: usize = 64 << 10;
 pub struct Delivery {
     /// Number of this record, for [`super::Forge::redeliver`].
     pub id: u64,
-    /// `X-GitHub-Delivery`; a redelivery has the same.
+    /// `X-GitHub-Delivery` or `X-VSS-ActivityId`; a redelivery has the same.
     pub guid: String,
-    /// `X-GitHub-Event`, such as `pull_request`.
+    /// `X-GitHub-Event`, such as `pull_request`; on Azure DevOps the `eventType` of the body.
     pub event: String,
     /// The payload's `action`, if it has one.
     pub action: Option<String>,
@@ -78,7 +82,7 @@ pub(super) fn emit(state: &mut State, event: &str, action: Option<&str>, payload
     );
 }
 
-/// Queues `pull_request`.
+/// Queues that something of the pull request changed.
 pub(super) fn emit_pull(
     state: &mut State,
     url: &str,
@@ -90,7 +94,7 @@ pub(super) fn emit_pull(
     emit_pull_with(state, url, repo, number, action, sender, json!({}))
 }
 
-/// Queues `pull_request` with more fields.
+/// The same with more fields, which only GitHub has.
 pub(super) fn emit_pull_with(
     state: &mut State,
     url: &str,
@@ -100,13 +104,37 @@ pub(super) fn emit_pull_with(
     sender: &str,
     extra: Value,
 ) -> anyhow::Result<()> {
+    if state.kind == HostKind::AzureDevops {
+        return azure_devops::emit_pull(state, url, repo, number, action);
+    }
     let payload = shapes::pull_event(url, state, repo, number, action, sender, extra)?;
     emit(state, "pull_request", Some(action), &payload);
     Ok(())
 }
 
-/// Queues `pull_request_review` for the latest review.
+/// Queues that somebody wrote a comment, or edited it.
+pub(super) fn emit_comment(
+    state: &mut State,
+    url: &str,
+    repo: &str,
+    number: u64,
+    id: u64,
+    action: &str,
+    sender: &str,
+) -> anyhow::Result<()> {
+    if state.kind == HostKind::AzureDevops {
+        return azure_devops::emit_comment(state, url, repo, number, id);
+    }
+    let payload = shapes::comment_event(url, state, repo, number, id, action, sender)?;
+    emit(state, "issue_comment", Some(action), &payload);
+    Ok(())
+}
+
+/// Queues the latest review.
 pub(super) fn emit_review(state: &mut State, url: &str, repo: &str, number: u64) -> anyhow::Result<()> {
+    if state.kind == HostKind::AzureDevops {
+        return azure_devops::emit_pull(state, url, repo, number, "voted");
+    }
     let payload = shapes::review_event(url, state, repo, number)?;
     emit(state, "pull_request_review", Some("submitted"), &payload);
     Ok(())
@@ -162,16 +190,21 @@ pub(super) async fn deliver_all(shared: Arc<Shared>) {
 
 async fn send(shared: &Shared, delivery: &Delivery, url: &str) -> anyhow::Result<(u16, String)> {
     let body = delivery.body.clone().into_bytes();
-    let request = shared
-        .client
-        .post(url)
-        .timeout(DELIVERY_TIMEOUT)
-        .header("Content-Type", "application/json")
-        .header("User-Agent", "GitHub-Hookshot/sandbox")
-        .header("X-GitHub-Delivery", &delivery.guid)
-        .header("X-GitHub-Event", &delivery.event)
-        .header("X-GitHub-Hook-ID", "1")
-        .header("X-Hub-Signature-256", signature(shared.webhook_secret.expose_secret(), &body));
+    let (request, secret) = (shared.client.post(url).timeout(DELIVERY_TIMEOUT), shared.webhook_secret.expose_secret());
+    let request = match shared.kind {
+        HostKind::Github => request
+            .header("Content-Type", "application/json")
+            .header("User-Agent", "GitHub-Hookshot/sandbox")
+            .header("X-GitHub-Delivery", &delivery.guid)
+            .header("X-GitHub-Event", &delivery.event)
+            .header("X-GitHub-Hook-ID", "1")
+            .header("X-Hub-Signature-256", signature(secret, &body)),
+        HostKind::AzureDevops => request
+            .header("Content-Type", "application/json; charset=utf-8")
+            .header("User-Agent", "VSServices/sandbox")
+            .header("X-VSS-ActivityId", &delivery.guid)
+            .basic_auth(BASIC_USER, Some(secret)),
+    };
     let mut response = request.body(body).send().await?;
     let status = response.status().as_u16();
     let mut answer = Vec::new();

@@ -1,16 +1,19 @@
-//! A forge on loopback: the part of GitHub's API that a pull-request server uses, webhooks, real git over HTTP, and pages of pull
-//! requests for the browser. For tests of such a server, and for trying one out without an account anywhere.
+//! A forge on loopback: the part of a host's API that a pull-request server uses, webhooks, real git over HTTP, and pages of pull
+//! requests for the browser. For tests of such a server, and for trying one out without an account anywhere. It speaks as GitHub or as
+//! Azure DevOps Server ([`HostKind`]): state, git, deliveries, faults and pages are the same.
 //!
 //! Everything but git objects is in memory (`state`). People act through [`Repo`] and [`Pull`] or through the pages; the server
 //! under test acts through the REST API, gets webhooks, and fetches with git. [`Forge::fail_next`] makes its requests fail.
 
 mod activity;
 mod api;
+mod azure_devops;
 mod connection;
 mod faults;
 mod git;
 mod git_http;
 mod hooks;
+mod kind;
 mod pages;
 mod pull;
 mod queue;
@@ -24,12 +27,14 @@ mod tests;
 pub use activity::{Activity, ActivityKind, Follower};
 pub use faults::{Fault, Gate};
 pub use hooks::Delivery;
+pub use kind::HostKind;
 pub use pull::{Comment, CommitStatus, Pull};
 pub use repo::{OpenOptions, Repo};
 pub use server::Request;
 
 use anyhow::{Context, bail};
 use git::GitRepo;
+use kind::{is_name, random_hex, timestamp};
 use secrecy::SecretString;
 use state::{RepoState, State};
 use std::path::{Path, PathBuf};
@@ -62,6 +67,7 @@ pub struct Forge {
 
 /// What the forge's own tasks share. Has no guard, so that they end with the last [`Forge`].
 struct Shared {
+    kind: HostKind,
     dir: PathBuf,
     url: String,
     webhook_secret: SecretString,
@@ -117,8 +123,13 @@ impl Shared {
 }
 
 impl Forge {
-    /// Starts a forge on `127.0.0.1`. Fails when git is missing, too old or has no HTTP server.
+    /// [`Forge::start_as`] GitHub.
     pub async fn start(options: ForgeOptions) -> anyhow::Result<Forge> {
+        Forge::start_as(HostKind::Github, options).await
+    }
+
+    /// Starts a forge on `127.0.0.1` that speaks as this host. Fails when git is missing, too old or has no HTTP server.
+    pub async fn start_as(kind: HostKind, options: ForgeOptions) -> anyhow::Result<Forge> {
         git::check_version().await?;
         // Others of this process may have chosen a provider before; then that one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -126,23 +137,25 @@ impl Forge {
             .and_then(|()| options.dir.canonicalize())
             .with_context(|| format!("cannot make {}", options.dir.display()))
             .map(|dir| ForgeOptions { dir, ..options })
-            .map(Forge::bind)?
+            .map(|options| Forge::bind(kind, options))?
             .await
     }
 
-    async fn bind(options: ForgeOptions) -> anyhow::Result<Forge> {
+    async fn bind(kind: HostKind, options: ForgeOptions) -> anyhow::Result<Forge> {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", options.port))
             .await
             .with_context(|| format!("the sandbox's forge cannot listen on 127.0.0.1:{}", options.port))?;
         let stop = CancellationToken::new();
         let mut state = State::default();
+        state.kind = kind;
         state.add_user(BOT, random_hex()?);
         for (login, _) in PEOPLE {
             state.add_user(login, random_hex()?);
         }
         let shared = Arc::new(Shared {
+            kind,
             dir: options.dir,
-            url: format!("http://{}", listener.local_addr()?),
+            url: format!("http://{}:{}", kind.hostname(), listener.local_addr()?.port()),
             webhook_secret: random_hex()?.into(),
             state: Mutex::new(state),
             changes: watch::channel(0).0,
@@ -165,9 +178,14 @@ impl Forge {
         &self.shared.dir
     }
 
-    /// The address as a server's setting for the host: `--gh-hostname`.
+    /// The host that it speaks as.
+    pub fn kind(&self) -> HostKind {
+        self.shared.kind
+    }
+
+    /// The address as a server's setting for the host: `--gh-hostname`, `--azuredevops-hostname`.
     pub fn hostname_setting(&self) -> String {
-        self.shared.url.clone()
+        format!("{}{}", self.shared.url, self.shared.kind.root())
     }
 
     /// Login of the account that the server under test uses.
@@ -185,21 +203,21 @@ impl Forge {
         self.shared.webhook_secret.clone()
     }
 
-    /// Sends events to this address from now on, beginning with GitHub's `ping`.
+    /// Sends events to this address from now on. On GitHub that begins with a `ping`.
     pub fn set_webhook(&self, url: &str) {
         let shared = &self.shared;
         shared.change(|state| {
             state.webhook = Some(url.to_owned());
-            let payload = shapes::ping(&shared.url, url);
-            hooks::emit(state, "ping", None, &payload);
+            if state.kind == HostKind::Github {
+                let payload = shapes::ping(&shared.url, url);
+                hooks::emit(state, "ping", None, &payload);
+            }
         });
     }
 
-    /// Creates a private repository with one commit on `main`.
+    /// Creates a private repository with one commit on `main`. Its name is `OWNER/NAME`, on Azure DevOps `COLLECTION/PROJECT/NAME`.
     pub async fn create_repo(&self, full_name: &str, files: &[(&str, &str)]) -> anyhow::Result<Repo> {
-        let Some((owner, name)) = full_name.split_once('/').filter(|(o, n)| is_name(o) && is_name(n)) else {
-            bail!("not a repository's name: {full_name:?}, expected OWNER/NAME");
-        };
+        let (owner, name) = self.shared.kind.owner_and_name(full_name)?;
         let git = GitRepo::init(&self.shared.dir.join("repos").join(owner).join(format!("{name}.git"))).await?;
         let files: Vec<_> = files.iter().map(|(path, text)| (*path, Some(*text))).collect();
         git.commit("main", None, "alice", "Begin", &files).await?;
@@ -296,25 +314,4 @@ impl Forge {
             (user.login.clone(), user.token.clone().into())
         }))
     }
-}
-
-/// Letters, digits, `-`, `_` and inner dots: what GitHub allows in names, and safe in paths.
-fn is_name(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() <= 100
-        && !text.starts_with(['.', '-'])
-        && !text.ends_with(".git")
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-}
-
-/// 128 random bits.
-fn random_hex() -> anyhow::Result<String> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
-    Ok(hex::encode(bytes))
-}
-
-/// Now, as GitHub writes it.
-fn timestamp() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -7,7 +7,7 @@ mod forms;
 mod markdown;
 mod views;
 
-use super::Shared;
+use super::{Shared, kind};
 use axum::body::Bytes;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
@@ -70,14 +70,13 @@ fn refuse_strangers(shared: &Shared, parts: &request::Parts) -> Option<Response>
 }
 
 async fn route(shared: &Arc<Shared>, parts: &request::Parts, body: Bytes) -> Response {
-    let path = parts.uri.path().trim_matches('/');
-    let segments: Vec<&str> = path.split('/').collect();
-    match (parts.method.as_str(), segments.as_slice()) {
-        ("GET", ["sandbox.css"]) => return asset("text/css", include_str!("../templates/sandbox.css")),
-        ("GET", ["sandbox.js"]) => return asset("text/javascript", include_str!("../templates/sandbox.js")),
-        ("GET", ["changes"]) => return changes(shared).into_response(),
+    match (parts.method.as_str(), parts.uri.path()) {
+        ("GET", "/sandbox.css") => return asset("text/css", include_str!("../templates/sandbox.css")),
+        ("GET", "/sandbox.js") => return asset("text/javascript", include_str!("../templates/sandbox.js")),
+        ("GET", "/changes") => return changes(shared).into_response(),
         _ => {}
     }
+    let segments = kind::segments(parts.uri.path());
     let query = fields(parts.uri.query().unwrap_or_default().as_bytes());
     let reaction = match parts.method {
         Method::GET => views::show(shared, &segments, &query).await,

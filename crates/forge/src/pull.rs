@@ -1,13 +1,14 @@
 //! A pull request of the forge: what people do with it, and what tests read and wait for.
 
+use super::kind::written;
 use super::repo::{self, Repo};
-use super::state::{CommentState, PullState, ReviewState, State};
-use super::{BOT, Shared, hooks, shapes, timestamp};
+use super::state::{CommentState, PullState, ReviewState, State, StatusState};
+use super::{BOT, HostKind, Shared, azure_devops, hooks, timestamp};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest comment, in characters, as on GitHub.
+/// Longest comment of GitHub, in characters.
 pub(super) const MAX_COMMENT: usize = 65_536;
 
 /// Handle to a pull request; cheap to clone.
@@ -60,7 +61,8 @@ impl Pull {
 
     /// Its page.
     pub fn url(&self) -> String {
-        format!("{}/{}/pull/{}", self.shared().url, self.repo.full_name, self.number)
+        let shared = self.shared();
+        format!("{}{}", shared.url, shared.kind.pull_page(&self.repo.full_name, self.number))
     }
 
     /// Its title.
@@ -132,35 +134,41 @@ impl Pull {
             pull.updated_at = comment.updated_at.clone();
             comment.body = body.to_owned();
             let name = &self.repo.full_name;
-            let payload = shapes::comment_event(&shared.url, state, name, self.number, id, "edited", user)?;
-            hooks::emit(state, "issue_comment", Some("edited"), &payload);
-            Ok(())
+            hooks::emit_comment(state, &shared.url, name, self.number, id, "edited", user)
         })
     }
 
     /// Approves the present head as this person.
     pub fn approve(&self, user: &str) -> anyhow::Result<()> {
-        self.review(user, "APPROVED", "")
+        self.vote(user, 10)
     }
 
     /// Requests changes as this person.
     pub fn request_changes(&self, user: &str) -> anyhow::Result<()> {
-        self.review(user, "CHANGES_REQUESTED", "Not like this.")
+        self.vote(user, -10)
     }
 
-    fn review(&self, user: &str, verdict: &'static str, body: &str) -> anyhow::Result<()> {
+    /// Reviews it as this person, by a vote as Azure DevOps counts: from 10, which approves, to -10; 0 takes a former one back.
+    pub fn vote(&self, user: &str, vote: i64) -> anyhow::Result<()> {
+        let (verdict, body) = match vote {
+            5 | 10 => ("APPROVED", ""),
+            0 => ("DISMISSED", ""),
+            -5 | -10 => ("CHANGES_REQUESTED", "Not like this."),
+            _ => bail!("there is no vote {vote}"),
+        };
         self.repo.forge.credentials(user)?;
         let shared = self.shared();
         shared.change(|state| {
             let id = state.new_id();
             let pull = state.pull_mut(&self.repo.full_name, self.number)?;
-            if pull.author.eq_ignore_ascii_case(user) {
+            if shared.kind == HostKind::Github && pull.author.eq_ignore_ascii_case(user) {
                 bail!("{user} opened #{} and cannot review it; choose somebody else", self.number);
             }
             pull.reviews.push(ReviewState {
                 id,
                 user: user.to_owned(),
                 state: verdict,
+                vote,
                 body: body.to_owned(),
                 commit: pull.head_sha.clone(),
                 submitted_at: timestamp(),
@@ -286,11 +294,6 @@ impl Pull {
     }
 }
 
-/// A moment as GitHub writes it.
-fn written(at: jiff::Timestamp) -> String {
-    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
 impl From<&CommentState> for Comment {
     fn from(comment: &CommentState) -> Comment {
         Comment { id: comment.id, author: comment.author.clone(), body: comment.body.clone() }
@@ -302,7 +305,8 @@ fn bot_comments(pull: &PullState) -> Vec<Comment> {
 }
 
 fn statuses(state: &State, full_name: &str, number: u64) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
-    statuses_of(state, full_name, &state.pull(full_name, number)?.head_sha)
+    let (repo, pull) = (state.repo(full_name)?, state.pull(full_name, number)?);
+    Ok(shaped(repo.statuses_of_head(pull)))
 }
 
 /// The latest status of each context on a commit.
@@ -311,9 +315,11 @@ pub(super) fn statuses_of(
     full_name: &str,
     commit: &str,
 ) -> anyhow::Result<BTreeMap<String, CommitStatus>> {
-    let repo = state.repo(full_name)?;
-    let latest = repo.latest_statuses(commit);
-    let shape = |(context, status): (&str, &super::state::StatusState)| {
+    Ok(shaped(state.repo(full_name)?.latest_statuses(commit)))
+}
+
+fn shaped(latest: BTreeMap<&str, &StatusState>) -> BTreeMap<String, CommitStatus> {
+    let shape = |(context, status): (&str, &StatusState)| {
         let shaped = CommitStatus {
             state: status.state.clone(),
             description: status.description.clone().unwrap_or_default(),
@@ -321,7 +327,7 @@ pub(super) fn statuses_of(
         };
         (context.to_owned(), shaped)
     };
-    Ok(latest.into_iter().map(shape).collect())
+    latest.into_iter().map(shape).collect()
 }
 
 /// Adds a comment, queues its webhook, and returns its id.
@@ -336,8 +342,9 @@ pub(super) fn comment(
     if body.trim().is_empty() {
         bail!("Body cannot be blank");
     }
-    if body.chars().count() > MAX_COMMENT {
-        bail!("Body is too long (maximum is {MAX_COMMENT} characters)");
+    let most = if state.kind == HostKind::Github { MAX_COMMENT } else { azure_devops::MAX_COMMENT };
+    if body.chars().count() > most {
+        bail!("Body is too long (maximum is {most} characters)");
     }
     let id = state.new_id();
     let pull = state.pull_mut(full_name, number)?;
@@ -351,8 +358,7 @@ pub(super) fn comment(
         reactions: Vec::new(),
     });
     pull.updated_at = now;
-    let payload = shapes::comment_event(url, state, full_name, number, id, "created", author)?;
-    hooks::emit(state, "issue_comment", Some("created"), &payload);
+    hooks::emit_comment(state, url, full_name, number, id, "created", author)?;
     Ok(id)
 }
 

@@ -2,8 +2,8 @@
 
 use super::git::GitRepo;
 use super::pull::{self, CommitStatus, Pull};
-use super::state::{PullState, RepoState};
-use super::{Forge, Shared, hooks, is_name, timestamp};
+use super::state::{PullState, PushState, RepoState};
+use super::{Forge, HostKind, Shared, hooks, timestamp};
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub struct OpenOptions {
     pub base: Option<String>,
     /// Names of its labels.
     pub labels: Vec<String>,
-    /// Account whose fork has the head branch. The fork is created if there is none.
+    /// Account whose fork has the head branch; on Azure DevOps, collection and project. The fork is created if there is none.
     pub fork: Option<String>,
     /// Name of that fork, if it differs from the repository's name, as inside the same organization.
     pub fork_name: Option<String>,
@@ -45,7 +45,9 @@ impl Repo {
 
     /// Address for git, without credentials.
     pub fn clone_url(&self) -> String {
-        format!("{}/{}.git", self.forge.shared.url, self.full_name)
+        let shared = &self.forge.shared;
+        let ending = if shared.kind == HostKind::Github { ".git" } else { "" };
+        format!("{}{}{ending}", shared.url, shared.kind.home(&self.full_name))
     }
 
     /// Address for git with this person's user name and token in it.
@@ -182,6 +184,7 @@ impl Repo {
                 head_repo: head_repo.full_name.clone(),
                 head_ref: branch.to_owned(),
                 head_sha: head_sha.to_owned(),
+                pushes: vec![PushState { commit: head_sha.to_owned(), author: author.to_owned(), at: now.clone() }],
                 base_ref,
                 tried_with: base_sha.clone(),
                 base_sha,
@@ -203,9 +206,9 @@ impl Repo {
     /// The account's fork of this repository, created if there is none.
     async fn fork(&self, account: &str, name: Option<&str>) -> anyhow::Result<Repo> {
         let shared = &self.forge.shared;
-        let (_, own_name) = self.full_name.split_once('/').context("a repository without an owner")?;
+        let (_, own_name) = self.full_name.rsplit_once('/').context("a repository without an owner")?;
         let name = name.unwrap_or(own_name);
-        if !is_name(account) || !is_name(name) {
+        if !shared.kind.is_owner(account) || !shared.kind.is_part(name) {
             bail!("not a name of an account and its fork: {account:?}, {name:?}");
         }
         let full_name = format!("{account}/{name}");
@@ -228,31 +231,13 @@ impl Repo {
         self.forge.shared.git(&self.full_name)?.file(commit, path).await
     }
 
-    /// Answers a fetch of git over HTTP on behalf of another host, which has decided who may ask: `service` is what follows the
-    /// repository's path. Only tips of branches can be asked for, and nothing is left out of a fetch.
-    pub async fn serve_fetch(
-        &self,
-        service: &str,
-        parts: &http::request::Parts,
-        body: axum::body::Bytes,
-    ) -> anyhow::Result<axum::response::Response> {
-        let git = self.forge.shared.git(&self.full_name)?;
-        super::git_http::fetch_of_tips(&git, service, parts, body).await
-    }
-
-    /// Merges a branch into `main` with a merge commit; its id. A fast-forward is none.
-    pub async fn merge_branch(&self, branch: &str) -> anyhow::Result<String> {
+    /// Pushes a commit by alice to a branch, and pull requests are not updated yet: the host has not noticed.
+    pub async fn push_unnoticed(&self, branch: &str, changes: &[(&str, Option<&str>)]) -> anyhow::Result<String> {
         let shared = &self.forge.shared;
         let _refs = shared.refs.lock().await;
         let git = shared.git(&self.full_name)?;
-        let mut heads = git.heads().await?;
-        let (base, head) = (heads.remove("main"), heads.remove(branch));
-        let (base, head) = (base.context("there is no main")?, head.context("there is no such branch")?);
-        let tree = git.merge_tree(&base, &head).await?.context("it has conflicts with main")?;
-        let merged = git.commit_tree(&tree, &[&base, &head], "alice", &format!("Merge {branch}")).await?;
-        git.update_ref("refs/heads/main", &merged, Some(&base)).await?;
-        follow_refs(shared, &self.full_name, "alice").await?;
-        Ok(merged)
+        let tip = self.tip(branch).await?;
+        git.commit(branch, Some(&tip), "alice", &subject_of(changes), changes).await
     }
 
     /// Tip of a branch.
@@ -328,6 +313,7 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
             }
             // As GitHub: the base commit it names moves only when somebody pushes to the head.
             (pull.head_sha, pull.base_sha, pull.updated_at) = (tip.clone(), base_tip, timestamp());
+            pull.pushes.push(PushState { commit: tip.clone(), author: actor.to_owned(), at: timestamp() });
             let extra = serde_json::json!({"before": head_sha, "after": tip});
             hooks::emit_pull_with(state, &shared.url, &base_name, number, "synchronize", actor, extra)
         })?;

@@ -2,7 +2,7 @@
 
 use super::connection::{ResetSwitch, ResettableListener};
 use super::faults::{self, Fault};
-use super::{Shared, api, git_http, pages};
+use super::{HostKind, Shared, api, azure_devops, git_http, pages};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
@@ -50,14 +50,19 @@ async fn handle(
     };
     let path = parts.uri.path().to_owned();
     let is_api = path.starts_with("/api/");
-    if !is_api && !git_http::is_git(&path) {
+    let is_page = match shared.kind {
+        HostKind::Github => !is_api && !git_http::is_git(&path),
+        HostKind::AzureDevops => azure_devops::is_page(&path),
+    };
+    if is_page {
         return pages::answer(shared, &parts, body).await;
     }
     let method = parts.method.to_string();
     let fault = shared.change(|state| faults::take(&mut state.faults, &method, &path));
-    let answer = async |parts: &request::Parts, body: Bytes| match is_api {
-        true => api::answer(&shared, parts, body).await,
-        false => git_http::answer(&shared, parts, body).await,
+    let answer = async |parts: &request::Parts, body: Bytes| match (shared.kind, is_api) {
+        (HostKind::AzureDevops, _) => azure_devops::answer(&shared, parts, body).await,
+        (HostKind::Github, true) => api::answer(&shared, parts, body).await,
+        (HostKind::Github, false) => git_http::answer(&shared, parts, body).await,
     };
     let response = match &fault {
         Some(Fault::Status(status, text, headers)) => Some(refusal(*status, text, headers)),

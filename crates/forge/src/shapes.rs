@@ -39,6 +39,11 @@ fn merged(mut to: Value, more: Value) -> Value {
     to
 }
 
+/// A moment of the state as GitHub tells it, without fractions of a second.
+pub(super) fn seconds(moment: &str) -> String {
+    format!("{}Z", moment.split(['.', 'Z']).next().unwrap_or_default())
+}
+
 pub(super) fn user(url: &str, state: &State, login: &str) -> Value {
     let id = state.users.get(&login.to_lowercase()).map_or(0, |user| user.id);
     let api = format!("{url}/api/v3/users/{login}");
@@ -64,7 +69,7 @@ pub(super) fn repo(url: &str, state: &State, repo: &RepoState) -> Value {
     let body = json!({
         "id": repo.id, "node_id": format!("R_{}", repo.id), "name": repo.name, "full_name": full_name, "private": true,
         "owner": user(url, state, &repo.owner), "html_url": web, "description": null, "fork": repo.parent.is_some(), "url": api,
-        "created_at": repo.created_at, "updated_at": repo.created_at, "pushed_at": repo.created_at,
+        "created_at": seconds(&repo.created_at), "updated_at": seconds(&repo.created_at), "pushed_at": seconds(&repo.created_at),
         "git_url": format!("git://{host}/{full_name}.git"), "ssh_url": format!("git@{host}:{full_name}.git"),
         "clone_url": format!("{web}.git"), "svn_url": web, "homepage": null, "size": repo.size_kib, "stargazers_count": 0, "watchers_count": 0,
     });
@@ -108,13 +113,13 @@ pub(super) fn webhook(url: &str, state: &State, repo: &RepoState) -> Option<Valu
     Some(json!({"type": "Repository", "id": 1, "name": "web", "active": true,
         "events": ["issue_comment", "merge_group", "pull_request", "pull_request_review", "push"],
         "config": {"content_type": "json", "insecure_ssl": "0", "url": target, "secret": "********"},
-        "updated_at": repo.created_at, "created_at": repo.created_at, "url": api, "test_url": format!("{api}/test"),
+        "updated_at": seconds(&repo.created_at), "created_at": seconds(&repo.created_at), "url": api, "test_url": format!("{api}/test"),
         "ping_url": format!("{api}/pings"), "deliveries_url": format!("{api}/deliveries"), "last_response": last}))
 }
 
 /// A delivery of the webhook, without request and answer.
 pub(super) fn delivery(delivery: &Delivery) -> Value {
-    json!({"id": delivery.id, "guid": delivery.guid, "delivered_at": delivery.created_at, "event": delivery.event,
+    json!({"id": delivery.id, "guid": delivery.guid, "delivered_at": seconds(&delivery.created_at), "event": delivery.event,
         "action": delivery.action, "status_code": delivery.status.unwrap_or_default(),
         "status": if delivery.succeeded() { "OK" } else { "Invalid HTTP Response" }, "redelivery": false})
 }
@@ -134,8 +139,8 @@ fn thread(url: &str, state: &State, repo: &RepoState, pull: &PullState) -> Value
     json!({
         "id": pull.id, "node_id": format!("PR_{}", pull.id), "number": pull.number, "title": pull.title,
         "user": user(url, state, &pull.author), "labels": labels, "state": if pull.open { "open" } else { "closed" }, "locked": false,
-        "assignee": null, "assignees": [], "milestone": null, "created_at": pull.created_at, "updated_at": pull.updated_at,
-        "closed_at": pull.closed_at, "author_association": association(repo, &pull.author), "active_lock_reason": null,
+        "assignee": null, "assignees": [], "milestone": null, "created_at": seconds(&pull.created_at), "updated_at": seconds(&pull.updated_at),
+        "closed_at": pull.closed_at.as_deref().map(seconds), "author_association": association(repo, &pull.author), "active_lock_reason": null,
         "body": if pull.body.is_empty() { Value::Null } else { pull.body.clone().into() }, "draft": pull.draft,
     })
 }
@@ -156,7 +161,7 @@ pub(super) fn pull(url: &str, state: &State, repo: &RepoState, pull: &PullState,
     let (merge_commit, merged_by) = pull.merged.clone().unzip();
     let specific = json!({
         "url": own, "html_url": page, "diff_url": format!("{page}.diff"), "patch_url": format!("{page}.patch"), "issue_url": issue,
-        "merged_at": merge_commit.as_ref().and(pull.closed_at.as_ref()), "merge_commit_sha": merge_commit,
+        "merged_at": merge_commit.as_ref().and(pull.closed_at.as_deref()).map(seconds), "merge_commit_sha": merge_commit,
         "requested_reviewers": [], "requested_teams": [], "commits_url": format!("{own}/commits"),
         "review_comments_url": format!("{own}/comments"), "review_comment_url": format!("{api}/pulls/comments{{/number}}"),
         "comments_url": format!("{issue}/comments"), "statuses_url": format!("{api}/statuses/{}", pull.head_sha),
@@ -178,7 +183,7 @@ fn issue(url: &str, state: &State, repo: &RepoState, pull: &PullState) -> Value 
         "url": own, "repository_url": api, "labels_url": format!("{own}/labels{{/name}}"), "comments_url": format!("{own}/comments"),
         "events_url": format!("{own}/events"), "html_url": page, "comments": pull.comments.len(), "state_reason": null,
         "pull_request": {"url": format!("{api}/pulls/{}", pull.number), "html_url": page, "diff_url": format!("{page}.diff"),
-            "patch_url": format!("{page}.patch"), "merged_at": pull.merged.as_ref().and(pull.closed_at.as_ref())},
+            "patch_url": format!("{page}.patch"), "merged_at": pull.merged.as_ref().and(pull.closed_at.as_deref()).map(seconds)},
     });
     merged(thread(url, state, repo, pull), specific)
 }
@@ -194,7 +199,7 @@ pub(super) fn comment(url: &str, state: &State, repo: &RepoState, number: u64, c
     json!({
         "url": own, "html_url": format!("{url}/{}/pull/{number}#issuecomment-{}", repo.full_name(), comment.id),
         "issue_url": format!("{api}/issues/{number}"), "id": comment.id, "node_id": format!("IC_{}", comment.id),
-        "user": user(url, state, &comment.author), "created_at": comment.created_at, "updated_at": comment.updated_at,
+        "user": user(url, state, &comment.author), "created_at": seconds(&comment.created_at), "updated_at": seconds(&comment.updated_at),
         "author_association": association(repo, &comment.author), "body": comment.body, "reactions": reactions,
         "performed_via_github_app": null,
     })
@@ -202,7 +207,7 @@ pub(super) fn comment(url: &str, state: &State, repo: &RepoState, number: u64, c
 
 pub(super) fn reaction(url: &str, state: &State, reaction: &ReactionState) -> Value {
     json!({"id": reaction.id, "node_id": format!("REA_{}", reaction.id), "user": user(url, state, &reaction.user),
-        "content": reaction.content, "created_at": reaction.created_at})
+        "content": reaction.content, "created_at": seconds(&reaction.created_at)})
 }
 
 /// Whether GitHub has such a reaction.
@@ -217,7 +222,7 @@ pub(super) fn review(url: &str, state: &State, repo: &RepoState, number: u64, re
         "id": review.id, "node_id": format!("PRR_{}", review.id), "user": user(url, state, &review.user), "body": review.body,
         "state": review.state, "html_url": page, "pull_request_url": pull, "author_association": association(repo, &review.user),
         "_links": {"html": {"href": page}, "pull_request": {"href": pull}}, "commit_id": review.commit,
-        "submitted_at": review.submitted_at,
+        "submitted_at": seconds(&review.submitted_at),
     })
 }
 
@@ -226,8 +231,8 @@ pub(super) fn status(url: &str, state: &State, repo: &RepoState, status: &Status
     json!({
         "url": format!("{url}/api/v3/repos/{}/statuses/{}", repo.full_name(), status.sha), "avatar_url": creator["avatar_url"],
         "id": status.id, "node_id": format!("SC_{}", status.id), "state": status.state, "description": status.description,
-        "target_url": status.target_url, "context": status.context, "created_at": status.created_at,
-        "updated_at": status.created_at, "creator": creator,
+        "target_url": status.target_url, "context": status.context, "created_at": seconds(&status.created_at),
+        "updated_at": seconds(&status.created_at), "creator": creator,
     })
 }
 

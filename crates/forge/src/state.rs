@@ -1,15 +1,17 @@
 //! The forge's state besides git objects: accounts, repositories, pull requests, comments, statuses. In memory, behind one mutex.
 
+use super::azure_devops::BranchPolicies;
 use super::faults::Planned;
 use super::git::GitRepo;
 use super::hooks::Delivery;
 use super::server::Request;
-use super::{BOT, PEOPLE, timestamp};
+use super::{BOT, HostKind, PEOPLE, timestamp};
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Default)]
 pub(super) struct State {
+    pub kind: HostKind,
     /// By login in lower case.
     pub users: BTreeMap<String, User>,
     /// By `owner/name` in lower case.
@@ -25,6 +27,8 @@ pub(super) struct State {
     /// How far the time in the API's answers is ahead.
     pub clock_ahead: jiff::SignedDuration,
     pub faults: Vec<Planned>,
+    /// Of Azure DevOps only.
+    pub policies: BranchPolicies,
     last_id: u64,
 }
 
@@ -66,6 +70,8 @@ pub(super) struct PullState {
     pub head_repo: String,
     pub head_ref: String,
     pub head_sha: String,
+    /// What was pushed to the head, oldest first; the last one is the present head.
+    pub pushes: Vec<PushState>,
     pub base_ref: String,
     pub base_sha: String,
     /// Commit of the merge, and who merged.
@@ -81,6 +87,12 @@ pub(super) struct PullState {
     pub created_at: String,
     pub updated_at: String,
     pub closed_at: Option<String>,
+}
+
+pub(super) struct PushState {
+    pub commit: String,
+    pub author: String,
+    pub at: String,
 }
 
 pub(super) struct CommentState {
@@ -104,8 +116,10 @@ pub(super) struct ReactionState {
 pub(super) struct ReviewState {
     pub id: u64,
     pub user: String,
-    /// `APPROVED` or `CHANGES_REQUESTED`.
+    /// `APPROVED`, `CHANGES_REQUESTED`, or `DISMISSED` for a vote that was taken back.
     pub state: &'static str,
+    /// The same as Azure DevOps counts: 10, 5, 0, -5 or -10.
+    pub vote: i64,
     pub body: String,
     pub commit: String,
     pub submitted_at: String,
@@ -120,6 +134,17 @@ pub(super) struct StatusState {
     pub description: Option<String>,
     pub target_url: Option<String>,
     pub created_at: String,
+    /// On Azure DevOps, where a status belongs to a push of a pull request.
+    pub of_push: Option<OfPush>,
+}
+
+/// The push that a status belongs to, and the status as it was posted.
+pub(super) struct OfPush {
+    /// Number of the pull request.
+    pub pull: u64,
+    /// Counted from 1.
+    pub number: usize,
+    pub posted: serde_json::Value,
 }
 
 impl State {
@@ -223,12 +248,21 @@ impl RepoState {
         of_commit.map(|status| (status.context.as_str(), status)).collect()
     }
 
+    /// The same of a pull request's head.
+    pub(super) fn statuses_of_head(&self, pull: &PullState) -> BTreeMap<&str, &StatusState> {
+        let of_head = |status: &&StatusState| match &status.of_push {
+            Some(push) => push.pull == pull.number && push.number == pull.pushes.len(),
+            None => status.sha == pull.head_sha,
+        };
+        self.statuses.iter().filter(of_head).map(|status| (status.context.as_str(), status)).collect()
+    }
+
     /// GitHub's `mergeable` and `mergeable_state`.
     pub(super) fn mergeability(&self, pull: &PullState) -> (Option<bool>, String) {
         if !pull.open {
             return (None, "unknown".to_owned());
         }
-        let unstable = || self.latest_statuses(&pull.head_sha).values().any(|status| status.state != "success");
+        let unstable = || self.statuses_of_head(pull).values().any(|status| status.state != "success");
         let state = match &pull.forced_mergeable_state {
             Some(forced) => forced,
             None if pull.conflicts => "dirty",

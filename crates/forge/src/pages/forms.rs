@@ -8,16 +8,18 @@ use anyhow::{Context, bail};
 use std::sync::Arc;
 
 /// Acts on a form and leads back to a page.
-pub(super) async fn act(shared: &Arc<Shared>, segments: &[&str], form: &Fields) -> anyhow::Result<Reaction> {
-    match segments {
-        ["deliveries", id] => {
-            let id = id.parse().context("not a delivery's number")?;
-            shared.change(|state| hooks::redeliver(state, id))?;
-            Ok(Reaction::Redirect("/deliveries".to_owned()))
-        }
-        [owner, name, "new"] => open(shared, &format!("{owner}/{name}"), form).await,
-        [owner, name, "pull", number, action] => {
-            let full_name = format!("{owner}/{name}");
+pub(super) async fn act(shared: &Arc<Shared>, segments: &[String], form: &Fields) -> anyhow::Result<Reaction> {
+    if let [word, id] = segments
+        && word == "deliveries"
+    {
+        let id = id.parse().context("not a delivery's number")?;
+        shared.change(|state| hooks::redeliver(state, id))?;
+        return Ok(Reaction::Redirect("/deliveries".to_owned()));
+    }
+    let Some((full_name, rest)) = shared.kind.split(segments) else { return Ok(Reaction::NotFound) };
+    match rest.as_slice() {
+        ["new"] => open(shared, &full_name, form).await,
+        ["pull" | "pullrequest", number, action] => {
             let number = number.parse().context("not a pull request's number")?;
             on_pull(shared, &full_name, number, action, form).await
         }
@@ -58,7 +60,7 @@ async fn open(shared: &Arc<Shared>, full_name: &str, form: &Fields) -> anyhow::R
         .open_pull(field(form, "branch")?, person(form)?, field(form, "title")?, &changes, options)
         .await
         .context("the pull request was not opened")?;
-    Ok(Reaction::Redirect(format!("/{full_name}/pull/{}", opened.number())))
+    Ok(Reaction::Redirect(shared.kind.pull_page(full_name, opened.number())))
 }
 
 async fn on_pull(
@@ -70,7 +72,7 @@ async fn on_pull(
 ) -> anyhow::Result<Reaction> {
     let login = person(form)?;
     let pull: Pull = shared.forge().repo(full_name).pull(number);
-    let page = format!("/{full_name}/pull/{number}");
+    let page = shared.kind.pull_page(full_name, number);
     let needs_write = !matches!(action, "comment" | "approve" | "request-changes");
     if needs_write && !shared.look().repo(full_name)?.can_write(login) {
         bail!("{login} has read access only and cannot {action}; choose somebody else");

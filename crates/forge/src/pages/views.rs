@@ -55,6 +55,10 @@ fn render(shared: &Shared, name: &str, mut content: Value) -> anyhow::Result<Str
     let server = shared.look().webhook.as_ref().and_then(|hook| url::Url::parse(hook).ok());
     let server = server.map(|url| url.origin().ascii_serialization());
     content["server"] = server.into();
+    if let Some(full_name) = content["full_name"].as_str() {
+        content["home"] = shared.kind.home(full_name).into();
+    }
+    content["mark"] = shared.kind.pull_mark().to_string().into();
     content["version"] = (*shared.changes.borrow()).into();
     Ok(TEMPLATES.get_template(name)?.render(minijinja::value::Serde(content))?)
 }
@@ -70,27 +74,31 @@ pub(super) fn problem(shared: &Shared, status: StatusCode, text: &str) -> Respon
 }
 
 /// Shows the page of a path.
-pub(super) async fn show(shared: &Arc<Shared>, segments: &[&str], query: &Fields) -> anyhow::Result<Reaction> {
+pub(super) async fn show(shared: &Arc<Shared>, segments: &[String], query: &Fields) -> anyhow::Result<Reaction> {
+    // First what is shown, then the page: both look at the state.
     match segments {
-        // First what is shown, then the page: both look at the state.
-        [""] => {
+        [root] if root.is_empty() => {
             let content = index(&shared.look());
-            page(shared, "index.html", content)
+            return page(shared, "index.html", content);
         }
-        ["deliveries"] => {
+        [word] if word == "deliveries" => {
             let content = deliveries(&shared.look());
-            page(shared, "deliveries.html", content)
+            return page(shared, "deliveries.html", content);
         }
-        [owner, name] => repo(shared, &format!("{owner}/{name}")).await,
-        [owner, name, "commit", sha] => commit(shared, &format!("{owner}/{name}"), sha).await,
-        [owner, name, "new"] => edit(shared, &format!("{owner}/{name}"), None, query).await,
-        [owner, name, "file"] => file(shared, &format!("{owner}/{name}"), query).await,
-        [owner, name, "pull", number] => match number.parse() {
-            Ok(number) => pull(shared, &format!("{owner}/{name}"), number).await,
+        _ => {}
+    }
+    let Some((full_name, rest)) = shared.kind.split(segments) else { return Ok(Reaction::NotFound) };
+    match rest.as_slice() {
+        [] => repo(shared, &full_name).await,
+        ["commit", sha] => commit(shared, &full_name, sha).await,
+        ["new"] => edit(shared, &full_name, None, query).await,
+        ["file"] => file(shared, &full_name, query).await,
+        ["pull" | "pullrequest", number] => match number.parse() {
+            Ok(number) => pull(shared, &full_name, number).await,
             Err(_) => Ok(Reaction::NotFound),
         },
-        [owner, name, "pull", number, "edit"] => match number.parse() {
-            Ok(number) => edit(shared, &format!("{owner}/{name}"), Some(number), query).await,
+        ["pull" | "pullrequest", number, "edit"] => match number.parse() {
+            Ok(number) => edit(shared, &full_name, Some(number), query).await,
             Err(_) => Ok(Reaction::NotFound),
         },
         _ => Ok(Reaction::NotFound),
@@ -117,7 +125,7 @@ fn condition(pull: &PullState) -> &'static str {
 }
 
 fn row(repo: &RepoState, pull: &PullState) -> Value {
-    let statuses = repo.latest_statuses(&pull.head_sha);
+    let statuses = repo.statuses_of_head(pull);
     let has = |word: &str| statuses.values().any(|status| status.state == word);
     let checks = match () {
         () if has("failure") || has("error") => "failure",
@@ -135,9 +143,13 @@ fn pulls(repo: &RepoState) -> Vec<Value> {
     repo.pulls.iter().rev().map(|pull| row(repo, pull)).collect()
 }
 
+fn row_of_repo(state: &State, repo: &RepoState) -> Value {
+    let full_name = repo.full_name();
+    json!({ "home": state.kind.home(&full_name), "full_name": full_name, "pulls": pulls(repo) })
+}
+
 fn index(state: &State) -> Value {
-    let repos: Vec<_> =
-        state.repos.values().map(|repo| json!({ "full_name": repo.full_name(), "pulls": pulls(repo) })).collect();
+    let repos: Vec<_> = state.repos.values().map(|repo| row_of_repo(state, repo)).collect();
     json!({ "repos": repos })
 }
 
@@ -258,7 +270,7 @@ fn timeline(repo: &RepoState, pull: &PullState) -> Vec<Value> {
         });
         (comment.id, value)
     });
-    let reviews = pull.reviews.iter().map(|review| {
+    let reviews = pull.reviews.iter().filter(|review| review.vote != 0).map(|review| {
         let value = json!({
             "kind": "review", "id": review.id, "user": review.user, "approved": review.state == "APPROVED",
             "earlier_head": (review.commit != pull.head_sha).then(|| review.commit.get(..7)),
@@ -286,7 +298,7 @@ fn sign(reaction: &str) -> &str {
 }
 
 fn statuses(repo: &RepoState, pull: &PullState) -> Vec<Value> {
-    let latest = repo.latest_statuses(&pull.head_sha);
+    let latest = repo.statuses_of_head(pull);
     let shape = |(name, status): (&str, &super::super::state::StatusState)| json!({ "name": name, "state": status.state, "description": status.description, "url": status.target_url });
     latest.into_iter().map(shape).collect()
 }

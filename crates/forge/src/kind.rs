@@ -1,0 +1,169 @@
+//! The hosts that a forge can speak as, what differs between them in addresses and settings, and small helpers of all of it.
+
+use super::{BOT, Forge};
+use anyhow::bail;
+use secrecy::SecretString;
+
+/// The host that a forge speaks as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HostKind {
+    /// GitHub, as GitHub Enterprise is addressed.
+    #[default]
+    Github,
+    /// Azure DevOps Server: collections lie below `/tfs`.
+    AzureDevops,
+}
+
+impl HostKind {
+    /// The name in the forge's address. They differ, so that one server can have a forge of each kind.
+    pub(super) fn hostname(self) -> &'static str {
+        match self {
+            HostKind::Github => "127.0.0.1",
+            HostKind::AzureDevops => "localhost",
+        }
+    }
+
+    /// Path that everything of the host lies below.
+    pub(super) fn root(self) -> &'static str {
+        match self {
+            HostKind::Github => "",
+            HostKind::AzureDevops => "/tfs",
+        }
+    }
+
+    /// A repository's owner and name. An error for what is none.
+    pub(super) fn owner_and_name(self, full_name: &str) -> anyhow::Result<(&str, &str)> {
+        let found = full_name.rsplit_once('/').filter(|(owner, name)| self.is_owner(owner) && self.is_part(name));
+        match (found, self) {
+            (Some(found), _) => Ok(found),
+            (None, HostKind::Github) => bail!("not a repository's name: {full_name:?}, expected OWNER/NAME"),
+            (None, HostKind::AzureDevops) => {
+                bail!("not a repository's name: {full_name:?}, expected COLLECTION/PROJECT/NAME")
+            }
+        }
+    }
+
+    /// Whether it is what stands before a repository's name.
+    pub(super) fn is_owner(self, text: &str) -> bool {
+        let count = if self == HostKind::Github { 1 } else { 2 };
+        text.split('/').count() == count && text.split('/').all(|part| self.is_part(part))
+    }
+
+    /// Names of Azure DevOps may have spaces inside.
+    pub(super) fn is_part(self, text: &str) -> bool {
+        match self {
+            HostKind::Github => is_name(text),
+            HostKind::AzureDevops => text.trim() == text && is_name(&text.replace(' ', "-")),
+        }
+    }
+
+    /// What pull requests are written with.
+    pub fn pull_mark(self) -> char {
+        match self {
+            HostKind::Github => '#',
+            HostKind::AzureDevops => '!',
+        }
+    }
+
+    /// Path of a repository's page.
+    pub(super) fn home(self, full_name: &str) -> String {
+        let parts: Vec<String> = full_name.split('/').map(encoded).collect();
+        match (self, parts.as_slice()) {
+            (HostKind::AzureDevops, [collection, project, name]) => format!("/tfs/{collection}/{project}/_git/{name}"),
+            _ => format!("/{}", parts.join("/")),
+        }
+    }
+
+    /// Path of a pull request's page.
+    pub(super) fn pull_page(self, full_name: &str, number: u64) -> String {
+        let word = if self == HostKind::Github { "pull" } else { "pullrequest" };
+        format!("{}/{word}/{number}", self.home(full_name))
+    }
+
+    /// The repository of a page's path, and what follows it; absent where the path names none.
+    pub(super) fn split(self, segments: &[String]) -> Option<(String, Vec<&str>)> {
+        let (owner, name, rest) = match (self, segments) {
+            (HostKind::Github, [owner, name, rest @ ..]) => (owner.clone(), name, rest),
+            (HostKind::AzureDevops, [root, collection, project, git, name, rest @ ..])
+                if root == "tfs" && git == "_git" =>
+            {
+                (format!("{collection}/{project}"), name, rest)
+            }
+            _ => return None,
+        };
+        Some((format!("{owner}/{name}"), rest.iter().map(String::as_str).collect()))
+    }
+
+    /// The login as the host's users are named by.
+    pub(super) fn unique_name(self, login: &str) -> String {
+        match self {
+            HostKind::Github => login.to_owned(),
+            HostKind::AzureDevops => format!("{login}@example.com"),
+        }
+    }
+}
+
+impl Forge {
+    /// Settings of a server that uses this forge, by the names of its flags. None of them is a secret.
+    pub fn server_settings(&self) -> Vec<(&'static str, String)> {
+        let user = self.shared.kind.unique_name(BOT);
+        match self.shared.kind {
+            HostKind::Github => vec![("gh-hostname", self.hostname_setting()), ("gh-user", user)],
+            HostKind::AzureDevops => vec![
+                ("azuredevops-hostname", self.hostname_setting()),
+                ("azuredevops-user", user),
+                ("azuredevops-webhook-user", super::hooks::BASIC_USER.to_owned()),
+            ],
+        }
+    }
+
+    /// The secrets that belong to them, by the names of variables.
+    pub fn server_secrets(&self) -> [(&'static str, SecretString); 2] {
+        let names = match self.shared.kind {
+            HostKind::Github => ["TIDELOCK_GH_TOKEN", "TIDELOCK_GH_WEBHOOK_SECRET"],
+            HostKind::AzureDevops => ["TIDELOCK_AZUREDEVOPS_TOKEN", "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD"],
+        };
+        let [token, secret] = names;
+        [(token, self.token()), (secret, self.webhook_secret())]
+    }
+}
+
+/// Letters, digits, `-`, `_` and inner dots: what GitHub allows in names, and safe in paths.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 100
+        && !text.starts_with(['.', '-'])
+        && !text.ends_with(".git")
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// A segment of a path.
+fn encoded(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
+/// The segments of a path without their percent-encoding.
+pub(super) fn segments(path: &str) -> Vec<String> {
+    let plain = |segment: &str| {
+        let text = segment.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+        url::form_urlencoded::parse(text.as_bytes()).next().map(|(text, _)| text.into_owned()).unwrap_or_default()
+    };
+    path.trim_matches('/').split('/').map(plain).collect()
+}
+
+/// 128 random bits.
+pub(super) fn random_hex() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness: {error}"))?;
+    Ok(hex::encode(bytes))
+}
+
+/// A moment as the state has it. GitHub tells no fractions of a second; its shapes leave them out.
+pub(super) fn written(at: jiff::Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+/// Now.
+pub(super) fn timestamp() -> String {
+    written(jiff::Timestamp::now())
+}
