@@ -10,7 +10,7 @@ mod tests;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use evaluate::{Evaluation, evaluate};
-use load::Reader;
+use load::PolicyReader;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -33,7 +33,7 @@ const NOT_EVALUATED: u8 = 1;
 const OTHER_ENGINE: &str = "Start the server with `--policy-engine=conftest` for all of conftest";
 
 /// What is asked of it.
-struct Asked {
+struct PolicyArguments {
     policies: Vec<String>,
     data: Vec<String>,
     namespaces: Vec<String>,
@@ -80,7 +80,7 @@ pub fn command() -> Command {
 pub fn run(args: Vec<OsString>) -> ExitCode {
     let name = std::iter::once(OsString::from("tidelock policy-check"));
     let asked = match command().try_get_matches_from(name.chain(args)) {
-        Ok(matches) => Asked::of(&matches),
+        Ok(matches) => PolicyArguments::of(&matches),
         Err(error) => return refused(&error),
     };
     // Where the kernel knows no such limit, the server's limit of time remains.
@@ -100,8 +100,8 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
 }
 
 /// What is printed, and the exit code.
-fn checked(asked: &Asked) -> anyhow::Result<(String, u8)> {
-    let mut reader = Reader::new(asked.tree.as_deref())?;
+fn checked(asked: &PolicyArguments) -> anyhow::Result<(String, u8)> {
+    let mut reader = PolicyReader::new(asked.tree.as_deref())?;
     let evaluation = Evaluation {
         policies: reader.policies(&asked.policies)?,
         data: reader.data(&asked.data)?,
@@ -125,11 +125,11 @@ fn checked(asked: &Asked) -> anyhow::Result<(String, u8)> {
     Ok((output, code))
 }
 
-impl Asked {
-    fn of(matches: &ArgMatches) -> Asked {
+impl PolicyArguments {
+    fn of(matches: &ArgMatches) -> PolicyArguments {
         let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect();
         let one = |name: &str| matches.get_one::<String>(name).cloned();
-        Asked {
+        PolicyArguments {
             policies: all("policy"),
             data: all("data"),
             namespaces: all("namespace"),

@@ -54,6 +54,15 @@ impl Parts {
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }
+        match (settings.enable_policy_checks, global.policies.sets.is_empty()) {
+            (true, true) => tracing::warn!(
+                "--enable-policy-checks is on, and there are no `policies` with `policy_sets` in repos.yaml: no plan can be applied"
+            ),
+            (false, false) => {
+                tracing::warn!("the `policies` of repos.yaml have no effect without --enable-policy-checks")
+            }
+            _ => {}
+        }
         Ok(Parts { intake: hosts::intake(joined), settings, global, hosts: hosts::apis(joined)? })
     }
 

@@ -8,11 +8,13 @@ use super::current::Current;
 use super::errored_state::{kept_file_or_none, with_errored};
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, JobTask, Ready};
-use super::plan_files::bring;
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
+use super::plan_files::bring;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, policies, recorder, state_locks};
+use super::{
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, policies, recorder, state_locks,
+};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;

@@ -9,6 +9,7 @@ use super::unrecorded_outcomes::JobEnd;
 use super::{CommandRun, Context, random_bits, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
+use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, JobId, ProjectId};
@@ -155,7 +156,9 @@ impl<'a> JobRun<'a> {
         record.finished = Some(Timestamp::now());
         record.summary = summary(self.ctx, &outcome, status.as_ref());
         record.outcome = Some(outcome.clone());
-        record.state_lock.untold = self.killed && !tells_of_locks(&outcome);
+        // A policy check takes no lock on the state.
+        let may_lock = outcome.command != CommandName::PolicyCheck;
+        record.state_lock.untold = self.killed && may_lock && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.note(&record);
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let record = Arc::new(move |tx: &Tx<'_>| {

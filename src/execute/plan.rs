@@ -6,7 +6,9 @@ mod recorded;
 use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
-use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, policies, recorder};
+use super::{
+    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, policies, recorder,
+};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};

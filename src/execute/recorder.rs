@@ -1,8 +1,8 @@
 //! Every commit of a run: facts, statuses, comments and audit entries that belong together, in one transaction each. Nothing else in
 //! `execute` writes to the state, or knows that the outbox posts what is recorded.
 
-use super::unrecorded_outcomes::{self, JobEnd};
 use super::policies::CheckedPlans;
+use super::unrecorded_outcomes::{self, JobEnd};
 use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, comment_effects};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
@@ -184,7 +184,8 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             // All that is said of this run is said here: a job of it that still seems to run has nobody.
             abandoned::end(tx, &statuses, END_LOST, false, |job| job.run == run.id)?;
             let told = update.resolve(tx, &statuses, &pull, &head, name)?;
-            let told = told.into_iter().chain(policy_status).map(|status| Effect::Status { commit: head.clone(), status });
+            let told =
+                told.into_iter().chain(policy_status).map(|status| Effect::Status { commit: head.clone(), status });
             tx.post(&pull, told.chain(comments))?;
             if let Some(delivery) = &run.delivery {
                 tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
@@ -229,11 +230,7 @@ fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcom
         pull: work.pull.id.clone(),
         command: Some(Command { name: CommandName::PolicyCheck, ..work.command.clone() }),
         head: Some(work.pull.head.commit.clone()),
-        body: ReplyBody::Results(Results {
-            outcomes,
-            base_branch: work.pull.base.branch.clone(),
-            remarks: Vec::new(),
-        }),
+        body: ReplyBody::Results(Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks: Vec::new() }),
     };
     comment_effects(ctx, &reply)
 }

@@ -6,7 +6,8 @@ use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, permissions, policies, recorder, state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, permissions, policies, recorder,
+    state_locks,
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;

@@ -29,7 +29,7 @@ pub(super) struct Evaluation {
 
 /// What a rule says.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Finding {
+pub(super) struct RuleFinding {
     pub(super) message: String,
     /// Other keys of an object that has `msg`, and the query.
     pub(super) metadata: serde_json::Map<String, serde_json::Value>,
@@ -40,9 +40,9 @@ pub(super) struct Finding {
 pub(super) struct NamespaceResult {
     pub(super) namespace: String,
     pub(super) successes: usize,
-    pub(super) warnings: Vec<Finding>,
-    pub(super) failures: Vec<Finding>,
-    pub(super) exceptions: Vec<Finding>,
+    pub(super) warnings: Vec<RuleFinding>,
+    pub(super) failures: Vec<RuleFinding>,
+    pub(super) exceptions: Vec<RuleFinding>,
 }
 
 impl NamespaceResult {
@@ -118,7 +118,7 @@ fn of_namespace(
         let times = excepted.iter().filter(|one| *one == rule).count();
         if times > 0 {
             let message = format!("data.{}.exception[_][_] == {rule:?}", result.namespace);
-            let one = Finding { message, metadata: serde_json::Map::new() };
+            let one = RuleFinding { message, metadata: serde_json::Map::new() };
             result.exceptions.extend(std::iter::repeat_n(one, times));
         } else if kind == "warn" {
             result.warnings.extend(found);
@@ -157,7 +157,7 @@ fn members(value: &Value) -> Option<Vec<Value>> {
     }
 }
 
-fn findings(engine: &mut Engine, rule: &str) -> anyhow::Result<Vec<Finding>> {
+fn findings(engine: &mut Engine, rule: &str) -> anyhow::Result<Vec<RuleFinding>> {
     let Some(value) = value_of(engine, rule)? else { return Ok(Vec::new()) };
     let Some(members) = members(&value) else {
         // conftest takes everything that is no list for passed; nobody means that who writes `deny = true`.
@@ -170,7 +170,7 @@ fn findings(engine: &mut Engine, rule: &str) -> anyhow::Result<Vec<Finding>> {
     members.into_iter().map(|member| finding(member, rule)).collect()
 }
 
-fn finding(member: Value, rule: &str) -> anyhow::Result<Finding> {
+fn finding(member: Value, rule: &str) -> anyhow::Result<RuleFinding> {
     let json: serde_json::Value = serde_json::to_value(&member).context("a message is no JSON")?;
     let (message, mut metadata) = match json {
         serde_json::Value::String(message) => (message, serde_json::Map::new()),
@@ -182,7 +182,7 @@ fn finding(member: Value, rule: &str) -> anyhow::Result<Finding> {
         other => bail!("{rule} has the member {other}: a message is a string, or an object with `msg`"),
     };
     metadata.insert("query".to_owned(), rule.into());
-    Ok(Finding { message, metadata })
+    Ok(RuleFinding { message, metadata })
 }
 
 /// An error of the engine, for people.

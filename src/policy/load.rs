@@ -24,7 +24,7 @@ pub(super) struct PolicyText {
 }
 
 /// Reads files; how many is limited over all calls.
-pub(super) struct Reader {
+pub(super) struct PolicyReader {
     /// The tree's root and its open directory.
     tree: Option<(PathBuf, Folder)>,
     /// The working directory, which relative paths begin at.
@@ -33,15 +33,15 @@ pub(super) struct Reader {
 }
 
 /// A place where policies may lie.
-enum Place<'a> {
+enum PolicyPlace<'a> {
     /// Below the tree's root, at this relative path.
     Tree(&'a Folder, PathBuf),
     /// The operator's own.
     Elsewhere(PathBuf),
 }
 
-impl Reader {
-    pub(super) fn new(tree: Option<&Path>) -> anyhow::Result<Reader> {
+impl PolicyReader {
+    pub(super) fn new(tree: Option<&Path>) -> anyhow::Result<PolicyReader> {
         let here = std::env::current_dir().context("the working directory is gone")?;
         let tree = match tree {
             None => None,
@@ -51,7 +51,7 @@ impl Reader {
                 Some((root, folder))
             }
         };
-        Ok(Reader { tree, here, files: 0 })
+        Ok(PolicyReader { tree, here, files: 0 })
     }
 
     /// All policies of files and directories. Those of tests, `*_test.rego`, are left out where a directory is given.
@@ -96,17 +96,17 @@ impl Reader {
     fn below(&mut self, path: &str, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let (mut found, mut count) = (Vec::new(), self.files);
         match self.place(path) {
-            Place::Tree(tree, relative) => match tree.kind(&relative)?.context("there is no such file or directory")? {
+            PolicyPlace::Tree(tree, relative) => match tree.kind(&relative)?.context("there is no such file or directory")? {
                 FileType::Directory => {
                     walk_tree(&tree.folder(&relative)?, path, 0, wanted, &mut found, &mut count)?;
                 }
-                _ => found.push((path.to_owned(), read(&Place::Tree(tree, relative), FILE_LIMIT)?)),
+                _ => found.push((path.to_owned(), read(&PolicyPlace::Tree(tree, relative), FILE_LIMIT)?)),
             },
-            Place::Elsewhere(place) => {
+            PolicyPlace::Elsewhere(place) => {
                 let kind = place.metadata().context("there is no such file or directory")?;
                 match kind.is_dir() {
                     true => walk(&place, path, 0, wanted, &mut found, &mut count)?,
-                    false => found.push((path.to_owned(), read(&Place::Elsewhere(place), FILE_LIMIT)?)),
+                    false => found.push((path.to_owned(), read(&PolicyPlace::Elsewhere(place), FILE_LIMIT)?)),
                 }
             }
         }
@@ -116,14 +116,14 @@ impl Reader {
     }
 
     /// Where a path leads, by its words alone.
-    fn place(&self, path: &str) -> Place<'_> {
+    fn place(&self, path: &str) -> PolicyPlace<'_> {
         let whole = cleaned(&self.here.join(path));
         match &self.tree {
             Some((root, folder)) => match whole.strip_prefix(root) {
-                Ok(relative) => Place::Tree(folder, relative.to_owned()),
-                Err(_) => Place::Elsewhere(whole),
+                Ok(relative) => PolicyPlace::Tree(folder, relative.to_owned()),
+                Err(_) => PolicyPlace::Elsewhere(whole),
             },
-            None => Place::Elsewhere(whole),
+            None => PolicyPlace::Elsewhere(whole),
         }
     }
 }
@@ -141,10 +141,10 @@ fn cleaned(path: &Path) -> PathBuf {
     whole
 }
 
-fn read(place: &Place<'_>, limit: u64) -> anyhow::Result<Vec<u8>> {
+fn read(place: &PolicyPlace<'_>, limit: u64) -> anyhow::Result<Vec<u8>> {
     let path = match place {
-        Place::Tree(tree, relative) => return tree.read(relative, limit)?.context("there is no such file"),
-        Place::Elsewhere(path) => path,
+        PolicyPlace::Tree(tree, relative) => return tree.read(relative, limit)?.context("there is no such file"),
+        PolicyPlace::Elsewhere(path) => path,
     };
     let file = std::fs::File::open(path)?;
     ensure!(file.metadata()?.is_file(), "it is no regular file");
@@ -168,7 +168,7 @@ fn deeper(depth: usize) -> anyhow::Result<usize> {
 }
 
 /// What a walk has found: path for messages, and content.
-type Found = Vec<(String, Vec<u8>)>;
+type PolicyFiles = Vec<(String, Vec<u8>)>;
 
 /// Links in the tree are passed over.
 fn walk_tree(
@@ -176,7 +176,7 @@ fn walk_tree(
     shown: &str,
     depth: usize,
     wanted: &dyn Fn(&str) -> bool,
-    found: &mut Found,
+    found: &mut PolicyFiles,
     count: &mut usize,
 ) -> anyhow::Result<()> {
     for (name, kind) in folder.entries()? {
@@ -202,7 +202,7 @@ fn walk(
     shown: &str,
     depth: usize,
     wanted: &dyn Fn(&str) -> bool,
-    found: &mut Found,
+    found: &mut PolicyFiles,
     count: &mut usize,
 ) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(dir)? {
@@ -216,7 +216,7 @@ fn walk(
             walk(&place, &path, deeper(depth)?, wanted, found, count)?;
         } else if kind.is_file() && wanted(name) {
             counted(count)?;
-            let bytes = read(&Place::Elsewhere(place), FILE_LIMIT).with_context(|| path.clone())?;
+            let bytes = read(&PolicyPlace::Elsewhere(place), FILE_LIMIT).with_context(|| path.clone())?;
             found.push((path, bytes));
         }
     }

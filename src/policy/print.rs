@@ -1,6 +1,6 @@
 //! The output, as conftest prints it.
 
-use super::evaluate::{Finding, NamespaceResult};
+use super::evaluate::{RuleFinding, NamespaceResult};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 pub(super) fn lines(results: &[NamespaceResult], file: &str, with_exceptions: bool) -> String {
     let mut out = String::new();
     for result in results {
-        let mut say = |word: &str, found: &[Finding]| {
+        let mut say = |word: &str, found: &[RuleFinding]| {
             for one in found {
                 let _ = writeln!(out, "{word} - {file} - {} - {}", result.namespace, one.message);
             }
@@ -37,8 +37,8 @@ pub(super) fn lines(results: &[NamespaceResult], file: &str, with_exceptions: bo
 
 /// `--output=json`.
 pub(super) fn json(results: &[NamespaceResult], file: &str) -> anyhow::Result<String> {
-    let listed = |found: &[Finding]| -> Vec<Value> {
-        let row = |one: &Finding| match one.metadata.is_empty() {
+    let listed = |found: &[RuleFinding]| -> Vec<Value> {
+        let row = |one: &RuleFinding| match one.metadata.is_empty() {
             true => json!({"msg": one.message}),
             false => json!({"msg": one.message, "metadata": one.metadata}),
         };

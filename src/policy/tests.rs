@@ -1,8 +1,8 @@
 //! What the engine says of policies and plans, and what it refuses.
 
 use super::evaluate::{Evaluation, NamespaceResult, evaluate};
-use super::load::{PolicyText, Reader};
-use super::{Asked, checked, command, print};
+use super::load::{PolicyText, PolicyReader};
+use super::{PolicyArguments, checked, command, print};
 use proptest::prelude::*;
 
 const RULES: &str = r#"package main
@@ -40,10 +40,7 @@ fn it_prints_what_conftest_prints() {
             "WARN - in.json - main - careful\nFAIL - in.json - main - a is one\n\n4 tests, 2 passed, 1 warning, 1 failure, 0 exceptions\n",
         ),
         (r#"{"a":2}"#, "\n4 tests, 4 passed, 0 warnings, 0 failures, 0 exceptions\n"),
-        (
-            r#"{"b":true}"#,
-            "FAIL - in.json - main - v\n\n4 tests, 3 passed, 0 warnings, 1 failure, 0 exceptions\n",
-        ),
+        (r#"{"b":true}"#, "FAIL - in.json - main - v\n\n4 tests, 3 passed, 0 warnings, 1 failure, 0 exceptions\n"),
         (
             r#"{"b":true,"ex":true}"#,
             "EXCP - in.json - main - data.main.exception[_][_] == \"thing\"\n\n4 tests, 3 passed, 0 warnings, 0 failures, 1 exception\n",
@@ -76,14 +73,27 @@ fn names_of_rules_and_packages_decide_what_is_evaluated() {
     };
     assert_eq!(found("package main\ndenial contains \"x\""), (0, 0, 0));
     assert_eq!(found("package main\ndeny_ contains \"x\""), (0, 0, 0));
-    assert_eq!(found("package main\ndeny_a contains \"x\"\nwarn_b contains \"y\"\nviolation contains \"z\""), (0, 1, 2));
+    assert_eq!(
+        found("package main\ndeny_a contains \"x\"\nwarn_b contains \"y\"\nviolation contains \"z\""),
+        (0, 1, 2)
+    );
     assert_eq!(found("package other\ndeny contains \"x\""), (0, 0, 0));
 }
 
 #[test]
 fn flags_are_conftests_and_what_is_missing_names_the_other_engine() {
-    let matches = command().try_get_matches_from(["policy-check", "-p", "a,b", "in", "--namespace=x", "-n", "y", "-ojson", "--no-color"]);
-    let asked = Asked::of(&matches.unwrap());
+    let matches = command().try_get_matches_from([
+        "policy-check",
+        "-p",
+        "a,b",
+        "in",
+        "--namespace=x",
+        "-n",
+        "y",
+        "-ojson",
+        "--no-color",
+    ]);
+    let asked = PolicyArguments::of(&matches.unwrap());
     assert_eq!((asked.policies, asked.namespaces), (vec!["a".into(), "b".into()], vec!["x".into(), "y".into()]));
     assert!(asked.json && !asked.no_fail && asked.tree.is_none());
     for wrong in [&["x", "--update", "y"][..], &["x", "--parser=hcl2"], &["x", "-o", "table"], &["x", "y"], &[]] {
@@ -103,13 +113,17 @@ fn no_link_of_a_tree_is_followed_and_the_operators_own_are() {
     std::fs::write(at.join("server/gate.rego"), "package main").unwrap();
     std::fs::write(at.join("server/gate_test.rego"), "package main").unwrap();
     std::fs::write(at.join("tree/policies/own.rego"), "package main").unwrap();
-    for (link, target) in [("tree/policies/link.rego", "server/gate.rego"), ("tree/all", "server"), ("linked", "server")] {
+    for (link, target) in
+        [("tree/policies/link.rego", "server/gate.rego"), ("tree/all", "server"), ("linked", "server")]
+    {
         std::os::unix::fs::symlink(at.join(target), at.join(link)).unwrap();
     }
     let read = |path: &str| {
         let path = at.join(path).to_string_lossy().into_owned();
-        let found = Reader::new(Some(&at.join("tree"))).unwrap().policies(&[path]);
-        found.map(|found| found.into_iter().map(|one| one.path.rsplit('/').next().unwrap().to_owned()).collect::<Vec<_>>())
+        let found = PolicyReader::new(Some(&at.join("tree"))).unwrap().policies(&[path]);
+        found.map(|found| {
+            found.into_iter().map(|one| one.path.rsplit('/').next().unwrap().to_owned()).collect::<Vec<_>>()
+        })
     };
     assert_eq!(read("tree/policies").unwrap(), ["own.rego"]);
     assert_eq!(read("tree/x/../policies/own.rego").unwrap(), ["own.rego"]);
@@ -131,7 +145,7 @@ fn exit_codes_are_conftests() {
     let (both, fine) = (file("both.json", r#"{"a":1}"#), file("fine.json", "{}"));
     let code = |flags: &[&str], input: &str| {
         let args = ["policy-check", "-p", &policy, input].into_iter().chain(flags.iter().copied());
-        checked(&Asked::of(&command().try_get_matches_from(args).unwrap())).unwrap().1
+        checked(&PolicyArguments::of(&command().try_get_matches_from(args).unwrap())).unwrap().1
     };
     for (flags, input, want) in [
         (&[][..], &both, 1),

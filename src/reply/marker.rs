@@ -162,9 +162,7 @@ pub fn result(job: &JobOutcome) -> String {
             }
         }
         Outcome::PoliciesChecked(report) | Outcome::PoliciesApproved(report) => {
-            let set = |set: &PolicySetReport| {
-                json!({"name": set.name, "passed": set.passed, "approvals": set.approvals, "required": set.required})
-            };
+            let set = |set: &PolicySetReport| json!({"name": set.name, "passed": set.passed, "approvals": set.approvals, "required": set.required});
             row.put("policy_sets", Value::from(report.sets.iter().map(set).collect::<Vec<_>>()));
         }
         Outcome::Applied(a) => {

@@ -537,8 +537,16 @@ mod tests {
         let connection = open_writer(&dir.path().join("tidelock.db"), Durability::Disk).unwrap().connection;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
         let mut seen = 0;
-        for file in ["runs.rs", "effects.rs", "deliveries.rs", "locks.rs", "plans.rs", "policies.rs", "pulls.rs", "schedules.rs"]
-        {
+        for file in [
+            "runs.rs",
+            "effects.rs",
+            "deliveries.rs",
+            "locks.rs",
+            "plans.rs",
+            "policies.rs",
+            "pulls.rs",
+            "schedules.rs",
+        ] {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             for query in words.split('"').filter(|text| text.starts_with("SELECT ") && text.contains(" WHERE ")) {

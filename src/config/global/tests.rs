@@ -166,10 +166,9 @@ fn a_step_without_arguments_may_be_written_in_every_way_that_atlantis_takes() {
 
 #[test]
 fn known_keys_without_effect_yet_are_refused_by_name() {
-    for (yaml, key) in [
-        ("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"),
-        ("team_authz: {command: x}", "`team_authz`"),
-    ] {
+    for (yaml, key) in
+        [("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"), ("team_authz: {command: x}", "`team_authz`")]
+    {
         let message = error(yaml);
         assert!(message.contains(key) && message.contains("not built yet"), "{message}");
     }
@@ -182,7 +181,10 @@ fn policy_checks_are_on_unless_an_entry_turns_them_off() {
         (rules.policy_check, rules.custom_policy_check)
     };
     assert_eq!(checks("repos: []"), (true, false));
-    assert_eq!(checks("repos:\n- {id: /.*/, policy_check: false}\n- {id: /.*/, custom_policy_check: true}"), (false, true));
+    assert_eq!(
+        checks("repos:\n- {id: /.*/, policy_check: false}\n- {id: /.*/, custom_policy_check: true}"),
+        (false, true)
+    );
     assert_eq!(checks("repos:\n- {id: /.*/, policy_check: false}\n- {id: /.*/, policy_check: true}"), (true, false));
 }
 

@@ -263,9 +263,7 @@ fn every_restricted_key_names_the_override_that_would_allow_it() {
 
 #[test]
 fn known_keys_without_effect_yet_are_refused_by_name() {
-    for (yaml, key) in [
-        ("version: 3\nautomerge: true", "`automerge: true`"),
-    ] {
+    for (yaml, key) in [("version: 3\nautomerge: true", "`automerge: true`")] {
         let message = read(yaml, &open()).unwrap_err().to_string();
         assert!(message.contains(key) && message.contains("not built yet"), "{message}");
     }

@@ -24,8 +24,7 @@ pub(in super::super) async fn answer(
     prepared: &Prepared,
 ) -> Result<CommandAnswer, Stop> {
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
-    let (mut checks, plans) =
-        ctx.store.read(move |view| Ok((view.policy_checks(&pull)?, view.plans(&pull)?))).await?;
+    let (mut checks, plans) = ctx.store.read(move |view| Ok((view.policy_checks(&pull)?, view.plans(&pull)?))).await?;
     checks.retain(|check| check.head == head);
     if checks.is_empty() {
         let again = format!("{} plan", ctx.rendering.executable);
@@ -132,7 +131,10 @@ impl Approver<'_> {
             return Ok(Ok(format!("{user} took its approvals back")));
         }
         if rule.prevent_self_approve && user.is(&self.work.pull.author) {
-            return Ok(Err(format!("{user} is the author, who may not approve `{}` (`prevent_self_approve`)", set.name)));
+            return Ok(Err(format!(
+                "{user} is the author, who may not approve `{}` (`prevent_self_approve`)",
+                set.name
+            )));
         }
         if set.valid_approvals().any(|approval| approval.by.is(&user)) {
             return Ok(Err(format!("{user} has approved `{}` already: another owner has to", set.name)));
@@ -174,7 +176,12 @@ impl Approver<'_> {
     }
 
     /// Commits the approvals, if the check is still the one that was looked at.
-    async fn record(&self, config: &ProjectConfig, before: &PolicyCheckRecord, after: &PolicyCheckRecord) -> Result<()> {
+    async fn record(
+        &self,
+        config: &ProjectConfig,
+        before: &PolicyCheckRecord,
+        after: &PolicyCheckRecord,
+    ) -> Result<()> {
         let (before, after) = (before.clone(), after.clone());
         let cleared = self.work.command.clear_policy_approval;
         let entry = audit_entry(self.work, &config.id, if cleared { "taken back" } else { "approved" }.into());

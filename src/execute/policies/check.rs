@@ -53,10 +53,8 @@ pub(in super::super) async fn run(
         .filter_map(|job| job.outcome.filter(|outcome| matches!(outcome.outcome, Outcome::PoliciesChecked(_))))
         .map(|outcome| (outcome.project.clone(), outcome))
         .collect();
-    let projects: Vec<_> = wanted
-        .into_iter()
-        .map(|config| check.project(config, plans.get(&config.id), told.get(&config.id)))
-        .collect();
+    let projects: Vec<_> =
+        wanted.into_iter().map(|config| check.project(config, plans.get(&config.id), told.get(&config.id))).collect();
     let outcomes: Vec<_> = futures::stream::iter(projects).buffered(slots.max(1)).collect().await;
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
     Ok(Some(CheckedPlans { outcomes, status: status(ctx, work).await? }))
@@ -95,7 +93,9 @@ impl CheckRun<'_> {
         let (ctx, work) = (self.ctx, self.work);
         let refused = |failure| job::refused(work, config, Outcome::Failed(failure));
         let Some(plan) = plan else {
-            return Ok(refused(Failure::NoPlan { because: "Its plan was dropped before its policies were checked.".into() }));
+            return Ok(refused(Failure::NoPlan {
+                because: "Its plan was dropped before its policies were checked.".into(),
+            }));
         };
         let recorded = self.checks.iter().find(|check| check.project == config.id);
         let is_done =
@@ -136,7 +136,8 @@ impl CheckRun<'_> {
         let _directory = ctx.runner.directories.lock(&dir).await;
         let tool = job::resolve_tool(ctx, config, &tree).await?;
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
-        let first = bring(ctx, config, plan, &ready.place, &config.workflow.policy_check).await?.map_err(Outcome::Failed)?;
+        let first =
+            bring(ctx, config, plan, &ready.place, &config.workflow.policy_check).await?.map_err(Outcome::Failed)?;
         let steps = Steps::Stage { first, steps: config.workflow.policy_check.clone() };
         let task = JobTask::Policies { steps, policies: policies(ctx, config) };
         let ran = job.run(config, &ready, self.facts, task, turn).await;
@@ -227,8 +228,12 @@ fn set_record(ctx: &Context, set: &PolicySetRan) -> PolicySetRecord {
 fn items(output: &str, pattern: Option<&str>) -> Vec<String> {
     let hash = |text: &str| hex::encode(Sha256::digest(text));
     let found = pattern.and_then(|pattern| Regex::new(pattern).ok());
-    let mut items: Vec<String> =
-        found.iter().flat_map(|regex| regex.find_iter(output)).take(MAX_ITEMS + 1).map(|one| hash(one.as_str())).collect();
+    let mut items: Vec<String> = found
+        .iter()
+        .flat_map(|regex| regex.find_iter(output))
+        .take(MAX_ITEMS + 1)
+        .map(|one| hash(one.as_str()))
+        .collect();
     items.sort();
     items.dedup();
     match items.is_empty() || items.len() > MAX_ITEMS {

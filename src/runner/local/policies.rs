@@ -153,7 +153,9 @@ impl Stage<'_> {
         }
         let passed = finished.success() && !tells_failures(&output) && !tells_no_tests(&output);
         let output = match tells_no_tests(&output) {
-            true => format!("{output}\nNo rule was evaluated, so this is not taken for passed: see the packages of the policies (`--namespace`, `--all-namespaces`)."),
+            true => format!(
+                "{output}\nNo rule was evaluated, so this is not taken for passed: see the packages of the policies (`--namespace`, `--all-namespaces`)."
+            ),
             false => output,
         };
         Ok(PolicySetRan { name: set.name.clone(), passed, output })
@@ -195,7 +197,10 @@ impl Stage<'_> {
         let (root, text) = (self.place.tree.root.clone(), serde_json::Value::from(rows).to_string());
         let written = tokio::task::spawn_blocking(move || files::write_for_steps(&root, &to, text.as_bytes()));
         if let Ok(Err(error)) = written.await {
-            tracing::warn!(error = format!("{error:#}"), "results of policy checks could not be written for later steps");
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "results of policy checks could not be written for later steps"
+            );
         }
     }
 }
@@ -284,7 +289,10 @@ mod tests {
     fn outputs_belong_to_sets_in_their_order() {
         let row = |set: &PolicySetRan| (set.name.clone(), set.passed);
         let sets = custom(["a", "b", "c"].into_iter(), vec!["fine".into(), "2 failures".into()]);
-        assert_eq!(sets.iter().map(row).collect::<Vec<_>>(), [("a".into(), true), ("b".into(), false), ("c".into(), false)]);
+        assert_eq!(
+            sets.iter().map(row).collect::<Vec<_>>(),
+            [("a".into(), true), ("b".into(), false), ("c".into(), false)]
+        );
         let sets = custom(["a"].into_iter(), vec![" \n".into(), "fine".into()]);
         assert_eq!(sets.iter().map(row).collect::<Vec<_>>(), [("a".into(), false), ("Custom".into(), true)]);
     }
