@@ -227,7 +227,9 @@ mod tests {
         assert_snapshot!(error("  policy_sets:\n  - {name: a}\n  - {name: a}"), @"repos.yaml:4:5: policy_sets: there are two sets with the name `a`");
         assert_snapshot!(error("  policy_sets:\n  - {name: a, source: github}"), @"repos.yaml:3:23: policy_sets: source `github` is not read: put the policies on the server, and write `source: local`");
         assert_snapshot!(error("  policy_sets:\n  - {name: a, path: --update}"), @"repos.yaml:3:21: policy_sets: `path` is a file or a directory, such as `/etc/policies`");
-        assert!(error("  policy_item_regex: '['").starts_with("repos.yaml:2:22: policy_item_regex: not a valid regex: "));
+        assert!(
+            error("  policy_item_regex: '['").starts_with("repos.yaml:2:22: policy_item_regex: not a valid regex: ")
+        );
         assert_snapshot!(error("  conftest_version: newest"), @"repos.yaml:2:21: conftest_version: \"newest\" is no version such as 0.66.0");
         assert_snapshot!(error("  owners: {users: [a b]}"), @"repos.yaml:2:20: owners.users: \"a b\" is no name");
         assert_snapshot!(error("  colour: red"), @"repos.yaml:2:3: unknown key `colour`; known here: conftest_version, owners, approve_count, sticky_policy_approvals, policy_item_regex, policy_sets");

@@ -42,7 +42,7 @@ pub fn end(
 }
 
 /// Whether jobs of this kind take no lock on a state.
-fn locks_no_state(kind: &str) -> bool {
+pub fn locks_no_state(kind: &str) -> bool {
     [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
 }
 

@@ -96,12 +96,14 @@ impl PolicyReader {
     fn below(&mut self, path: &str, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
         let (mut found, mut count) = (Vec::new(), self.files);
         match self.place(path) {
-            PolicyPlace::Tree(tree, relative) => match tree.kind(&relative)?.context("there is no such file or directory")? {
-                FileType::Directory => {
-                    walk_tree(&tree.folder(&relative)?, path, 0, wanted, &mut found, &mut count)?;
+            PolicyPlace::Tree(tree, relative) => {
+                match tree.kind(&relative)?.context("there is no such file or directory")? {
+                    FileType::Directory => {
+                        walk_tree(&tree.folder(&relative)?, path, 0, wanted, &mut found, &mut count)?;
+                    }
+                    _ => found.push((path.to_owned(), read(&PolicyPlace::Tree(tree, relative), FILE_LIMIT)?)),
                 }
-                _ => found.push((path.to_owned(), read(&PolicyPlace::Tree(tree, relative), FILE_LIMIT)?)),
-            },
+            }
             PolicyPlace::Elsewhere(place) => {
                 let kind = place.metadata().context("there is no such file or directory")?;
                 match kind.is_dir() {

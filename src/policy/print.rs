@@ -1,6 +1,6 @@
 //! The output, as conftest prints it.
 
-use super::evaluate::{RuleFinding, NamespaceResult};
+use super::evaluate::{NamespaceResult, RuleFinding};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! What the engine says of policies and plans, and what it refuses.
 
 use super::evaluate::{Evaluation, NamespaceResult, evaluate};
-use super::load::{PolicyText, PolicyReader};
+use super::load::{PolicyReader, PolicyText};
 use super::{PolicyArguments, checked, command, print};
 use proptest::prelude::*;
 
