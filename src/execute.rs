@@ -21,6 +21,8 @@ mod lock;
 mod memory;
 pub mod permissions;
 mod plan;
+mod plan_files;
+mod policies;
 mod prepare;
 mod recorder;
 mod requirements;
@@ -54,6 +56,7 @@ use crate::vcs::Hosts;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use policies::CheckedPlans;
 use status_update::StatusUpdate;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -256,22 +259,28 @@ async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
 struct CommandAnswer {
     body: Option<ReplyBody>,
     statuses: StatusUpdate,
+    /// What policy checks of a plan add to it.
+    policies: Option<CheckedPlans>,
 }
 
 impl CommandAnswer {
+    fn new(body: Option<ReplyBody>, statuses: StatusUpdate) -> CommandAnswer {
+        CommandAnswer { body, statuses, policies: None }
+    }
+
     fn error(fault: Fault) -> CommandAnswer {
         let because = fault.message.lines().next().unwrap_or_default().to_owned();
-        CommandAnswer { body: Some(ReplyBody::CommandError(fault)), statuses: StatusUpdate::Failed(because) }
+        CommandAnswer::new(Some(ReplyBody::CommandError(fault)), StatusUpdate::Failed(because))
     }
 
     /// A command that was refused before anything was done.
     fn refused(fault: Fault) -> CommandAnswer {
         let statuses = StatusUpdate::AsBefore("it is refused".into());
-        CommandAnswer { body: Some(ReplyBody::CommandError(fault)), statuses }
+        CommandAnswer::new(Some(ReplyBody::CommandError(fault)), statuses)
     }
 
     fn message(message: Message) -> CommandAnswer {
-        CommandAnswer { body: Some(ReplyBody::Message(message)), statuses: StatusUpdate::Nothing }
+        CommandAnswer::new(Some(ReplyBody::Message(message)), StatusUpdate::Nothing)
     }
 
     fn results(
@@ -281,7 +290,7 @@ impl CommandAnswer {
         statuses: StatusUpdate,
     ) -> CommandAnswer {
         let results = Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks };
-        CommandAnswer { body: Some(ReplyBody::Results(results)), statuses }
+        CommandAnswer::new(Some(ReplyBody::Results(results)), statuses)
     }
 
     /// Outcomes of its projects.
@@ -300,7 +309,9 @@ impl CommandAnswer {
             Some(ReplyBody::Message(message)) => !matches!(message, Message::NoProjects { .. }),
             None => false,
         };
-        said || matches!(self.statuses, StatusUpdate::Failed(_))
+        let checked = self.policies.iter().flat_map(|checked| &checked.outcomes);
+        let unmet = checked.into_iter().any(|outcome| !outcome.outcome.is_success());
+        said || unmet || matches!(self.statuses, StatusUpdate::Failed(_))
     }
 }
 
@@ -354,7 +365,7 @@ fn job_state(outcome: &JobOutcome) -> JobState {
     use crate::domain::outcome::Outcome;
     match &outcome.outcome {
         Outcome::Errored(fault) if fault.reason == Reason::Interrupted => JobState::Interrupted,
-        Outcome::Failed(_) | Outcome::Errored(_) => JobState::Failed,
-        _ => JobState::Succeeded,
+        outcome if outcome.is_success() => JobState::Succeeded,
+        _ => JobState::Failed,
     }
 }

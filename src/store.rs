@@ -22,6 +22,7 @@ mod locks;
 pub mod logs;
 pub mod notifications;
 mod plans;
+mod policies;
 mod pulls;
 mod readers;
 mod restore;

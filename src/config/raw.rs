@@ -16,7 +16,7 @@ pub(super) type Texts = Option<Vec<LocatedText>>;
 pub(super) struct RawGlobal {
     pub(super) repos: Option<Vec<Spanned<RawRepo>>>,
     pub(super) workflows: Option<BTreeMap<String, Option<RawWorkflow>>>,
-    pub(super) policies: Option<Spanned<IgnoredAny>>,
+    pub(super) policies: Option<super::policies::RawPolicies>,
     pub(super) metrics: Option<Spanned<IgnoredAny>>,
     pub(super) team_authz: Option<Spanned<IgnoredAny>>,
     pub(super) external_stores: Option<Spanned<IgnoredAny>>,
@@ -40,8 +40,8 @@ pub(super) struct RawRepo {
     pub(super) delete_source_branch_on_merge: Option<bool>,
     pub(super) repo_locking: Option<Spanned<bool>>,
     pub(super) repo_locks: Option<RawRepoLocks>,
-    pub(super) policy_check: Option<Spanned<bool>>,
-    pub(super) custom_policy_check: Option<Spanned<bool>>,
+    pub(super) policy_check: Option<bool>,
+    pub(super) custom_policy_check: Option<bool>,
     pub(super) autodiscover: Option<RawAutodiscover>,
     pub(super) silence_pr_comments: Texts,
     pub(super) terragrunt: Option<bool>,
@@ -103,7 +103,9 @@ pub(super) struct RawRepoConfig {
     pub(super) version: Option<LocatedText>,
     pub(super) projects: Option<Vec<Spanned<RawProject>>>,
     pub(super) workflows: Option<Spanned<BTreeMap<String, Option<RawWorkflow>>>>,
-    pub(super) policies: Option<Spanned<IgnoredAny>>,
+    /// Accepted without an effect, as in Atlantis: policies are the server's.
+    #[serde(rename = "policies")]
+    pub(super) _policies: Option<IgnoredAny>,
     pub(super) autodiscover: Option<RawAutodiscover>,
     pub(super) automerge: Option<bool>,
     pub(super) parallel_plan: Option<bool>,

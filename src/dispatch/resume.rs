@@ -350,7 +350,7 @@ async fn end_jobs(
     let id = run.id.clone();
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
-        if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
+        if job.finished.is_none() && job.project.is_some() && !abandoned::locks_no_state(&job.kind) {
             left.insert(job.id.clone(), inner.ctx.runner.left_lock(&job).await);
         }
     }

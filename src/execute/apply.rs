@@ -10,10 +10,11 @@ use super::freeze::FreezeGuard;
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, JobTask, Ready};
 use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
+use super::plan_files::bring;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, comment_effects_on, hooks, permissions,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, permissions, policies,
     recorder, state_locks,
 };
 use crate::config::workflow::Step;
@@ -24,6 +25,7 @@ use crate::domain::reply::{Message, Reply};
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{ConsumedPlan, LockEvent};
 use crate::notifications::ApplyEnd;
+use crate::reply::comments;
 use crate::runner::local::Place;
 use crate::runner::spec::Steps;
 use crate::store::{KeptFile, Tx, is_deposed};
@@ -269,7 +271,7 @@ impl ApplyRun<'_> {
             self.require(config, plan, &PullFacts::default()).await?;
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
-        let first = self.bring(config, plan, &ready.place).await?;
+        let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
         let (job, plan) = self.consume(config, plan, frozen).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
@@ -282,7 +284,8 @@ impl ApplyRun<'_> {
             wanted.push(Requirement::Approved);
         }
         let checked = requirements::check(ctx, work, config, &wanted, facts, self.prepared, Some(plan));
-        let (checks, remarks) = checked.await?;
+        let (mut checks, remarks) = checked.await?;
+        checks.extend(policies::requirement(ctx, work, config, plan).await?);
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
         let forced = work.command.force;
         let goes = |check: &RequirementCheck| check.met || (forced && requirements::can_be_forced(&check.name));
@@ -371,7 +374,7 @@ impl ApplyRun<'_> {
                 at: Timestamp::now(),
             };
             let gone = tx.record_lock_event(&event)?.dropped();
-            let say = |reply: &Reply| comment_effects_on(&hosts, &rendering, reply);
+            let say = |reply: &Reply| comments::effects_on(&hosts, &rendering, reply);
             outputs::tell_others(tx, &pull, &status.project, &gone, say)?;
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)

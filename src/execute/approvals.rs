@@ -297,7 +297,7 @@ fn named(mut list: Vec<String>, between: &str) -> String {
 async fn owned(ctx: &Context, work: &CommandRun, config: &ProjectConfig, prepared: &Prepared) -> Result<Owned, Stop> {
     let nobody = |missing: String| Owned { files: Vec::new(), missing: Some(missing) };
     let base = &prepared.tree.base;
-    let credentials = prepare::credentials(ctx, work);
+    let credentials = prepare::credentials(ctx, work).await;
     let places = ctx.hosts.of(&work.pull.id.repo).map(|host| host.profile().owner_files).unwrap_or_default();
     let mut text = None;
     for place in places {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// How long a membership that the host has told is believed. That somebody is no member is asked every time.
 const BELIEVED: Duration = Duration::from_secs(300);
 /// Most teams that the host is asked about for one command. A pull request may name teams, and the host counts requests.
-const MAX_ASKED: usize = 50;
+pub(super) const MAX_ASKED: usize = 50;
 /// Most memberships that are remembered; then all are asked again.
 const MAX_REMEMBERED: usize = 10_000;
 
@@ -297,7 +297,7 @@ pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Opti
     };
     Some(match work.command.trigger {
         // Whoever pushed asked for nothing: the status says it, and no comment.
-        Trigger::Autoplan => CommandAnswer { body: None, statuses: StatusUpdate::Failed(message) },
+        Trigger::Autoplan => CommandAnswer::new(None, StatusUpdate::Failed(message)),
         _ => CommandAnswer::refused(Fault { reason: Reason::NotPermitted, message, output: String::new() }),
     })
 }

@@ -1,4 +1,4 @@
-//! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own.
+//! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own; and `approve_policies`.
 
 use super::current::Current;
 use super::freeze::FreezeGuard;
@@ -7,7 +7,7 @@ use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, lock, permissions, recorder,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, lock, permissions, policies, recorder,
     state_locks,
 };
 use crate::config::ProjectConfig;
@@ -33,6 +33,7 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         return Ok(Ended::Answered);
     }
     let answered = match work.command.name {
+        CommandName::ApprovePolicies => policies::approve::answer(ctx, work, &prepared).await,
         CommandName::ForceUnlock => force_unlock::answer(ctx, work, &prepared).await,
         CommandName::Lock => lock::answer(ctx, work, &prepared).await,
         _ => projects(ctx, work, &prepared).await,

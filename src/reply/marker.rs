@@ -2,7 +2,7 @@
 //! before it posts again.
 
 use super::render::markdown::turns_direction;
-use crate::domain::outcome::{JobOutcome, Outcome, Reason};
+use crate::domain::outcome::{JobOutcome, Outcome, PolicySetReport, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::{ProjectId, RunId, command::CommandName};
 use serde_json::{Value, json};
@@ -133,7 +133,8 @@ fn escaped(json: &str) -> String {
     out
 }
 
-fn result(job: &JobOutcome) -> String {
+/// One result as a JSON object.
+pub fn result(job: &JobOutcome) -> String {
     let mut row = JsonObject::default();
     row.put("cmd", json!(command_word(job.command).unwrap_or("plan")));
     let ProjectId { dir, workspace, name } = &job.project;
@@ -145,6 +146,7 @@ fn result(job: &JobOutcome) -> String {
     let (outcome, reason) = match &job.outcome {
         Outcome::Failed(failure) => ("failure", Some(failure.reason())),
         Outcome::Errored(fault) => ("error", Some(fault.reason)),
+        _ if !job.outcome.is_success() => ("failure", Some(Reason::Policy)),
         _ => ("success", None),
     };
     row.put("outcome", json!(outcome));
@@ -158,6 +160,10 @@ fn result(job: &JobOutcome) -> String {
             if s.no_changes {
                 row.put("no_changes", json!(true));
             }
+        }
+        Outcome::PoliciesChecked(report) | Outcome::PoliciesApproved(report) => {
+            let set = |set: &PolicySetReport| json!({"name": set.name, "passed": set.passed, "approvals": set.approvals, "required": set.required});
+            row.put("policy_sets", Value::from(report.sets.iter().map(set).collect::<Vec<_>>()));
         }
         Outcome::Applied(a) => {
             row.put("apply", json!({"added": a.added, "changed": a.changed, "destroyed": a.destroyed}));

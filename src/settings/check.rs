@@ -6,6 +6,7 @@ use super::{GithubSettings, GithubToken, TokenSetting, azure, github_app, hosts}
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
+use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::CommandName;
@@ -34,7 +35,7 @@ const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Cont
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
-const COMMANDS: [(&str, CommandName); 11] = [
+const COMMANDS: [(&str, CommandName); 12] = [
     ("version", CommandName::Version),
     ("plan", CommandName::Plan),
     ("apply", CommandName::Apply),
@@ -44,6 +45,7 @@ const COMMANDS: [(&str, CommandName); 11] = [
     ("lock", CommandName::Lock),
     ("freeze", CommandName::Freeze),
     ("unfreeze", CommandName::Unfreeze),
+    ("approve_policies", CommandName::ApprovePolicies),
     ("import", CommandName::Import),
     ("state", CommandName::StateRm),
 ];
@@ -96,6 +98,10 @@ impl Choice for Distribution {
         &[("terraform", Distribution::Terraform), ("opentofu", Distribution::OpenTofu)];
 }
 
+impl Choice for PolicyEngine {
+    const NAMES: &[(&str, PolicyEngine)] = &[("builtin", PolicyEngine::Builtin), ("conftest", PolicyEngine::Conftest)];
+}
+
 impl Choice for AutodiscoverMode {
     const NAMES: &[(&str, AutodiscoverMode)] = &[
         ("auto", AutodiscoverMode::Auto),
@@ -115,19 +121,21 @@ pub(super) fn log_level(r: &mut Reader, name: &str) -> String {
 
 /// `allow-commands`, in the order in which help lists the commands.
 pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
-    let names = r.list(name);
+    let (names, has_policies) = (r.list(name), r.switch("enable-policy-checks"));
     for command in &names {
         match command.as_str() {
-            "all" => {}
-            "approve_policies" | "policy_check" if r.is_given(name) => {
-                r.warnings.push(format!("{command} has no effect: policy checks are not built yet"));
+            // Atlantis knows it as a command that comments cannot use.
+            "all" | "policy_check" => {}
+            "approve_policies" if r.is_given(name) && !has_policies => {
+                r.warnings.push("approve_policies has no effect without --enable-policy-checks".to_owned());
             }
-            "approve_policies" => {}
             command if COMMANDS.iter().any(|(known, _)| *known == command) => {}
             command => r.wrong(name, format!("names no command: {command}")),
         }
     }
-    let is_allowed = |name: &str| names.iter().any(|allowed| allowed == name || allowed == "all");
+    let is_allowed = |name: &str| {
+        names.iter().any(|allowed| allowed == name || allowed == "all") && (name != "approve_policies" || has_policies)
+    };
     COMMANDS.iter().filter(|(name, _)| is_allowed(name)).map(|(_, command)| *command).collect()
 }
 

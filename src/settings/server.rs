@@ -5,6 +5,7 @@ use super::check::{self, choice, globs, number};
 use super::{AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, modules, notifications};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
+use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::process::RunAs;
@@ -99,6 +100,8 @@ settings! {
             emoji_reaction: Text -> Option<String> = "eyes" => check::reaction,
             /// Move + - ~ of plans to the first column, so that they are coloured.
             enable_diff_markdown_format: Switch = "true",
+            /// Check plans against the policy sets of repos.yaml; what fails is not applied unless its owners approve (docs/policies.md).
+            enable_policy_checks: Switch = "false",
             /// Read -p as a regular expression over project names.
             enable_regexp_cmd: Switch = "false",
             /// First word of comments; by default both atlantis and tidelock.
@@ -122,6 +125,8 @@ settings! {
             parallel_plan: Switch = "false",
             /// Most jobs of one command at the same time. Jobs beyond the number of processors and one start only while the machine is idle.
             parallel_pool_size: Number -> usize = "15" => number::<1, 1024, _>,
+            /// Comment on policy checks only when they fail.
+            quiet_policy_checks: Switch = "false",
             /// Port to listen on; the variable PORT is read as well.
             port: Number -> u16 = "4141" => number::<1, 65_535, _>,
             /// Repositories to serve, such as github.com/acme/*; ! in front excludes. There is no default.
@@ -172,6 +177,8 @@ settings! {
             module_credentials: List => modules::origins,
             /// Refuse to apply plans that are older, such as 24h, where plan_max_age of repos.yaml does not say; 0: no limit.
             plan_max_age: Duration = "0",
+            /// What evaluates policies: builtin, which needs nothing to be installed, or conftest.
+            policy_engine: Text -> PolicyEngine = "builtin" => choice,
             /// Interval at which the host is asked for closed pull requests, pushes and comments whose deliveries never came.
             reconcile_interval: Duration = "5m",
             /// Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository.

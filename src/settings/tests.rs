@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::process::RunAs;
@@ -186,9 +187,7 @@ fn what_is_not_built_stops_the_start_by_name() {
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
     let cases: [Case; 6] = [
         (&[], &[("ATLANTIS_GITLAB_TOKEN", "glpat")], "ATLANTIS_GITLAB_TOKEN is not built yet: leave it out"),
-        (&["--gh-app-id=12"], &[], "--gh-app-id is not built yet: leave it out"),
         (&["--gitlab-group-allowlist=a:plan"], &[], "--gitlab-group-allowlist is not built yet: leave it out"),
-        (&["--enable-policy-checks=true"], &[], "--enable-policy-checks is not built yet: leave it out"),
         (&[], &[("TIDELOCK_SSL_KEY_FILE", "/x")], "TIDELOCK_SSL_KEY_FILE is not built yet: leave it out"),
         (
             &["--language=es"],
@@ -426,7 +425,10 @@ fn values_are_brought_into_form() {
     assert!(loaded(&[], &[]).atlantis_url.starts_with("http://"));
     let listed = loaded(&["--allow-commands=state,plan,approve_policies"], &[]);
     assert_eq!(listed.allow_commands, [CommandName::Plan, CommandName::StateRm]);
-    assert_eq!(listed.warnings, ["approve_policies has no effect: policy checks are not built yet"]);
+    assert_eq!(listed.warnings, ["approve_policies has no effect without --enable-policy-checks"]);
+    let checked = loaded(&["--enable-policy-checks", "--policy-engine=conftest"], &[]);
+    assert!(checked.enable_policy_checks && checked.allow_commands.contains(&CommandName::ApprovePolicies));
+    assert_eq!(checked.policy_engine, PolicyEngine::Conftest);
 }
 
 #[test]

@@ -42,9 +42,6 @@ without_effect! {
         Accepted("it matters with gh-allow-mergeable-bypass-apply alone") => {
             "ignore-vcs-status-names": List, "Statuses of other servers that mergeability ignores.";
         }
-        Accepted("it matters with enable-policy-checks alone") => {
-            "quiet-policy-checks": Switch = "false", "Comment on policy checks only when they fail.";
-        }
         Accepted("locks are kept in the bucket") => {
             "locking-db-type": Text = "boltdb", "Where Atlantis keeps locks.";
             "redis-cluster-addresses": List, "Redis.";
@@ -66,7 +63,6 @@ without_effect! {
             "discard-approval-on-plan": Switch = "false", "Dismiss approvals when a plan is requested.";
             "enable-drift-detection": Switch = "false", "Detect drift by API.";
             "enable-drift-remediation": Switch = "false", "Apply against drift by API.";
-            "enable-policy-checks": Switch = "false", "Check plans with conftest.";
             "gh-allow-mergeable-bypass-apply": Switch = "false", "Ignore our own apply status in mergeability.";
             "gitea-token": Secret, "Token for Gitea.";
             "gitea-user": Text, "User on Gitea.";

@@ -188,7 +188,8 @@ CREATE TABLE claims (
 );
 ";
 
-/// Adds what is to be sent to those who are told besides pull requests, and repositories that are frozen by hand.
+/// Adds what is to be sent to those who are told besides pull requests, repositories that are frozen by hand, and what policies found, with
+/// who approved it.
 const FORMAT_5: &str = "
 CREATE TABLE notifications (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -201,6 +202,15 @@ CREATE TABLE freezes (
   repo TEXT NOT NULL UNIQUE,      -- host/owner/name
   since INTEGER NOT NULL,
   record TEXT NOT NULL
+);
+CREATE TABLE policy_checks (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
 );
 ";
 
@@ -546,6 +556,7 @@ mod tests {
             "deliveries.rs",
             "locks.rs",
             "plans.rs",
+            "policies.rs",
             "pulls.rs",
             "schedules.rs",
             "notifications.rs",

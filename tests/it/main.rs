@@ -30,6 +30,7 @@ mod notifications;
 mod pages;
 mod permissions;
 mod plan_age;
+mod policies;
 mod refused;
 mod restart;
 mod resumed;

@@ -166,17 +166,26 @@ fn a_step_without_arguments_may_be_written_in_every_way_that_atlantis_takes() {
 
 #[test]
 fn known_keys_without_effect_yet_are_refused_by_name() {
-    for (yaml, key) in [
-        ("policies:\n  policy_sets: []", "`policies`"),
-        ("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"),
-        ("team_authz: {command: x}", "`team_authz`"),
-        ("repos:\n- id: /.*/\n  policy_check: true", "`policy_check: true`"),
-        ("repos:\n- id: /.*/\n  custom_policy_check: true", "`custom_policy_check: true`"),
-    ] {
+    for (yaml, key) in
+        [("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"), ("team_authz: {command: x}", "`team_authz`")]
+    {
         let message = error(yaml);
         assert!(message.contains(key) && message.contains("not built yet"), "{message}");
     }
-    GlobalConfig::parse("repos:\n- id: /.*/\n  policy_check: false\n  custom_policy_check: false", FILE).unwrap();
+}
+
+#[test]
+fn policy_checks_are_on_unless_an_entry_turns_them_off() {
+    let checks = |yaml: &str| {
+        let rules = rules(yaml, "o/r", "main");
+        (rules.policy_check, rules.custom_policy_check)
+    };
+    assert_eq!(checks("repos: []"), (true, false));
+    assert_eq!(
+        checks("repos:\n- {id: /.*/, policy_check: false}\n- {id: /.*/, custom_policy_check: true}"),
+        (false, true)
+    );
+    assert_eq!(checks("repos:\n- {id: /.*/, policy_check: false}\n- {id: /.*/, policy_check: true}"), (true, false));
 }
 
 #[test]

@@ -125,6 +125,8 @@ impl ProjectContext<'_> {
         if let Some(text) = &raw.plan_max_age {
             project.plan_max_age = Some(checks::age(text, "plan_max_age", file)?);
         }
+        project.policy_check = raw.policy_check.as_ref().map_or(rules.policy_check, |on| on.value);
+        project.custom_policy_check = raw.custom_policy_check.as_ref().map_or(rules.custom_policy_check, |on| on.value);
         project.allowed = self.allowed(raw)?;
         if let Some(own) = &raw.approvals {
             project.approvals = Some(approvals::rules(own, file)?);
@@ -174,14 +176,8 @@ impl ProjectContext<'_> {
         permitted(raw.freeze.as_ref(), "freeze", rules, file)?;
         permitted(raw.allowed_users.as_ref(), "allowed_users", rules, file)?;
         permitted(raw.allowed_teams.as_ref(), "allowed_teams", rules, file)?;
-        for (key, value) in [("policy_check", &raw.policy_check), ("custom_policy_check", &raw.custom_policy_check)] {
-            permitted(value.as_ref(), key, rules, file)?;
-            if let Some(on) = value.as_ref().filter(|on| on.value) {
-                let message = format!("`{key}: true` is known, but its effect is not built yet; remove it");
-                return Err(error_at(file, on, message));
-            }
-        }
-        Ok(())
+        permitted(raw.policy_check.as_ref(), "policy_check", rules, file)?;
+        permitted(raw.custom_policy_check.as_ref(), "custom_policy_check", rules, file)
     }
 
     fn workspace(&self, text: &LocatedText) -> Result<String, ConfigError> {
@@ -198,7 +194,13 @@ impl ProjectContext<'_> {
     /// Workflows of the repository override those of the server with the same name, where they are allowed.
     fn workflow(&self, text: &LocatedText) -> Result<Workflow, ConfigError> {
         if let Some(own) = self.workflows.get(&text.value) {
-            return Ok(own.clone());
+            let mut own = own.clone();
+            if !self.rules.allows_override("policy_check") {
+                // What checks a plan is no business of whoever writes it.
+                let server = self.rules.workflows.get(&self.rules.workflow);
+                own.policy_check = server.cloned().unwrap_or_default().policy_check;
+            }
+            return Ok(own);
         }
         let name = quoted(&text.value);
         let Some(workflow) = self.rules.workflows.get(&text.value) else {

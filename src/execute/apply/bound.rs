@@ -1,10 +1,9 @@
-//! Whether a plan may be applied: what it is bound to, its file as it was made, and the commit that uses it up.
+//! Whether a plan may be applied: what it is bound to, and the commit that uses it up.
 
 use super::super::job::JobRun;
 use super::super::plan;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
-use crate::config::workflow::Step;
 use crate::domain::JobId;
 use crate::domain::duration;
 use crate::domain::outcome::Failure;
@@ -12,8 +11,6 @@ use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::freeze::FreezeGuard;
 use crate::execute::{Cancel, plan_limit};
 use crate::locks::{ConsumedPlan, LockEvent, WantedLock};
-use crate::runner::local::{Place, PlanGone, missing_preparation};
-use crate::runner::spec::PlanReference;
 use crate::store::Tx;
 use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -39,25 +36,6 @@ impl ApplyRun<'_> {
         Err(Failure::StalePlan { because }.into())
     }
 
-    /// Brings the plan into the tree: its file, and what its steps left there if that tree is gone. What has to run first then.
-    pub(super) async fn bring(
-        &self,
-        config: &ProjectConfig,
-        plan: &PlanRecord,
-        place: &Place,
-    ) -> Result<Vec<Step>, Refused> {
-        let (runner, reference) = (&self.ctx.runner, PlanReference::from(plan));
-        let stale = |gone: PlanGone| Failure::StalePlan { because: gone_because(gone) };
-        // In another tree than the plan was made in, what its steps left, and its providers, are missing.
-        let mut first = Vec::new();
-        if plan.left.tree.as_ref().is_some_and(|made| *made != place.tree.made) {
-            runner.put_back(&reference, place).await?.map_err(stale)?;
-            first = missing_preparation(config);
-        }
-        runner.restore_plan_file(&reference, place).await?.map_err(stale)?;
-        Ok(first)
-    }
-
     /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
     pub(super) async fn consume(
         &self,
@@ -76,16 +54,6 @@ impl ApplyRun<'_> {
         };
         let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
         begun.await?.map_err(Refused::from)
-    }
-}
-
-/// Why a plan that cannot be brought back is useless, for people.
-fn gone_because(gone: PlanGone) -> String {
-    const TREE: &str = "its checkout is gone since the server was started again or had to make room, and";
-    match gone {
-        PlanGone::LeftTooMuch(what) => format!("{TREE} its steps had left {what} there"),
-        PlanGone::LeftFiles => format!("{TREE} the files that its steps had left there are too"),
-        PlanGone::File => "its plan file is gone or is not the one that was made".to_owned(),
     }
 }
 
