@@ -12,8 +12,7 @@ use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, comment_effects_on, hooks, permissions,
-    recorder, state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, permissions, recorder, state_locks,
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -22,6 +21,7 @@ use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reaso
 use crate::domain::reply::{Message, Reply};
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{ConsumedPlan, LockEvent};
+use crate::reply::comments;
 use crate::runner::local::Place;
 use crate::runner::spec::Steps;
 use crate::store::{KeptFile, Tx, is_deposed};
@@ -337,7 +337,7 @@ impl ApplyRun<'_> {
                 at: Timestamp::now(),
             };
             let gone = tx.record_lock_event(&event)?.dropped();
-            let say = |reply: &Reply| comment_effects_on(&hosts, &rendering, reply);
+            let say = |reply: &Reply| comments::effects_on(&hosts, &rendering, reply);
             outputs::tell_others(tx, &pull, &status.project, &gone, say)?;
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
