@@ -14,8 +14,8 @@ use super::plan_files::bring;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, permissions, policies,
-    recorder, state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, permissions, policies, recorder,
+    state_locks,
 };
 use crate::config::workflow::Step;
 use crate::config::{ProjectConfig, Requirement};

@@ -7,15 +7,15 @@ use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, lock, permissions, policies, recorder,
-    state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, lock, permissions, policies,
+    recorder, state_locks,
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{ProjectState, ProjectStatus};
+use crate::domain::state::{Job, ProjectState, ProjectStatus};
 use crate::locks::LockEvent;
 use crate::runner::spec::Steps;
 use anyhow::Result;
@@ -147,19 +147,23 @@ async fn project(
             at: Timestamp::now(),
         };
         if tx.record_lock_event(&changed)?.dropped().iter().any(|plan| plan.project == project) {
-            let status = ProjectStatus {
-                project: project.clone(),
-                state: ProjectState::PlanDiscarded,
-                head: record.head.clone(),
-                summary: None,
-                job: Some(record.id.clone()),
-                updated: Timestamp::now(),
-            };
-            tx.put_project_status(&pull, &status)?;
+            tx.put_project_status(&pull, &discarded(&project, record))?;
         }
         Ok(())
     });
     Ok(ended.await?)
+}
+
+/// The project's plan is worth nothing since this job.
+fn discarded(project: &ProjectId, job: &Job) -> ProjectStatus {
+    ProjectStatus {
+        project: project.clone(),
+        state: ProjectState::PlanDiscarded,
+        head: job.head.clone(),
+        summary: None,
+        job: Some(job.id.clone()),
+        updated: Timestamp::now(),
+    }
 }
 
 /// What Terraform printed, or how it broke.

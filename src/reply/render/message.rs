@@ -3,10 +3,10 @@
 use super::RenderOptions;
 use super::markdown;
 use super::view::cut;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
 use crate::domain::reply::{Message, Reply};
+use crate::domain::{JobId, ProjectId};
 use crate::reply::wording;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
@@ -58,11 +58,7 @@ pub(super) fn template(
         Message::NotMerged { because } => ("not_merged.md", context! { because }),
         Message::ClosedPull => ("closed_pull.md", context! {}),
         Message::LateEnd { project, because, output } => {
-            let output = match output.trim().is_empty() {
-                true => String::new(),
-                false => markdown::output(&cut(output, budget, None), "", "Output", !options.disable_folding),
-            };
-            let output = Value::from_safe_string(output);
+            let output = late_output(output, options, budget);
             ("late_end.md", context! { project => Serde(project), because, output, plan => plan(Some(project)) })
         }
         Message::Cleanup { locks, remarks } => {
@@ -83,14 +79,11 @@ pub(super) fn template(
         }
         Message::Interrupted { because } => ("interrupted.md", context! { because }),
         Message::StateLocks { left } => {
-            let left: Vec<_> = left
-                .iter()
-                .map(|one| {
-                    let log = format!("{}/jobs/{}", options.url, one.job);
-                    context! { project => Serde(&one.project), kind => &one.kind, log, because => &one.because }
-                })
-                .collect();
-            ("state_locks.md", context! { left })
+            let log = |job: &JobId| format!("{}/jobs/{job}", options.url);
+            let left = left.iter().map(
+                |one| context! { project => Serde(&one.project), kind => &one.kind, log => log(&one.job), because => &one.because },
+            );
+            ("state_locks.md", context! { left => left.collect::<Vec<_>>() })
         }
         Message::ShuttingDown => ("shutting_down.md", context! { again => again(reply, options) }),
         Message::NoProjects { because } => {
@@ -103,6 +96,15 @@ pub(super) fn template(
         }
         Message::PlannedAlready { head } => ("planned_already.md", context! { head => head.short() }),
     }
+}
+
+/// What Terraform printed after its command was told as ended; empty for nothing.
+fn late_output(output: &str, options: &RenderOptions, budget: usize) -> Value {
+    let output = match output.trim().is_empty() {
+        true => String::new(),
+        false => markdown::output(&cut(output, budget, None), "", "Output", !options.disable_folding),
+    };
+    Value::from_safe_string(output)
 }
 
 /// The command that a mistyped word probably means.
