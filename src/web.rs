@@ -4,11 +4,13 @@
 pub mod access;
 pub mod api;
 pub mod dashboard;
+pub mod host_pages;
 pub mod jobs;
 
 mod answer;
 mod assets;
 mod events;
+mod freezes;
 mod inbox;
 mod locks;
 mod metrics;
@@ -75,6 +77,8 @@ pub struct WebState {
     pub pull_marks: BTreeMap<String, char>,
     /// Where people find commits, by the host's name.
     pub commit_addresses: BTreeMap<String, CommitAddress>,
+    /// Pages of the hosts' own.
+    pub host_pages: Vec<Arc<dyn host_pages::HostPage>>,
     /// First word of commands that pages show.
     pub executable_name: String,
 }
@@ -170,6 +174,8 @@ fn attended() -> Vec<Route> {
         route(Method::GET, "/jobs/{id}/log", People, jobs::plain),
         route(Method::GET, "/jobs/{id}/stream", People, jobs::stream),
         route(Method::GET, "/api/locks", Api, api::locks),
+        route(Method::GET, "/api/freezes", Api, freezes::api),
+        route(Method::POST, "/freezes/lift", People, freezes::lift),
         route(Method::GET, "/api/runs/{id}", Api, api::run),
     ]
 }
@@ -191,6 +197,11 @@ fn table(state: &WebState) -> Vec<Route> {
         if !state.disable_global_apply_lock {
             routes.extend(apply_lock());
         }
+        routes.extend(state.host_pages.iter().map(|page| {
+            let shown = Arc::clone(page);
+            let handler = move |site, visit, uri| host_pages::show(Arc::clone(&shown), site, visit, uri);
+            route(Method::GET, page.path(), Who::People, handler)
+        }));
     }
     routes
 }

@@ -9,9 +9,11 @@ use crate::settings::Settings;
 use crate::vault::inbox::HandOverKey;
 use crate::vcs::{Host, Hosts};
 use crate::web::access::address::Published;
+use crate::web::host_pages::HostPage;
 use crate::webhook::{Door, Intake};
 use anyhow::{Result, bail};
 use secrecy::{ExposeSecret, SecretString};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One VCS host, joined: what a server needs to serve its repositories.
@@ -89,6 +91,18 @@ pub(super) fn hand_over_key(settings: &Settings) -> HandOverKey {
         Some(previous) => key.and_previous(previous.expose_secret()),
         None => key,
     }
+}
+
+/// Atlantis' number of each host's kind, by the host's name.
+pub(super) fn kinds(settings: &Settings) -> BTreeMap<String, u8> {
+    let github = settings.github.as_ref().map(|host| (host.hostname.to_ascii_lowercase(), 0));
+    let azure = settings.azure_devops.as_ref().map(|host| (host.hostname.to_ascii_lowercase(), 4));
+    github.into_iter().chain(azure).collect()
+}
+
+/// Pages of the hosts' own.
+pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
+    github::pages(settings)
 }
 
 /// Ranges of addresses that hosts publish, each under its word of `--webhook-allowlist`.

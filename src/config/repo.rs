@@ -65,9 +65,6 @@ pub fn parse(
 ) -> Result<RepoConfig, ConfigError> {
     let raw: RawRepoConfig = decode(text, file)?.unwrap_or_default();
     let version = version(raw.version.as_ref(), file)?;
-    if let Some(node) = &raw.policies {
-        return Err(error_at(file, node, "`policies` is known, but its effect is not built yet; remove it"));
-    }
     let root = root(&raw, rules, file)?;
     let workflows = custom_workflows(raw.workflows, version, rules, file)?;
     let context = project::ProjectContext { file, rules, base_branch, directories, root: &root, workflows: &workflows };

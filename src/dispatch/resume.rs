@@ -3,7 +3,7 @@
 use super::actor::{enqueue, wake};
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use super::{Inner, merge_group};
+use super::{Inner, hatches, merge_group};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
@@ -59,7 +59,11 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     }
     for (pull, item) in items {
         match &item.task {
-            Task::Command { command, .. } if command.name == CommandName::Cancel => inner.take(pull, item).await,
+            Task::Command { command, .. }
+                if command.name == CommandName::Cancel || hatches::is_answered_beside(command) =>
+            {
+                inner.take(pull, item).await;
+            }
             _ => enqueue(inner, pull, item),
         }
     }
@@ -346,7 +350,7 @@ async fn end_jobs(
     let id = run.id.clone();
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
-        if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
+        if job.finished.is_none() && job.project.is_some() && !abandoned::locks_no_state(&job.kind) {
             left.insert(job.id.clone(), inner.ctx.runner.left_lock(&job).await);
         }
     }

@@ -60,6 +60,9 @@ pub struct ProjectLock {
     /// fails does not free it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub applied: bool,
+    /// Why somebody took it by hand (`lock`): a plan that fails does not free it either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl ProjectLock {
@@ -167,6 +170,11 @@ impl PlanRecord {
     /// Whether it may have been made with outputs of this project.
     pub fn may_depend_on(&self, project: &ProjectId) -> bool {
         *project != self.project && (self.may_depend_on_more || self.dependencies.contains(&project.dir))
+    }
+
+    /// Whether it is known to be made with outputs of this project.
+    pub fn depends_on(&self, project: &ProjectId) -> bool {
+        *project != self.project && self.dependencies.contains(&project.dir)
     }
 
     /// How old it is.
@@ -352,6 +360,9 @@ pub struct AuditEntry {
     pub subject: String,
     /// How it ended, in words.
     pub result: String,
+    /// Why, as the person said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// The pull request, where it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<PullId>,

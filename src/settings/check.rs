@@ -2,10 +2,11 @@
 
 use super::environment::ProcessEnvironment;
 use super::typed::Reader;
-use super::{GithubSettings, TokenSetting, azure, hosts};
+use super::{GithubSettings, GithubToken, TokenSetting, azure, github_app, hosts};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
+use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::CommandName;
@@ -26,7 +27,7 @@ const MAX_POSTS: i64 = 1_000_000;
 /// Longest `shutdown-grace`.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// The settings that say that GitHub is used.
-const OF_GITHUB: [&str; 4] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret"];
+const OF_GITHUB: [&str; 5] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret", "gh-app-id"];
 /// The rights that the token needs.
 const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, \
      Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
@@ -34,13 +35,17 @@ const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Cont
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
-const COMMANDS: [(&str, CommandName); 8] = [
+const COMMANDS: [(&str, CommandName); 12] = [
     ("version", CommandName::Version),
     ("plan", CommandName::Plan),
     ("apply", CommandName::Apply),
     ("cancel", CommandName::Cancel),
     ("unlock", CommandName::Unlock),
     ("force-unlock", CommandName::ForceUnlock),
+    ("lock", CommandName::Lock),
+    ("freeze", CommandName::Freeze),
+    ("unfreeze", CommandName::Unfreeze),
+    ("approve_policies", CommandName::ApprovePolicies),
     ("import", CommandName::Import),
     ("state", CommandName::StateRm),
 ];
@@ -93,6 +98,10 @@ impl Choice for Distribution {
         &[("terraform", Distribution::Terraform), ("opentofu", Distribution::OpenTofu)];
 }
 
+impl Choice for PolicyEngine {
+    const NAMES: &[(&str, PolicyEngine)] = &[("builtin", PolicyEngine::Builtin), ("conftest", PolicyEngine::Conftest)];
+}
+
 impl Choice for AutodiscoverMode {
     const NAMES: &[(&str, AutodiscoverMode)] = &[
         ("auto", AutodiscoverMode::Auto),
@@ -112,19 +121,21 @@ pub(super) fn log_level(r: &mut Reader, name: &str) -> String {
 
 /// `allow-commands`, in the order in which help lists the commands.
 pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
-    let names = r.list(name);
+    let (names, has_policies) = (r.list(name), r.switch("enable-policy-checks"));
     for command in &names {
         match command.as_str() {
-            "all" => {}
-            "approve_policies" | "policy_check" if r.is_given(name) => {
-                r.warnings.push(format!("{command} has no effect: policy checks are not built yet"));
+            // Atlantis knows it as a command that comments cannot use.
+            "all" | "policy_check" => {}
+            "approve_policies" if r.is_given(name) && !has_policies => {
+                r.warnings.push("approve_policies has no effect without --enable-policy-checks".to_owned());
             }
-            "approve_policies" => {}
             command if COMMANDS.iter().any(|(known, _)| *known == command) => {}
             command => r.wrong(name, format!("names no command: {command}")),
         }
     }
-    let is_allowed = |name: &str| names.iter().any(|allowed| allowed == name || allowed == "all");
+    let is_allowed = |name: &str| {
+        names.iter().any(|allowed| allowed == name || allowed == "all") && (name != "approve_policies" || has_policies)
+    };
     COMMANDS.iter().filter(|(name, _)| is_allowed(name)).map(|(_, command)| *command).collect()
 }
 
@@ -347,12 +358,16 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         return None;
     }
     let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
-    let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
-    let missing = format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}");
-    let token = token(r, "gh-token", "gh-token-file", &missing);
-    if user.is_empty() {
-        r.wrong("gh-user", "(ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to");
-    }
+    let app = github_app::read(r);
+    let (user, token) = match app {
+        Some(app) => {
+            let user = app.slug.as_ref().map_or_else(|| format!("app/{}", app.id), |slug| format!("{slug}[bot]"));
+            (user, Some(GithubToken::App(app)))
+        }
+        // What is wrong with the App was said.
+        None if github_app::is_meant(r) => (String::new(), None),
+        None => github_account(r),
+    };
     let webhook_secret = r.secret("gh-webhook-secret");
     match (&webhook_secret, r.switch("allow-unsigned-webhooks")) {
         (None, false) => r.wrong(
@@ -371,6 +386,7 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
     }
     let previous_webhook_secret = r.secret("gh-previous-webhook-secret");
     let posts_per_hour = posts_per_hour(r, host.as_ref());
+    let organization = r.text("gh-org").trim().to_owned();
     let host = host?;
     Some(GithubSettings {
         hostname: host.hostname,
@@ -380,7 +396,23 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         webhook_secret,
         previous_webhook_secret,
         posts_per_hour,
+        organization,
     })
+}
+
+/// Login and token of the server's account.
+fn github_account(r: &mut Reader) -> (String, Option<GithubToken>) {
+    let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
+    let missing = format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}");
+    let token = token(r, "gh-token", "gh-token-file", &missing).map(GithubToken::Account);
+    if user.is_empty() {
+        r.wrong(
+            "gh-user",
+            "(ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to. A GitHub App is named by gh-app-id \
+             instead",
+        );
+    }
+    (user, token)
 }
 
 /// The limit of posts: GitHub's own hosts have one by default, Enterprise servers only if it is given.
@@ -416,7 +448,7 @@ pub(super) fn token(r: &mut Reader, value: &str, file: &str, missing: &str) -> O
 }
 
 /// Reads a small file; the error follows the setting's name.
-fn read_file(path: &Path) -> Result<String, String> {
+pub(super) fn read_file(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let size = std::fs::metadata(path).map_err(|error| format!("names {shown}, which cannot be read: {error}"))?.len();
     if size > MAX_FILE {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One migration from each format to the next; `user_version` counts the applied ones. Append only.
-const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
+const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5];
 
 /// How long a connection waits for a lock of another one (a checkpoint, a snapshot).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -185,6 +185,32 @@ CREATE TABLE claims (
   project TEXT NOT NULL,
   job TEXT NOT NULL,              -- the last one that has claimed the project
   UNIQUE (run, project)
+);
+";
+
+/// Adds what is to be sent to those who are told besides pull requests, repositories that are frozen by hand, and what policies found, with
+/// who approved it.
+const FORMAT_5: &str = "
+CREATE TABLE notifications (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  receiver TEXT NOT NULL,         -- its name, without what is secret in its address
+  record TEXT NOT NULL
+);
+CREATE INDEX notifications_receiver ON notifications (receiver, id);
+CREATE TABLE freezes (
+  seq INTEGER PRIMARY KEY,
+  repo TEXT NOT NULL UNIQUE,      -- host/owner/name
+  since INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE TABLE policy_checks (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
 );
 ";
 
@@ -425,7 +451,7 @@ mod tests {
         drop(open_writer(&path, Durability::Disk).unwrap());
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
         let before = std::fs::read(&path).unwrap();
-        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 4. Run that newer version again, or give this one another --data-dir");
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 5. Run that newer version again, or give this one another --data-dir");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 
@@ -524,7 +550,18 @@ mod tests {
         let connection = open_writer(&dir.path().join("tidelock.db"), Durability::Disk).unwrap().connection;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
         let mut seen = 0;
-        for file in ["runs.rs", "effects.rs", "deliveries.rs", "locks.rs", "plans.rs", "pulls.rs", "schedules.rs"] {
+        for file in [
+            "runs.rs",
+            "effects.rs",
+            "deliveries.rs",
+            "locks.rs",
+            "plans.rs",
+            "policies.rs",
+            "pulls.rs",
+            "schedules.rs",
+            "notifications.rs",
+            "freezes.rs",
+        ] {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             for query in words.split('"').filter(|text| text.starts_with("SELECT ") && text.contains(" WHERE ")) {

@@ -192,6 +192,7 @@ pub fn profile(address: &AzureAddress) -> Profile {
         pull_mark: '!',
         versions_cover_comments: false,
         reactions: false,
+        owner_files: &["CODEOWNERS", "docs/CODEOWNERS"],
         commit_address: Some(CommitAddress::below(address.base()).in_folder("_git")),
     }
 }
@@ -232,6 +233,11 @@ impl Host for AzureDevops {
     async fn pusher(&self, pull: &PullRequest) -> Result<Login, HostError> {
         let head = statuses::iteration_to_come(self, &pull.id, &pull.head.commit).await?;
         Ok(head.map_or_else(Login::unknown, |push| push.author))
+    }
+
+    async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
+        let pushes = statuses::iterations(self, &pull.id).await?;
+        Ok(pushes.into_iter().map(|push| push.author).collect())
     }
 
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
@@ -334,7 +340,7 @@ impl Host for AzureDevops {
         completion::complete(self, pull, method, delete_branch).await
     }
 
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         // The user name is not looked at.
         Some(GitCredentials { username: "tidelock".to_owned(), password: self.http.token().now()? })
     }

@@ -15,6 +15,8 @@ pub struct Profile {
     pub versions_cover_comments: bool,
     /// Comments can get reactions.
     pub reactions: bool,
+    /// Where a repository has its `CODEOWNERS`; the first file that is there counts.
+    pub owner_files: &'static [&'static str],
     /// Where people find commits; absent where there is no such page.
     pub commit_address: Option<CommitAddress>,
 }

@@ -5,6 +5,7 @@ use super::dashboard::{Dashboard, DashboardData, DashboardQuery, MAX_ROWS, Serve
 use super::jobs::JobPage;
 use super::locks::LockPage;
 use super::pages::{PageTemplates, Viewer};
+use crate::domain::freeze::Freeze;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
 use crate::domain::*;
@@ -46,7 +47,13 @@ pub(super) fn lock(name: &str, dir: &str, workspace: &str, number: u64) -> Proje
         since: ago(125),
         pull: id,
     };
-    ProjectLock { repo: holder.pull.repo.clone(), project: project(name, dir, workspace), holder, applied: false }
+    ProjectLock {
+        repo: holder.pull.repo.clone(),
+        project: project(name, dir, workspace),
+        holder,
+        applied: false,
+        why: None,
+    }
 }
 
 pub(super) fn pull(number: u64, title: &str) -> PullRequest {
@@ -178,6 +185,7 @@ fn busy_facts() -> DashboardData {
         ),
         at_work,
         apply_lock: None,
+        freezes: Vec::new(),
         failures: 2,
     }
 }
@@ -191,6 +199,7 @@ fn empty_facts() -> DashboardData {
         ended: found(Vec::new()),
         at_work: Vec::new(),
         apply_lock: None,
+        freezes: Vec::new(),
         failures: 0,
     }
 }
@@ -286,6 +295,19 @@ fn an_empty_dashboard_says_how_things_get_there() {
 }
 
 #[test]
+fn a_frozen_repository_is_on_top_with_who_froze_it_and_why() {
+    let repo = busy_facts().locks.rows[0].0.repo.clone();
+    let freeze = Freeze { repo, user: "carol".into(), why: "release week".into(), since: ago(180), pull: None };
+    let page = dashboard(&DashboardData { freezes: vec![freeze], ..busy_facts() }, &server());
+    assert!(page.contains("href=\"#applies\">1 repository is frozen</a>"), "{page}");
+    assert!(
+        words(&page).contains("carol froze it 3 h ago. Reason: release week Let applies go on"),
+        "{}",
+        words(&page)
+    );
+}
+
+#[test]
 fn the_apply_lock_is_on_top_and_shows_its_reason() {
     let lock = ApplyLock { user: "bob".into(), reason: "freeze until Monday".into(), since: ago(180) };
     let page = dashboard(&DashboardData { apply_lock: Some(lock), ..busy_facts() }, &server());
@@ -342,6 +364,8 @@ fn nothing_that_a_pull_request_says_becomes_markup() {
     facts.ended.rows[1].0.summary = HOSTILE.into();
     facts.ended.rows[1].0.project = Some(hostile);
     facts.apply_lock = Some(ApplyLock { user: HOSTILE.into(), reason: HOSTILE.into(), since: ago(1) });
+    let repo = facts.locks.rows[0].0.repo.clone();
+    facts.freezes = vec![Freeze { repo, user: HOSTILE.into(), why: HOSTILE.into(), since: ago(1), pull: None }];
     let now = now();
     let pages = [
         dashboard(&facts, &server()),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the answer")]
 
 mod apply;
+mod approvals;
 mod arguments;
 mod automerge;
 mod autoplan;
@@ -14,6 +15,9 @@ mod doctor;
 mod examples;
 mod first_hour;
 mod flow;
+mod freeze;
+mod github_app;
+mod hatches;
 mod history;
 mod left;
 mod locking;
@@ -22,9 +26,11 @@ mod missed;
 mod modules;
 mod moved;
 mod moving;
+mod notifications;
 mod pages;
 mod permissions;
 mod plan_age;
+mod policies;
 mod refused;
 mod restart;
 mod resumed;

@@ -1,5 +1,6 @@
 //! A pull request of the forge: what people do with it, and what tests read and wait for.
 
+use super::app::BOT_OF_APP;
 use super::kind::written;
 use super::repo::{self, Repo};
 use super::state::{CommentState, PullState, ReviewState, State, StatusState};
@@ -306,7 +307,8 @@ impl From<&CommentState> for Comment {
 }
 
 fn bot_comments(pull: &PullState) -> Vec<Comment> {
-    pull.comments.iter().filter(|comment| comment.author == BOT).map(Comment::from).collect()
+    let is_ours = |comment: &&CommentState| comment.author == BOT || comment.author.ends_with(BOT_OF_APP);
+    pull.comments.iter().filter(is_ours).map(Comment::from).collect()
 }
 
 fn statuses(state: &State, full_name: &str, number: u64) -> anyhow::Result<BTreeMap<String, CommitStatus>> {

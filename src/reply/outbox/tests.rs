@@ -162,7 +162,7 @@ impl Host for Fake {
     async fn delete_source_branch(&self, _: &PullRequest) -> Result<(), HostError> {
         self.enter("delete the branch".to_owned()).await.map(drop)
     }
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         None
     }
 }

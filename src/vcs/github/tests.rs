@@ -76,6 +76,7 @@ fn github(url: &str, token: TokenSource) -> Github {
         api_url: url.to_owned(),
         user: "Tidelock".into(),
         token,
+        app: None,
         serves: Arc::new(|repo| repo.owner == "acme"),
         posts_per_hour: None,
     };
@@ -323,7 +324,7 @@ async fn a_token_file_is_read_on_every_use() {
         std::fs::write(file.path(), format!("{token}\n")).unwrap();
         github.pull_request(&id()).await.unwrap();
         assert_eq!(fake.seen.lock().unwrap().last().unwrap().1, format!("Bearer {token}"));
-        let credentials = github.git_credentials().unwrap();
+        let credentials = github.git_credentials("acme").await.unwrap();
         assert_eq!((credentials.username.as_str(), credentials.password.expose_secret()), ("Tidelock", token));
     }
 }

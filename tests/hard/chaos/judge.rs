@@ -34,6 +34,8 @@ fn held(trace: &Trace, pull: u64, before: usize) -> Vec<String> {
     for (_, event) in of(trace, pull).take_while(|(place, _)| *place < before) {
         match event {
             Event::Said { act, .. } if act.frees() => held.clear(),
+            // A plan that nobody took at first may be told between an unlock and its answer.
+            Event::Answered { command, .. } if ["unlock", "cleanup"].contains(&command.as_str()) => held.clear(),
             Event::Answered { command, results, .. } if command == "plan" => {
                 held.extend(results.iter().filter(|result| result.outcome == "success").map(|r| r.dir.clone()));
             }

@@ -89,6 +89,14 @@ fn what_a_server_that_ends_may_do_is_no_fault() {
     assert_eq!(violations(&trace), Vec::<String>::new());
     trace.events.push(Event::Said { pull: 2, act: Act::Apply, accepted: false });
     assert_eq!(violations(&trace), Vec::<String>::new());
+    // A plan that nobody took at first is told before the unlock that was said later, which frees what it locked.
+    let mut trace = good();
+    let late = Event::Said { pull: 1, act: Act::Push, accepted: false };
+    let unlocked = [late, said(1, Act::Unlock), answered(1, "plan", &[DONE]), answered(1, "unlock", &[])];
+    let taken = [said(2, Act::Open), answered(2, "plan", &[DONE]), said(1, Act::Merge)];
+    trace.events.splice(2..9, unlocked.into_iter().chain(taken));
+    trace.applied.clear();
+    assert_eq!(violations(&trace), Vec::<String>::new());
     // An apply that had not begun is told as cancelled, and its plan stays.
     let mut trace = good();
     trace.events.splice(2..4, []);

@@ -92,8 +92,12 @@ impl Event {
             reason: word(&row["reason"]),
         };
         let results: Vec<Result> = marker["results"].as_array().into_iter().flatten().map(result).collect();
-        let command = if marker["command"].is_string() { &marker["command"] } else { &marker["message"] };
-        Some(Event::Answered { pull, id, command: word(command), results, text: text.to_owned() })
+        let command = match marker["command"].as_str().or(marker["message"].as_str()) {
+            // A plan that was asked for before a push, whose own plan is told.
+            Some("superseded") => "plan",
+            named => named.unwrap_or_default(),
+        };
+        Some(Event::Answered { pull, id, command: command.to_owned(), results, text: text.to_owned() })
     }
 
     pub(crate) fn pull(&self) -> Option<u64> {

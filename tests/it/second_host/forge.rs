@@ -71,6 +71,7 @@ pub(crate) struct Second {
 impl Second {
     pub(crate) fn new() -> Second {
         let profile = Profile {
+            owner_files: &["CODEOWNERS"],
             comment_limit: 9000,
             folds: false,
             pull_mark: '!',
@@ -161,7 +162,7 @@ impl Second {
         let pull = state.kept(number);
         pull.reviews.retain(|review| review.user.as_str() != who);
         let commit = Some(sha(&pull.head));
-        pull.reviews.push(Review { user: Login::new(who), can_write: true, verdict, commit });
+        pull.reviews.push(Review { user: Login::new(who), can_write: true, verdict, commit, at: None });
     }
 
     /// It is not merged from now on.
@@ -503,7 +504,7 @@ impl Host for Second {
         Ok(Merging::Merged(Some(pull.head.commit.clone())))
     }
 
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         Some(self.git().1)
     }
 }
