@@ -23,6 +23,7 @@ pub mod process;
 mod retry;
 
 pub mod checkout;
+pub mod policy;
 pub mod terraform;
 
 pub mod runner;

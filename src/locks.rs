@@ -84,7 +84,8 @@ pub enum LockEvent {
         /// Its project.
         project: WantedLock,
     },
-    /// A job has changed the state of a project, or may have: a plan of it is worth nothing.
+    /// A job has changed the state of a project, or may have: a plan of it is worth nothing. Nor are plans of other pull requests of the
+    /// repository that are known to depend on it.
     StateChanged {
         /// Of this pull request.
         pull: PullId,
@@ -99,6 +100,8 @@ pub enum LockEvent {
     Unlocked {
         /// The pull request.
         pull: PullId,
+        /// Only these projects; absent: all.
+        only: Option<Vec<ProjectId>>,
         /// Who, when, and on what request.
         by: AuditEntry,
     },
@@ -140,7 +143,7 @@ pub struct Consequences {
 pub enum LockChange {
     /// A lock that was free is held.
     Take(ProjectLock),
-    /// Something is applied under a lock from now on; the lock as it becomes.
+    /// Something is applied under a lock from now on, or it is held by hand; the lock as it becomes.
     NoteApplied(ProjectLock),
     /// A lock is free.
     Free(ProjectLock),

@@ -66,20 +66,29 @@ pub struct AzureDevopsSettings {
     pub base_url: String,
     pub user: String,
     /// Absent with `events-only` alone.
-    pub token: Option<SecretString>,
+    pub token: Option<TokenSetting>,
     pub webhook_user: String,
     /// Absent with `allow-unsigned-webhooks` alone.
     pub webhook_password: Option<SecretString>,
+    /// Ours: the one before, which is still taken.
+    pub previous_webhook_password: Option<SecretString>,
 }
 
 /// Where the token comes from.
 #[derive(Clone)]
-#[expect(missing_docs, reason = "gh-token and gh-token-file")]
-pub enum GithubToken {
+#[expect(missing_docs, reason = "the setting for the token, and the one for its file")]
+pub enum TokenSetting {
     Value(SecretString),
     /// Read again on every use.
     File(PathBuf),
-    /// The server is a GitHub App.
+}
+
+/// Who the server is on GitHub.
+#[derive(Clone)]
+pub enum GithubToken {
+    /// An account, with its token.
+    Account(TokenSetting),
+    /// A GitHub App.
     App(GithubAppSettings),
 }
 

@@ -4,6 +4,7 @@ mod azuredevops;
 mod github;
 
 use super::doctor::report::Findings;
+use crate::domain::CommitAddress;
 use crate::settings::Settings;
 use crate::vault::inbox::HandOverKey;
 use crate::vcs::{Host, Hosts};
@@ -22,8 +23,8 @@ pub struct JoinedHost {
     pub api: Option<Arc<dyn Host>>,
     /// Takes its deliveries.
     pub door: Arc<dyn Door>,
-    /// Page of a commit for people, with `{repo}` and `{commit}` in it; absent where there is none.
-    pub commit_address: Option<String>,
+    /// Where people find commits; absent where there is no such page.
+    pub commit_address: Option<CommitAddress>,
 }
 
 /// Who we are on one host, and what its deliveries prove themselves with: what servers on one bucket must agree on.
@@ -58,7 +59,7 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
         match &host.api {
             Some(api) => apis.push(Arc::clone(api)),
             None => {
-                let flags = "--gh-token, --gh-token-file or --azuredevops-token";
+                let flags = "--gh-token, --gh-token-file, --azuredevops-token or --azuredevops-token-file";
                 bail!("there is no token for {}: set {flags}", host.door.hostname())
             }
         }

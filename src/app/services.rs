@@ -24,7 +24,7 @@ use crate::terraform::install::{InstallSettings, Installer};
 use crate::vault::leader::Leader;
 use crate::vcs::{GitCredentials, Hosts};
 use crate::webhook::Intake;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -56,6 +56,15 @@ impl Parts {
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }
+        match (settings.enable_policy_checks, global.policies.sets.is_empty()) {
+            (true, true) => tracing::warn!(
+                "--enable-policy-checks is on, and there are no `policies` with `policy_sets` in repos.yaml: no plan can be applied"
+            ),
+            (false, false) => {
+                tracing::warn!("the `policies` of repos.yaml have no effect without --enable-policy-checks")
+            }
+            _ => {}
+        }
         Ok(Parts { intake: hosts::intake(joined), settings, global, hosts: hosts::apis(joined)? })
     }
 
@@ -77,7 +86,7 @@ impl Parts {
     /// Services on a state that is open; takes up what was unfinished.
     pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
-        let outbox = Outbox::start(store.clone(), self.hosts.clone()).await?;
+        let outbox = Outbox::start(store.clone(), self.hosts.clone(), rendering(&self.settings)).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
         let notifications = Arc::clone(&self.settings.notifications);
         let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
@@ -94,6 +103,7 @@ impl Parts {
             bot_login: Login::unknown(),
             allowed: settings.allow_commands.clone(),
             blocked_extra_args: settings.blocked_extra_args.clone(),
+            pull_mark: '#',
             apply_disabled: !settings.allow_commands.contains(&CommandName::Apply),
         }
     }
@@ -112,6 +122,7 @@ impl Parts {
             env: settings.child_env.clone(),
             run_as: settings.run_as_user,
             use_plugin_cache: settings.use_tf_plugin_cache,
+            own_program: std::env::current_exe().context("the path of this program is not known")?,
             module_origins: module_origins(&settings, &self.hosts),
         };
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);

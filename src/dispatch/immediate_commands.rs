@@ -4,14 +4,16 @@ use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
 use super::recorder::{self, Commit};
 use super::{Inner, reconcile};
+use crate::config::paths::Glob;
 use crate::config::permissions::Act;
-use crate::domain::command::{Command, CommandName};
+use crate::domain::command::{Command, CommandName, Target};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectLock, ProjectState};
 use crate::domain::{DeliveryId, JobId, ProjectId, PullEvent, PullId, PullRequest, RepoId, RunId};
 use crate::execute::permissions::{Asker, Gatekeeper, unanswered};
-use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
+use crate::execute::{random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal};
+use crate::reply::comments;
 use crate::store::View;
 use crate::store::logs::Logs;
 use crate::vcs::HostError;
@@ -42,21 +44,29 @@ pub enum Discard {
 pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Command, item: &Item) -> Result<()> {
     let label = inner.ctx.settings.disable_unlock_label.as_ref();
     if let Some(label) = label.filter(|label| pull.labels.contains(label)) {
-        let because = format!("The label `{label}` forbids unlocking. Remove it, then say `unlock` again.");
+        let because = format!(
+            "The label `{label}` forbids unlocking. Remove it, then say `{} unlock` again.",
+            inner.ctx.rendering.executable
+        );
         let message = Message::UnlockRefused { because, link: None };
         return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
     }
-    if let Some(because) = not_permitted(inner, pull, command).await? {
+    if let Some(because) = not_permitted(inner, std::slice::from_ref(&pull.id), &pull.base.branch, command).await? {
         let message = Message::NotPermitted { because };
         return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
     }
-    let by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
-    let event = LockEvent::Unlocked { pull: pull.id.clone(), by };
+    let by = AuditEntry {
+        why: command.why.clone(),
+        ..entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked")
+    };
+    let target = command.target.clone();
     let answer = answer_later(inner, Some(command));
     let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
     let commit = Commit::about(&pull.id).done(&item.delivery, "unlocked");
     let follows = commit.record_with(inner, move |tx| {
-        let follows = tx.record_lock_event(&event)?;
+        let held = (!target.is_all()).then(|| held_of(tx, &id)).transpose()?;
+        let only = held.map(|held| held.into_iter().filter(|project| is_targeted(&target, project)).collect());
+        let follows = tx.record_lock_event(&LockEvent::Unlocked { pull: id.clone(), only, by })?;
         let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
         tx.post(&id, message.map(|message| answer(&id, message)).into_iter().flatten())?;
         Ok(follows)
@@ -65,17 +75,38 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     Ok(())
 }
 
-/// Why a person may not unlock, if that is so: each project that the pull request holds or has a plan of has to be allowed. No answer of
-/// the host is not a yes.
-async fn not_permitted(inner: &Inner, pull: &PullRequest, command: &Command) -> Result<Option<String>> {
-    let id = pull.id.clone();
+/// Projects that a pull request has locked or planned.
+pub(super) fn held_of(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
+    let locked = view.locks_of(pull)?.into_iter().map(|lock| lock.project);
+    Ok(locked.chain(view.plans(pull)?.into_iter().map(|plan| plan.project)).collect())
+}
+
+/// Whether `-d`, `-w` and `-p` mean this project. A directory that is no valid glob means itself.
+pub(super) fn is_targeted(target: &Target, project: &ProjectId) -> bool {
+    let is_dir = |dir: &String| *dir == project.dir || Glob::new(dir).is_ok_and(|glob| glob.matches(&project.dir));
+    target.dir.as_ref().is_none_or(is_dir)
+        && target.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
+        && target.project.as_ref().is_none_or(|name| project.name.as_ref() == Some(name))
+}
+
+/// Why a person may not unlock, if that is so: each project that the pull requests hold or have a plan of has to be allowed, as far as it
+/// is meant. No answer of the host is not a yes.
+pub(super) async fn not_permitted(
+    inner: &Inner,
+    pulls: &[PullId],
+    base_branch: &str,
+    command: &Command,
+) -> Result<Option<String>> {
+    let Some(first) = pulls.first() else { return Ok(None) };
+    let ids = pulls.to_vec();
     let held = inner.ctx.store.read(move |view| {
-        let locked = view.locks_of(&id)?.into_iter().map(|lock| lock.project);
-        Ok(locked.chain(view.plans(&id)?.into_iter().map(|plan| plan.project)).collect::<Vec<ProjectId>>())
+        let all: Result<Vec<_>> = ids.iter().map(|id| held_of(view, id)).collect();
+        Ok(all?.concat())
     });
-    let held = held.await?;
+    let mut held: Vec<ProjectId> = held.await?;
+    held.retain(|project| is_targeted(&command.target, project));
     let person = Asker::OfHost(command.user.as_str());
-    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.id.repo, &pull.base.branch, person);
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &first.repo, base_branch, person);
     let projects = held.iter().map(Some).chain(held.is_empty().then_some(None));
     for project in projects {
         match gatekeeper.refusal(Act { command: command.name, project }).await {
@@ -88,7 +119,7 @@ async fn not_permitted(inner: &Inner, pull: &PullRequest, command: &Command) -> 
 }
 
 /// Turns a message that is known only inside a transaction into the comments that answer a command.
-fn answer_later(
+pub(super) fn answer_later(
     inner: &Inner,
     command: Option<&Command>,
 ) -> impl FnOnce(&PullId, Message) -> Vec<Effect> + Send + 'static {
@@ -96,11 +127,11 @@ fn answer_later(
     move |pull, message| {
         let (pull, body) = (pull.clone(), ReplyBody::Message(message));
         let run = RunId::of(random_bits());
-        comment_effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
+        comments::effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
     }
 }
 
-fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, result: &str) -> AuditEntry {
+pub(super) fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, result: &str) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
         who: who.into(),
@@ -122,9 +153,11 @@ pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item
             None
         }
     };
-    let because = "An apply of this pull request is running. Wait for its end, then say `unlock` again; \
-        `cancel --apply` interrupts it."
-        .to_owned();
+    let executable = &inner.ctx.rendering.executable;
+    let because = format!(
+        "An apply of this pull request is running. Wait for its end, then say `{executable} unlock` again; \
+         `{executable} cancel --apply` interrupts it."
+    );
     let message = Message::UnlockRefused { because, link };
     if let Err(error) = inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
@@ -142,7 +175,7 @@ async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<JobId>> {
 
 /// The job of an apply, or of what else must not be interrupted unasked, that this pull request has begun and this process has in
 /// hand.
-fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
+pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
     let once_only = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
     let of_pull = |job: &Job| job.pull == *pull && once_only.iter().any(|name| name.as_str() == job.kind);
     let jobs = view.unfinished_jobs()?;
@@ -320,6 +353,7 @@ mod tests {
                 user: "alice".into(),
                 since: Timestamp::from_second(second).unwrap(),
             },
+            why: None,
             applied: false,
         };
         let held = lock(1, 1);

@@ -6,7 +6,9 @@ mod recorded;
 use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
-use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder};
+use super::{
+    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, policies, recorder,
+};
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
@@ -59,7 +61,7 @@ pub(super) async fn answer_stop(ctx: &Context, work: &CommandRun, stop: Stop) ->
 fn answer_to(work: &CommandRun, stop: Stop) -> Result<Result<CommandAnswer, CancelReason>> {
     Ok(Ok(match stop {
         Stop::Fault(fault) => CommandAnswer::error(fault),
-        Stop::Refused(Refusal::Silent) => CommandAnswer { body: None, statuses: StatusUpdate::AfterPlan },
+        Stop::Refused(Refusal::Silent) => CommandAnswer::new(None, StatusUpdate::AfterPlan),
         Stop::Refused(refusal) => CommandAnswer::error(refusal_fault(refusal)),
         Stop::Cancelled => match work.cancel.reason().cloned() {
             Some(CancelReason::Person(user)) => CommandAnswer::error(Fault {
@@ -112,11 +114,11 @@ async fn plan(
         }
         None => {
             let recorded = RecordedSchedule::new(work, &schedule);
-            let (held, earlier) = take_locks(ctx, work, &schedule, recorded, refused.is_empty()).await?;
+            let (held, earlier) = take_locks(ctx, work, &schedule, recorded, refused.outcomes.is_empty()).await?;
             (held, earlier, Vec::new())
         }
     };
-    if schedule.groups.iter().all(Vec::is_empty) && refused.is_empty() {
+    if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
         return Ok(Some(nothing_to_plan(ctx, work)));
     }
     let facts = PullFacts::default();
@@ -144,15 +146,19 @@ async fn plan(
     let at_once = if slots == 1 { 1 } else { slots * 2 };
     let groups = Groups { schedule: &schedule, refused: &refused, at_once };
     let mut outcomes = groups.run(work, &run).await?;
-    outcomes.extend(permissions::record_unplanned(ctx, work, refused).await?);
-    let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
+    outcomes.extend(permissions::record_unplanned(ctx, work, refused.outcomes).await?);
+    let policies = policies::check::run(ctx, work, prepared, (&schedule, slots), &outcomes).await?;
+    let checked = policies.iter().flat_map(|checked| &checked.outcomes);
+    let cancelled =
+        outcomes.iter().chain(checked).any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
     if cancelled && !matches!(work.cancel.reason(), Some(CancelReason::Person(_))) {
         return Ok(None);
     }
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
     remarks.sort();
     remarks.dedup();
-    Ok(Some(CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan)))
+    let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
+    Ok(Some(CommandAnswer { policies, ..answer }))
 }
 
 fn nothing_to_plan(ctx: &Context, work: &CommandRun) -> CommandAnswer {
@@ -241,7 +247,7 @@ fn holder(work: &CommandRun) -> LockHolder {
 pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> WantedLock {
     let (repo, project) = (work.pull.id.repo.clone(), config.id.clone());
     let mode = if ctx.settings.disable_repo_locking { LockMode::Disabled } else { config.repo_locks };
-    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false }, mode }
+    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false, why: None }, mode }
 }
 
 /// Why a project may not begin, in the words of its outcome.

@@ -1,19 +1,21 @@
-//! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own.
+//! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own; and `approve_policies`.
 
 use super::current::Current;
+use super::freeze::FreezeGuard;
 use super::job::{self, JobRun, JobTask};
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, permissions, recorder, state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, lock, permissions, policies,
+    recorder, state_locks,
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{ProjectState, ProjectStatus};
+use crate::domain::state::{Job, ProjectState, ProjectStatus};
 use crate::locks::LockEvent;
 use crate::runner::spec::Steps;
 use anyhow::Result;
@@ -31,7 +33,9 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         return Ok(Ended::Answered);
     }
     let answered = match work.command.name {
+        CommandName::ApprovePolicies => policies::approve::answer(ctx, work, &prepared).await,
         CommandName::ForceUnlock => force_unlock::answer(ctx, work, &prepared).await,
+        CommandName::Lock => lock::answer(ctx, work, &prepared).await,
         _ => projects(ctx, work, &prepared).await,
     };
     let answer = match answered {
@@ -98,13 +102,20 @@ async fn project(
             return Ok(job::refused(work, config, Outcome::Failed(Failure::Requirements(checks))));
         }
     }
+    let frozen = FreezeGuard::of(ctx, work, config).await?;
     let beginning = LockEvent::StateChangeBegins { project: wanted_lock(ctx, work, config) };
     let _permit = ctx.admission.enter_when_free().await;
     if changes_state && let Some(failure) = current.refusal(ctx, work).await {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
     }
     let begun = JobRun::begin(ctx, work, config, move |tx, _| {
-        let refusal = if changes_state { tx.record_lock_event(&beginning)?.refusal } else { None };
+        if !changes_state {
+            return Ok(Ok(()));
+        }
+        if let Some(failure) = frozen.refusal(tx, Timestamp::now())? {
+            return Ok(Err(failure));
+        }
+        let refusal = tx.record_lock_event(&beginning)?.refusal;
         Ok(refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
     });
     let mut job = match begun.await? {
@@ -136,19 +147,23 @@ async fn project(
             at: Timestamp::now(),
         };
         if tx.record_lock_event(&changed)?.dropped().iter().any(|plan| plan.project == project) {
-            let status = ProjectStatus {
-                project: project.clone(),
-                state: ProjectState::PlanDiscarded,
-                head: record.head.clone(),
-                summary: None,
-                job: Some(record.id.clone()),
-                updated: Timestamp::now(),
-            };
-            tx.put_project_status(&pull, &status)?;
+            tx.put_project_status(&pull, &discarded(&project, record))?;
         }
         Ok(())
     });
     Ok(ended.await?)
+}
+
+/// The project's plan is worth nothing since this job.
+fn discarded(project: &ProjectId, job: &Job) -> ProjectStatus {
+    ProjectStatus {
+        project: project.clone(),
+        state: ProjectState::PlanDiscarded,
+        head: job.head.clone(),
+        summary: None,
+        job: Some(job.id.clone()),
+        updated: Timestamp::now(),
+    }
 }
 
 /// What Terraform printed, or how it broke.

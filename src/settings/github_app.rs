@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn an_account_goes_first() {
         let settings = loaded(&["--gh-app-id=1"], &[("ATLANTIS_GH_APP_KEY", KEY)]);
-        assert!(matches!(settings.github.unwrap().token, Some(GithubToken::Value(_))));
+        assert!(matches!(settings.github.unwrap().token, Some(GithubToken::Account(_))));
         assert!(settings.warnings.iter().any(|warning| warning.contains("no effect beside gh-user")));
         let warnings = loaded(&["--gh-app-slug=x"], &[]).warnings;
         assert!(warnings.iter().any(|warning| warning.contains("no effect without gh-app-id")), "{warnings:?}");

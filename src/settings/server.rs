@@ -5,6 +5,7 @@ use super::check::{self, choice, globs, number};
 use super::{AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, modules, notifications};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
+use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::process::RunAs;
@@ -47,9 +48,9 @@ settings! {
             warnings: Vec<String> = check::filled_later,
         ]
         Atlantis {
-            /// Commands that comments may use, of version, plan, apply, cancel, unlock, force-unlock, approve_policies, import, state; or
-            /// all. Without apply nothing can be applied.
-            allow_commands: List -> Vec<CommandName> = "version,plan,apply,unlock,force-unlock,approve_policies,cancel" => check::allow_commands,
+            /// Commands that comments may use, of version, plan, apply, cancel, unlock, force-unlock, lock, freeze, unfreeze,
+            /// approve_policies, import, state; or all. Without apply nothing can be applied.
+            allow_commands: List -> Vec<CommandName> = "version,plan,apply,unlock,force-unlock,lock,freeze,unfreeze,approve_policies,cancel" => check::allow_commands,
             /// Plan draft pull requests automatically.
             allow_draft_prs: Switch = "false",
             /// Accept commands on pull requests from forks: whoever opens one runs code here.
@@ -60,6 +61,10 @@ settings! {
             atlantis_url: Text => check::atlantis_url,
             /// Find projects that no repo config names: auto, enabled or disabled.
             autodiscover_mode: Text -> AutodiscoverMode = "auto" => choice,
+            /// Merge a pull request when all that was planned of it is applied, where a repo config does not say.
+            automerge: Switch = "false",
+            /// How to merge then: merge, rebase or squash. By default what the repository allows, in this order.
+            automerge_method: Text -> Option<String> => check::merge_method,
             /// Globs of changed files that make a discovered project be planned.
             autoplan_file_list: List = FILE_LIST => globs,
             /// Globs of files whose local modules are followed; turns autoplan-modules on. By default autoplan-file-list, if
@@ -77,6 +82,8 @@ settings! {
             default_tf_version: Text -> Option<String> => check::default_version,
             /// Refuse apply without -d, -w or -p.
             disable_apply_all: Switch = "false",
+            /// Label of pull requests that are not merged automatically.
+            disable_automerge_label: Text -> Option<String> => check::optional,
             /// Plan only on request.
             disable_autoplan: Switch = "false",
             /// Label of pull requests that are planned only on request.
@@ -93,6 +100,8 @@ settings! {
             emoji_reaction: Text -> Option<String> = "eyes" => check::reaction,
             /// Move + - ~ of plans to the first column, so that they are coloured.
             enable_diff_markdown_format: Switch = "true",
+            /// Check plans against the policy sets of repos.yaml; what fails is not applied unless its owners approve (docs/policies.md).
+            enable_policy_checks: Switch = "false",
             /// Read -p as a regular expression over project names.
             enable_regexp_cmd: Switch = "false",
             /// First word of comments; by default both atlantis and tidelock.
@@ -116,6 +125,8 @@ settings! {
             parallel_plan: Switch = "false",
             /// Most jobs of one command at the same time. Jobs beyond the number of processors and one start only while the machine is idle.
             parallel_pool_size: Number -> usize = "15" => number::<1, 1024, _>,
+            /// Comment on policy checks only when they fail.
+            quiet_policy_checks: Switch = "false",
             /// Port to listen on; the variable PORT is read as well.
             port: Number -> u16 = "4141" => number::<1, 65_535, _>,
             /// Repositories to serve, such as github.com/acme/*; ! in front excludes. There is no default.
@@ -166,6 +177,8 @@ settings! {
             module_credentials: List => modules::origins,
             /// Refuse to apply plans that are older, such as 24h, where plan_max_age of repos.yaml does not say; 0: no limit.
             plan_max_age: Duration = "0",
+            /// What evaluates policies: builtin, which needs nothing to be installed, or conftest.
+            policy_engine: Text -> PolicyEngine = "builtin" => choice,
             /// Interval at which the host is asked for closed pull requests, pushes and comments whose deliveries never came.
             reconcile_interval: Duration = "5m",
             /// Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository.
@@ -314,6 +327,10 @@ rows! {
             write_git_creds: Switch = "false",
         }
         Tidelock {
+            /// The previous password of deliveries, still accepted: for a change of passwords without a lost delivery.
+            azuredevops_previous_webhook_password: Secret,
+            /// File with azuredevops-token, read again on every use.
+            azuredevops_token_file: Path,
             /// For tests: http://LOOPBACK:PORT of a double of Cloud Storage.
             bucket_endpoint: Text,
             /// Most comments, statuses and reactions in an hour, with as many in a minute as GitHub then allows (80 of 500); comments go

@@ -79,7 +79,12 @@ impl View<'_> {
             LockEvent::StateChangeBegins { project } => {
                 world.locks.extend(self.project_lock(&project.lock.repo, &project.lock.project)?);
             }
-            LockEvent::StateChanged { pull, .. } => world.plans = self.plans(pull)?,
+            LockEvent::StateChanged { pull, project, outputs, .. } => {
+                world.plans = self.plans(pull)?;
+                if *outputs {
+                    world.plans.extend(self.plans_elsewhere_with_outputs_of(pull, project)?);
+                }
+            }
             LockEvent::Unlocked { pull, .. } | LockEvent::Closed { pull, .. } => {
                 world.locks = self.locks_of(pull)?;
                 world.plans = self.plans(pull)?;

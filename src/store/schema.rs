@@ -188,7 +188,8 @@ CREATE TABLE claims (
 );
 ";
 
-/// Adds what is to be sent to those who are told besides pull requests.
+/// Adds what is to be sent to those who are told besides pull requests, repositories that are frozen by hand, and what policies found, with
+/// who approved it.
 const FORMAT_5: &str = "
 CREATE TABLE notifications (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -196,6 +197,21 @@ CREATE TABLE notifications (
   record TEXT NOT NULL
 );
 CREATE INDEX notifications_receiver ON notifications (receiver, id);
+CREATE TABLE freezes (
+  seq INTEGER PRIMARY KEY,
+  repo TEXT NOT NULL UNIQUE,      -- host/owner/name
+  since INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE TABLE policy_checks (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
+);
 ";
 
 /// The first bytes of an SQLite file.
@@ -540,9 +556,11 @@ mod tests {
             "deliveries.rs",
             "locks.rs",
             "plans.rs",
+            "policies.rs",
             "pulls.rs",
             "schedules.rs",
             "notifications.rs",
+            "freezes.rs",
         ] {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

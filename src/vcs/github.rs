@@ -12,10 +12,11 @@ mod setup;
 
 use super::http::{Http, odd, segment};
 use super::{
-    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
+    TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
+use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
 use app::{App, AppOptions};
 use async_trait::async_trait;
 use backon::Retryable as _;
@@ -23,7 +24,6 @@ use cache::Cache;
 use jiff::Timestamp;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -132,7 +132,8 @@ pub fn profile(api_url: &str) -> Profile {
         pull_mark: '#',
         versions_cover_comments: true,
         reactions: true,
-        commit_address: Some(format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url))),
+        owner_files: &[".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"],
+        commit_address: Some(CommitAddress::below(pages_url(api_url))),
     }
 }
 
@@ -171,6 +172,14 @@ impl Host for Github {
 
     async fn is_team_member(&self, repo: &RepoId, team: &str, login: &str) -> Result<Option<bool>, HostError> {
         reviews::is_team_member(&self.http, repo, team, login).await.map(Some)
+    }
+
+    async fn is_admin(&self, repo: &RepoId, login: &str) -> Result<Option<bool>, HostError> {
+        reviews::is_admin(&self.http, repo, login).await.map(Some)
+    }
+
+    async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
+        reviews::contributors(&self.http, pull).await
     }
 
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
@@ -250,8 +259,12 @@ impl Host for Github {
         self.say(Method::POST, &pull.repo, &path, Some(body)).await.map(drop)
     }
 
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, _: bool) -> Result<Merging, HostError> {
         merge::merge(self, pull, method).await
+    }
+
+    async fn delete_source_branch(&self, pull: &PullRequest) -> Result<(), HostError> {
+        merge::delete_source_branch(self, pull).await
     }
 
     async fn redeliver_missed(&self) -> Result<usize, HostError> {
@@ -262,22 +275,15 @@ impl Host for Github {
     }
 
     async fn git_credentials(&self, owner: &str) -> Option<GitCredentials> {
-        let password = match (&self.app, self.http.token()) {
-            (Some(app), _) => match app.installation_token(&self.http, owner).await {
+        let password = match &self.app {
+            Some(app) => match app.installation_token(&self.http, owner).await {
                 Ok(token) => token?,
                 Err(error) => {
                     tracing::error!("there is no token for git in the repositories of {owner}: {error}");
                     return None;
                 }
             },
-            (None, TokenSource::Value(token)) => token.clone(),
-            (None, TokenSource::File(path)) => match tokio::fs::read_to_string(path).await {
-                Ok(text) => SecretString::from(text.trim()),
-                Err(error) => {
-                    tracing::error!("cannot read the token file {}: {error}", path.display());
-                    return None;
-                }
-            },
+            None => self.http.token().now()?,
         };
         let of_account = self.app.is_none() && !self.user.is_unknown();
         let username = if of_account { self.user.as_str() } else { "x-access-token" };

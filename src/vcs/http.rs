@@ -164,6 +164,11 @@ impl Http {
         self.retries.with_max_times(tries.saturating_sub(1))
     }
 
+    /// What every address begins with.
+    pub(super) fn base(&self) -> &str {
+        &self.base
+    }
+
     /// Where the token comes from.
     pub(super) fn token(&self) -> &TokenSource {
         &self.token
@@ -405,6 +410,21 @@ pub(super) fn segment(text: &str) -> String {
 }
 
 impl TokenSource {
+    /// The same for git; none, and a line in the log, where it cannot be read.
+    pub(super) fn now(&self) -> Option<SecretString> {
+        match self {
+            TokenSource::Value(token) => Some(token.clone()),
+            // A small file, mounted in memory where it matters; git waits for it anyway.
+            TokenSource::File(path) => match std::fs::read_to_string(path) {
+                Ok(text) => Some(SecretString::from(text.trim())),
+                Err(error) => {
+                    tracing::error!("cannot read the token file {}: {error}", path.display());
+                    None
+                }
+            },
+        }
+    }
+
     /// The token as it is now; none where the source is empty by intent.
     pub(super) async fn read(&self) -> Result<Option<SecretString>, String> {
         match self {

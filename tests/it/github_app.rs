@@ -8,7 +8,7 @@ use tidelock::sandbox::OpenOptions;
 const APP: &str = "acme-tidelock";
 
 fn app() -> Setup {
-    Setup::one_project().steps(&[PLANNED], &["echo applied"]).as_app(APP)
+    Setup::one_project().steps(&[PLANNED], &["echo applied"]).signed_in_as_app(APP)
 }
 
 /// Requests that made a token of an installation.

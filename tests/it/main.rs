@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the answer")]
 
 mod apply;
+mod approvals;
 mod arguments;
+mod automerge;
 mod autoplan;
 mod azure_devops;
 mod bad_moments;
@@ -13,7 +15,9 @@ mod doctor;
 mod examples;
 mod first_hour;
 mod flow;
+mod freeze;
 mod github_app;
+mod hatches;
 mod history;
 mod left;
 mod locking;
@@ -26,6 +30,7 @@ mod notifications;
 mod pages;
 mod permissions;
 mod plan_age;
+mod policies;
 mod refused;
 mod restart;
 mod resumed;

@@ -98,7 +98,7 @@ impl Setup {
     }
 
     /// The server is this App, which `acme` has installed.
-    pub(crate) fn as_app(mut self, slug: &str) -> Setup {
+    pub(crate) fn signed_in_as_app(mut self, slug: &str) -> Setup {
         self.app = Some(slug.to_owned());
         self.flags(&["--gh-user=", "--gh-app-key-file={tmp}/app.pem"]).variable("TIDELOCK_GH_TOKEN", "")
     }

@@ -1,6 +1,7 @@
 //! The part of GitHub's REST API that the server uses, with GitHub's answers, errors and paging.
 
 mod app;
+mod branches;
 mod moved;
 mod teams;
 mod webhooks;
@@ -136,6 +137,8 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         ("GET", ["pulls", number]) => call.pull(number),
         ("GET", ["pulls", number, "reviews"]) => call.reviews(number),
         ("PUT", ["pulls", number, "merge"]) => call.merge(number).await,
+        ("GET", ["git", "ref", "heads", branch @ ..]) => call.branch(&branch.join("/")).await,
+        ("DELETE", ["git", "refs", "heads", branch @ ..]) => call.delete_branch(&branch.join("/")).await,
         ("GET", ["collaborators", user, "permission"]) => call.permission(user),
         ("GET", ["issues", number, "comments"]) => call.comments(number),
         ("POST", ["issues", number, "comments"]) => call.create_comment(number),
@@ -204,22 +207,6 @@ impl Call<'_> {
             of_commit.map(|status| shapes::status(&self.shared.url, &state, repo, status)).collect()
         };
         self.page(rows, &format!("commits/{sha}/statuses"))
-    }
-
-    /// How `base...head` stand to each other, without their commits and files.
-    async fn compare(&self, commits: &str) -> Result {
-        let (base, head) = commits.split_once("...").ok_or_else(NOT_FOUND)?;
-        let git = self.shared.git(&self.full_name).map_err(|_| NOT_FOUND())?;
-        let (ahead, behind) = git.distance(base, head).await.map_err(|_| NOT_FOUND())?;
-        let status = match (ahead, behind) {
-            (0, 0) => "identical",
-            (_, 0) => "ahead",
-            (0, _) => "behind",
-            _ => "diverged",
-        };
-        ok(
-            json!({"status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": [], "files": []}),
-        )
     }
 
     /// A parameter of the address.

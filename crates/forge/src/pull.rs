@@ -55,6 +55,11 @@ impl Pull {
         self.number
     }
 
+    /// As its host writes it: `#1`, `!1`.
+    pub fn reference(&self) -> String {
+        format!("{}{}", self.shared().kind.pull_mark(), self.number)
+    }
+
     /// Its repository.
     pub fn repo(&self) -> &Repo {
         &self.repo

@@ -9,7 +9,7 @@ use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::domain::Login;
-use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings};
+use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings, TokenSetting};
 use crate::vcs::github::app::AppOptions;
 use crate::vcs::github::{Github, GithubOptions, profile};
 use crate::vcs::{Host, TokenSource};
@@ -72,8 +72,8 @@ fn client(github: &GithubSettings, allowlist: &[String]) -> Option<Github> {
     let allowlist = Allowlist::new(allowlist);
     let nothing = || TokenSource::Value(String::new().into());
     let (token, app) = match github.token.as_ref()? {
-        GithubToken::Value(token) => (TokenSource::Value(token.clone()), None),
-        GithubToken::File(path) => (TokenSource::File(path.clone()), None),
+        GithubToken::Account(TokenSetting::Value(token)) => (TokenSource::Value(token.clone()), None),
+        GithubToken::Account(TokenSetting::File(path)) => (TokenSource::File(path.clone()), None),
         GithubToken::App(app) => (nothing(), Some(options(app))),
     };
     Some(Github::new(GithubOptions {

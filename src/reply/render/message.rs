@@ -3,9 +3,10 @@
 use super::RenderOptions;
 use super::markdown;
 use super::view::cut;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
+use crate::domain::freeze::Freeze;
 use crate::domain::reply::{Message, Reply};
+use crate::domain::{JobId, ProjectId};
 use crate::reply::wording;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
@@ -32,18 +33,32 @@ pub(super) fn template(
         Message::DidYouMean { suggestion } => ("did_you_mean.md", context! { suggestion }),
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
         Message::Unlocked { projects } => ("unlocked.md", context! { projects => Serde(projects) }),
+        Message::UnlockedOthers { lines } => ("unlocked_others.md", context! { lines }),
+        Message::UnlockedBy { projects, user, from, why } => {
+            let projects = Serde(projects);
+            // Our own word for a pull request, which the host links.
+            let from = Value::from_safe_string(from.clone());
+            ("unlocked_by.md", context! { projects, user => user.as_str(), from, why, plan => plan(None) })
+        }
+        Message::Locked { projects, why } => ("locked.md", context! { projects => Serde(projects), why }),
+        Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
+        Message::Frozen { freeze, already } => {
+            let (words, why) = (freeze.words(), &freeze.why);
+            ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
+        }
+        Message::Unfrozen { freeze, user } => {
+            ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
+        }
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
         Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
         Message::ForkRefused => ("fork_refused.md", context! {}),
         Message::NotAllowlisted => ("not_allowlisted.md", context! {}),
         Message::NotPermitted { because } => ("not_permitted.md", context! { because }),
+        Message::Automerging => ("automerging.md", context! {}),
+        Message::NotMerged { because } => ("not_merged.md", context! { because }),
         Message::ClosedPull => ("closed_pull.md", context! {}),
         Message::LateEnd { project, because, output } => {
-            let output = match output.trim().is_empty() {
-                true => String::new(),
-                false => markdown::output(&cut(output, budget, None), "", "Output", !options.disable_folding),
-            };
-            let output = Value::from_safe_string(output);
+            let output = late_output(output, options, budget);
             ("late_end.md", context! { project => Serde(project), because, output, plan => plan(Some(project)) })
         }
         Message::Cleanup { locks, remarks } => {
@@ -53,20 +68,22 @@ pub(super) fn template(
         Message::Discarded { project, user } => {
             ("discarded.md", context! { project => Serde(project), user, plan => plan(Some(project)) })
         }
+        Message::OutdatedPlans { projects, on, number } => {
+            let commands: Vec<_> = projects.iter().map(|project| plan(Some(project))).collect();
+            let by = Value::from_safe_string(format!("{}{number}", options.pull_mark));
+            ("outdated_plans.md", context! { projects => Serde(projects), on => Serde(on), by, commands })
+        }
         Message::HookFailed { output } => {
             let output = markdown::output(&cut(output, budget, None), "", "Log of the hook", !options.disable_folding);
             ("hook_failed.md", context! { output => Value::from_safe_string(output), again => again(reply, options) })
         }
         Message::Interrupted { because } => ("interrupted.md", context! { because }),
         Message::StateLocks { left } => {
-            let left: Vec<_> = left
-                .iter()
-                .map(|one| {
-                    let log = format!("{}/jobs/{}", options.url, one.job);
-                    context! { project => Serde(&one.project), kind => &one.kind, log, because => &one.because }
-                })
-                .collect();
-            ("state_locks.md", context! { left })
+            let log = |job: &JobId| format!("{}/jobs/{job}", options.url);
+            let left = left.iter().map(
+                |one| context! { project => Serde(&one.project), kind => &one.kind, log => log(&one.job), because => &one.because },
+            );
+            ("state_locks.md", context! { left => left.collect::<Vec<_>>() })
         }
         Message::ShuttingDown => ("shutting_down.md", context! { again => again(reply, options) }),
         Message::NoProjects { because } => {
@@ -79,6 +96,15 @@ pub(super) fn template(
         }
         Message::PlannedAlready { head } => ("planned_already.md", context! { head => head.short() }),
     }
+}
+
+/// What Terraform printed after its command was told as ended; empty for nothing.
+fn late_output(output: &str, options: &RenderOptions, budget: usize) -> Value {
+    let output = match output.trim().is_empty() {
+        true => String::new(),
+        false => markdown::output(&cut(output, budget, None), "", "Output", !options.disable_folding),
+    };
+    Value::from_safe_string(output)
 }
 
 /// The command that a mistyped word probably means.
