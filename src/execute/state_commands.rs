@@ -12,6 +12,7 @@ use super::{
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
+use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
