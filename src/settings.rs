@@ -11,6 +11,7 @@ mod check;
 #[cfg(test)]
 mod deployment_tests;
 mod environment;
+mod github;
 mod github_app;
 mod hosts;
 mod modules;

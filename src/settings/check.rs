@@ -2,7 +2,7 @@
 
 use super::environment::ProcessEnvironment;
 use super::typed::Reader;
-use super::{GithubSettings, GithubToken, TokenSetting, azure, github_app, hosts};
+use super::{TokenSetting, hosts};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
@@ -22,16 +22,8 @@ const REACTIONS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray"
 const DEFAULT_PASSWORD: &str = "atlantis";
 /// First words of commands by default.
 const EXECUTABLES: [&str; 2] = ["atlantis", "tidelock"];
-/// Highest `gh-posts-per-hour`.
-const MAX_POSTS: i64 = 1_000_000;
 /// Longest `shutdown-grace`.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
-/// The settings that say that GitHub is used.
-const OF_GITHUB: [&str; 5] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret", "gh-app-id"];
-/// The rights that the token needs.
-const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, \
-     Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
-     scope repo (and admin:repo_hook for the doctor)";
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
@@ -350,76 +342,6 @@ pub(super) fn web_basic_auth(r: &mut Reader) -> Option<(String, SecretString)> {
         r.wrong("web-password", "is the default password, which everybody knows: set another one for web-basic-auth");
     }
     Some((r.text("web-username"), password))
-}
-
-/// Host and account; everything that is missing is reported. Absent where another host is named and nothing of this one is.
-pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
-    if azure::is_named(r) && !OF_GITHUB.iter().any(|name| r.is_given(name)) {
-        return None;
-    }
-    let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
-    let app = github_app::read(r);
-    let (user, token) = match app {
-        Some(app) => {
-            let user = app.slug.as_ref().map_or_else(|| format!("app/{}", app.id), |slug| format!("{slug}[bot]"));
-            (user, Some(GithubToken::App(app)))
-        }
-        // What is wrong with the App was said.
-        None if github_app::is_meant(r) => (String::new(), None),
-        None => github_account(r),
-    };
-    let webhook_secret = r.secret("gh-webhook-secret");
-    match (&webhook_secret, r.switch("allow-unsigned-webhooks")) {
-        (None, false) => r.wrong(
-            "gh-webhook-secret",
-            "(ATLANTIS_GH_WEBHOOK_SECRET) is missing: without it everybody who reaches the port can run commands here. Set \
-             the same text here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe",
-        ),
-        (None, true) => {
-            r.warnings
-                .push("deliveries are not signed: everybody who reaches the port can run commands here".to_owned());
-        }
-        (Some(_), true) => {
-            r.warnings.push("allow-unsigned-webhooks has no effect: gh-webhook-secret is set".to_owned());
-        }
-        (Some(_), false) => {}
-    }
-    let previous_webhook_secret = r.secret("gh-previous-webhook-secret");
-    let posts_per_hour = posts_per_hour(r, host.as_ref());
-    let organization = r.text("gh-org").trim().to_owned();
-    let host = host?;
-    Some(GithubSettings {
-        hostname: host.hostname,
-        api_url: host.api_url,
-        user,
-        token: if r.switch("events-only") { token } else { Some(token?) },
-        webhook_secret,
-        previous_webhook_secret,
-        posts_per_hour,
-        organization,
-    })
-}
-
-/// Login and token of the server's account.
-fn github_account(r: &mut Reader) -> (String, Option<GithubToken>) {
-    let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
-    let missing = format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}");
-    let token = token(r, "gh-token", "gh-token-file", &missing).map(GithubToken::Account);
-    if user.is_empty() {
-        r.wrong(
-            "gh-user",
-            "(ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to. A GitHub App is named by gh-app-id \
-             instead",
-        );
-    }
-    (user, token)
-}
-
-/// The limit of posts: GitHub's own hosts have one by default, Enterprise servers only if it is given.
-fn posts_per_hour(r: &mut Reader, host: Option<&hosts::GithubHost>) -> Option<u32> {
-    let limit = r.number("gh-posts-per-hour", 0, MAX_POSTS);
-    let asks = host.is_some_and(hosts::GithubHost::is_githubs_own);
-    u32::try_from(limit).ok().filter(|limit| *limit > 0 && (asks || r.is_given("gh-posts-per-hour")))
 }
 
 /// Exactly one of the two settings, the token or its file; where both are left out, `missing` says so.

@@ -2,7 +2,7 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::{AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, modules, notifications};
+use super::{AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, github, modules, notifications};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::policies::PolicyEngine;
@@ -24,7 +24,7 @@ settings! {
     pub struct Settings, static SETTINGS {
         [
             /// How to reach GitHub, and with which account.
-            github: Option<GithubSettings> = check::github,
+            github: Option<GithubSettings> = github::read,
             /// How to reach Azure DevOps, and with which account.
             azure_devops: Option<AzureDevopsSettings> = azure::read,
             /// Who may reach what.

@@ -355,7 +355,7 @@ fn everything_that_is_missing_is_named_at_once() {
     let nothing = Settings::load(Vec::new(), [("HOME".into(), "/".into())]).err().unwrap();
     assert_snapshot!(nothing, @"
     --gh-token (ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the scope repo (and admin:repo_hook for the doctor)
-    --gh-user (ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to
+    --gh-user (ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to. A GitHub App is named by gh-app-id instead
     --gh-webhook-secret (ATLANTIS_GH_WEBHOOK_SECRET) is missing: without it everybody who reaches the port can run commands here. Set the same text here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe
     --repo-allowlist is missing: name the repositories to serve, such as github.com/acme/*
     ");

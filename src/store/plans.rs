@@ -20,10 +20,10 @@ impl View<'_> {
         // Pull requests of a repository stand together in the index: `$` follows `#`. Few plans have dependencies, and of the others
         // the text is enough.
         self.records(
-            r#"SELECT record FROM plans WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND pull <> ?2 AND consumed_by IS NULL
-               AND instr(record, '"dependencies":[')
-               AND EXISTS (SELECT 1 FROM json_each(record, '$.dependencies') WHERE value = ?3) ORDER BY seq"#,
-            params![pull.repo.to_string(), pull.to_string(), project.dir],
+            "SELECT record FROM plans WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND pull <> ?2 AND consumed_by IS NULL
+               AND instr(record, ?4)
+               AND EXISTS (SELECT 1 FROM json_each(record, '$.dependencies') WHERE value = ?3) ORDER BY seq",
+            params![pull.repo.to_string(), pull.to_string(), project.dir, "\"dependencies\":["],
         )
     }
 
