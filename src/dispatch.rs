@@ -133,7 +133,7 @@ impl Handle {
             }
             decision => {
                 let delivery = Delivery { identity, host_id, received, event };
-                self.inner.record(delivery, pull, decision, |_| Ok(())).await
+                self.inner.record(delivery, pull, decision, |_| Ok(true)).await
             }
         }
     }
@@ -280,13 +280,14 @@ impl Inner {
         if off { obsolete } else { Decision::Queue(Task::Autoplan(Box::new(event.clone()))) }
     }
 
-    /// One commit before the 2xx: the delivery, what is said at once, and `also` if the delivery is new.
+    /// One commit before the 2xx: the delivery, what is said at once, and `also` if the delivery is new. Where `also` says no, nothing is
+    /// recorded.
     async fn record(
         self: &Arc<Self>,
         delivery: Delivery,
         pull: PullId,
         decision: Decision,
-        also: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+        also: impl FnOnce(&Tx<'_>) -> Result<bool> + Send + 'static,
     ) -> DeliveryOutcome {
         let reaction = self.reaction(&delivery.event, &decision);
         let (task, replies) = match decision {

@@ -9,8 +9,11 @@
 //! the host's rate limit is low. A round that ends early is taken up by the next one where it ended. How far a pull request was looked at
 //! is recorded when all that was found is recorded, never before; of many pull requests together, since each commit is a request.
 
+mod late;
 mod repos;
 mod statuses;
+
+pub(super) use late::comes_late;
 
 use super::queues::Task;
 use super::{Decision, DeliveryOutcome, Inner, recorder};
@@ -25,6 +28,7 @@ use crate::store::{KnownPull, Tx, is_deposed};
 use crate::vcs::{Comments, Host, HostError, OpenPull};
 use anyhow::{Result, anyhow};
 use jiff::{SignedDuration, Timestamp};
+use late::is_as_looked_at;
 use repos::in_turns;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -238,7 +242,9 @@ impl Round<'_> {
         let action = PullAction::Closed { merged: false };
         let event = PullEvent { action, pull, sender: Login::unknown(), version: PullVersion::default() };
         let decision = Decision::Queue(Task::Closed(Box::new(event.clone())));
-        self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, |_| Ok(())).await
+        let known = known.clone();
+        let record = move |tx: &Tx<'_>| is_as_looked_at(tx, &id, Some(&known));
+        self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, record).await.map(drop)
     }
 
     async fn changed(&self, listed: &KnownPull, now: &OpenPull, marks: &mut Vec<Mark>) -> Result<(), HostOrStateError> {
@@ -260,9 +266,12 @@ impl Round<'_> {
         let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
         let Some(known) = known.filter(|known| known.open && !self.inner.actors.busy(id)) else { return Ok(()) };
         let mut before = known.watermark.clone();
-        let mut mark = known.watermark.unwrap_or(from);
+        let mut mark = known.watermark.clone().unwrap_or(from);
         if now.pull.head.commit != known.pull.head.commit {
-            self.pushed(now, &mut mark).await?;
+            if !self.pushed(now, known, &mut mark).await? {
+                // Its delivery came meanwhile. The next round looks again.
+                return Ok(());
+            }
             let target = id.clone();
             let recorded = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
             before = recorded.and_then(|known| known.watermark);
@@ -292,7 +301,7 @@ impl Round<'_> {
                 _ if comment.edited => continue,
                 decision => decision,
             };
-            self.take_up(identity, event, asked, decision, |_| Ok(())).await?;
+            self.take_up(identity, event, asked, decision, |_| Ok(true)).await?;
         }
         if let Some(newest) = comments.list.iter().map(|comment| comment.created).max() {
             mark.comments = mark.comments.max(newest);
@@ -302,8 +311,9 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The head has moved. That it was taken up is recorded with it, so that its delivery comes too late from then on.
-    async fn pushed(&self, now: &OpenPull, mark: &mut Watermark) -> Result<()> {
+    /// The head has moved. That it was taken up is recorded with it, so that its delivery comes too late from then on. False: something
+    /// else was recorded since `known` was read, and nothing is done.
+    async fn pushed(&self, now: &OpenPull, known: KnownPull, mark: &mut Watermark) -> Result<bool> {
         let pull = now.pull.clone();
         let (id, head) = (pull.id.clone(), pull.head.commit.clone());
         let identity = DeliveryId::new(format!("{MISSED}{id}:push:{head}"));
@@ -314,7 +324,14 @@ impl Round<'_> {
         let event = PullEvent { action: PullAction::Pushed, pull, sender, version: now.version.clone() };
         let event = Event::Pull(event);
         let decision = self.inner.decide(&event, &id);
-        self.take_up(identity, event, Timestamp::now(), decision, move |tx| tx.set_watermark(&id, &taken)).await
+        let record = move |tx: &Tx<'_>| {
+            let is_as_looked_at = is_as_looked_at(tx, &id, Some(&known))?;
+            if is_as_looked_at {
+                tx.set_watermark(&id, &taken)?;
+            }
+            Ok(is_as_looked_at)
+        };
+        self.take_up(identity, event, Timestamp::now(), decision, record).await
     }
 
     /// A pull request of which nothing ever came, opened since its repository is served: planned where its `opened` would have been.
@@ -343,7 +360,7 @@ impl Round<'_> {
         let target = id.clone();
         let known = self.inner.ctx.store.read(move |view| view.known_pull(&target)).await?;
         let same = pull.is_open() && pull.head.commit == now.pull.head.commit;
-        if !same || !autoplans(&pull) || known.is_some_and(|known| known.open) || self.inner.actors.busy(&id) {
+        if !same || !autoplans(&pull) || known.as_ref().is_some_and(|known| known.open) || self.inner.actors.busy(&id) {
             return Ok(());
         }
         let least = Timestamp::now().checked_sub(COMMENTS_KNOWN).unwrap_or(now.created);
@@ -352,33 +369,39 @@ impl Round<'_> {
         let event = event(&pull);
         let decision = Decision::Queue(Task::Autoplan(Box::new(event.clone())));
         let record = move |tx: &Tx<'_>| {
-            tx.put_pull(&pull)?;
-            tx.set_watermark(&id, &mark)
+            let is_as_looked_at = is_as_looked_at(tx, &id, known.as_ref())?;
+            if is_as_looked_at {
+                tx.put_pull(&pull)?;
+                tx.set_watermark(&id, &mark)?;
+            }
+            Ok(is_as_looked_at)
         };
-        Ok(self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, record).await?)
+        self.take_up(identity, Event::Pull(event), Timestamp::now(), decision, record).await?;
+        Ok(())
     }
 
-    /// As if the delivery had come, unless it has; `also` is recorded with it. An error: it could not be recorded, and nothing was done.
+    /// As if the delivery had come, unless it has. `also` is recorded with it, and may find that it came too late to record anything;
+    /// then the answer is false. An error: it could not be recorded, and nothing was done.
     async fn take_up(
         &self,
         identity: DeliveryId,
         event: Event,
         received: Timestamp,
         decision: Decision,
-        also: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
-        let Some(pull) = event.pull_id().cloned() else { return Ok(()) };
+        also: impl FnOnce(&Tx<'_>) -> Result<bool> + Send + 'static,
+    ) -> Result<bool> {
+        let Some(pull) = event.pull_id().cloned() else { return Ok(true) };
         match decision {
-            Decision::Ignore(_) => return Ok(()),
+            Decision::Ignore(_) => return Ok(true),
             Decision::Obsolete(head) => {
                 self.inner.actors.cancel_obsolete(&pull, &head);
-                return Ok(());
+                return Ok(true);
             }
             Decision::Reply { .. } | Decision::Queue(_) => {}
         }
         let (what, asked) = (identity.clone(), identity.clone());
         if self.inner.ctx.store.read(move |view| view.knows_delivery(&asked)).await? {
-            return Ok(());
+            return Ok(true);
         }
         let delivery = Delivery { identity, host_id: "missed".to_owned(), received, event };
         match self.inner.record(delivery, pull.clone(), decision, also).await {
@@ -387,10 +410,10 @@ impl Round<'_> {
                 self.inner.ctx.store.may_act().await?;
                 return Err(anyhow!("{what} could not be recorded"));
             }
-            DeliveryOutcome::Known => {}
+            DeliveryOutcome::Known => return Ok(false),
             taken => tracing::info!(%pull, delivery = what.as_str(), "taken up, its delivery was missed: {taken}"),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Comments of ours that are there twice: a late request, or a server that slept while another one led. The lowest id stays.
@@ -414,14 +437,4 @@ fn edited() -> Message {
     let because = "This comment was edited after it was written, and the server did not hear it before. Whoever may write to the \
         repository can edit other people's comments, so it was not run. If it is still wanted, say it in a new comment";
     Message::NotPermitted { because: because.to_owned() }
-}
-
-/// Whether a delivery comes after its push was taken up without it.
-pub(super) fn comes_late(delivery: &Delivery, mark: Option<&Watermark>) -> bool {
-    let (Event::Pull(event), Some((head, version))) = (&delivery.event, mark.and_then(|mark| mark.taken.as_ref()))
-    else {
-        return false;
-    };
-    let of_push = !matches!(event.action, PullAction::Closed { .. }) && !delivery.identity.as_str().starts_with(MISSED);
-    of_push && event.pull.head.commit == *head && (event.version == *version || event.version.is_before(version))
 }

@@ -65,23 +65,23 @@ impl Commit {
     }
 }
 
-/// Commits a delivery with what is said at once, and `also`; false when it was recorded before, and nothing is changed. `done`: nothing
-/// else has to be done for it.
+/// Commits a delivery with what is said at once, and `also`; false when it was recorded before, or `also` says that it is not to be
+/// recorded, and nothing is changed. `done`: nothing else has to be done for it.
 pub(super) async fn accept(
     inner: &Inner,
     delivery: Delivery,
     pull: &PullId,
     effects: Vec<Effect>,
     done: bool,
-    also: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+    also: impl FnOnce(&Tx<'_>) -> Result<bool> + Send + 'static,
 ) -> Result<bool> {
     let target = pull.clone();
     let written = inner.ctx.store.write(move |tx| {
         let mark = tx.known_pull(&target)?.and_then(|known| known.watermark);
-        if reconcile::comes_late(&delivery, mark.as_ref()) || !tx.accept_delivery(&delivery)? {
+        let known = reconcile::comes_late(&delivery, mark.as_ref()) || tx.knows_delivery(&delivery.identity)?;
+        if known || !also(tx)? || !tx.accept_delivery(&delivery)? {
             return Ok(false);
         }
-        also(tx)?;
         tx.post(&target, effects)?;
         if done {
             tx.set_delivery_state(&delivery.identity, DeliveryState::Done, "answered at once")?;

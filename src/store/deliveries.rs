@@ -1,8 +1,8 @@
 //! Accepted deliveries: what is known already, what is still to be done.
 
 use super::{Tx, View, json, micros, parse, word};
-use crate::domain::DeliveryId;
 use crate::domain::state::{Delivery, DeliveryState, Run};
+use crate::domain::{DeliveryId, PullId};
 use anyhow::{Result, bail, ensure};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -37,6 +37,12 @@ impl View<'_> {
             deliveries.push((parse(row.get_ref(0)?.as_str()?)?, state));
         }
         Ok(deliveries)
+    }
+
+    /// Whether something that was accepted for a pull request is not done yet.
+    pub fn has_unfinished_delivery(&self, pull: &PullId) -> Result<bool> {
+        let unfinished = self.unfinished_deliveries()?;
+        Ok(unfinished.iter().any(|(delivery, _)| delivery.event.pull_id() == Some(pull)))
     }
 }
 

@@ -22,7 +22,7 @@ struct StoredPull<T> {
 }
 
 /// A recorded pull request with its watermark.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownPull {
     /// As it was last recorded.
     pub pull: PullRequest,

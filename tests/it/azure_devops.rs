@@ -9,7 +9,7 @@ pub(crate) use fake::AzureFake;
 use fake::{BOT, FULL_NAME, HOOK_USER};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
-use tidelock::sandbox::OpenOptions;
+use tidelock::sandbox::{Fault, Gate, OpenOptions};
 
 const GENRE: &str = "Atlantis Bot/atlantis";
 const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM $USER_NAME >> {tmp}/applied";
@@ -339,6 +339,37 @@ fn a_head_that_is_no_tip_any_more_is_found_on_its_branch() {
         fake.push(pull, ("main.tf", "# 4\n")).await;
         comment(ctx, &fake, pull, 1).await.is("plan", "success");
         assert_eq!(of_one_before, 2 * (looks() - of_one_before), "asked for the commit, then for its branch");
+    });
+}
+
+/// The host tells no time of a change, so a push is looked at while its delivery is on its way.
+#[test]
+fn a_push_whose_delivery_comes_while_it_is_looked_for_is_planned_once() {
+    let fake = AzureFake::start();
+    run_test(both(&fake, ""), async |ctx| {
+        fake.connect(ctx).await;
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        comment(ctx, &fake, pull, 0).await.is("plan", "success");
+        ctx.quiet().await;
+        ctx.server.stop().await;
+        fake.deliver_to("");
+        fake.push(pull, ("main.tf", "# 3\n")).await;
+        let gate = Gate::new();
+        fake.forge.fail_next("GET", "**/threads", Fault::Hold(gate.clone()), 1).unwrap();
+        ctx.server.start().await;
+        fake.deliver_to(&ctx.server.url());
+        gate.reached(1).await;
+        let held = ctx.hold_state();
+        let push = fake.forge.deliveries().pop().unwrap();
+        fake.forge.redeliver(push.id).unwrap();
+        ctx.let_pass().await;
+        gate.open();
+        ctx.let_pass().await;
+        drop(held);
+        comment(ctx, &fake, pull, 1).await.is("plan", "success");
+        ctx.quiet().await;
+        fake.say(pull, "ann", "atlantis help").await;
+        comment(ctx, &fake, pull, 2).await.is_message("help");
     });
 }
 

@@ -3,7 +3,7 @@
 use crate::support::*;
 use jiff::SignedDuration;
 use std::time::Duration;
-use tidelock::sandbox::{Fault, OpenOptions, Request};
+use tidelock::sandbox::{Fault, Gate, OpenOptions, Request};
 
 /// The server is away while this happens, and its deliveries are lost.
 async fn missed(ctx: &Ctx, what: impl AsyncFnOnce()) {
@@ -143,6 +143,31 @@ fn a_missed_opening_is_planned_once_and_what_was_said_there_is_taken_up() {
         ctx.forge.redeliver(late[0].id).unwrap();
         ctx.next(&pulls[0]).await.is_message("help");
         ctx.quiet().await;
+    });
+}
+
+#[test]
+fn an_opening_whose_delivery_comes_while_it_is_looked_for_is_planned_once() {
+    run_test(Setup::projects(&["a", "b"]).steps(&[PLANNED], &[]), async |ctx| {
+        let known = ctx.open_dirs("known", &["a"]).await;
+        ctx.next(&known).await.is("plan", "success");
+        let (mut pulls, gate) = (Vec::new(), Gate::new());
+        missed(ctx, async || {
+            pulls.push(ctx.open_dirs("unknown", &["b"]).await);
+            ctx.forge.fail_next("GET", "**/pulls/2", Fault::Hold(gate.clone()), 1).unwrap();
+        })
+        .await;
+        gate.reached(1).await;
+        let held = ctx.hold_state();
+        let opened = ctx.forge.deliveries().into_iter().rfind(|one| one.action.as_deref() == Some("opened")).unwrap();
+        ctx.forge.redeliver(opened.id).unwrap();
+        ctx.let_pass().await;
+        gate.open();
+        ctx.let_pass().await;
+        drop(held);
+        ctx.next(&pulls[0]).await.is("plan", "success");
+        ctx.quiet().await;
+        ctx.say(&pulls[0], "atlantis help").await.is_message("help");
     });
 }
 

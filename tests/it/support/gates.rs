@@ -25,6 +25,21 @@ impl Ctx {
     pub(crate) fn open_gate(&self, gate: &str) {
         std::fs::write(self.tmp.join(format!("{gate}.open")), "").unwrap();
     }
+
+    /// What changes the state waits until the answer is dropped; after five seconds it fails.
+    pub(crate) fn hold_state(&self) -> rusqlite::Connection {
+        let state = rusqlite::Connection::open(self.server.data("tidelock.db")).unwrap();
+        state.busy_timeout(super::LIMIT).unwrap();
+        state.execute_batch("BEGIN IMMEDIATE").unwrap();
+        state
+    }
+
+    /// Asks the server for other things until what has just reached it must have come as far as it can.
+    pub(crate) async fn let_pass(&self) {
+        for _ in 0..30 {
+            self.json("/status").await;
+        }
+    }
 }
 
 /// `chmod +x`.
