@@ -196,7 +196,14 @@ fn build(spec: &CommandSpec, typed: Typed, user: &Login, names: &ParserSettings)
     if method.is_some_and(|method| !["merge", "rebase", "squash"].contains(&method)) {
         return Err(mistake("--auto-merge-method is merge, rebase or squash".to_owned()));
     }
+    let why = typed.value(Flag::Why).map(|why| clip(why.trim(), QUOTED)).filter(|why| !why.is_empty());
+    if typed.is_on(Flag::AcceptDrift) && why.is_none() {
+        let type_this = format!("{} --accept-drift -m \"why\"", spec.form);
+        return Err(Mistake { what: "--accept-drift needs a reason".to_owned(), type_this });
+    }
     Ok(Command {
+        accept_drift: typed.is_on(Flag::AcceptDrift),
+        why,
         target,
         positional,
         verbose: typed.is_on(Flag::Verbose),

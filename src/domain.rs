@@ -8,6 +8,7 @@ pub mod command;
 pub mod duration;
 mod ids;
 pub mod outcome;
+pub mod ownership;
 mod pull;
 pub mod reply;
 pub mod state;

@@ -19,6 +19,7 @@ mod ids;
 mod listing;
 mod locks;
 pub mod logs;
+mod owners;
 mod plans;
 mod pulls;
 mod readers;

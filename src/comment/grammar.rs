@@ -14,6 +14,8 @@ pub(super) enum Flag {
     PolicySet,
     ClearPolicyApproval,
     InterruptApply,
+    AcceptDrift,
+    Why,
 }
 
 /// One flag as people type it.
@@ -115,6 +117,21 @@ const INTERRUPT_APPLY: FlagSpec = FlagSpec {
     help: "Interrupt a running apply as well",
 };
 
+const ACCEPT_DRIFT: FlagSpec = FlagSpec {
+    flag: Flag::AcceptDrift,
+    long: "accept-drift",
+    short: None,
+    value: None,
+    help: "Also half-done changes; needs -m",
+};
+const WHY: FlagSpec = FlagSpec {
+    flag: Flag::Why,
+    long: "message",
+    short: Some('m'),
+    value: Some("WHY"),
+    help: "Say why; everybody can read it",
+};
+
 const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &VERBOSE];
 
 /// All commands, in the order in which they are listed.
@@ -176,7 +193,7 @@ pub(super) static COMMANDS: [CommandSpec; 9] = [
         positional: Positional::None,
         form: "unlock",
         summary: "Drops all plans and locks of this pull request.",
-        flags: &[],
+        flags: &[&ACCEPT_DRIFT, &WHY],
         passes_extra_args: false,
         example: "unlock",
         examples: &[],

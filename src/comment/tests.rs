@@ -335,9 +335,12 @@ fn usage_shows_flags_and_what_to_type() {
     assert_snapshot!(usage("atlantis unlock -d ."), @"
     Error: unknown flag -d in -d.
 
-    Usage: atlantis unlock
+    Usage: atlantis unlock [flags]
     Drops all plans and locks of this pull request.
-    It takes neither flags nor arguments.
+
+    Flags:
+          --accept-drift              Also half-done changes; needs -m
+      -m, --message WHY               Say why; everybody can read it
 
     Type: atlantis unlock
     ");

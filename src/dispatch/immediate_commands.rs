@@ -6,12 +6,16 @@ use super::recorder::{self, Commit};
 use super::{Inner, reconcile};
 use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName};
+use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectLock, ProjectState};
-use crate::domain::{DeliveryId, JobId, ProjectId, PullEvent, PullId, PullRequest, RepoId, RunId};
+use crate::domain::state::{AuditEntry, Effect, Job, JobState, LockHolder, ProjectLock, ProjectState};
+use crate::domain::{
+    DeliveryId, JobId, ProjectId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId, RunId,
+};
+use crate::execute::others::Teller;
 use crate::execute::permissions::{Asker, Gatekeeper, unanswered};
 use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
-use crate::locks::{LockEvent, LockRefusal};
+use crate::locks::{LockEvent, LockRefusal, MergedPull};
 use crate::store::View;
 use crate::store::logs::Logs;
 use crate::vcs::HostError;
@@ -50,8 +54,13 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         let message = Message::NotPermitted { because };
         return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
     }
-    let by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
-    let event = LockEvent::Unlocked { pull: pull.id.clone(), by };
+    let mut by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
+    if let Some(reason) = &command.why {
+        let drift = if command.accept_drift { ", accepting drift" } else { "" };
+        by.result = format!("unlocked{drift}: {reason}");
+    }
+    let accept_drift = command.accept_drift;
+    let event = LockEvent::Unlocked { pull: pull.id.clone(), accept_drift, by };
     let answer = answer_later(inner, Some(command));
     let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
     let commit = Commit::about(&pull.id).done(&item.delivery, "unlocked");
@@ -71,7 +80,9 @@ async fn not_permitted(inner: &Inner, pull: &PullRequest, command: &Command) -> 
     let id = pull.id.clone();
     let held = inner.ctx.store.read(move |view| {
         let locked = view.locks_of(&id)?.into_iter().map(|lock| lock.project);
-        Ok(locked.chain(view.plans(&id)?.into_iter().map(|plan| plan.project)).collect::<Vec<ProjectId>>())
+        let owned = view.owners_of(&id)?.into_iter().map(|owner| owner.project);
+        let planned = view.plans(&id)?.into_iter().map(|plan| plan.project);
+        Ok(locked.chain(owned).chain(planned).collect::<Vec<ProjectId>>())
     });
     let held = held.await?;
     let person = Asker::OfHost(command.user.as_str());
@@ -223,12 +234,13 @@ fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
 /// frees nothing; a signed event is believed when the host does not answer.
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let id = event.pull.id.clone();
+    let mut closed = event.pull.clone();
     match fetch_pull(inner, &id).await {
         Ok(now) if now.is_open() => {
             tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }
-        Ok(_) => {}
+        Ok(now) => closed = now,
         Err(error) if is_guess(inner, &id.repo, item) => {
             tracing::warn!(pull = %id, "it seems to be closed, but the host does not confirm it, so nothing is freed: {error}");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
@@ -240,15 +252,50 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     }
     let answer = answer_later(inner, None);
     let pull = id.clone();
+    let merged = merged(&closed, event);
+    let teller = Teller::new(&inner.ctx);
+    let telling = teller.clone();
     let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
         let remarks = in_doubt(tx, &pull)?;
-        let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks })?;
+        let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks, merged })?;
+        telling.tell(tx, &follows)?;
         tx.forget_pull(&pull)?;
+        tx.forget_changed_projects(&pull)?;
         tx.post(&pull, follows.message.clone().map(|message| answer(&pull, message)).into_iter().flatten())?;
         Ok(follows)
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
+    teller.committed(&inner.ctx).await;
     inner.ctx.checkouts.remove_pull(&id).await
+}
+
+/// A pull request that is open again owns what it owned when it was closed.
+pub(super) async fn note_reopened(inner: &Inner, pull: &PullRequest) -> Result<()> {
+    let id = pull.id.clone();
+    let is_closed = |owner: &ProjectOwner| owner.state == OwnerState::ClosedApplied;
+    if !pull.is_open() || !inner.ctx.store.read(move |view| view.owners_of(&id)).await?.iter().any(is_closed) {
+        return Ok(());
+    }
+    let reopened = LockEvent::Reopened { pull: pull.id.clone() };
+    recorder::transaction(inner, move |tx| tx.record_lock_event(&reopened).map(drop)).await
+}
+
+/// How a pull request was merged, as the host tells it; absent where it was closed without a merge.
+fn merged(pull: &PullRequest, event: &PullEvent) -> Option<MergedPull> {
+    let commit = match &pull.state {
+        PullState::Merged { commit } => commit.clone(),
+        _ if event.action == (PullAction::Closed { merged: true }) => None,
+        _ => return None,
+    };
+    let holder = LockHolder {
+        pull: pull.id.clone(),
+        title: pull.title.clone(),
+        url: pull.url.clone(),
+        user: pull.author.clone(),
+        since: Timestamp::now(),
+    };
+    let (head, branch) = (pull.head.commit.clone(), pull.base.branch.clone());
+    Some(MergedPull { head, commit, branch, at: Timestamp::now(), holder })
 }
 
 /// Whether what the key names is still the lock that was looked at, and nobody has taken it anew.
@@ -302,7 +349,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
 mod tests {
     use super::*;
     use crate::domain::RepoId;
-    use crate::domain::state::{LockHolder, StateLockTrace};
+    use crate::domain::state::StateLockTrace;
     use crate::store::Store;
 
     #[tokio::test]

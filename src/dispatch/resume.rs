@@ -11,6 +11,7 @@ use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{Delivery, Effect, Job, JobState, ProjectState, ProjectStatus, Run};
 use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::errored_state;
+use crate::execute::others::Teller;
 use crate::execute::state_locks::after_kill;
 use crate::execute::{self, abandoned, comment_effects};
 use crate::locks::LockEvent;
@@ -167,6 +168,8 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
     let because = if how == How::Killed { INTERRUPTED } else { BROKE };
     let commit = Commit::about(&run.pull).posts(effects).done(&delivery.identity, because);
+    let teller = Teller::new(&inner.ctx);
+    let after = teller.clone();
     let recorded = commit.record_with(inner, move |tx| {
         let pull = &ended.pull;
         let told = |status| Effect::Status { commit: ended.head.clone(), status };
@@ -179,7 +182,8 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
             if ended.command == CommandName::Apply {
                 tx.put_project_status(pull, &status)?;
                 let (pull, at) = (pull.clone(), Timestamp::now());
-                tx.record_lock_event(&LockEvent::StateChanged { pull, project, outputs: true, at })?;
+                let changed = LockEvent::StateChanged { pull, project, outputs: true, at };
+                teller.tell(tx, &tx.record_lock_event(&changed)?)?;
                 tx.post(&ended.pull, [told(statuses.project(&outcome))])?;
             }
             job.state = JobState::Interrupted;
@@ -195,6 +199,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
         tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })
     });
     recorded.await?;
+    after.committed(&inner.ctx).await;
     Ok(true)
 }
 

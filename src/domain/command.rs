@@ -106,6 +106,12 @@ pub struct Command {
     pub policy_set: Option<String>,
     /// `approve_policies --clear-policy-approval`.
     pub clear_policy_approval: bool,
+    /// `unlock --accept-drift`: what is applied and not merged, or merged and not applied, stays so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_drift: bool,
+    /// `-m`: why it is wanted; one line, untrusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// Who asked.
     pub trigger: Trigger,
     /// The person.
@@ -126,6 +132,8 @@ impl Command {
             auto_merge_method: None,
             policy_set: None,
             clear_policy_approval: false,
+            accept_drift: false,
+            why: None,
             trigger,
             user: user.into(),
         }

@@ -8,10 +8,13 @@ use super::current::Current;
 use super::errored_state::{kept_file_or_none, with_errored};
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, JobTask, Ready};
-use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
+use super::others::Teller;
+use super::plan::{self, answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
-use super::{CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, recorder, state_locks};
+use super::{
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, merged, permissions, recorder, state_locks,
+};
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
 use crate::domain::ProjectId;
@@ -315,18 +318,28 @@ impl ApplyRun<'_> {
             job: Some(job.record.id.clone()),
             updated: Timestamp::now(),
         };
+        // Others are told after the commit, which is then not put off until the answer.
+        let tells_others = plan::wanted_lock(ctx, work, config).is_strict();
         let result = if success { "applied" } else { "failed" };
         let entry = self.audit_entry(config, plan, result);
         let pull = work.pull.id.clone();
+        let satisfied = if success { merged::satisfied(ctx, work, plan).await } else { None };
+        let teller = Teller::new(ctx);
+        let telling = teller.clone();
         let change = move |tx: &Tx<'_>, _: &_| {
             tx.put_project_status(&pull, &status)?;
             let (pull, project) = (pull.clone(), status.project.clone());
-            tx.record_lock_event(&LockEvent::StateChanged { pull, project, outputs, at: Timestamp::now() })?;
+            let changed = LockEvent::StateChanged { pull, project, outputs, at: Timestamp::now() };
+            telling.tell(tx, &tx.record_lock_event(&changed)?)?;
+            if let Some(satisfied) = &satisfied {
+                telling.tell(tx, &tx.record_lock_event(satisfied)?)?;
+            }
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
         };
-        if !self.alone || !worthless.is_empty() {
+        if !self.alone || !worthless.is_empty() || tells_others {
             let ended = job.end(outcome, change).await?;
+            teller.committed(ctx).await;
             remove_plan_files(ctx, &worthless).await;
             return Ok(ended);
         }

@@ -34,14 +34,17 @@ pub(super) async fn begin(ctx: &Context, work: &CommandRun) -> Result<()> {
 
 /// The run's beginning and its pending status, unless they are recorded already.
 fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
-    let (run, pull) = (work.run.clone(), work.pull.clone());
+    let (run, pull, is_merged) = (work.run.clone(), work.pull.clone(), work.owed.is_some());
     let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
     move |tx| {
         if tx.run(&run.id)?.is_some() {
             return Ok(());
         }
         tx.put_run(&run)?;
-        tx.put_pull(&pull)?;
+        // What is known of a merged one is its own head, not the base branch.
+        if !is_merged {
+            tx.put_pull(&pull)?;
+        }
         if let Some(delivery) = &run.delivery {
             tx.set_delivery_state(delivery, DeliveryState::Running, run.id.as_str())?;
         }
@@ -156,7 +159,7 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnsw
 
 async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: Vec<JobEnd>) -> Result<()> {
     let mut run = work.run.clone();
-    run.results = answer.body.as_ref().map(marker::results).unwrap_or_default();
+    run.results = answer.body.as_ref().map(|body| marker::results(body, &ctx.rendering.executable)).unwrap_or_default();
     let comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
     run.finished = Some(Timestamp::now());
     run.answered = true;

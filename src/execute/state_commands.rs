@@ -2,6 +2,7 @@
 
 use super::current::Current;
 use super::job::{self, JobRun, JobTask};
+use super::others::Teller;
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
@@ -10,10 +11,11 @@ use super::{
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
+use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::Message;
-use crate::domain::state::{ProjectState, ProjectStatus};
+use crate::domain::state::{Job, ProjectState, ProjectStatus};
 use crate::locks::LockEvent;
 use crate::runner::spec::Steps;
 use anyhow::Result;
@@ -98,16 +100,26 @@ async fn project(
             return Ok(job::refused(work, config, Outcome::Failed(Failure::Requirements(checks))));
         }
     }
-    let beginning = LockEvent::StateChangeBegins { project: wanted_lock(ctx, work, config) };
+    let is_strict = wanted_lock(ctx, work, config).is_strict();
+    let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
+    let teller = Teller::new(ctx);
+    let telling = teller.clone();
     let _permit = ctx.admission.enter_when_free().await;
     if changes_state && let Some(failure) = current.refusal(ctx, work).await {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
     }
-    let begun = JobRun::begin(ctx, work, config, move |tx, _| {
-        let refusal = if changes_state { tx.record_lock_event(&beginning)?.refusal } else { None };
-        Ok(refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
+    let begun = JobRun::begin(ctx, work, config, move |tx, job| {
+        if !changes_state {
+            return Ok(Ok(()));
+        }
+        let beginning = LockEvent::StateChangeBegins { project: wanted, job: job.id.clone(), head };
+        let follows = tx.record_lock_event(&beginning)?;
+        telling.tell(tx, &follows)?;
+        Ok(follows.refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
     });
-    let mut job = match begun.await? {
+    let begun = begun.await?;
+    teller.committed(ctx).await;
+    let mut job = match begun {
         Ok((job, ())) => job,
         Err(failure) => return Ok(job::refused(work, config, Outcome::Failed(failure))),
     };
@@ -121,12 +133,14 @@ async fn project(
     let pull = work.pull.id.clone();
     let entry = super::audit_entry(work, &config.id, if success { "done" } else { "failed" }.into());
     let project = config.id.clone();
+    let telling = teller.clone();
     let ended = job.end(outcome, move |tx, record| {
         if !changes_state {
             return Ok(());
         }
         tx.audit(&entry)?;
-        if !success {
+        // What others have planned meanwhile may be of a state in between.
+        if !success && !is_strict {
             return Ok(());
         }
         let changed = LockEvent::StateChanged {
@@ -135,20 +149,28 @@ async fn project(
             outputs: true,
             at: Timestamp::now(),
         };
-        if tx.record_lock_event(&changed)?.dropped().iter().any(|plan| plan.project == project) {
-            let status = ProjectStatus {
-                project: project.clone(),
-                state: ProjectState::PlanDiscarded,
-                head: record.head.clone(),
-                summary: None,
-                job: Some(record.id.clone()),
-                updated: Timestamp::now(),
-            };
-            tx.put_project_status(&pull, &status)?;
+        let follows = tx.record_lock_event(&changed)?;
+        telling.tell(tx, &follows)?;
+        match follows.dropped().iter().any(|plan| plan.project == project && plan.pull == pull) {
+            true => tx.put_project_status(&pull, &discarded(record, &project)),
+            false => Ok(()),
         }
-        Ok(())
     });
-    Ok(ended.await?)
+    let ended = ended.await?;
+    teller.committed(ctx).await;
+    Ok(ended)
+}
+
+/// The project's own plan is worth nothing any more.
+fn discarded(job: &Job, project: &ProjectId) -> ProjectStatus {
+    ProjectStatus {
+        project: project.clone(),
+        state: ProjectState::PlanDiscarded,
+        head: job.head.clone(),
+        summary: None,
+        job: Some(job.id.clone()),
+        updated: Timestamp::now(),
+    }
 }
 
 /// What Terraform printed, or how it broke.

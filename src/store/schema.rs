@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One migration from each format to the next; `user_version` counts the applied ones. Append only.
-const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4];
+const MIGRATIONS: &[&str] = &[FORMAT_1, FORMAT_2, FORMAT_3, FORMAT_4, FORMAT_5];
 
 /// How long a connection waits for a lock of another one (a checkpoint, a snapshot).
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -186,6 +186,42 @@ CREATE TABLE claims (
   job TEXT NOT NULL,              -- the last one that has claimed the project
   UNIQUE (run, project)
 );
+";
+
+/// Adds who owns projects in mode `strict`, what pull requests change, and who waits for projects.
+const FORMAT_5: &str = "
+CREATE TABLE owners (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  pull TEXT NOT NULL,
+  state TEXT NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (host, repo, dir, workspace, name, pull)
+);
+CREATE INDEX owners_pull ON owners (pull);
+CREATE TABLE changed_projects (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL UNIQUE,
+  record TEXT NOT NULL
+);
+CREATE TABLE waiters (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  pull TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (host, repo, dir, workspace, name, pull)
+);
+CREATE INDEX waiters_pull ON waiters (pull);
+CREATE INDEX plans_project ON plans (dir, workspace, name);
 ";
 
 /// The first bytes of an SQLite file.
@@ -425,7 +461,7 @@ mod tests {
         drop(open_writer(&path, Durability::Disk).unwrap());
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
         let before = std::fs::read(&path).unwrap();
-        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 4. Run that newer version again, or give this one another --data-dir");
+        insta::assert_snapshot!(error_of(dir.path()), @"cannot open the state in DIR/tidelock.db: it is of format 99, written by a newer Tidelock; this version (0.1.0) knows formats up to 5. Run that newer version again, or give this one another --data-dir");
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 
@@ -524,7 +560,9 @@ mod tests {
         let connection = open_writer(&dir.path().join("tidelock.db"), Durability::Disk).unwrap().connection;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
         let mut seen = 0;
-        for file in ["runs.rs", "effects.rs", "deliveries.rs", "locks.rs", "plans.rs", "pulls.rs", "schedules.rs"] {
+        for file in
+            ["runs.rs", "effects.rs", "deliveries.rs", "locks.rs", "owners.rs", "plans.rs", "pulls.rs", "schedules.rs"]
+        {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             for query in words.split('"').filter(|text| text.starts_with("SELECT ") && text.contains(" WHERE ")) {

@@ -5,6 +5,7 @@ use super::markdown;
 use super::view::cut;
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
+use crate::domain::ownership::FallCause;
 use crate::domain::reply::{Message, Reply};
 use crate::reply::wording;
 use minijinja::value::Serde;
@@ -31,7 +32,17 @@ pub(super) fn template(
         }
         Message::DidYouMean { suggestion } => ("did_you_mean.md", context! { suggestion }),
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
-        Message::Unlocked { projects } => ("unlocked.md", context! { projects => Serde(projects) }),
+        Message::Unlocked { projects, kept } => {
+            ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept) })
+        }
+        Message::Owes { state, projects } => {
+            let (state, way_out) = (state.as_str(), state.way_out(&options.executable));
+            ("owes.md", context! { state, projects => Serde(projects), way_out })
+        }
+        Message::AppliedByAnother { project, pull } => {
+            ("applied_by_another.md", context! { project => Serde(project), other => pull.number })
+        }
+        Message::PlansFell { projects, cause } => plans_fell(projects, cause),
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
         Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
         Message::ForkRefused => ("fork_refused.md", context! {}),
@@ -79,6 +90,14 @@ pub(super) fn template(
         }
         Message::PlannedAlready { head } => ("planned_already.md", context! { head => head.short() }),
     }
+}
+
+fn plans_fell(projects: &[ProjectId], cause: &FallCause) -> (&'static str, Value) {
+    let (kind, other, branch, commit) = match cause {
+        FallCause::AppliedBy { pull } => ("applied", pull.number, "", ""),
+        FallCause::BaseMoved { branch, commit } => ("moved", 0, branch.as_str(), commit.short()),
+    };
+    ("plans_fell.md", context! { projects => Serde(projects), kind, other, branch, commit })
 }
 
 /// The command that a mistyped word probably means.
