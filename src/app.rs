@@ -22,6 +22,7 @@ mod vault;
 pub use hosts::JoinedHost;
 pub use server::Server;
 
+use crate::policy;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -32,13 +33,15 @@ const USAGE: &str = "Tidelock: pull-request automation for Terraform and OpenTof
     sandbox      try it with no account anywhere: a forge, a repository and a server on this machine\n  \
     doctor       check everything that the server needs: settings, bucket, host, webhook, pages\n  \
     vault        look at the state in the bucket, verify it, go back to an older one\n  \
+    policy-check check a plan, as JSON, against policies in Rego, as the server does\n  \
     completions  print what completes commands and flags: bash, elvish, fish, powershell, zsh\n  \
     man          print the manual page of all, or of one command\n  \
     version      print the version\n  \
     help         print this; `tidelock help server` lists the flags that most servers need\n";
 
 /// All commands.
-const COMMANDS: [&str; 8] = ["server", "sandbox", "doctor", "vault", "completions", "man", "version", "help"];
+const COMMANDS: [&str; 9] =
+    ["server", "sandbox", "doctor", "vault", policy::COMMAND, "completions", "man", "version", "help"];
 
 /// Runs the program with these arguments (the first is the program's name).
 pub fn run(args: Vec<OsString>) -> ExitCode {
@@ -58,6 +61,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         "sandbox" => sandbox::run(rest),
         "doctor" => doctor::run(rest),
         "vault" => vault::run(rest),
+        policy::COMMAND => policy::run(rest),
         "version" | "--version" | "-V" => say(&format!("tidelock {}\n", env!("CARGO_PKG_VERSION")), true),
         "help" | "--help" | "-h" => say(USAGE, true),
         "completions" => cli::completions(rest),

@@ -9,9 +9,11 @@ mod git;
 mod gone;
 mod history;
 mod idle;
+mod marker;
 mod mirror;
 mod owner;
 mod pristine;
+mod ready;
 pub mod space;
 mod spare;
 #[cfg(test)]
@@ -30,6 +32,8 @@ use idle::Uses;
 pub use idle::{Idle, Using};
 use mirror::{Mirror, MirrorLocks};
 pub(crate) use owner::give;
+use ready::SpareDemand;
+pub use ready::{SpareMaking, WantedSpare};
 use secrecy::SecretString;
 use std::path::{Component, Path, PathBuf};
 use tree::TreeLocation;
@@ -76,6 +80,8 @@ pub struct Checkouts {
     locks: MirrorLocks,
     /// Trees and mirrors in use, which must not be removed.
     uses: Uses,
+    /// Spare trees to make when nobody waits for another one.
+    demand: SpareDemand,
 }
 
 /// The result of a fetch.
@@ -129,8 +135,9 @@ impl Checkouts {
         env: Vec<(String, String)>,
     ) -> anyhow::Result<Checkouts> {
         let data_dir = std::path::absolute(data_dir).context("cannot make the data directory's path absolute")?;
-        let (sparse, owner, locks, uses) = (false, None, MirrorLocks::default(), Uses::default());
-        Ok(Checkouts { data_dir, strategy, sparse, redactor, env, owner, locks, uses })
+        let (sparse, owner) = (false, None);
+        let (locks, uses, demand) = (MirrorLocks::default(), Uses::default(), SpareDemand::default());
+        Ok(Checkouts { data_dir, strategy, sparse, redactor, env, owner, locks, uses, demand })
     }
 
     /// Brings head commit and base branch of the pull request into the repository's mirror. One fetch, none if both are there
@@ -146,6 +153,7 @@ impl Checkouts {
         if let Some(fetched) = present() {
             return Ok(fetched);
         }
+        let _first = self.demand.in_front();
         let _one_at_a_time = self.locks.lock(&mirror.path).await;
         if let Some(fetched) = present() {
             return Ok(fetched); // somebody fetched it while we waited
@@ -294,9 +302,9 @@ impl Checkouts {
     /// left.
     pub async fn remove_pull(&self, pull: &PullId) -> anyhow::Result<()> {
         let (trees, mirror) = (self.pull_path(pull), self.mirror_path(&pull.repo));
+        let not_removed_meanwhile = self.uses.hold(trees.clone()).await;
         let _no_fetch_meanwhile = self.locks.lock(&mirror).await;
         let number = pull.number;
-        self.uses.forget(&trees);
         if let Err(error) = self.keep_as_spare(pull).await {
             tracing::warn!(%pull, error = format!("{error:#}"), "its checkout is not kept");
         }
@@ -311,7 +319,10 @@ impl Checkouts {
             tree::remove_file(&mirror.join(format!("refs/tidelock/pull/{number}")))?;
             folder::remove_path(&trees).with_context(|| format!("cannot remove {}", trees.display()))
         })
-        .await
+        .await?;
+        drop(not_removed_meanwhile);
+        self.uses.forget(&self.pull_path(pull));
+        Ok(())
     }
 
     /// Path of the mirror of a repository: `<data-dir>/mirrors/<host>/<owner>/<name>.git`.

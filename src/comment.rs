@@ -16,11 +16,13 @@ mod target;
 mod tests;
 mod words;
 
+use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::{Login, ProjectId};
 use flags::{FlagError, Typed};
 use grammar::{COMMANDS, CommandSpec, Flag, Positional};
-use words::{clip, join, quote};
+pub use words::quote;
+use words::{clip, join};
 
 /// Settings of the parser.
 #[derive(Debug, Clone)]
@@ -35,6 +37,8 @@ pub struct ParserSettings {
     pub allowed: Vec<CommandName>,
     /// `--blocked-extra-args`.
     pub blocked_extra_args: Vec<String>,
+    /// What numbers of pull requests are written with, such as `#`.
+    pub pull_mark: char,
     /// Whether no apply is possible, for the help text.
     pub apply_disabled: bool,
 }
@@ -74,6 +78,10 @@ pub enum Parsed {
 const MAX_NAME: usize = 255;
 /// Longest quotation of a comment, in characters.
 const QUOTED: usize = 120;
+/// Most pull requests that one `unlock` names.
+const MAX_PULLS: usize = 20;
+/// Longest reason after `-m`, in characters.
+const MAX_WHY: usize = 300;
 /// Most edits (insert, delete, substitute) of a misspelt name.
 const NEAR: usize = 2;
 
@@ -92,7 +100,9 @@ pub fn parse(text: &str, user: &Login, names: &ParserSettings) -> Parsed {
         let words = [executable].into_iter().chain(text.split_whitespace().skip(1)).collect::<Vec<_>>().join(" ");
         return Parsed::DidYouMean(if words.len() > QUOTED { executable.to_owned() } else { clip(&words, QUOTED) });
     }
-    let words = match words::split(text) {
+    // Only `unlock` takes numbers: after any other command `#` begins a comment, as in Atlantis.
+    let numbers = text.split_whitespace().nth(1).is_some_and(|word| word.eq_ignore_ascii_case("unlock"));
+    let words = match words::split(text, numbers) {
         Ok(words) => words,
         Err(error) => return Parsed::Usage(format!("Error: {error}.\n\nType: {} help", names.executable())),
     };
@@ -193,19 +203,22 @@ fn build(spec: &CommandSpec, typed: Typed, user: &Login, names: &ParserSettings)
     if method.is_some() && typed.is_on(Flag::AutoMergeDisabled) {
         return Err(mistake("--auto-merge-method and --auto-merge-disabled contradict each other".to_owned()));
     }
-    if method.is_some_and(|method| !["merge", "rebase", "squash"].contains(&method)) {
+    if method.is_some_and(|method| !MERGE_METHODS.contains(&method)) {
         return Err(mistake("--auto-merge-method is merge, rebase or squash".to_owned()));
     }
-    let why = typed.value(Flag::Why).map(|why| clip(why.trim(), QUOTED)).filter(|why| !why.is_empty());
-    if typed.is_on(Flag::AcceptDrift) && why.is_none() {
-        let type_this = format!("{} --accept-drift -m \"why\"", spec.form);
-        return Err(Mistake { what: "--accept-drift needs a reason".to_owned(), type_this });
-    }
+    let why = reason(spec, &typed)?;
+    let (positional, pulls) = match spec.positional {
+        Positional::Pulls => (Vec::new(), pull_numbers(spec, &positional, names)?),
+        _ => (positional, Vec::new()),
+    };
     Ok(Command {
         accept_drift: typed.is_on(Flag::AcceptDrift),
-        why,
         target,
         positional,
+        pulls,
+        why,
+        force: typed.is_on(Flag::Force),
+        only: typed.is_on(Flag::Only),
         verbose: typed.is_on(Flag::Verbose),
         interrupt_apply: typed.is_on(Flag::InterruptApply),
         auto_merge_disabled: typed.is_on(Flag::AutoMergeDisabled),
@@ -215,6 +228,49 @@ fn build(spec: &CommandSpec, typed: Typed, user: &Login, names: &ParserSettings)
         extra_args: typed.extra,
         ..Command::new(spec.name, Trigger::Comment, user.clone())
     })
+}
+
+/// The text after `-m`, on one line; an error where the command has to have one.
+fn reason(spec: &CommandSpec, typed: &Typed) -> Result<Option<String>, Mistake> {
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    let why = typed.value(Flag::Why).map(|text| text.trim().chars().map(printable).collect::<String>());
+    let why = why.filter(|why| !why.is_empty());
+    let forced = typed.is_on(Flag::Force);
+    let (what, example) = match spec.name {
+        CommandName::Apply if forced => ("--force", "apply --force -m 'why'"),
+        CommandName::Unlock if typed.is_on(Flag::AcceptDrift) => ("--accept-drift", "unlock --accept-drift -m 'why'"),
+        CommandName::Freeze | CommandName::Lock => (spec.word, spec.example),
+        _ => ("", spec.example),
+    };
+    let mistake = |what: String| Err(Mistake { what, type_this: example.to_owned() });
+    match &why {
+        None if !what.is_empty() => mistake(format!("{what} needs a reason: -m 'why'")),
+        Some(_) if spec.name == CommandName::Apply && !forced => mistake("-m goes with --force".to_owned()),
+        Some(why) if why.chars().count() > MAX_WHY => {
+            mistake(format!("the reason after -m has more than {MAX_WHY} characters"))
+        }
+        _ => Ok(why),
+    }
+}
+
+/// Numbers of pull requests: as the host writes them, or without its mark.
+fn pull_numbers(spec: &CommandSpec, typed: &[String], names: &ParserSettings) -> Result<Vec<u64>, Mistake> {
+    let mark = names.pull_mark;
+    let mistake = |what: String| Mistake { what, type_this: format!("{} {mark}12", spec.form) };
+    if typed.len() > MAX_PULLS {
+        return Err(mistake(format!("it takes {MAX_PULLS} pull requests at most")));
+    }
+    let mut numbers = Vec::new();
+    for word in typed {
+        let digits = word.strip_prefix(mark).unwrap_or(word);
+        let number =
+            digits.parse::<u64>().ok().filter(|number| *number > 0 && digits.starts_with(|c: char| c.is_ascii_digit()));
+        let number = number.ok_or_else(|| mistake(format!("{} is no number of a pull request", clip(word, QUOTED))))?;
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
 }
 
 /// Positional arguments, without the sub-command.
@@ -228,6 +284,7 @@ fn read_positional(spec: &CommandSpec, typed: &[String]) -> Result<Vec<String>, 
             Err(Mistake { what, type_this: format!("{} -d {}", spec.form, quote(dir)) })
         }
         (Positional::None, _) => Err(mistake(format!("unknown arguments {}", listed()))),
+        (Positional::Pulls, _) => Ok(typed.to_vec()),
         (Positional::LockId, [id]) if is_lock_id(id) => Ok(typed.to_vec()),
         (Positional::LockId, []) => Err(mistake("the ID of the state lock is missing".to_owned())),
         (Positional::LockId, [_]) => Err(mistake(format!("{} is no ID of a state lock", listed()))),

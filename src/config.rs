@@ -1,9 +1,14 @@
 //! Merges `repos.yaml` ([`global`]) and `atlantis.yaml` ([`repo`]) into effective project configurations.
 
+pub mod approvals;
+pub mod approvers;
 mod checks;
+pub mod codeowners;
+pub mod freeze;
 pub mod global;
 pub mod paths;
 pub mod permissions;
+pub mod policies;
 mod raw;
 pub mod repo;
 pub mod workflow;
@@ -14,6 +19,8 @@ pub use yaml::MAX_CONFIG_BYTES;
 
 use crate::domain::command::CommandName;
 use crate::domain::{Distribution, ProjectId};
+use approvals::ApprovalRules;
+use freeze::FreezeWindow;
 use global::RepoRules;
 use permissions::Allowed;
 use serde::{Deserialize, Serialize};
@@ -107,8 +114,20 @@ pub struct ProjectConfig {
     pub delete_source_branch_on_merge: bool,
     /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
     pub plan_max_age: Option<Duration>,
+    /// `policy_check`: plans are checked, where the server's setting says so.
+    #[serde(default)]
+    pub policy_check: bool,
+    /// `custom_policy_check`: what `run` steps print are the results of the policy sets.
+    #[serde(default)]
+    pub custom_policy_check: bool,
     /// Its own `allowed_users` and `allowed_teams`, which narrow the rules of the server.
     pub allowed: Option<Allowed>,
+    /// `approvals`: who has to approve; where it is there, `approved` is required before an apply.
+    #[serde(default)]
+    pub approvals: Option<ApprovalRules>,
+    /// `freeze`: times in which nothing of it is applied.
+    #[serde(default)]
+    pub freeze: Vec<FreezeWindow>,
 }
 
 impl ProjectConfig {
@@ -133,7 +152,11 @@ impl ProjectConfig {
             when_modified: Vec::new(),
             delete_source_branch_on_merge: rules.delete_source_branch_on_merge,
             plan_max_age: rules.plan_max_age,
+            policy_check: rules.policy_check,
+            custom_policy_check: rules.custom_policy_check,
             allowed: None,
+            approvals: rules.approvals.clone(),
+            freeze: rules.freeze.clone(),
         }
     }
 
@@ -160,8 +183,14 @@ impl ProjectConfig {
             delete_source_branch_on_merge: _,
             // The limit counts as it is when the plan is applied.
             plan_max_age: _,
+            // A policy check is bound to what it checks with by itself.
+            policy_check: _,
+            custom_policy_check: _,
             // So do the rules of who may.
             allowed: _,
+            // And who has to approve, and when nothing is applied.
+            approvals: _,
+            freeze: _,
         } = self;
         let mut facts = serde_json::json!({
             "id": id,

@@ -8,6 +8,7 @@ mod actor;
 mod allowlist;
 mod by_host;
 mod delivery_outcome;
+mod hatches;
 mod immediate_commands;
 mod late_outcomes;
 mod merge_group;
@@ -27,7 +28,7 @@ use crate::domain::command::{Command, CommandName};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Delivery, Effect};
 use crate::domain::{CommentEvent, CommitSha, DeliveryId, Event, PullAction, PullEvent, PullId, RunId};
-use crate::execute::{Context, comment_effects, random_bits};
+use crate::execute::{self, Context, comment_effects, random_bits};
 use crate::reply::outbox::RefusedPosts;
 use crate::store::{Tx, is_deposed};
 use crate::vault::inbox::LateOutcome;
@@ -91,9 +92,14 @@ impl Handle {
             started: Timestamp::now(),
         });
         resume::recover(&inner).boxed().await?;
+        if let Some(closings) = inner.ctx.outbox.closings() {
+            inner.tasks.spawn(resume::take_closings(Arc::clone(&inner), closings));
+        }
         for host in inner.ctx.hosts.iter() {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
         }
+        let ours = Arc::clone(&inner);
+        inner.tasks.spawn(async move { execute::spare_trees::keep(&ours.ctx).await });
         Ok(Handle { inner })
     }
 
@@ -171,6 +177,7 @@ impl Handle {
         // Nothing of it goes on, and nothing keeps the state open.
         self.inner.tasks.stop().await;
         self.inner.ctx.outbox.stop();
+        self.inner.ctx.notifier.stop();
         ended
     }
 
@@ -190,6 +197,7 @@ impl Handle {
     /// Nothing more is posted: another server says it. Recorded effects stay recorded.
     pub fn fall_silent(&self) {
         self.inner.ctx.outbox.stop();
+        self.inner.ctx.notifier.stop();
     }
 }
 
@@ -235,7 +243,13 @@ impl Inner {
             return self.not_allowlisted(&comment.pull, true);
         }
         let message = match parsed {
-            Parsed::Command(command) => return Decision::Queue(Task::Command { comment: comment.clone(), command }),
+            Parsed::Command(mut command) => {
+                // Its own number alone: as without one.
+                if command.pulls == [comment.pull.number] {
+                    command.pulls.clear();
+                }
+                return Decision::Queue(Task::Command { comment: comment.clone(), command });
+            }
             Parsed::Help(text) => Message::Help { text },
             Parsed::Usage(text) => Message::Usage { text },
             Parsed::Unknown(word) => Message::UnknownCommand { word, allowed: names.allowed },
@@ -303,6 +317,12 @@ impl Inner {
                 let begun = self.tasks.spawn(async move { immediate_commands::cancel(&inner, &pull, &item).await });
                 if !begun {
                     tracing::debug!("a cancellation waits for the next start: this server stops");
+                }
+            }
+            Task::Command { command, .. } if hatches::is_answered_beside(command) => {
+                let inner = Arc::clone(self);
+                if !self.tasks.spawn(async move { hatches::answer(&inner, &pull, &item).await }) {
+                    tracing::debug!("an escape hatch waits for the next start: this server stops");
                 }
             }
             Task::Command { command, .. } if command.name == CommandName::Unlock && self.actors.applying(&pull) => {

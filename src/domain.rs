@@ -3,16 +3,23 @@
 //! The words are those of docs/vocabulary.md. Commands are in [`command`], results in [`outcome`], what we say back in [`reply`],
 //! what we remember in [`state`].
 
+pub mod automerge;
 mod clone_url;
 pub mod command;
+mod commit_address;
 pub mod duration;
+mod effect;
+pub mod freeze;
 mod ids;
+pub mod notification;
 pub mod outcome;
 pub mod ownership;
+pub mod policies;
 mod pull;
 pub mod reply;
 pub mod state;
 
+pub use commit_address::CommitAddress;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
 pub use pull::{Base, Head, PullRequest, PullState, PullVersion};
 

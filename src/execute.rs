@@ -6,22 +6,29 @@ pub mod abandoned;
 mod admission;
 mod applicable_plans;
 mod apply;
+mod approvals;
 mod arguments;
+pub mod automerge;
 mod capacity;
 mod current;
 pub mod errored_state;
 mod force_unlock;
+mod freeze;
 mod groups;
 mod hooks;
 mod job;
+mod lock;
 mod memory;
 pub mod merged;
 pub mod others;
 pub mod permissions;
 mod plan;
+mod plan_files;
+mod policies;
 mod prepare;
 mod recorder;
 mod requirements;
+pub mod spare_trees;
 mod state_commands;
 pub mod state_locks;
 mod status_update;
@@ -30,14 +37,17 @@ mod unrecorded_outcomes;
 use crate::checkout::Checkouts;
 use crate::config::ProjectConfig;
 use crate::config::global::{GlobalConfig, RepoRules};
+use crate::domain::automerge::Automerge;
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{AuditEntry, Effect, JobState, Run};
 use crate::domain::{CommitSha, Login, ProjectId, PullRequest};
+use crate::notifications::Notifier;
 use crate::process::Redactor;
+use crate::reply::comments;
 use crate::reply::outbox::Outbox;
-use crate::reply::render::{RenderOptions, render};
+use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
 use crate::runner::local::Local;
 use crate::settings::Settings;
@@ -48,6 +58,7 @@ use crate::vcs::Hosts;
 use anyhow::Result;
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use policies::CheckedPlans;
 use status_update::StatusUpdate;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -77,6 +88,8 @@ pub struct Context {
     pub installer: Arc<Installer>,
     /// Posts what is recorded.
     pub outbox: Outbox,
+    /// Tells those who are told besides the pull request.
+    pub notifier: Notifier,
     /// Wording of commit statuses.
     pub statuses: Statuses,
     /// Wording of comments.
@@ -168,6 +181,15 @@ pub struct CommandRun {
     pub begun: AtomicUsize,
     /// What its answer records besides itself.
     pub unrecorded: UnrecordedOutcomes,
+    /// How the pull request is merged once all of it is applied.
+    pub automerge: OnceLock<Automerge>,
+}
+
+impl CommandRun {
+    /// The run as it is to be recorded.
+    fn recorded_run(&self) -> Run {
+        Run { automerge: self.automerge.get().cloned(), ..self.run.clone() }
+    }
 }
 
 /// How a command ended.
@@ -241,22 +263,28 @@ async fn with_capacity(ctx: &Context, work: &CommandRun) -> Result<Ended> {
 struct CommandAnswer {
     body: Option<ReplyBody>,
     statuses: StatusUpdate,
+    /// What policy checks of a plan add to it.
+    policies: Option<CheckedPlans>,
 }
 
 impl CommandAnswer {
+    fn new(body: Option<ReplyBody>, statuses: StatusUpdate) -> CommandAnswer {
+        CommandAnswer { body, statuses, policies: None }
+    }
+
     fn error(fault: Fault) -> CommandAnswer {
         let because = fault.message.lines().next().unwrap_or_default().to_owned();
-        CommandAnswer { body: Some(ReplyBody::CommandError(fault)), statuses: StatusUpdate::Failed(because) }
+        CommandAnswer::new(Some(ReplyBody::CommandError(fault)), StatusUpdate::Failed(because))
     }
 
     /// A command that was refused before anything was done.
     fn refused(fault: Fault) -> CommandAnswer {
         let statuses = StatusUpdate::AsBefore("it is refused".into());
-        CommandAnswer { body: Some(ReplyBody::CommandError(fault)), statuses }
+        CommandAnswer::new(Some(ReplyBody::CommandError(fault)), statuses)
     }
 
     fn message(message: Message) -> CommandAnswer {
-        CommandAnswer { body: Some(ReplyBody::Message(message)), statuses: StatusUpdate::Nothing }
+        CommandAnswer::new(Some(ReplyBody::Message(message)), StatusUpdate::Nothing)
     }
 
     fn results(
@@ -266,7 +294,15 @@ impl CommandAnswer {
         statuses: StatusUpdate,
     ) -> CommandAnswer {
         let results = Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks };
-        CommandAnswer { body: Some(ReplyBody::Results(results)), statuses }
+        CommandAnswer::new(Some(ReplyBody::Results(results)), statuses)
+    }
+
+    /// Outcomes of its projects.
+    fn outcomes(&self) -> &[JobOutcome] {
+        match &self.body {
+            Some(ReplyBody::Results(results)) => &results.outcomes,
+            _ => &[],
+        }
     }
 
     /// Whether it tells that something broke or was refused: all of the command, or one of its projects.
@@ -277,24 +313,15 @@ impl CommandAnswer {
             Some(ReplyBody::Message(message)) => !matches!(message, Message::NoProjects { .. }),
             None => false,
         };
-        said || matches!(self.statuses, StatusUpdate::Failed(_))
+        let checked = self.policies.iter().flat_map(|checked| &checked.outcomes);
+        let unmet = checked.into_iter().any(|outcome| !outcome.outcome.is_success());
+        said || unmet || matches!(self.statuses, StatusUpdate::Failed(_))
     }
 }
 
 /// The comments of a reply, as effects for the outbox.
 pub fn comment_effects(ctx: &Context, reply: &Reply) -> Vec<Effect> {
-    comment_effects_on(&ctx.hosts, &ctx.rendering, reply)
-}
-
-/// The same where there is no context, as in a transaction.
-pub fn comment_effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
-    let options = match hosts.of(&reply.pull.repo) {
-        Ok(host) => rendering.on(host.profile()),
-        Err(_) => RenderOptions { now: Timestamp::now(), ..rendering.clone() },
-    };
-    let bodies = render(reply, &options);
-    let numbered = bodies.into_iter().zip(1..);
-    numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()
+    comments::effects_on(&ctx.hosts, &ctx.rendering, reply)
 }
 
 /// 128 random bits, hex.
@@ -321,9 +348,10 @@ fn audit_entry(work: &CommandRun, project: &ProjectId, result: String) -> AuditE
     AuditEntry {
         at: Timestamp::now(),
         who: work.command.user.to_string(),
-        act: work.command.name.spoken().to_owned(),
+        act: format!("{}{}", work.command.name.spoken(), if work.command.force { " --force" } else { "" }),
         subject: format!("{} of {} at {}", project.label(), work.pull.id, &work.pull.head.commit),
         result,
+        why: work.command.why.clone(),
         pull: Some(work.pull.id.clone()),
         project: Some(project.label()),
         commit: Some(work.pull.head.commit.clone()),
@@ -341,7 +369,7 @@ fn job_state(outcome: &JobOutcome) -> JobState {
     use crate::domain::outcome::Outcome;
     match &outcome.outcome {
         Outcome::Errored(fault) if fault.reason == Reason::Interrupted => JobState::Interrupted,
-        Outcome::Failed(_) | Outcome::Errored(_) => JobState::Failed,
-        _ => JobState::Succeeded,
+        outcome if outcome.is_success() => JobState::Succeeded,
+        _ => JobState::Failed,
     }
 }

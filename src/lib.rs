@@ -23,6 +23,7 @@ pub mod process;
 mod retry;
 
 pub mod checkout;
+pub mod policy;
 pub mod terraform;
 
 pub mod runner;
@@ -32,6 +33,7 @@ pub mod vcs;
 
 pub mod dispatch;
 pub mod execute;
+pub mod notifications;
 pub mod reply;
 pub mod server_status;
 

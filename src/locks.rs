@@ -116,7 +116,8 @@ pub enum LockEvent {
         /// The head that it works on.
         head: CommitSha,
     },
-    /// A job has changed the state of a project, or may have: a plan of it is worth nothing.
+    /// A job has changed the state of a project, or may have: a plan of it is worth nothing. Nor are plans of other pull requests of the
+    /// repository that are known to depend on it.
     StateChanged {
         /// Of this pull request.
         pull: PullId,
@@ -161,6 +162,8 @@ pub enum LockEvent {
     Unlocked {
         /// The pull request.
         pull: PullId,
+        /// Only these projects; absent: all.
+        only: Option<Vec<ProjectId>>,
         /// What was applied and is not merged, or merged and is not applied, stays so: its projects are free all the same.
         accept_drift: bool,
         /// Who, when, and on what request.
@@ -210,7 +213,7 @@ pub struct Consequences {
 pub enum LockChange {
     /// A lock that was free is held.
     Take(ProjectLock),
-    /// Something is applied under a lock from now on; the lock as it becomes.
+    /// Something is applied under a lock from now on, or it is held by hand; the lock as it becomes.
     NoteApplied(ProjectLock),
     /// A lock is free.
     Free(ProjectLock),
@@ -271,6 +274,13 @@ impl Consequences {
             LockChange::Free(lock) => Some(lock),
             _ => None,
         })
+    }
+
+    /// Dropped plans that did not fall: they are told in another way.
+    pub fn outdated(&self) -> Vec<PlanRecord> {
+        let mut outdated = self.dropped();
+        outdated.retain(|plan| self.fallen.iter().all(|fallen| fallen.plan.id != plan.id));
+        outdated
     }
 
     /// The plan that is used up.

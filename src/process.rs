@@ -1,6 +1,7 @@
 //! Child processes. This is the only module that starts any: in their own process group, with streamed lines, limits, a
 //! timeout, and SIGINT before SIGKILL.
 
+mod group;
 mod output;
 mod redact;
 #[cfg(test)]
@@ -11,8 +12,9 @@ pub use redact::{Redactor, SHORTEST_SECRET};
 use crate::platform;
 use anyhow::Context;
 use command_fds::{CommandFdExt, FdMapping};
+use group::Group;
 use output::{Bounded, Lines, Unread};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use secrecy::SecretString;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -72,6 +74,8 @@ pub struct Invocation {
     pub secret_file: Option<SecretString>,
     /// Standard input; empty by default.
     pub stdin: Option<Vec<u8>>,
+    /// It gets the processor, and on most disks the disk too, when nobody else wants them.
+    pub low_priority: bool,
 }
 
 impl Invocation {
@@ -95,6 +99,7 @@ impl Invocation {
             run_as: None,
             secret_file: None,
             stdin: None,
+            low_priority: false,
         }
     }
 
@@ -143,6 +148,12 @@ impl Invocation {
     /// Sets standard input.
     pub fn stdin(mut self, bytes: Vec<u8>) -> Invocation {
         self.stdin = Some(bytes);
+        self
+    }
+
+    /// Lets all others go first, if `low`.
+    pub fn low_priority(mut self, low: bool) -> Invocation {
+        self.low_priority = low;
         self
     }
 
@@ -257,6 +268,9 @@ pub async fn run(
         .with_context(|| format!("cannot start {} in {}", invocation.program.display(), invocation.dir.display()))?;
     drop(command); // and with it our copy of the secret's descriptor
     let mut group = Group::new(child.id());
+    if invocation.low_priority {
+        group.yield_to_others();
+    }
     if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), invocation.stdin.take()) {
         // Ends with the child at the latest; the child need not read all of it.
         tokio::spawn(async move { pipe.write_all(&bytes).await });
@@ -338,33 +352,6 @@ async fn read(pipe: &mut Option<impl tokio::io::AsyncRead + Unpin>, buffer: &mut
     match pipe {
         Some(pipe) => pipe.read(buffer).await.unwrap_or(0),
         None => std::future::pending().await,
-    }
-}
-
-/// The child's process group, killed when dropped: no process of a job outlives it.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn new(id: Option<u32>) -> Group {
-        Group(id.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.0 {
-            // The only errors are a missing process and one of another user; there is nothing to do in either case.
-            let _ = rustix::process::kill_process_group(pid, signal);
-        }
-    }
-
-    fn end(&mut self) {
-        self.signal(Signal::KILL);
-        self.0 = None;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

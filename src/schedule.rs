@@ -86,6 +86,8 @@ pub struct Schedule {
     pub parallel_plan: bool,
     /// Projects of a group may be applied at the same time.
     pub parallel_apply: bool,
+    /// What the repo config says of merging once all is applied.
+    pub automerge: Option<bool>,
     /// After a failed group the later ones do not start.
     pub abort_on_execution_order_fail: bool,
     /// For units of Terragrunt: the projects here that each depends on, directly or not.
@@ -205,6 +207,7 @@ fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Sched
         groups: groups.into_values().flat_map(|group| order::layers(group, &dependencies, &units)).collect(),
         parallel_plan: config.and_then(|config| config.parallel_plan).unwrap_or(facts.options.parallel_plan),
         parallel_apply: config.and_then(|config| config.parallel_apply).unwrap_or(facts.options.parallel_apply),
+        automerge: config.and_then(|config| config.automerge),
         abort_on_execution_order_fail: config.is_some_and(|config| config.abort_on_execution_order_fail),
         dependencies,
         units,

@@ -11,8 +11,10 @@ mod check;
 #[cfg(test)]
 mod deployment_tests;
 mod environment;
+mod github_app;
 mod hosts;
 mod modules;
+mod notifications;
 mod read;
 mod reference;
 mod server;
@@ -30,6 +32,7 @@ use std::time::Duration;
 use typed::Reader;
 
 pub use bucket::BucketAddress;
+pub use notifications::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
 pub use read::command as command_line;
 pub use reference::reference;
 pub use server::{AccessSettings, MachineLimits, Settings, VaultSettings};
@@ -41,6 +44,7 @@ pub struct GithubSettings {
     pub hostname: String,
     /// `https://api.github.com`, `https://HOST/api/v3`, without trailing slash.
     pub api_url: String,
+    /// Of a GitHub App `SLUG[bot]`, or `app/ID` where its slug is not given.
     pub user: String,
     /// Absent with `events-only` alone: what takes deliveries needs none.
     pub token: Option<GithubToken>,
@@ -49,6 +53,8 @@ pub struct GithubSettings {
     pub previous_webhook_secret: Option<SecretString>,
     /// Ours: most posts in an hour; absent: as many as there are.
     pub posts_per_hour: Option<u32>,
+    /// `gh-org`; empty: one's own account.
+    pub organization: String,
 }
 
 /// How to reach Azure DevOps and who we are there.
@@ -60,16 +66,48 @@ pub struct AzureDevopsSettings {
     pub base_url: String,
     pub user: String,
     /// Absent with `events-only` alone.
-    pub token: Option<SecretString>,
+    pub token: Option<TokenSetting>,
     pub webhook_user: String,
     /// Absent with `allow-unsigned-webhooks` alone.
     pub webhook_password: Option<SecretString>,
+    /// Ours: the one before, which is still taken.
+    pub previous_webhook_password: Option<SecretString>,
 }
 
 /// Where the token comes from.
 #[derive(Clone)]
-#[expect(missing_docs, reason = "gh-token and gh-token-file")]
+#[expect(missing_docs, reason = "the setting for the token, and the one for its file")]
+pub enum TokenSetting {
+    Value(SecretString),
+    /// Read again on every use.
+    File(PathBuf),
+}
+
+/// Who the server is on GitHub.
+#[derive(Clone)]
 pub enum GithubToken {
+    /// An account, with its token.
+    Account(TokenSetting),
+    /// A GitHub App.
+    App(GithubAppSettings),
+}
+
+/// Which GitHub App the server is.
+#[derive(Clone)]
+#[expect(missing_docs, reason = "each field is the setting of that name")]
+pub struct GithubAppSettings {
+    pub id: u64,
+    pub key: GithubAppKey,
+    /// Absent: `gh-app-slug` is not given, and GitHub is asked.
+    pub slug: Option<String>,
+    /// Absent: the installation of each repository's owner.
+    pub installation_id: Option<u64>,
+}
+
+/// Where the private key of the GitHub App comes from.
+#[derive(Clone)]
+#[expect(missing_docs, reason = "gh-app-key and gh-app-key-file")]
+pub enum GithubAppKey {
     Value(SecretString),
     /// Read again on every use.
     File(PathBuf),

@@ -44,9 +44,20 @@ pub trait Host: Send + Sync {
         Ok(None)
     }
 
+    /// Whether somebody administers the repository; absent where the host cannot tell. No answer is not a no: an error.
+    async fn is_admin(&self, _repo: &RepoId, _login: &str) -> Result<Option<bool>, HostError> {
+        Ok(None)
+    }
+
     /// Who pushed the pull request's head; unknown where the host cannot tell.
     async fn pusher(&self, _pull: &PullRequest) -> Result<Login, HostError> {
         Ok(Login::unknown())
+    }
+
+    /// Everybody who pushed to the pull request, as far as the host tells: who wrote its commits, or pushed them. Somebody unknown is
+    /// among them where the host does not know who that was.
+    async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
+        Ok(vec![self.pusher(pull).await?])
     }
 
     /// Whether the host would let it be merged.
@@ -96,11 +107,29 @@ pub trait Host: Send + Sync {
     /// Sets a status of a commit: on the commit itself or on the pull request, as the host has it.
     async fn set_status(&self, pull: &PullId, commit: &CommitSha, status: &CommitStatus) -> Result<(), HostError>;
 
-    /// Merges the pull request, if its head is still `pull.head.commit`.
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError>;
+    /// Merges the pull request, if its head is still `pull.head.commit`, or queues it where the branch has a merge queue. With
+    /// `delete_branch` the host is asked to delete its source branch, where it does that together.
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, delete_branch: bool) -> Result<Merging, HostError>;
 
-    /// User and token for git, or none for public access.
-    fn git_credentials(&self) -> Option<GitCredentials>;
+    /// Deletes the source branch of a pull request that was merged, where the host does not do so with the merge: never the default
+    /// branch, and not when it has moved on.
+    async fn delete_source_branch(&self, _pull: &PullRequest) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// User and token for git in the repositories of this owner, or none for public access.
+    async fn git_credentials(&self, owner: &str) -> Option<GitCredentials>;
+
+    /// The same for sources of modules below an address of this host, each with the part of the address that it is for.
+    async fn module_credentials(&self, address: &str) -> Vec<(String, GitCredentials)> {
+        let credentials = self.git_credentials("").await;
+        credentials.map(|credentials| (address.to_owned(), credentials)).into_iter().collect()
+    }
+
+    /// Has the host send deliveries again that nobody has taken; how many. None where the host keeps no list that we may read.
+    async fn redeliver_missed(&self) -> Result<usize, HostError> {
+        Ok(0)
+    }
 }
 
 /// The latest review of one person.
@@ -114,6 +143,8 @@ pub struct Review {
     pub verdict: ReviewVerdict,
     /// Commit it was given for; absent where the host does not tell.
     pub commit: Option<CommitSha>,
+    /// When it was given, by the host's clock; absent where the host does not tell.
+    pub at: Option<Timestamp>,
 }
 
 /// What a review says.
@@ -122,6 +153,15 @@ pub struct Review {
 pub enum ReviewVerdict {
     Approved,
     ChangesRequested,
+}
+
+/// What a merge came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Merging {
+    /// It is merged, as this commit, where the host tells.
+    Merged(Option<CommitSha>),
+    /// It is in the branch's merge queue.
+    Queued,
 }
 
 /// Whether the host would let a pull request be merged.

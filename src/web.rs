@@ -4,11 +4,13 @@
 pub mod access;
 pub mod api;
 pub mod dashboard;
+pub mod host_pages;
 pub mod jobs;
 
 mod answer;
 mod assets;
 mod events;
+mod freezes;
 mod inbox;
 mod locks;
 mod metrics;
@@ -22,6 +24,7 @@ mod preview_tests;
 #[cfg(test)]
 mod with_store_tests;
 
+use crate::domain::CommitAddress;
 use crate::server_status::{Meters, ServerStatus, Services};
 use crate::store::audit;
 use crate::vault::Vault;
@@ -72,8 +75,10 @@ pub struct WebState {
     pub apply_allowed: bool,
     /// What a pull request's number is written with, by the host's name; `#` where none is named.
     pub pull_marks: BTreeMap<String, char>,
-    /// Address of a commit's page, with `{repo}` and `{commit}`, by the host's name.
-    pub commit_addresses: BTreeMap<String, String>,
+    /// Where people find commits, by the host's name.
+    pub commit_addresses: BTreeMap<String, CommitAddress>,
+    /// Pages of the hosts' own.
+    pub host_pages: Vec<Arc<dyn host_pages::HostPage>>,
     /// First word of commands that pages show.
     pub executable_name: String,
 }
@@ -169,6 +174,8 @@ fn attended() -> Vec<Route> {
         route(Method::GET, "/jobs/{id}/log", People, jobs::plain),
         route(Method::GET, "/jobs/{id}/stream", People, jobs::stream),
         route(Method::GET, "/api/locks", Api, api::locks),
+        route(Method::GET, "/api/freezes", Api, freezes::api),
+        route(Method::POST, "/freezes/lift", People, freezes::lift),
         route(Method::GET, "/api/runs/{id}", Api, api::run),
     ]
 }
@@ -190,6 +197,11 @@ fn table(state: &WebState) -> Vec<Route> {
         if !state.disable_global_apply_lock {
             routes.extend(apply_lock());
         }
+        routes.extend(state.host_pages.iter().map(|page| {
+            let shown = Arc::clone(page);
+            let handler = move |site, visit, uri| host_pages::show(Arc::clone(&shown), site, visit, uri);
+            route(Method::GET, page.path(), Who::People, handler)
+        }));
     }
     routes
 }

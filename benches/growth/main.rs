@@ -1,6 +1,7 @@
-//! How costs grow with what a server knows: the last of many pull requests, projects and events against the first.
+//! How costs grow with what a server knows: the last of many pull requests, projects and events against the first. And what a second pull
+//! request of a large repository costs against the first one.
 //!
-//! `just bench-growth [pulls|projects|events|log]`, all without a name. A stand-in for Terraform of a few milliseconds runs instead of
+//! `just bench-growth [pulls|projects|events|log|monorepo]`, all without a name. A stand-in for Terraform of a few milliseconds runs instead of
 //! Terraform, so that the server's own cost shows. State lies under `TMPDIR`. Exit code 1 when a bound is missed.
 
 mod costs;
@@ -12,6 +13,7 @@ mod log;
 mod machine;
 #[path = "../vault/measures.rs"]
 mod measures;
+mod monorepo;
 mod projects;
 mod pulls;
 #[path = "../vault/report.rs"]
@@ -29,6 +31,7 @@ fn main() -> Result<ExitCode> {
         ("projects", |report| projects::measure(report).boxed_local()),
         ("log", |report| log::measure(report).boxed_local()),
         ("events", |report| events::measure(report).boxed_local()),
+        ("monorepo", |report| monorepo::measure(report).boxed_local()),
         ("pulls", |report| pulls::measure(report).boxed_local()),
     ])
 }

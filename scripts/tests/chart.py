@@ -230,8 +230,30 @@ def other_values():
     check("an hour is the most", env_of(pod_of(large)[2])["TIDELOCK_SHUTDOWN_GRACE"] == "3600s")
 
 
+def azure_devops():
+    """Values of Atlantis' chart for Azure DevOps, and both hosts in one server."""
+    azure = {"user": "bot@contoso.test", "token": "t0ken", "webhookUser": "hooks", "webhookPassword": "long enough to keep"}
+    docs = rendered("azure-devops", merged(LEAST, {"orgAllowlist": "dev.azure.com/contoso/*"}) | {"github": {}, "azuredevops": azure})
+    env = env_of(pod_of(docs)[2])
+    secret = {k: base64.b64decode(v) for k, v in of(docs, "Secret", "tidelock-webhook")["data"].items()}
+    check("azure: the Secret has both", secret == {"azuredevops_token": b"t0ken", "azuredevops_webhook_password": b"long enough to keep"}, secret)
+    check("azure: the server reads them", (env["TIDELOCK_AZUREDEVOPS_TOKEN"], env["TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD"])
+          == (("tidelock-webhook", "azuredevops_token"), ("tidelock-webhook", "azuredevops_webhook_password")), env)
+    check("azure: users", (env["TIDELOCK_AZUREDEVOPS_USER"], env["TIDELOCK_AZUREDEVOPS_WEBHOOK_USER"]) == ("bot@contoso.test", "hooks"))
+    check("azure: nothing of another host", not any(name.startswith("TIDELOCK_GH_") for name in env) and "TIDELOCK_AZUREDEVOPS_HOSTNAME" not in env)
+    own = {"azuredevops": {"user": "CONTOSO\\bot", "webhookUser": "hooks", "hostname": "tfs.contoso.test/tfs"}, "vcsSecretName": "mine"}
+    docs = rendered("both-hosts", LEAST, EXISTING, own)
+    env = env_of(pod_of(docs)[2])
+    check("both hosts: one Secret of one's own", not any(d["kind"] == "Secret" for d in docs) and (
+        env["TIDELOCK_GH_TOKEN"], env["TIDELOCK_AZUREDEVOPS_TOKEN"]) == (("mine", "github_token"), ("mine", "azuredevops_token")))
+    check("both hosts: a server of one's own", env["TIDELOCK_AZUREDEVOPS_HOSTNAME"] == "tfs.contoso.test/tfs" and env["TIDELOCK_AZUREDEVOPS_USER"] == "CONTOSO\\bot")
+
+
 def refused_values():
     cases = [
+        ({"azuredevops": {"user": "u", "webhookUser": "h"}}, "azuredevops.token and azuredevops.webhookPassword are missing"),
+        ({"azuredevops": {"user": "u", "token": "t"}}, "webhookUser"),
+        ({"azuredevops": {"user": "u", "webhookUser": "h", "token": "t", "webhookPassword": "short"}}, "webhookPassword"),
         ({"orgAllowlist": ""}, "orgAllowlist is missing"),
         ({"github": {"token": None, "secret": None}}, "github.token and github.secret are missing"),
         ({"github": {"user": None}}, "user"),
@@ -273,6 +295,7 @@ def schema_and_values():
 default_values()
 values_of_atlantis()
 other_values()
+azure_devops()
 refused_values()
 schema_and_values()
 print(f"chart: {len(PASSED)} passed, {len(FAILED)} failed")

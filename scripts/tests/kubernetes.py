@@ -69,6 +69,14 @@ def main():
             check(f"{name}: {policy['metadata']['name']} asks Cloud DNS and NodeLocal DNSCache", answer == {"169.254.169.254/32", "169.254.20.10/32"}, answer)
             check(f"{name}: the controllers of {policy['metadata']['name']} are named", "ingress-nginx" in str(policy["spec"]["ingress"]))
         check(f"{name}: the image has a digest", "@sha256:" in container["image"], container["image"])
+        # Variables that the server does not know stop nothing and do nothing: each is of a host that the settings name.
+        hosts = {"TIDELOCK_GH_": "gh-user", "TIDELOCK_AZUREDEVOPS_": "azuredevops-user"}
+        for prefix, setting in hosts.items():
+            has = sorted(e["name"].removeprefix(prefix) for e in container["env"] if e["name"].startswith(prefix))
+            expected = {"gh-user": ["TOKEN", "WEBHOOK_SECRET"], "azuredevops-user": ["TOKEN", "WEBHOOK_PASSWORD"]}[setting]
+            check(f"{name}: secrets of {setting} where it is set", has == (expected if setting in settings else []), has)
+        shown = spec["rules"][0].get("host"), next((h for t in spec.get("tls", []) for h in t["hosts"]), None)
+        check(f"{name}: one name everywhere", set(shown) == {settings["atlantis-url"].removeprefix("https://")}, shown)
         metadata_server = any("169.254.169.254/32" in str(reaches(d, 80)) for d in docs if d["kind"] == "NetworkPolicy")
         check(f"{name}: the metadata server is open only where the bucket needs it", metadata_server == (name in ("bucket", "gke")))
     if "gke" in built:

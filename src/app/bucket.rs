@@ -22,7 +22,7 @@ const WORDING: Wording = Wording {
     fingerprint: &["the VCS host", "the bot's account", "the repository allowlist"],
     force: "start this server once with --force-takeover (or TIDELOCK_FORCE_TAKEOVER=true)",
     bucket: "--bucket",
-    both_secrets: "start the new server with both: --gh-webhook-secret and --gh-previous-webhook-secret",
+    both_secrets: "start the new server with both: --gh-webhook-secret and --gh-previous-webhook-secret, or those of another host",
 };
 
 /// The vault of these settings; nothing is asked of a remote bucket yet.

@@ -1,18 +1,19 @@
 //! The command line as a whole: what completes it in a shell, its manual pages, and what was meant by a mistyped command.
 
 use super::{COMMANDS, doctor, misused, not_taken, sandbox, say, vault};
-use crate::settings;
+use crate::{policy, settings};
 use clap::{Arg, Command, value_parser};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Commands that have a manual page, and its name.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("server", "tidelock-server"),
     ("sandbox", "tidelock-sandbox"),
     ("doctor", "tidelock-doctor"),
     ("vault", "tidelock-vault"),
+    (policy::COMMAND, "tidelock-policy-check"),
     ("completions", "tidelock-completions"),
     ("man", "tidelock-man"),
     ("version", "tidelock-version"),
@@ -28,6 +29,7 @@ fn tree() -> Command {
         .subcommand(server)
         .subcommand(sandbox::command().name("sandbox"))
         .subcommand(vault::command().name("vault"))
+        .subcommand(policy::command())
         .subcommand(completions_command().name("completions"))
         .subcommand(manual_command().name("man"))
         .subcommand(Command::new("version").about("Prints the version"))

@@ -10,6 +10,7 @@ mod web;
 
 use super::services::Parts;
 use super::{hosts, logging, say};
+use crate::notifications::slack_account;
 use crate::settings::{Settings, SettingsError};
 use anyhow::Context as _;
 use report::Findings;
@@ -124,14 +125,22 @@ async fn look(settings: Result<Settings, SettingsError>, asked: &Asked) -> Findi
     let settings = &*settings;
     let events = asked.events_url.clone().unwrap_or_else(|| format!("{}/events", settings.atlantis_url));
     findings.fine("settings", format!("the server is {}, deliveries come to {events}", settings.atlantis_url));
-    let (state, hosts, web, machine) = tokio::join!(
+    let (state, hosts, web, slack, machine) = tokio::join!(
         state::check(settings, asked.from_outside),
         hosts::check(settings, &events),
         web::check(settings, &events, asked.expect_iap || !settings.access.iap_audience.is_empty()),
+        slack_account(&settings.notifications),
         async { if asked.from_outside { Findings::default() } else { machine::check(settings).await } },
     );
     for part in [machine, state, hosts, web] {
         findings.extend(part);
+    }
+    match slack {
+        None => {}
+        Some(Ok(account)) => findings.fine("slack", format!("the token is that of {account}")),
+        Some(Err(error)) => {
+            findings.fault("slack", error, "give the token of a Slack app with the scope chat:write as slack-token")
+        }
     }
     findings
 }

@@ -4,13 +4,16 @@ mod azuredevops;
 mod github;
 
 use super::doctor::report::Findings;
+use crate::domain::CommitAddress;
 use crate::settings::Settings;
 use crate::vault::inbox::HandOverKey;
 use crate::vcs::{Host, Hosts};
 use crate::web::access::address::Published;
+use crate::web::host_pages::HostPage;
 use crate::webhook::{Door, Intake};
 use anyhow::{Result, bail};
 use secrecy::{ExposeSecret, SecretString};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One VCS host, joined: what a server needs to serve its repositories.
@@ -20,8 +23,8 @@ pub struct JoinedHost {
     pub api: Option<Arc<dyn Host>>,
     /// Takes its deliveries.
     pub door: Arc<dyn Door>,
-    /// Page of a commit for people, with `{repo}` and `{commit}` in it; absent where there is none.
-    pub commit_address: Option<String>,
+    /// Where people find commits; absent where there is no such page.
+    pub commit_address: Option<CommitAddress>,
 }
 
 /// Who we are on one host, and what its deliveries prove themselves with: what servers on one bucket must agree on.
@@ -56,7 +59,7 @@ pub(super) fn apis(joined: &[JoinedHost]) -> Result<Hosts> {
         match &host.api {
             Some(api) => apis.push(Arc::clone(api)),
             None => {
-                let flags = "--gh-token, --gh-token-file or --azuredevops-token";
+                let flags = "--gh-token, --gh-token-file, --azuredevops-token or --azuredevops-token-file";
                 bail!("there is no token for {}: set {flags}", host.door.hostname())
             }
         }
@@ -88,6 +91,18 @@ pub(super) fn hand_over_key(settings: &Settings) -> HandOverKey {
         Some(previous) => key.and_previous(previous.expose_secret()),
         None => key,
     }
+}
+
+/// Atlantis' number of each host's kind, by the host's name.
+pub(super) fn kinds(settings: &Settings) -> BTreeMap<String, u8> {
+    let github = settings.github.as_ref().map(|host| (host.hostname.to_ascii_lowercase(), 0));
+    let azure = settings.azure_devops.as_ref().map(|host| (host.hostname.to_ascii_lowercase(), 4));
+    github.into_iter().chain(azure).collect()
+}
+
+/// Pages of the hosts' own.
+pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
+    github::pages(settings)
 }
 
 /// Ranges of addresses that hosts publish, each under its word of `--webhook-allowlist`.

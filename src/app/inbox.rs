@@ -164,7 +164,7 @@ impl Taker<'_> {
         let why = format!(
             "{} cannot be verified ({why}): {signed}, and this server knows {ours}. It stays there for {days} days, for a leader that \
              knows that secret. While the secret changes, start every server with both: --gh-webhook-secret and \
-             --gh-previous-webhook-secret",
+             --gh-previous-webhook-secret, or those of another host",
             entry.name
         );
         self.complain(&about, &why);

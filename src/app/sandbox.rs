@@ -4,7 +4,7 @@ mod server;
 
 use super::{logging, not_taken, say};
 use crate::sandbox::tour::terminal::Style;
-use crate::sandbox::{Forge, ForgeOptions, demo, missing_tools, tour};
+use crate::sandbox::{Forge, ForgeOptions, HostKind, demo, missing_tools, tour};
 use crate::settings;
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgAction, value_parser};
@@ -42,8 +42,11 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
     logging::start(level, logging::To::Stderr);
     let port = |name: &str| matches.get_one::<u16>(name).copied();
     let touring = matches.get_flag("tour");
+    let host =
+        matches.get_one::<String>("host").and_then(|name| HostKind::ALL.into_iter().find(|kind| kind.name() == name));
     let options = SandboxOptions {
         touring,
+        host: host.unwrap_or_default(),
         port: Port { name: "--port", given: port("port"), usual: if touring { 0 } else { PORT } },
         forge_port: Port {
             name: "--forge-port",
@@ -67,6 +70,7 @@ pub(super) fn run(args: Vec<OsString>) -> ExitCode {
 
 struct SandboxOptions {
     touring: bool,
+    host: HostKind,
     port: Port,
     forge_port: Port,
     dir: Option<PathBuf>,
@@ -85,6 +89,14 @@ pub(super) fn command() -> clap::Command {
                 .long("tour")
                 .action(ArgAction::SetTrue)
                 .help("Play a whole story, show each comment, and exit"),
+        )
+        .arg(
+            Arg::new("host")
+                .long("host")
+                .value_name("HOST")
+                .value_parser(HostKind::ALL.map(HostKind::name))
+                .default_value(HostKind::default().name())
+                .help("The host that the forge speaks as"),
         )
         .arg(port("port", "Port of the server [default: 4141, or any free one]"))
         .arg(port("forge-port", "Port of the forge [default: 4142, or any free one]"))
@@ -135,7 +147,8 @@ impl Drop for SandboxDirectory {
 async fn play(options: SandboxOptions) -> Result<()> {
     let scratch = SandboxDirectory::new(options.dir.clone())?;
     let forge_port = options.forge_port.free()?;
-    let forge = Forge::start(ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
+    let forge =
+        Forge::start_as(options.host, ForgeOptions { dir: scratch.path.join("forge"), port: forge_port }).await?;
     let port = options.port.free()?;
     let launch = Launch::new(&options.environment, &options.level, port, &forge, &scratch.path)?;
     forge.set_webhook(&format!("{}/events", launch.url));

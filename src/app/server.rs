@@ -207,6 +207,7 @@ fn web_state(
             .iter()
             .filter_map(|host| Some((host.door.hostname().to_ascii_lowercase(), host.commit_address.clone()?)))
             .collect(),
+        host_pages: hosts::pages(settings),
         executable_name: settings.executable_names.first().cloned().unwrap_or_default(),
     }
 }

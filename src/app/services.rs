@@ -10,6 +10,7 @@ use crate::domain::command::CommandName;
 use crate::execute::permissions::TeamMembers;
 use crate::execute::state_locks::OrphanedLocks;
 use crate::execute::{Admission, Capacity, Context, before_restore};
+use crate::notifications::Notifier;
 use crate::process::Redactor;
 use crate::reply::outbox::Outbox;
 use crate::reply::render::RenderOptions;
@@ -23,7 +24,8 @@ use crate::terraform::install::{InstallSettings, Installer};
 use crate::vault::leader::Leader;
 use crate::vcs::{GitCredentials, Hosts};
 use crate::webhook::Intake;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -54,6 +56,15 @@ impl Parts {
         for warning in &global.warnings {
             tracing::warn!("{warning}");
         }
+        match (settings.enable_policy_checks, global.policies.sets.is_empty()) {
+            (true, true) => tracing::warn!(
+                "--enable-policy-checks is on, and there are no `policies` with `policy_sets` in repos.yaml: no plan can be applied"
+            ),
+            (false, false) => {
+                tracing::warn!("the `policies` of repos.yaml have no effect without --enable-policy-checks")
+            }
+            _ => {}
+        }
         Ok(Parts { intake: hosts::intake(joined), settings, global, hosts: hosts::apis(joined)? })
     }
 
@@ -75,9 +86,11 @@ impl Parts {
     /// Services on a state that is open; takes up what was unfinished.
     pub(super) async fn start(&self, store: Store, leader: Leader, look: Arc<Notify>) -> Result<Services> {
         let logs = Logs::new(&self.settings.data_dir);
-        let outbox = Outbox::start(store.clone(), self.hosts.clone()).await?;
+        let outbox = Outbox::start(store.clone(), self.hosts.clone(), rendering(&self.settings)).await?;
         let allowlist = Allowlist::new(&self.settings.repo_allowlist);
-        let ctx = self.context(store.clone(), logs.clone(), outbox)?;
+        let notifications = Arc::clone(&self.settings.notifications);
+        let notifier = Notifier::start(store.clone(), notifications, hosts::kinds(&self.settings)).await?;
+        let ctx = self.context(store.clone(), logs.clone(), outbox, notifier)?;
         let dispatch = Handle::start(ctx, self.names(), allowlist, self.intake.clone()).await?;
         Ok(Services { store, logs, dispatch, leader, look })
     }
@@ -90,11 +103,12 @@ impl Parts {
             bot_login: Login::unknown(),
             allowed: settings.allow_commands.clone(),
             blocked_extra_args: settings.blocked_extra_args.clone(),
+            pull_mark: '#',
             apply_disabled: !settings.allow_commands.contains(&CommandName::Apply),
         }
     }
 
-    fn context(&self, store: Store, logs: Logs, outbox: Outbox) -> Result<Context> {
+    fn context(&self, store: Store, logs: Logs, outbox: Outbox, notifier: Notifier) -> Result<Context> {
         let settings = Arc::clone(&self.settings);
         let redactor = Redactor::new(settings.secrets.clone());
         let (checkouts, installer) =
@@ -108,6 +122,7 @@ impl Parts {
             env: settings.child_env.clone(),
             run_as: settings.run_as_user,
             use_plugin_cache: settings.use_tf_plugin_cache,
+            own_program: std::env::current_exe().context("the path of this program is not known")?,
             module_origins: module_origins(&settings, &self.hosts),
         };
         let pool = settings.parallel_pool_size.saturating_mul(ADMISSION_POOLS).max(ADMISSION_MIN);
@@ -131,6 +146,7 @@ impl Parts {
             logs,
             hosts: self.hosts.clone(),
             outbox,
+            notifier,
             redactor,
         })
     }
@@ -150,13 +166,23 @@ fn module_origins(settings: &Settings, hosts: &Hosts) -> ModuleOrigins {
         }
     }
     Arc::new(move || {
-        let origin = |address: &String| {
-            let host = hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(&host_of(address)))?;
-            let GitCredentials { username, password } = host.git_credentials()?;
-            Some(ModuleOrigin { address: address.clone(), credentials: Credentials { username, password } })
+        let (addresses, hosts) = (addresses.clone(), hosts.clone());
+        let all = async move {
+            let mut origins = Vec::new();
+            for address in &addresses {
+                let found = hosts.iter().find(|host| host.hostname().eq_ignore_ascii_case(&host_of(address)));
+                let Some(host) = found else { continue };
+                origins.extend(host.module_credentials(address).await.into_iter().map(module_origin));
+            }
+            origins
         };
-        addresses.iter().filter_map(origin).collect()
+        all.boxed()
     })
+}
+
+fn module_origin((address, credentials): (String, GitCredentials)) -> ModuleOrigin {
+    let GitCredentials { username, password } = credentials;
+    ModuleOrigin { address, credentials: Credentials { username, password } }
 }
 
 fn checkouts(settings: &Settings, redactor: Redactor) -> Result<Checkouts> {

@@ -50,14 +50,17 @@ pub(super) struct Git<'a> {
     secret: Option<SecretString>,
     dir: Option<std::path::PathBuf>,
     timeout: Duration,
+    /// Nobody waits for it: all others go first, and this ends it.
+    background: Option<CancellationToken>,
 }
 
 impl<'a> Git<'a> {
     /// `args` follow `git`. Untrusted arguments must not be readable as options.
     pub(super) fn new(checkouts: &'a Checkouts, git_dir: &Path, args: &[&str]) -> Git<'a> {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut git =
-            Git { checkouts, args, env: Vec::new(), config: Vec::new(), secret: None, dir: None, timeout: TIMEOUT };
+        let (env, config) = (Vec::new(), Vec::new());
+        let (secret, dir, background) = (None, None, None);
+        let mut git = Git { checkouts, args, env, config, secret, dir, timeout: TIMEOUT, background };
         git.set("GIT_DIR", git_dir.to_string_lossy());
         git
     }
@@ -75,6 +78,12 @@ impl<'a> Git<'a> {
     pub(super) fn look(mut self) -> Git<'a> {
         self.timeout = LOOK_TIMEOUT;
         self
+    }
+
+    /// Nobody waits for it: it lets all others go first, asks no host for objects that are missing, and ends when it is told to.
+    pub(super) fn in_background(mut self, end: &CancellationToken) -> Git<'a> {
+        self.background = Some(end.clone());
+        self.env("GIT_NO_LAZY_FETCH", "1").config("checkout.workers", "1")
     }
 
     /// Runs it in this directory.
@@ -128,6 +137,7 @@ impl<'a> Git<'a> {
             .output_limit(OUTPUT_LIMIT)
             .reading(READ_LIMIT)
             .secret_file(self.secret)
+            .low_priority(self.background.is_some())
     }
 
     /// Runs it and returns any exit status.
@@ -142,7 +152,8 @@ impl<'a> Git<'a> {
         };
         let redactor = redactor.clone();
         let (started, verb) = (std::time::Instant::now(), self.args.first().cloned().unwrap_or_default());
-        let done = process::run(self.invocation(), &redactor, &CancellationToken::new(), None).await?;
+        let end = self.background.clone().unwrap_or_default();
+        let done = process::run(self.invocation(), &redactor, &end, None).await?;
         tracing::debug!(verb, millis = started.elapsed().as_millis(), ending = done.ending(), "git");
         Ok(done)
     }

@@ -58,6 +58,31 @@ impl Checkouts {
         Ok(write_whole(&note, &wanted)?)
     }
 
+    /// The text of a file of a commit that the mirror has; absent where there is no such regular file, or it is larger than `limit` bytes
+    /// or no text. `path` is from the root.
+    pub async fn file_at(
+        &self,
+        pull: &PullRequest,
+        commit: &CommitSha,
+        path: &str,
+        limit: usize,
+        credentials: Option<&Credentials>,
+    ) -> Result<Option<String>, CheckoutError> {
+        let mirror = Mirror::of(self, pull)?;
+        let listed = Git::new(self, &mirror.path, &["ls-tree", commit.as_str(), "--", path]).look().output().await?;
+        let mut words = listed.split_whitespace();
+        let (Some("100644" | "100755"), Some("blob"), Some(blob)) = (words.next(), words.next(), words.next()) else {
+            return Ok(None);
+        };
+        // It may be a content that the mirror does not have yet.
+        let git = |args: &[&str]| Git::new(self, &mirror.path, args).credentials(&mirror.url, credentials);
+        let size = git(&["cat-file", "-s", blob]).output().await?;
+        if size.trim().parse::<usize>().map_or(true, |size| size > limit) {
+            return Ok(None);
+        }
+        Ok(Some(git(&["cat-file", "blob", blob]).output().await?))
+    }
+
     /// The merge base; `None` if the histories are unrelated.
     async fn fork(
         &self,

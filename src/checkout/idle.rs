@@ -33,7 +33,7 @@ impl Uses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn hold(&self, path: PathBuf) -> OwnedRwLockReadGuard<()> {
+    pub(super) async fn hold(&self, path: PathBuf) -> OwnedRwLockReadGuard<()> {
         let lock = {
             let mut map = self.map();
             let used = map.entry(path).or_default();
@@ -41,6 +41,11 @@ impl Uses {
             Arc::clone(&used.lock)
         };
         lock.read_owned().await
+    }
+
+    /// The same where nobody removes it right now.
+    pub(super) fn try_hold(&self, path: PathBuf) -> Option<OwnedRwLockReadGuard<()>> {
+        Arc::clone(&self.map().entry(path).or_default().lock).try_read_owned().ok()
     }
 
     fn last(&self, path: &Path) -> Option<SystemTime> {
@@ -74,6 +79,8 @@ pub struct Idle {
     pub bytes: u64,
     /// Whether steps left files in it that are kept nowhere else.
     pub has_unkept_files: bool,
+    /// Kept for a pull request that is not there yet: it goes first.
+    is_spare: bool,
     what: What,
 }
 
@@ -101,7 +108,7 @@ impl Checkouts {
         Using { _mirror: mirror, _trees: self.uses.hold(self.pull_path(pull)).await }
     }
 
-    /// Trees of pull requests, the longest unused first; those with files that are kept nowhere else come last.
+    /// Trees: spare ones first, then the longest unused; those with files that are kept nowhere else come last.
     pub async fn idle_trees(&self) -> anyhow::Result<Vec<Idle>> {
         let (mirrors, uses) = (self.data_dir.join("mirrors"), self.uses.clone());
         let mut found: Vec<Idle> =
@@ -120,6 +127,7 @@ impl Checkouts {
                 last_used: uses.last(&path).unwrap_or_else(|| modified(&path)),
                 bytes: walk(&path, &mut |_| {}),
                 has_unkept_files: false,
+                is_spare: false,
                 what: What::Mirror(path),
             })
         };
@@ -165,7 +173,7 @@ impl Checkouts {
 }
 
 fn in_order(found: &mut [Idle]) {
-    found.sort_by_key(|idle| (idle.has_unkept_files, idle.last_used));
+    found.sort_by_key(|idle| (idle.has_unkept_files, !idle.is_spare, idle.last_used));
 }
 
 fn is_empty(dir: &Path) -> bool {
@@ -205,7 +213,10 @@ fn trees_of(mirror: &Path, uses: &Uses) -> Vec<Idle> {
         let bytes = walk(&folder, &mut |file| has_unkept_files |= is_local_state(file));
         let written = || admin.iter().map(|dir| modified(dir)).max();
         let last_used = uses.last(&folder).or_else(written).unwrap_or(SystemTime::UNIX_EPOCH);
-        Idle { last_used, bytes, has_unkept_files, what: What::Trees { folder, admin } }
+        let is_spare = admin.iter().all(|dir| super::spare::is_spare(dir));
+        // Whatever lies in a spare one is git's.
+        has_unkept_files &= !is_spare;
+        Idle { last_used, bytes, has_unkept_files, is_spare, what: What::Trees { folder, admin } }
     };
     pulls.into_iter().map(idle).collect()
 }

@@ -52,14 +52,16 @@ pub(super) fn forget(admin: &Path) -> anyhow::Result<()> {
 
 /// Directories with a file that is not as git wrote it, without those of `others`. `None` if that is unknown.
 pub(super) fn touched(root: &Path, admin: &Path, others: &OtherProjects) -> Option<Vec<String>> {
-    let noted = fs::read_to_string(admin.join(FILE)).ok()?;
-    let noted: HashMap<&str, u64> = noted
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .filter_map(|(sum, dir)| Some((dir, u64::from_str_radix(sum, 16).ok()?)))
-        .collect();
+    let noted = noted(admin)?;
     let seen = look(root, others)?.sums.into_iter();
-    Some(seen.filter(|(dir, sum)| noted.get(dir.as_str()) != Some(sum)).map(|(dir, _)| dir).collect())
+    Some(seen.filter(|(dir, sum)| noted.get(dir) != Some(sum)).map(|(dir, _)| dir).collect())
+}
+
+/// The record of a tree: directories and their checksums.
+fn noted(admin: &Path) -> Option<HashMap<String, u64>> {
+    let noted = fs::read_to_string(admin.join(FILE)).ok()?;
+    let lines = noted.lines().filter_map(|line| line.split_once(' '));
+    Some(lines.filter_map(|(sum, dir)| Some((dir.to_owned(), u64::from_str_radix(sum, 16).ok()?))).collect())
 }
 
 /// Called before the tree moves. git treats a file that was written in the second of its index, or later, as possibly
@@ -102,6 +104,19 @@ pub(super) fn distrust(root: &Path, admin: &Path) -> anyhow::Result<bool> {
     })?;
     index.renew()?;
     Ok(everywhere)
+}
+
+/// Whether a tree that nobody should have touched since it was noted is as it was; absent where that is not known. git need not read it
+/// again then.
+pub(super) fn is_as_noted(root: &Path, admin: &Path) -> anyhow::Result<Option<bool>> {
+    let Some(noted) = noted(admin) else { return Ok(None) };
+    let has_git = !matches!(Folder::open(root)?.kind(Path::new(".git")), Ok(None));
+    let seen = look(root, &OtherProjects::default()).filter(|seen| !seen.skipped && !has_git);
+    let same = seen.is_some_and(|seen| seen.sums.iter().all(|(dir, sum)| noted.get(dir) == Some(sum)));
+    if same && let Some(index) = SettledIndex::open(admin)? {
+        index.renew()?;
+    }
+    Ok(Some(same))
 }
 
 /// An index whose second is over.

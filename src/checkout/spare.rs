@@ -2,25 +2,31 @@
 //!
 //! Nothing that steps left stays in it. What git does not track goes, `.git` and `.terraform` too, and every tracked file that was
 //! touched is written again: git compares the time of its last change of state, which steps cannot set
-//! ([`pristine::distrust`]).
+//! ([`pristine::distrust`]). What it is like is noted then, and a spare tree that is not like that any more when it is taken goes.
 
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
 use super::git::Git;
-use super::tree::{self, blocking, remove_file};
-use super::{Checkouts, LONGEST_NAME, named, pristine};
+use super::tree::{blocking, remove_file};
+use super::{Checkouts, LONGEST_NAME, marker, named, pristine};
 use crate::domain::{PullId, RepoId};
 use crate::process::RunAs;
 use anyhow::{Context, ensure};
 use rustix::fs::FileType;
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tokio::sync::OwnedRwLockReadGuard;
 
 /// A tree of fewer files is written as quickly as it is cleaned.
-const WORTH_KEEPING: usize = if cfg!(test) { 20 } else { 1_000 };
+pub(super) const WORTH_KEEPING: usize = if cfg!(test) { 20 } else { 1_000 };
 /// The workspace whose tree is kept: every pull request has one.
 const WORKSPACE: &str = "default";
+/// Name of the server's git directory of a spare tree, and its beginning while the tree is made.
+const ADMIN: &str = "spare";
+/// Spare trees lie where steps of another user cannot reach them.
+const CLOSED: u32 = 0o700;
 
 /// Where a tree lies, and the server's git directory of it.
 #[derive(Clone)]
@@ -31,11 +37,28 @@ pub(super) struct TreePaths {
 
 impl Checkouts {
     /// The spare tree of a repository, which need not be there. Repositories of one name on two hosts have one each.
-    fn spare_paths(&self, repo: &RepoId) -> TreePaths {
+    pub(super) fn spare_paths(&self, repo: &RepoId) -> TreePaths {
         let place = PullId { repo: repo.clone(), number: 0 };
         let folder = format!("spare-{}", named(&repo.host, LONGEST_NAME));
         let root = self.pull_path(&place).with_file_name(folder).join(WORKSPACE);
-        TreePaths { root, admin: self.mirror_path(repo).join("worktrees").join("spare") }
+        TreePaths { root, admin: self.mirror_path(repo).join("worktrees").join(ADMIN) }
+    }
+
+    /// While it exists, the spare tree is not removed to free space. Waits while it is being removed.
+    pub(super) async fn hold_spare(&self, spare: &TreePaths) -> OwnedRwLockReadGuard<()> {
+        self.uses.hold(folder_of(spare)).await
+    }
+
+    /// Whether there is one that can be taken.
+    pub(super) fn has_spare(&self, spare: &TreePaths) -> bool {
+        spare.admin.exists() && is_usable(spare, self.owner)
+    }
+
+    /// Makes this tree, which is noted, the repository's spare one. The caller holds the spare tree.
+    pub(super) async fn put_spare(&self, repo: &RepoId, from: TreePaths) -> anyhow::Result<()> {
+        let to = self.spare_paths(repo);
+        let _one_at_a_time = self.locks.lock(&self.mirror_path(repo)).await;
+        blocking(move || replace(&from, &to)).await
     }
 
     /// Keeps the tree of a pull request as the repository's spare one, if it has none; returns whether it did. The caller has the
@@ -45,20 +68,17 @@ impl Checkouts {
         let admin = self.mirror_path(&pull.repo).join("worktrees").join(format!("{}-{name}", pull.number));
         let (from, to) = (TreePaths { root: self.pull_path(pull).join(name), admin }, self.spare_paths(&pull.repo));
         let is_worth_it = pristine::indexed(&from.admin.join("index")).is_some_and(|files| files >= WORTH_KEEPING);
-        let has_one = to.admin.exists() && is_usable(&to, self.owner);
-        if !is_worth_it || has_one || !is_usable(&from, self.owner) {
+        if !is_worth_it || self.has_spare(&to) || !is_usable(&from, self.owner) {
             return Ok(false);
         }
-        let tracked = Git::new(self, &from.admin, &["ls-files", "-z", "--cached"]).look();
-        let tracked = tracked.env("GIT_WORK_TREE", from.root.to_string_lossy()).output().await?;
+        let _not_removed_meanwhile = self.hold_spare(&to).await;
+        let tracked = self.tracked(&from).await?;
         blocking(move || {
-            clean(&from.root, &tracked)?;
-            if !pristine::distrust(&from.root, &from.admin)? {
+            if !purge(&from, &tracked)? {
                 return Ok(false);
             }
-            remove_path(&to.admin)?;
-            remove_path(&to.root)?;
-            exchange(&from, &to).map(|()| true)
+            pristine::note(&from.root, &from.admin)?;
+            replace(&from, &to).map(|()| true)
         })
         .await
         .context("keeping a checkout for the next pull request")
@@ -66,17 +86,35 @@ impl Checkouts {
 
     /// Makes the repository's spare tree this one, which is not there yet; returns whether there was a spare one.
     pub(super) async fn take_spare(&self, repo: &RepoId, to: TreePaths) -> anyhow::Result<bool> {
-        let (from, owner) = (self.spare_paths(repo), self.owner);
+        let from = self.spare_paths(repo);
         if !from.admin.exists() || fs::symlink_metadata(&to.root).is_ok() {
             return Ok(false);
         }
         let _one_at_a_time = self.locks.lock(&self.mirror_path(repo)).await;
+        // One that is being removed to free space is none.
+        let Some(_not_removed_meanwhile) = self.uses.try_hold(folder_of(&from)) else { return Ok(false) };
+        if !self.has_spare(&from) {
+            return Ok(false);
+        }
+        let noted = from.clone();
+        let mut is_clean = blocking(move || pristine::is_as_noted(&noted.root, &noted.admin)).await?;
+        if is_clean.is_none() {
+            // Too large to be noted.
+            let (tree, tracked) = (from.clone(), self.tracked(&from).await?);
+            if !blocking(move || purge(&tree, &tracked)).await? {
+                return Ok(false);
+            }
+            is_clean = Some(true);
+        }
         blocking(move || {
-            if !is_usable(&from, owner) {
+            if is_clean != Some(true) {
+                tracing::warn!(tree = %from.root.display(), "a spare checkout is not as it was left, and is removed");
+                remove_path(&from.admin)?;
+                remove_path(&from.root)?;
                 return Ok(false);
             }
             remove_path(&to.admin)?;
-            let taken = exchange(&from, &to);
+            let taken = exchange(&from, &to).and_then(|()| pristine::forget(&to.admin));
             if taken.is_err() {
                 remove_path(&to.admin)?;
             }
@@ -85,11 +123,45 @@ impl Checkouts {
         .await
         .context("taking a checkout that was kept")
     }
+
+    /// Paths of git's index, each followed by a zero.
+    async fn tracked(&self, tree: &TreePaths) -> anyhow::Result<String> {
+        let git = Git::new(self, &tree.admin, &["ls-files", "-z", "--cached"]).look();
+        Ok(git.env("GIT_WORK_TREE", tree.root.to_string_lossy()).output().await?)
+    }
 }
 
 /// Whether the tree was finished since the machine started, is whole, and belongs to the user that steps run as.
 fn is_usable(tree: &TreePaths, owner: Option<RunAs>) -> bool {
-    tree::is_whole(&tree.admin) && Folder::open(&tree.root).is_ok_and(|top| top.belongs_to(owner))
+    marker::is_whole(&tree.admin) && Folder::open(&tree.root).is_ok_and(|top| top.belongs_to(owner))
+}
+
+/// Whether the server's git directory is that of a spare tree, finished or not.
+pub(super) fn is_spare(admin: &Path) -> bool {
+    admin.file_name().is_some_and(|name| name.to_string_lossy().starts_with(ADMIN))
+}
+
+/// Where spare trees of a repository lie.
+fn folder_of(spare: &TreePaths) -> PathBuf {
+    spare.root.parent().unwrap_or(&spare.root).to_owned()
+}
+
+/// Makes a tree the spare one, in place of what is left there.
+fn replace(from: &TreePaths, to: &TreePaths) -> anyhow::Result<()> {
+    remove_path(&to.admin)?;
+    remove_path(&to.root)?;
+    let folder = folder_of(to);
+    fs::create_dir_all(&folder)?;
+    fs::set_permissions(&folder, fs::Permissions::from_mode(CLOSED))?;
+    exchange(from, to)
+}
+
+/// Removes what git does not track, and has git write again what was touched; false where that cannot be told yet.
+fn purge(tree: &TreePaths, tracked: &str) -> anyhow::Result<bool> {
+    clean(&tree.root, tracked)?;
+    let settled = pristine::distrust(&tree.root, &tree.admin)?;
+    pristine::forget(&tree.admin)?;
+    Ok(settled)
 }
 
 /// Moves a tree and its git directory. The git directory goes first: only one caller gets it.
@@ -101,8 +173,7 @@ fn exchange(from: &TreePaths, to: &TreePaths) -> anyhow::Result<()> {
     fs::rename(&from.root, &to.root)?;
     fs::write(to.admin.join("gitdir"), format!("{}\n", to.root.join(".git").display()))?;
     // What steps left is not there any more.
-    remove_file(&to.admin.join(super::idle::UNKEPT))?;
-    pristine::forget(&to.admin)
+    Ok(remove_file(&to.admin.join(super::idle::UNKEPT))?)
 }
 
 /// Removes everything that git does not track. `tracked`: paths, each followed by a zero.

@@ -7,21 +7,22 @@
 use super::beside::Which;
 use super::folder::{Folder, remove_path};
 use super::git::{Git, failure};
+use super::marker::{MARKER, Marker};
 use super::mirror::{Mirror, quoted};
 use super::spare::TreePaths;
 use super::{
-    CheckoutError, Checkouts, Credentials, Fetched, Strategy, WorkingTree, gone, pristine, waits, write_whole,
+    CheckoutError, Checkouts, Credentials, Fetched, Strategy, WantedSpare, WorkingTree, gone, pristine, waits,
+    write_whole,
 };
 use crate::domain::{CommitSha, PullRequest};
-use crate::platform;
 use anyhow::Context;
 use rustix::fs::FileType;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use tokio_util::sync::CancellationToken;
 
-/// Says which state a tree has; written last and removed first, so that an interrupted checkout is not trusted.
-const MARKER: &str = "tidelock-commit";
 /// Names this tree as long as it is neither moved nor made from nothing.
 const MADE: &str = "tidelock-made";
 /// Whom merge commits are by.
@@ -52,6 +53,33 @@ impl<'a> TreeLocation<'a> {
         let root = checkouts.pull_path(&pull.id).join(&which.name);
         let admin = mirror.path.join("worktrees").join(format!("{}-{}", pull.id.number, which.name));
         Ok(TreeLocation { checkouts, mirror, root, admin })
+    }
+
+    /// A tree of the mirror at another place.
+    pub(super) fn at_paths(mirror: Mirror<'a>, checkouts: &'a Checkouts, paths: TreePaths) -> TreeLocation<'a> {
+        TreeLocation { checkouts, mirror, root: paths.root, admin: paths.admin }
+    }
+
+    /// Writes the files of a commit whose objects are here, from nothing and without a `.git`; false if it was ended before. Nobody waits
+    /// for it.
+    pub(super) async fn write_in_background(
+        &self,
+        fetched: &Fetched,
+        commit: &CommitSha,
+        end: &CancellationToken,
+    ) -> Result<bool, CheckoutError> {
+        self.make_room(false, false, None).await?;
+        let git = self.git(&["read-tree", "--reset", "-u", commit.as_str()]).in_background(end);
+        let done = git.finish().await?;
+        if done.cancelled || end.is_cancelled() {
+            return Ok(false);
+        }
+        if !done.success() {
+            return Err(failure("read-tree", &done));
+        }
+        let marker = Marker::new(self.checkouts.strategy, fetched, None);
+        write_whole(&self.admin.join(MARKER), &marker.text())?;
+        Ok(true)
     }
 
     fn git(&self, args: &[&str]) -> Git<'a> {
@@ -87,6 +115,7 @@ impl<'a> TreeLocation<'a> {
             }
             return Ok(tree(wanted.base));
         }
+        let _first = self.checkouts.demand.in_front();
         let is_spare = present.is_none() && patterns.is_none() && self.take_spare(pull).await;
         let again = match is_spare {
             true => Some(wanted.clone()),
@@ -105,7 +134,11 @@ impl<'a> TreeLocation<'a> {
         if patterns.is_some() {
             git = git.config("core.sparseCheckout", "true").config("core.sparseCheckoutCone", "true");
         }
+        let (began, is_whole) = (SystemTime::now(), patterns.is_none());
         git.credentials(&self.mirror.url, credentials).output().await?;
+        if is_whole && (is_spare || again.is_none()) {
+            self.note(pull, fetched, &commit, (!is_spare).then_some(began));
+        }
         let own = OwnGit {
             root: self.root.clone(),
             admin: self.admin.clone(),
@@ -134,6 +167,19 @@ impl<'a> TreeLocation<'a> {
             write_whole(&admin.join(MARKER), &marker)
         });
         Ok(moved.await.context("noting the base branch's new tip in a checkout")?)
+    }
+
+    /// How long writing all files took since `began`, without the fetch of files that were missing, which come in one pack before.
+    fn note(&self, pull: &PullRequest, fetched: &Fetched, commit: &CommitSha, began: Option<SystemTime>) {
+        let packs = fs::metadata(self.mirror.path.join("objects/pack")).and_then(|meta| meta.modified());
+        let took = began.map(|began| {
+            let began = packs.map_or(began, |came| came.max(began));
+            SystemTime::now().duration_since(began).unwrap_or(Duration::ZERO)
+        });
+        let files = pristine::indexed(&self.admin.join("index")).unwrap_or_default();
+        let (pull, fetched, commit) = (pull.clone(), fetched.clone(), commit.clone());
+        let wanted = WantedSpare { like: self.root.clone(), pull, fetched, commit };
+        self.checkouts.demand.note(&self.mirror.path, files, took, wanted);
     }
 
     /// Makes the tree of a closed pull request this one, where one was kept.
@@ -237,53 +283,6 @@ impl<'a> TreeLocation<'a> {
             git = git.env(&format!("GIT_{role}_NAME"), AUTHOR.0).env(&format!("GIT_{role}_EMAIL"), AUTHOR.1);
         }
         Ok(CommitSha::parse(git.output().await?.trim()).context("git commit-tree printed no commit")?)
-    }
-}
-
-/// Whether the tree of this git directory was finished since the machine started, and has all directories.
-pub(super) fn is_whole(admin: &Path) -> bool {
-    let marker = fs::read_to_string(admin.join(MARKER)).ok().and_then(|text| Marker::parse(&text));
-    marker.is_some_and(|marker| marker.sparse.is_none() && marker.boot == platform::this_machine().trim())
-}
-
-/// State of a tree, as its marker tells it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Marker {
-    strategy: Strategy,
-    head: CommitSha,
-    base: CommitSha,
-    /// The machine's run in which it was written; empty where that has no name.
-    boot: String,
-    /// Patterns of a sparse tree.
-    sparse: Option<String>,
-}
-
-impl Marker {
-    fn new(strategy: Strategy, fetched: &Fetched, sparse: Option<&str>) -> Marker {
-        let Fetched { head, base_tip } = fetched.clone();
-        let boot = platform::this_machine().trim().to_owned();
-        Marker { strategy, head, base: base_tip, boot, sparse: sparse.map(str::to_owned) }
-    }
-
-    fn text(&self) -> String {
-        let strategy = if self.strategy == Strategy::Merge { "merge" } else { "branch" };
-        let sparse = self.sparse.as_ref().map_or(String::new(), |patterns| format!("sparse\n{patterns}"));
-        format!("{strategy} {} {} {}\n{sparse}", self.head, self.base, self.boot)
-    }
-
-    fn parse(text: &str) -> Option<Marker> {
-        let (first, rest) = text.split_once('\n')?;
-        let mut words = first.split(' ');
-        let strategy = if words.next()? == "merge" { Strategy::Merge } else { Strategy::Branch };
-        let (head, base) = (CommitSha::parse(words.next()?).ok()?, CommitSha::parse(words.next()?).ok()?);
-        let boot = words.next().unwrap_or_default().to_owned();
-        Some(Marker { strategy, head, base, boot, sparse: rest.strip_prefix("sparse\n").map(str::to_owned) })
-    }
-
-    /// Whether nothing has to be done, if its files are whole. The head alone does not change when the base moves; a merge does.
-    fn serves(&self, wanted: &Marker) -> bool {
-        let same = self.strategy == wanted.strategy && self.head == wanted.head && self.sparse == wanted.sparse;
-        same && (self.strategy == Strategy::Branch || self.base == wanted.base)
     }
 }
 

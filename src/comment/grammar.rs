@@ -15,6 +15,8 @@ pub(super) enum Flag {
     ClearPolicyApproval,
     InterruptApply,
     AcceptDrift,
+    Force,
+    Only,
     Why,
 }
 
@@ -38,6 +40,8 @@ pub(super) enum Positional {
     RmAddresses,
     /// `LOCK_ID`
     LockId,
+    /// `#12 #15`, or nothing.
+    Pulls,
 }
 
 /// One command as people type it.
@@ -116,13 +120,19 @@ const INTERRUPT_APPLY: FlagSpec = FlagSpec {
     value: None,
     help: "Interrupt a running apply as well",
 };
-
-const ACCEPT_DRIFT: FlagSpec = FlagSpec {
-    flag: Flag::AcceptDrift,
-    long: "accept-drift",
+const FORCE: FlagSpec = FlagSpec {
+    flag: Flag::Force,
+    long: "force",
     short: None,
     value: None,
-    help: "Also half-done changes; needs -m",
+    help: "Apply past unmet requirements; needs -m",
+};
+const ONLY: FlagSpec = FlagSpec {
+    flag: Flag::Only,
+    long: "only",
+    short: None,
+    value: None,
+    help: "Apply although other projects have no plan",
 };
 const WHY: FlagSpec = FlagSpec {
     flag: Flag::Why,
@@ -132,10 +142,17 @@ const WHY: FlagSpec = FlagSpec {
     help: "Say why; everybody can read it",
 };
 
+const ACCEPT_DRIFT: FlagSpec = FlagSpec {
+    flag: Flag::AcceptDrift,
+    long: "accept-drift",
+    short: None,
+    value: None,
+    help: "Also half-done changes; needs -m",
+};
 const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &VERBOSE];
 
 /// All commands, in the order in which they are listed.
-pub(super) static COMMANDS: [CommandSpec; 9] = [
+pub(super) static COMMANDS: [CommandSpec; 12] = [
     CommandSpec {
         name: CommandName::Version,
         word: "version",
@@ -168,7 +185,7 @@ pub(super) static COMMANDS: [CommandSpec; 9] = [
         positional: Positional::None,
         form: "apply",
         summary: "Runs 'terraform apply' on the plans of this pull request.",
-        flags: &[&DIR, &WORKSPACE, &PROJECT, &AUTO_MERGE_DISABLED, &AUTO_MERGE_METHOD, &VERBOSE],
+        flags: &[&DIR, &WORKSPACE, &PROJECT, &ONLY, &FORCE, &WHY, &AUTO_MERGE_DISABLED, &AUTO_MERGE_METHOD, &VERBOSE],
         passes_extra_args: true,
         example: "apply -d child/dir",
         examples: &[
@@ -190,12 +207,45 @@ pub(super) static COMMANDS: [CommandSpec; 9] = [
     CommandSpec {
         name: CommandName::Unlock,
         word: "unlock",
-        positional: Positional::None,
+        positional: Positional::Pulls,
         form: "unlock",
-        summary: "Drops all plans and locks of this pull request.",
-        flags: &[&ACCEPT_DRIFT, &WHY],
+        summary: "Drops plans and locks of this or other pull requests.",
+        flags: &[&DIR, &WORKSPACE, &PROJECT, &ACCEPT_DRIFT, &WHY],
         passes_extra_args: false,
         example: "unlock",
+        examples: &[],
+    },
+    CommandSpec {
+        name: CommandName::Lock,
+        word: "lock",
+        positional: Positional::None,
+        form: "lock",
+        summary: "Locks what this pull request changes; needs -m.",
+        flags: &[&WHY],
+        passes_extra_args: false,
+        example: "lock -m 'why'",
+        examples: &[],
+    },
+    CommandSpec {
+        name: CommandName::Freeze,
+        word: "freeze",
+        positional: Positional::None,
+        form: "freeze",
+        summary: "Stops applies in this repository; needs -m.",
+        flags: &[&WHY],
+        passes_extra_args: false,
+        example: "freeze -m 'why'",
+        examples: &[],
+    },
+    CommandSpec {
+        name: CommandName::Unfreeze,
+        word: "unfreeze",
+        positional: Positional::None,
+        form: "unfreeze",
+        summary: "Lets applies of this repository go on.",
+        flags: &[&WHY],
+        passes_extra_args: false,
+        example: "unfreeze",
         examples: &[],
     },
     CommandSpec {

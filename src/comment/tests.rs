@@ -3,7 +3,10 @@ use crate::domain::command::Target;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
-const ALL: [CommandName; 8] = [
+const ALL: [CommandName; 11] = [
+    CommandName::Freeze,
+    CommandName::Unfreeze,
+    CommandName::Lock,
     CommandName::Version,
     CommandName::Plan,
     CommandName::Apply,
@@ -16,6 +19,7 @@ const ALL: [CommandName; 8] = [
 
 fn names() -> ParserSettings {
     ParserSettings {
+        pull_mark: '#',
         executables: vec!["atlantis".into(), "tidelock".into()],
         is_default: true,
         bot_login: "Bot-Account".into(),
@@ -194,13 +198,44 @@ fn arguments_after_two_dashes_go_to_terraform() {
 }
 
 #[test]
+fn escape_hatches_take_reasons_and_numbers_of_pull_requests() {
+    let unlock = command("atlantis unlock #12 15 #12 -p net -m 'left for good'");
+    assert_eq!((unlock.pulls, unlock.why.as_deref()), (vec![12, 15], Some("left for good")));
+    assert_eq!(unlock.target.project.as_deref(), Some("net"));
+    assert!(command("atlantis UNLOCK # 12").pulls.is_empty());
+    assert!(command("atlantis unlock").pulls.is_empty());
+    let bang = ParserSettings { pull_mark: '!', ..names() };
+    let Parsed::Command(there) = parse("atlantis unlock !12", &"alice".into(), &bang) else { panic!("not read") };
+    assert_eq!(there.pulls, [12]);
+    let forced = command("atlantis apply -d . --force -m 'the host of reviews is down'");
+    assert_eq!((forced.force, forced.only, forced.why.is_some()), (true, false, true));
+    assert!(command("atlantis apply --only").only);
+    assert_eq!(command("atlantis freeze -m release").why.as_deref(), Some("release"));
+    assert_eq!(command("atlantis unfreeze").name, CommandName::Unfreeze);
+    assert_eq!(command("atlantis lock --message='by hand'").why.as_deref(), Some("by hand"));
+    // Everywhere else a number begins a comment, as in Atlantis.
+    assert_eq!(command("atlantis plan #12 is next").target, Target::default());
+    let many = (1..=21).map(|number| format!("#{number}")).collect::<Vec<_>>().join(" ");
+    assert!(error(&format!("atlantis unlock {many}")).contains("20 pull requests at most"));
+    assert!(error(&format!("atlantis freeze -m {}", "x".repeat(301))).contains("more than 300 characters"));
+}
+
+#[test]
 fn mistakes_say_what_is_wrong() {
     let cases = [
         ("atlantis plan -d . arg -w x arg2", "Error: unknown arguments arg arg2."),
         ("atlantis apply arg arg2 -- useful", "Error: unknown arguments arg arg2."),
         ("atlantis plan infra", "Error: unknown argument infra; a directory goes after -d."),
-        ("atlantis unlock -d .", "Error: unknown flag -d in -d."),
-        ("atlantis unlock x", "Error: unknown arguments x."),
+        ("atlantis cancel -d .", "Error: unknown flag -d in -d."),
+        ("atlantis unlock x", "Error: x is no number of a pull request."),
+        ("atlantis unlock #0", "Error: #0 is no number of a pull request."),
+        ("atlantis unlock '#+1'", "Error: #+1 is no number of a pull request."),
+        ("atlantis unlock !12", "Error: !12 is no number of a pull request."),
+        ("atlantis freeze", "Error: freeze needs a reason: -m 'why'."),
+        ("atlantis freeze -m ' '", "Error: freeze needs a reason: -m 'why'."),
+        ("atlantis lock", "Error: lock needs a reason: -m 'why'."),
+        ("atlantis apply --force", "Error: --force needs a reason: -m 'why'."),
+        ("atlantis apply -m x", "Error: -m goes with --force."),
         ("atlantis plan -e", "Error: unknown flag -e in -e; arguments for Terraform go after --."),
         ("atlantis plan --abc", "Error: unknown flag --abc; arguments for Terraform go after --."),
         ("atlantis plan --diir x", "Error: unknown flag --diir; did you mean --dir?."),
@@ -288,7 +323,10 @@ fn help_lists_what_may_be_used() {
       plan                 Runs 'terraform plan' for what this pull request changes.
       apply                Runs 'terraform apply' on the plans of this pull request.
       cancel               Stops running plans; with --apply a running apply too.
-      unlock               Drops all plans and locks of this pull request.
+      unlock               Drops plans and locks of this or other pull requests.
+      lock                 Locks what this pull request changes; needs -m.
+      freeze               Stops applies in this repository; needs -m.
+      unfreeze             Lets applies of this repository go on.
       import ADDRESS ID    Runs 'terraform import' in one project.
       state rm ADDRESS...  Runs 'terraform state rm' in the projects.
       help [COMMAND]       Shows this, or the flags of one command.
@@ -326,23 +364,40 @@ fn usage_shows_flags_and_what_to_type() {
       -d, --dir DIR                   Only this directory, from the root; or a glob
       -w, --workspace WORKSPACE       Only this Terraform workspace
       -p, --project NAME              Only this project; not with -d or -w
+          --only                      Apply although other projects have no plan
+          --force                     Apply past unmet requirements; needs -m
+      -m, --message WHY               Say why; everybody can read it
           --auto-merge-disabled       Do not merge the pull request afterwards
           --auto-merge-method METHOD  Then merge by merge, rebase or squash
           --verbose                   Show the log in the reply
 
     Type: atlantis apply -p x
     ");
-    assert_snapshot!(usage("atlantis unlock -d ."), @"
+    assert_snapshot!(usage("atlantis cancel -d ."), @"
     Error: unknown flag -d in -d.
 
-    Usage: atlantis unlock [flags]
-    Drops all plans and locks of this pull request.
+    Usage: atlantis cancel [flags]
+    Stops running plans; with --apply a running apply too.
 
     Flags:
+          --apply                     Interrupt a running apply as well
+
+    Type: atlantis cancel
+    ");
+    assert_snapshot!(usage("atlantis unlock net"), @"
+    Error: net is no number of a pull request.
+
+    Usage: atlantis unlock [flags]
+    Drops plans and locks of this or other pull requests.
+
+    Flags:
+      -d, --dir DIR                   Only this directory, from the root; or a glob
+      -w, --workspace WORKSPACE       Only this Terraform workspace
+      -p, --project NAME              Only this project; not with -d or -w
           --accept-drift              Also half-done changes; needs -m
       -m, --message WHY               Say why; everybody can read it
 
-    Type: atlantis unlock
+    Type: atlantis unlock #12
     ");
 }
 
@@ -380,7 +435,7 @@ fn commands_to_copy_are_as_short_as_they_can_be() {
         command_for("tidelock", CommandName::Plan, &root, &extra),
         "tidelock plan -d . -- -var var=overridden '-var=a=b c'"
     );
-    assert_eq!(command_for("atlantis", CommandName::Unlock, &root, &[]), "atlantis unlock");
+    assert_eq!(command_for("atlantis", CommandName::Cancel, &root, &[]), "atlantis cancel");
 }
 
 /// Names of directories that are no globs, as the repo config gives them: cleaned and relative.
@@ -399,7 +454,7 @@ proptest! {
     }
 
     #[test]
-    fn typed_words_never_make_the_parser_panic(words in prop::collection::vec(r#"(-{0,3}[a-z]{0,4}=?|--(dir|workspace|project|verbose|help)=?|rm|[.*/'"\\#\[]{1,3})"#, 0..6), word in prop_oneof![Just("plan"), Just("apply"), Just("state"), Just("import"), Just("cancel")]) {
+    fn typed_words_never_make_the_parser_panic(words in prop::collection::vec(r#"(-{0,3}[a-z]{0,4}=?|--(dir|workspace|project|verbose|help)=?|rm|[.*/'"\\#\[]{1,3})"#, 0..6), word in prop_oneof![Just("plan"), Just("apply"), Just("state"), Just("import"), Just("cancel"), Just("unlock"), Just("freeze"), Just("lock")]) {
         parsed(&format!("atlantis {word} {}", words.join(" ")));
     }
 

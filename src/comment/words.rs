@@ -2,14 +2,15 @@
 
 /// Splits a text into words: single quotes are literal, a backslash escapes (also within double quotes), `#` at the
 /// start of a word begins a comment, and any Unicode white space separates. The error names the unclosed quote.
-pub(super) fn split(text: &str) -> Result<Vec<String>, &'static str> {
+/// `numbers`: `#` before a digit begins no comment, but a pull request's number.
+pub(super) fn split(text: &str, numbers: bool) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = text.chars();
     while let Some(char) = chars.next() {
         match char {
             _ if char.is_whitespace() => words.extend(word.take()),
-            '#' if word.is_none() => {
+            '#' if word.is_none() && !(numbers && chars.clone().next().is_some_and(|c| c.is_ascii_digit())) => {
                 chars.by_ref().find(|&c| c == '\n');
             }
             '\\' => word.get_or_insert_default().push(chars.next().ok_or("a backslash at the end escapes nothing")?),
@@ -33,8 +34,8 @@ fn quoted(chars: &mut std::str::Chars<'_>, quote: char, word: &mut String) -> Re
     }
 }
 
-/// Quotes a word for [`split`] and for a shell.
-pub(super) fn quote(word: &str) -> String {
+/// Quotes a word so that the parser of comments, or a shell, reads it as one.
+pub fn quote(word: &str) -> String {
     let plain = |char: char| char.is_alphanumeric() || "_-./:=@%+,[]*?{}!^~".contains(char);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

@@ -4,7 +4,10 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use super::approvals::ApprovalRules;
+use super::freeze::FreezeWindow;
 use super::permissions::Allowed;
+use super::policies::Policies;
 use super::workflow::{ShellCommand, Workflow};
 use super::{ConfigError, LockMode, Requirement};
 use crate::domain::RepoId;
@@ -17,7 +20,7 @@ use std::time::Duration;
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// Keys that `allowed_overrides` may name.
-pub const OVERRIDABLE_KEYS: [&str; 13] = [
+pub const OVERRIDABLE_KEYS: [&str; 15] = [
     "plan_requirements",
     "apply_requirements",
     "import_requirements",
@@ -31,6 +34,8 @@ pub const OVERRIDABLE_KEYS: [&str; 13] = [
     "plan_max_age",
     "allowed_users",
     "allowed_teams",
+    "approvals",
+    "freeze",
 ];
 
 /// The whole file, checked.
@@ -38,6 +43,8 @@ pub const OVERRIDABLE_KEYS: [&str; 13] = [
 pub struct GlobalConfig {
     repos: Vec<RepoEntry>,
     workflows: BTreeMap<String, Workflow>,
+    /// `policies`.
+    pub policies: Policies,
     /// Warnings for the log of the start: keys without an effect.
     pub warnings: Vec<String>,
 }
@@ -64,8 +71,12 @@ struct RepoEntry {
     terragrunt: Option<bool>,
     terragrunt_version: Option<String>,
     plan_max_age: Option<Duration>,
+    policy_check: Option<bool>,
+    custom_policy_check: Option<bool>,
     allowed_users: Option<Vec<String>>,
     allowed_teams: Option<Vec<String>>,
+    approvals: Option<ApprovalRules>,
+    freeze: Option<Vec<FreezeWindow>>,
 }
 
 /// `id` of an entry.
@@ -167,8 +178,16 @@ pub struct RepoRules {
     pub terragrunt_version: Option<String>,
     /// `plan_max_age`: an older plan is not applied; zero for no limit, absent where the setting decides.
     pub plan_max_age: Option<Duration>,
+    /// `policy_check`: plans are checked, where the server's setting says so.
+    pub policy_check: bool,
+    /// `custom_policy_check`.
+    pub custom_policy_check: bool,
     /// `allowed_users` and `allowed_teams`: absent where everybody may do everything.
     pub allowed: Option<Allowed>,
+    /// `approvals`: who has to approve; absent where anybody who may write.
+    pub approvals: Option<ApprovalRules>,
+    /// `freeze`: times in which nothing is applied.
+    pub freeze: Vec<FreezeWindow>,
     /// Workflows of the file, and `default`.
     pub workflows: BTreeMap<String, Workflow>,
 }
@@ -177,11 +196,11 @@ impl GlobalConfig {
     /// The configuration without a file.
     pub fn without_file() -> GlobalConfig {
         let workflows = BTreeMap::from([(DEFAULT_WORKFLOW.to_owned(), Workflow::default())]);
-        GlobalConfig { repos: Vec::new(), workflows, warnings: Vec::new() }
+        GlobalConfig { repos: Vec::new(), workflows, policies: Policies::default(), warnings: Vec::new() }
     }
 
-    /// Parses YAML; `origin` is the file's name for messages. Keys whose effect is not built (`policies`, `team_authz`,
-    /// `metrics`, `policy_check: true`, `custom_policy_check: true`) are errors that name them.
+    /// Parses YAML; `origin` is the file's name for messages. Keys whose effect is not built (`team_authz`,
+    /// `metrics`) are errors that name them.
     pub fn parse(text: &str, origin: &str) -> Result<GlobalConfig, ConfigError> {
         parse::global(text, origin)
     }
@@ -224,7 +243,11 @@ impl GlobalConfig {
             terragrunt: last_said(&matching, |entry| &entry.terragrunt).unwrap_or_default(),
             terragrunt_version: last_said(&matching, |entry| &entry.terragrunt_version),
             plan_max_age: last_said(&matching, |entry| &entry.plan_max_age),
+            policy_check: last_said(&matching, |entry| &entry.policy_check).unwrap_or(true),
+            custom_policy_check: last_said(&matching, |entry| &entry.custom_policy_check).unwrap_or_default(),
             allowed: allowed(&matching),
+            approvals: last_said(&matching, |entry| &entry.approvals),
+            freeze: last_said(&matching, |entry| &entry.freeze).unwrap_or_default(),
             workflows: self.workflows.clone(),
         }
     }

@@ -5,7 +5,8 @@
 //! WHO[:COMMAND[:DIRECTORY[:WORKSPACE]]]
 //! ```
 //!
-//! A part that is absent or `*` means any. A project's name is no part of it: pull requests choose names.
+//! A part that is absent or `*` means any. A project's name is no part of it: pull requests choose names. The right to an escape hatch
+//! is given by its own word alone, never by a rule for any command.
 
 use super::paths::Glob;
 use crate::domain::ProjectId;
@@ -33,6 +34,64 @@ const COMMANDS: [(&str, CommandName); 12] = [
     ("policy_check", CommandName::PolicyCheck),
 ];
 
+/// Ways around what otherwise holds. Each is a right of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hatch {
+    /// `unlock #12`: of another pull request.
+    UnlockOthers,
+    /// `apply --force`.
+    ForceApply,
+    /// `apply --only`.
+    OnlyApply,
+    /// `freeze`.
+    Freeze,
+    /// `unfreeze`.
+    Unfreeze,
+    /// `lock`.
+    Lock,
+}
+
+/// Escape hatches, by their words in rules, and as people type them.
+const HATCHES: [(&str, Hatch, &str); 6] = [
+    ("unlock-others", Hatch::UnlockOthers, "unlock"),
+    ("apply-force", Hatch::ForceApply, "apply --force"),
+    ("apply-only", Hatch::OnlyApply, "apply --only"),
+    ("freeze", Hatch::Freeze, "freeze"),
+    ("unfreeze", Hatch::Unfreeze, "unfreeze"),
+    ("lock", Hatch::Lock, "lock"),
+];
+
+impl Hatch {
+    /// What a command of this name is besides.
+    pub fn of(command: CommandName) -> Option<Hatch> {
+        match command {
+            CommandName::Freeze => Some(Hatch::Freeze),
+            CommandName::Unfreeze => Some(Hatch::Unfreeze),
+            CommandName::Lock => Some(Hatch::Lock),
+            _ => None,
+        }
+    }
+
+    /// Its word in rules.
+    pub fn word(self) -> &'static str {
+        HATCHES.iter().find(|(_, hatch, _)| *hatch == self).map_or("", |(word, ..)| word)
+    }
+
+    /// As people type it.
+    pub fn spoken(self) -> &'static str {
+        HATCHES.iter().find(|(_, hatch, _)| *hatch == self).map_or("", |(_, _, spoken)| spoken)
+    }
+}
+
+/// What a rule is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Right {
+    /// Every command; no escape hatch.
+    Any,
+    Command(CommandName),
+    Hatch(Hatch),
+}
+
 /// The rules of one place, as they are written there. What one of them allows is allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
@@ -58,7 +117,7 @@ struct RuleList {
 #[derive(Debug, Clone)]
 struct Rule {
     who: Grantee,
-    command: Option<CommandName>,
+    right: Right,
     dir: Option<Glob>,
     workspace: Option<Glob>,
 }
@@ -99,7 +158,12 @@ pub enum Permitted {
 /// false.
 pub fn check(text: &str, with_place: bool) -> Result<(), String> {
     parse(text, false).and_then(|rule| match with_place || (rule.dir.is_none() && rule.workspace.is_none()) {
-        true => Ok(()),
+        true => match (with_place, rule.right) {
+            (false, Right::Hatch(hatch)) => {
+                Err(format!("`{}` is given in the server's `repos.yaml` only", hatch.word()))
+            }
+            _ => Ok(()),
+        },
         false => Err("a project's own rule is `WHO` or `WHO:COMMAND`: it holds for the project that has it".to_owned()),
     })
 }
@@ -123,22 +187,30 @@ fn parse(text: &str, of_team: bool) -> Result<Rule, String> {
         Some(name) if of_team => Grantee::Team(name.to_lowercase()),
         Some(name) => Grantee::User(name.to_lowercase()),
     };
-    let command = given(1).map(|word| {
-        let found = COMMANDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
-        let known: Vec<&str> = COMMANDS.iter().map(|(word, _)| *word).collect();
-        found.map(|(_, command)| *command).ok_or_else(|| format!("no such command; there are: {}, *", known.join(", ")))
+    let commands = COMMANDS.iter().map(|(word, command)| (*word, Right::Command(*command)));
+    let mut known = commands.chain(HATCHES.iter().map(|(word, hatch, _)| (*word, Right::Hatch(*hatch))));
+    let right = given(1).map(|word| {
+        let found = known.clone().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, right)| right);
+        let words: Vec<&str> = known.by_ref().map(|(word, _)| word).collect();
+        found.ok_or_else(|| format!("no such command; there are: {}, *", words.join(", ")))
     });
     let glob = |at: usize| given(at).map(Glob::new).transpose();
-    Ok(Rule { who, command: command.transpose()?, dir: glob(2)?, workspace: glob(3)? })
+    Ok(Rule { who, right: right.transpose()?.unwrap_or(Right::Any), dir: glob(2)?, workspace: glob(3)? })
 }
 
 impl Rule {
     fn is_about(&self, act: Act<'_>) -> bool {
+        let is_right = match self.right {
+            Right::Any => true,
+            Right::Command(command) => command == act.command,
+            Right::Hatch(_) => false,
+        };
+        is_right && self.is_for(act.project)
+    }
+
+    fn is_for(&self, project: Option<&ProjectId>) -> bool {
         let fits = |glob: &Option<Glob>, text: &str| glob.as_ref().is_none_or(|glob| glob.matches(text));
-        self.command.is_none_or(|command| command == act.command)
-            && act
-                .project
-                .is_none_or(|project| fits(&self.dir, &project.dir) && fits(&self.workspace, &project.workspace))
+        project.is_none_or(|project| fits(&self.dir, &project.dir) && fits(&self.workspace, &project.workspace))
     }
 }
 
@@ -169,28 +241,52 @@ impl Permissions {
 
     /// Whether this person may. `teams`: whether the person is in a team, by its name in lower case, as far as that is known.
     pub fn decide(&self, person: &str, act: Act<'_>, teams: &HashMap<String, bool>) -> Permitted {
-        let person = person.to_lowercase();
-        for list in &self.lists {
-            let about = || list.rules.iter().filter(|rule| rule.is_about(act)).map(|rule| &rule.who);
-            let is_named = |who: &Grantee| match who {
-                Grantee::Anyone => true,
-                Grantee::User(name) => !person.is_empty() && *name == person,
-                Grantee::Team(team) => teams.get(team).copied().unwrap_or_default(),
-            };
-            if about().any(is_named) {
-                continue;
-            }
-            let unknown = about().find_map(|who| match who {
-                Grantee::Team(team) if !person.is_empty() && !teams.contains_key(team) => Some(team.clone()),
-                _ => None,
-            });
-            return match unknown {
-                Some(team) => Permitted::Ask(team),
-                None => Permitted::Refused { place: list.place.clone(), who: named(about()) },
-            };
-        }
-        Permitted::Allowed
+        decide(self.lists.iter(), person, |rule| rule.is_about(act), teams)
     }
+
+    /// The same for an escape hatch; absent where no rule names it. Lists that do not name it do not count.
+    pub fn decide_hatch(
+        &self,
+        person: &str,
+        hatch: Hatch,
+        project: Option<&ProjectId>,
+        teams: &HashMap<String, bool>,
+    ) -> Option<Permitted> {
+        let right = Right::Hatch(hatch);
+        let naming = || self.lists.iter().filter(|list| list.rules.iter().any(|rule| rule.right == right));
+        naming().next()?;
+        Some(decide(naming(), person, |rule| rule.right == right && rule.is_for(project), teams))
+    }
+}
+
+/// Whether each of these lists has a rule of this kind for a person.
+fn decide<'a>(
+    lists: impl Iterator<Item = &'a RuleList>,
+    person: &str,
+    is_about: impl Fn(&Rule) -> bool,
+    teams: &HashMap<String, bool>,
+) -> Permitted {
+    let person = person.to_lowercase();
+    for list in lists {
+        let about = || list.rules.iter().filter(|rule| is_about(rule)).map(|rule| &rule.who);
+        let is_named = |who: &Grantee| match who {
+            Grantee::Anyone => true,
+            Grantee::User(name) => !person.is_empty() && *name == person,
+            Grantee::Team(team) => teams.get(team).copied().unwrap_or_default(),
+        };
+        if about().any(is_named) {
+            continue;
+        }
+        let unknown = about().find_map(|who| match who {
+            Grantee::Team(team) if !person.is_empty() && !teams.contains_key(team) => Some(team.clone()),
+            _ => None,
+        });
+        return match unknown {
+            Some(team) => Permitted::Ask(team),
+            None => Permitted::Refused { place: list.place.clone(), who: named(about()) },
+        };
+    }
+    Permitted::Allowed
 }
 
 /// Those who may, each once, not too many.

@@ -16,7 +16,7 @@ pub(super) type Texts = Option<Vec<LocatedText>>;
 pub(super) struct RawGlobal {
     pub(super) repos: Option<Vec<Spanned<RawRepo>>>,
     pub(super) workflows: Option<BTreeMap<String, Option<RawWorkflow>>>,
-    pub(super) policies: Option<Spanned<IgnoredAny>>,
+    pub(super) policies: Option<super::policies::RawPolicies>,
     pub(super) metrics: Option<Spanned<IgnoredAny>>,
     pub(super) team_authz: Option<Spanned<IgnoredAny>>,
     pub(super) external_stores: Option<Spanned<IgnoredAny>>,
@@ -40,8 +40,8 @@ pub(super) struct RawRepo {
     pub(super) delete_source_branch_on_merge: Option<bool>,
     pub(super) repo_locking: Option<Spanned<bool>>,
     pub(super) repo_locks: Option<RawRepoLocks>,
-    pub(super) policy_check: Option<Spanned<bool>>,
-    pub(super) custom_policy_check: Option<Spanned<bool>>,
+    pub(super) policy_check: Option<bool>,
+    pub(super) custom_policy_check: Option<bool>,
     pub(super) autodiscover: Option<RawAutodiscover>,
     pub(super) silence_pr_comments: Texts,
     pub(super) terragrunt: Option<bool>,
@@ -49,6 +49,28 @@ pub(super) struct RawRepo {
     pub(super) plan_max_age: Option<LocatedText>,
     pub(super) allowed_users: Texts,
     pub(super) allowed_teams: Texts,
+    pub(super) approvals: Option<Spanned<RawApprovals>>,
+    pub(super) freeze: Option<Vec<Spanned<RawFreezeWindow>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawApprovals {
+    pub(super) any_of: Texts,
+    pub(super) all_of: Texts,
+    pub(super) count: Option<Spanned<i64>>,
+    pub(super) of_plan: Option<bool>,
+    pub(super) exclude_pushers: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFreezeWindow {
+    pub(super) from: Option<LocatedText>,
+    pub(super) to: Option<LocatedText>,
+    pub(super) timezone: Option<LocatedText>,
+    pub(super) except: Texts,
+    pub(super) reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,9 +104,11 @@ pub(super) struct RawRepoConfig {
     pub(super) version: Option<LocatedText>,
     pub(super) projects: Option<Vec<Spanned<RawProject>>>,
     pub(super) workflows: Option<Spanned<BTreeMap<String, Option<RawWorkflow>>>>,
-    pub(super) policies: Option<Spanned<IgnoredAny>>,
+    /// Accepted without an effect, as in Atlantis: policies are the server's.
+    #[serde(rename = "policies")]
+    pub(super) _policies: Option<IgnoredAny>,
     pub(super) autodiscover: Option<RawAutodiscover>,
-    pub(super) automerge: Option<Spanned<bool>>,
+    pub(super) automerge: Option<bool>,
     pub(super) parallel_plan: Option<bool>,
     pub(super) parallel_apply: Option<bool>,
     pub(super) delete_source_branch_on_merge: Option<Spanned<bool>>,
@@ -124,6 +148,8 @@ pub(super) struct RawProject {
     pub(super) plan_max_age: Option<LocatedText>,
     pub(super) allowed_users: Option<Spanned<Vec<LocatedText>>>,
     pub(super) allowed_teams: Option<Spanned<Vec<LocatedText>>>,
+    pub(super) approvals: Option<Spanned<RawApprovals>>,
+    pub(super) freeze: Option<Spanned<Vec<Spanned<RawFreezeWindow>>>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -65,18 +65,6 @@ pub fn parse(
 ) -> Result<RepoConfig, ConfigError> {
     let raw: RawRepoConfig = decode(text, file)?.unwrap_or_default();
     let version = version(raw.version.as_ref(), file)?;
-    for (key, on) in [
-        ("policies", raw.policies.as_ref().map(|node| Spanned::new((), node.referenced, node.defined))),
-        (
-            "automerge: true",
-            raw.automerge.as_ref().filter(|on| on.value).map(|on| Spanned::new((), on.referenced, on.defined)),
-        ),
-    ] {
-        if let Some(node) = on {
-            let message = format!("`{key}` is known, but its effect is not built yet; remove it");
-            return Err(error_at(file, &node, message));
-        }
-    }
     let root = root(&raw, rules, file)?;
     let workflows = custom_workflows(raw.workflows, version, rules, file)?;
     let context = project::ProjectContext { file, rules, base_branch, directories, root: &root, workflows: &workflows };
@@ -85,7 +73,7 @@ pub fn parse(
         projects,
         other_branch_dirs,
         autodiscover: raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file)).transpose()?,
-        automerge: raw.automerge.map(|on| on.value),
+        automerge: raw.automerge,
         parallel_plan: raw.parallel_plan,
         parallel_apply: raw.parallel_apply,
         abort_on_execution_order_fail: raw.abort_on_execution_order_fail.unwrap_or_default(),

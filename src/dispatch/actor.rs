@@ -344,12 +344,13 @@ async fn start_with(
         finished: None,
         answered: false,
         results: Vec::new(),
+        automerge: None,
     });
     let what = if goes_on { "goes on" } else { "begins" };
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user.as_str(), head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
-    let (begun, unrecorded) = Default::default();
-    let work = CommandRun { run, pull, command, rules, owed, cancel, begun, unrecorded };
+    let (begun, unrecorded, automerge) = Default::default();
+    let work = CommandRun { run, pull, command, rules, owed, cancel, begun, unrecorded, automerge };
     let ended = execute::run(&inner.ctx, &work).await;
     tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
     Ok(ended)

@@ -2,7 +2,7 @@
 
 use super::Inner;
 use crate::comment::ParserSettings;
-use crate::domain::{Event, PullAction, PullEvent, PullState, RepoId};
+use crate::domain::{Event, PullAction, PullEvent, PullId, PullState, RepoId};
 use anyhow::Result;
 
 impl Inner {
@@ -28,10 +28,17 @@ impl Inner {
         Ok(Event::Pull(PullEvent { action, ..event }))
     }
 
+    /// A pull request as its host writes it, such as `#7`.
+    pub(super) fn pull_name(&self, pull: &PullId) -> String {
+        let host = self.ctx.hosts.of(&pull.repo).ok();
+        host.map_or_else(|| format!("#{}", pull.number), |host| host.profile().pull_name(pull.number))
+    }
+
     /// What the parser has to know about us on the host of a repository; absent where that host is not configured.
     pub(super) fn names_for(&self, repo: &RepoId) -> Option<ParserSettings> {
         let host = self.ctx.hosts.of(repo).ok()?;
-        Some(ParserSettings { bot_login: host.bot_login().clone(), ..self.names.clone() })
+        let (bot_login, pull_mark) = (host.bot_login().clone(), host.profile().pull_mark);
+        Some(ParserSettings { bot_login, pull_mark, ..self.names.clone() })
     }
 
     /// The same for what was accepted earlier: it is answered even if its host is not configured any more.

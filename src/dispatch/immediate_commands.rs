@@ -4,8 +4,9 @@ use super::actor::fetch_pull;
 use super::queues::{Cancelled, Item, Task};
 use super::recorder::{self, Commit};
 use super::{Inner, reconcile};
+use crate::config::paths::Glob;
 use crate::config::permissions::Act;
-use crate::domain::command::{Command, CommandName};
+use crate::domain::command::{Command, CommandName, Target};
 use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{AuditEntry, Effect, Job, JobState, LockHolder, ProjectLock, ProjectState};
@@ -14,8 +15,9 @@ use crate::domain::{
 };
 use crate::execute::others::Teller;
 use crate::execute::permissions::{Asker, Gatekeeper, unanswered};
-use crate::execute::{comment_effects_on, random_bits, remove_plan_files};
+use crate::execute::{random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal, MergedPull};
+use crate::reply::comments;
 use crate::store::View;
 use crate::store::logs::Logs;
 use crate::vcs::HostError;
@@ -46,26 +48,30 @@ pub enum Discard {
 pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Command, item: &Item) -> Result<()> {
     let label = inner.ctx.settings.disable_unlock_label.as_ref();
     if let Some(label) = label.filter(|label| pull.labels.contains(label)) {
-        let because = format!("The label `{label}` forbids unlocking. Remove it, then say `unlock` again.");
+        let because = format!(
+            "The label `{label}` forbids unlocking. Remove it, then say `{} unlock` again.",
+            inner.ctx.rendering.executable
+        );
         let message = Message::UnlockRefused { because, link: None };
         return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
     }
-    if let Some(because) = not_permitted(inner, pull, command).await? {
+    if let Some(because) = not_permitted(inner, std::slice::from_ref(&pull.id), &pull.base.branch, command).await? {
         let message = Message::NotPermitted { because };
         return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
     }
     let mut by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
-    if let Some(reason) = &command.why {
-        let drift = if command.accept_drift { ", accepting drift" } else { "" };
-        by.result = format!("unlocked{drift}: {reason}");
+    by.why.clone_from(&command.why);
+    if command.accept_drift {
+        by.result = "unlocked, accepting drift".into();
     }
-    let accept_drift = command.accept_drift;
-    let event = LockEvent::Unlocked { pull: pull.id.clone(), accept_drift, by };
+    let (target, accept_drift) = (command.target.clone(), command.accept_drift);
     let answer = answer_later(inner, Some(command));
     let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
     let commit = Commit::about(&pull.id).done(&item.delivery, "unlocked");
     let follows = commit.record_with(inner, move |tx| {
-        let follows = tx.record_lock_event(&event)?;
+        let held = (!target.is_all()).then(|| held_of(tx, &id)).transpose()?;
+        let only = held.map(|held| held.into_iter().filter(|project| is_targeted(&target, project)).collect());
+        let follows = tx.record_lock_event(&LockEvent::Unlocked { pull: id.clone(), only, accept_drift, by })?;
         let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
         tx.post(&id, message.map(|message| answer(&id, message)).into_iter().flatten())?;
         Ok(follows)
@@ -74,19 +80,43 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     Ok(())
 }
 
-/// Why a person may not unlock, if that is so: each project that the pull request holds or has a plan of has to be allowed. No answer of
-/// the host is not a yes.
-async fn not_permitted(inner: &Inner, pull: &PullRequest, command: &Command) -> Result<Option<String>> {
-    let id = pull.id.clone();
+/// Projects that a pull request has locked, owns or has planned.
+pub(super) fn held_of(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
+    let locked = view.locks_of(pull)?.into_iter().map(|lock| lock.project);
+    let owned = view.owners_of(pull)?.into_iter().map(|owner| owner.project);
+    let planned = view.plans(pull)?.into_iter().map(|plan| plan.project);
+    let mut held: Vec<ProjectId> = locked.chain(owned).chain(planned).collect();
+    held.sort();
+    held.dedup();
+    Ok(held)
+}
+
+/// Whether `-d`, `-w` and `-p` mean this project. A directory that is no valid glob means itself.
+pub(super) fn is_targeted(target: &Target, project: &ProjectId) -> bool {
+    let is_dir = |dir: &String| *dir == project.dir || Glob::new(dir).is_ok_and(|glob| glob.matches(&project.dir));
+    target.dir.as_ref().is_none_or(is_dir)
+        && target.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
+        && target.project.as_ref().is_none_or(|name| project.name.as_ref() == Some(name))
+}
+
+/// Why a person may not unlock, if that is so: each project that the pull requests hold or have a plan of has to be allowed, as far as it
+/// is meant. No answer of the host is not a yes.
+pub(super) async fn not_permitted(
+    inner: &Inner,
+    pulls: &[PullId],
+    base_branch: &str,
+    command: &Command,
+) -> Result<Option<String>> {
+    let Some(first) = pulls.first() else { return Ok(None) };
+    let ids = pulls.to_vec();
     let held = inner.ctx.store.read(move |view| {
-        let locked = view.locks_of(&id)?.into_iter().map(|lock| lock.project);
-        let owned = view.owners_of(&id)?.into_iter().map(|owner| owner.project);
-        let planned = view.plans(&id)?.into_iter().map(|plan| plan.project);
-        Ok(locked.chain(owned).chain(planned).collect::<Vec<ProjectId>>())
+        let all: Result<Vec<_>> = ids.iter().map(|id| held_of(view, id)).collect();
+        Ok(all?.concat())
     });
-    let held = held.await?;
+    let mut held: Vec<ProjectId> = held.await?;
+    held.retain(|project| is_targeted(&command.target, project));
     let person = Asker::OfHost(command.user.as_str());
-    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &pull.id.repo, &pull.base.branch, person);
+    let mut gatekeeper = Gatekeeper::new(&inner.ctx, &first.repo, base_branch, person);
     let projects = held.iter().map(Some).chain(held.is_empty().then_some(None));
     for project in projects {
         match gatekeeper.refusal(Act { command: command.name, project }).await {
@@ -99,7 +129,7 @@ async fn not_permitted(inner: &Inner, pull: &PullRequest, command: &Command) -> 
 }
 
 /// Turns a message that is known only inside a transaction into the comments that answer a command.
-fn answer_later(
+pub(super) fn answer_later(
     inner: &Inner,
     command: Option<&Command>,
 ) -> impl FnOnce(&PullId, Message) -> Vec<Effect> + Send + 'static {
@@ -107,11 +137,11 @@ fn answer_later(
     move |pull, message| {
         let (pull, body) = (pull.clone(), ReplyBody::Message(message));
         let run = RunId::of(random_bits());
-        comment_effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
+        comments::effects_on(&hosts, &rendering, &Reply { run, pull, command, head: None, body })
     }
 }
 
-fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, result: &str) -> AuditEntry {
+pub(super) fn entry(who: &str, act: &str, pull: &PullId, delivery: &DeliveryId, result: &str) -> AuditEntry {
     AuditEntry {
         at: Timestamp::now(),
         who: who.into(),
@@ -133,9 +163,11 @@ pub(super) async fn refuse_unlock(inner: &Arc<Inner>, pull: &PullId, item: &Item
             None
         }
     };
-    let because = "An apply of this pull request is running. Wait for its end, then say `unlock` again; \
-        `cancel --apply` interrupts it."
-        .to_owned();
+    let executable = &inner.ctx.rendering.executable;
+    let because = format!(
+        "An apply of this pull request is running. Wait for its end, then say `{executable} unlock` again; \
+         `{executable} cancel --apply` interrupts it."
+    );
     let message = Message::UnlockRefused { because, link };
     if let Err(error) = inner.answer_delivery(pull, &item.delivery, Some(command), Some(message)).await {
         tracing::error!(%pull, error = format!("{error:#}"), "a refusal could not be recorded");
@@ -153,7 +185,7 @@ async fn running_job(inner: &Inner, pull: &PullId) -> Result<Option<JobId>> {
 
 /// The job of an apply, or of what else must not be interrupted unasked, that this pull request has begun and this process has in
 /// hand.
-fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
+pub(super) fn begun(view: &View<'_>, logs: &Logs, pull: &PullId) -> Result<Option<JobId>> {
     let once_only = [CommandName::Apply, CommandName::Import, CommandName::StateRm];
     let of_pull = |job: &Job| job.pull == *pull && once_only.iter().any(|name| name.as_str() == job.kind);
     let jobs = view.unfinished_jobs()?;
@@ -367,6 +399,7 @@ mod tests {
                 user: "alice".into(),
                 since: Timestamp::from_second(second).unwrap(),
             },
+            why: None,
             applied: false,
         };
         let held = lock(1, 1);

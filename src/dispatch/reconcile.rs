@@ -128,6 +128,7 @@ impl Round<'_> {
         if !self.may_ask() {
             return Ok(());
         }
+        self.redeliver().await;
         for repo in in_turns(self.repos().await?, turn.after.as_ref()) {
             if self.inner.actors.draining() || !self.may_ask() {
                 return Ok(());
@@ -147,6 +148,17 @@ impl Round<'_> {
         }
         turn.after = None;
         self.statuses(&at_rest, &mut turn.statuses).await
+    }
+
+    /// Where the host keeps a list of its deliveries, those that nobody took come again.
+    async fn redeliver(&self) {
+        match self.host.redeliver_missed().await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(host = self.host.hostname(), count, "asked for deliveries that nobody took"),
+            Err(error) => {
+                tracing::warn!(host = self.host.hostname(), "missed deliveries could not be asked for: {error}")
+            }
+        }
     }
 
     /// All that is known of one repository, and all that is open there.

@@ -3,13 +3,14 @@
 use super::actor::{enqueue, wake};
 use super::queues::{Item, Task};
 use super::recorder::{self, Commit};
-use super::{Inner, merge_group};
+use super::{Inner, hatches, merge_group};
 use crate::comment::{self, Parsed};
 use crate::domain::command::{Command, CommandName};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody, Results};
 use crate::domain::state::{Delivery, Effect, Job, JobState, ProjectState, ProjectStatus, Run};
 use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
+use crate::execute::automerge::Automerger;
 use crate::execute::errored_state;
 use crate::execute::others::Teller;
 use crate::execute::state_locks::after_kill;
@@ -21,6 +22,7 @@ use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tokio::sync::mpsc::Receiver;
 
 /// Takes up all unfinished deliveries, oldest first.
 pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
@@ -58,7 +60,11 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     }
     for (pull, item) in items {
         match &item.task {
-            Task::Command { command, .. } if command.name == CommandName::Cancel => inner.take(pull, item).await,
+            Task::Command { command, .. }
+                if command.name == CommandName::Cancel || hatches::is_answered_beside(command) =>
+            {
+                inner.take(pull, item).await;
+            }
             _ => enqueue(inner, pull, item),
         }
     }
@@ -126,6 +132,15 @@ async fn sweep(inner: &Inner, because: &'static str) -> Result<()> {
     Ok(())
 }
 
+/// Takes up closings of what the outbox has merged; each is recorded.
+pub(super) async fn take_closings(inner: Arc<Inner>, mut closings: Receiver<Delivery>) {
+    while let Some(delivery) = closings.recv().await {
+        if let (Some(pull), Some(task)) = (delivery.event.pull_id().cloned(), task(&inner, &delivery)) {
+            enqueue(&inner, pull, Item { delivery: delivery.identity, received: delivery.received, task });
+        }
+    }
+}
+
 /// The task of a recorded delivery; absent where today's settings see none in it.
 fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
     match &delivery.event {
@@ -168,11 +183,12 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
     let because = if how == How::Killed { INTERRUPTED } else { BROKE };
     let commit = Commit::about(&run.pull).posts(effects).done(&delivery.identity, because);
-    let teller = Teller::new(&inner.ctx);
+    let (teller, automerger) = (Teller::new(&inner.ctx), Automerger::new(&inner.ctx));
     let after = teller.clone();
     let recorded = commit.record_with(inner, move |tx| {
         let pull = &ended.pull;
         let told = |status| Effect::Status { commit: ended.head.clone(), status };
+        let all = outcomes.clone();
         for (mut job, outcome) in begun.into_iter().zip(outcomes) {
             if job.finished.is_some() {
                 continue;
@@ -196,10 +212,15 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
             tx.post(pull, statuses.apply(&tx.project_statuses(pull)?, true).map(told))?;
         }
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
-        tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })
+        let merges = automerger.record(tx, &ended, &all)?;
+        tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })?;
+        Ok(merges)
     });
-    recorded.await?;
+    let merges = recorded.await?;
     after.committed(&inner.ctx).await;
+    if merges {
+        inner.ctx.outbox.wake_merge(&run.pull);
+    }
     Ok(true)
 }
 
@@ -334,7 +355,7 @@ async fn end_jobs(
     let id = run.id.clone();
     let mut left = HashMap::new();
     for job in inner.ctx.store.read(move |view| view.jobs_of(&id)).await? {
-        if job.finished.is_none() && job.project.is_some() && job.kind != CommandName::Version.as_str() {
+        if job.finished.is_none() && job.project.is_some() && !abandoned::locks_no_state(&job.kind) {
             left.insert(job.id.clone(), inner.ctx.runner.left_lock(&job).await);
         }
     }

@@ -19,6 +19,9 @@ pub enum CommandName {
     ForceUnlock,
     Cancel,
     Help,
+    Freeze,
+    Unfreeze,
+    Lock,
 }
 
 impl CommandName {
@@ -36,6 +39,9 @@ impl CommandName {
             CommandName::ForceUnlock => "force_unlock",
             CommandName::Cancel => "cancel",
             CommandName::Help => "help",
+            CommandName::Freeze => "freeze",
+            CommandName::Unfreeze => "unfreeze",
+            CommandName::Lock => "lock",
         }
     }
 
@@ -98,6 +104,18 @@ pub struct Command {
     pub verbose: bool,
     /// `cancel --apply`: interrupt a running apply as well.
     pub interrupt_apply: bool,
+    /// `apply --force`: requirements that are not met do not stop it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+    /// `apply --only`: projects without a plan do not stop it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only: bool,
+    /// `-m`: why it is wanted; one line, untrusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// `unlock #12`: numbers of other pull requests of the repository, in the order in which they were typed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pulls: Vec<u64>,
     /// `apply --auto-merge-disabled`.
     pub auto_merge_disabled: bool,
     /// `apply --auto-merge-method`.
@@ -109,9 +127,6 @@ pub struct Command {
     /// `unlock --accept-drift`: what is applied and not merged, or merged and not applied, stays so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_drift: bool,
-    /// `-m`: why it is wanted; one line, untrusted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
     /// Who asked.
     pub trigger: Trigger,
     /// The person.
@@ -128,12 +143,15 @@ impl Command {
             positional: Vec::new(),
             verbose: false,
             interrupt_apply: false,
+            force: false,
+            only: false,
+            why: None,
+            pulls: Vec::new(),
             auto_merge_disabled: false,
             auto_merge_method: None,
             policy_set: None,
             clear_policy_approval: false,
             accept_drift: false,
-            why: None,
             trigger,
             user: user.into(),
         }

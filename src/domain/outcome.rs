@@ -37,6 +37,10 @@ pub enum Outcome {
         /// What it printed.
         output: String,
     },
+    /// A plan was checked against the policy sets.
+    PoliciesChecked(PolicyReport),
+    /// Approvals of what policies found were given, or taken back.
+    PoliciesApproved(PolicyReport),
     /// Refused by a rule.
     Failed(Failure),
     /// Something broke.
@@ -44,9 +48,59 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Neither failed nor errored.
+    /// Neither failed nor errored; policies have passed or are approved.
     pub fn is_success(&self) -> bool {
-        !matches!(self, Outcome::Failed(_) | Outcome::Errored(_))
+        match self {
+            Outcome::PoliciesChecked(report) => report.is_met(),
+            Outcome::Failed(_) | Outcome::Errored(_) => false,
+            _ => true,
+        }
+    }
+}
+
+/// How the plan of a project stands with the policy sets.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// One for each set.
+    pub sets: Vec<PolicySetReport>,
+    /// What steps before the check printed.
+    pub before: String,
+    /// What steps after it printed.
+    pub after: String,
+}
+
+impl PolicyReport {
+    /// Whether every set has passed or is approved.
+    pub fn is_met(&self) -> bool {
+        self.sets.iter().all(PolicySetReport::is_met)
+    }
+}
+
+/// How a plan stands with one policy set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PolicySetReport {
+    /// Its name.
+    pub name: String,
+    /// Its policies found nothing.
+    pub passed: bool,
+    /// How many have approved what it found.
+    pub approvals: u32,
+    /// How many have to.
+    pub required: u32,
+    /// Items of its output that approvals of earlier plans cover.
+    pub known_items: usize,
+    /// What it printed.
+    pub output: String,
+    /// Who may approve, in words.
+    pub owners: String,
+    /// What was done, or not, with the approvals of it, in words; empty for nothing.
+    pub note: String,
+}
+
+impl PolicySetReport {
+    /// Whether it has passed or is approved.
+    pub fn is_met(&self) -> bool {
+        self.passed || self.approvals >= self.required
     }
 }
 
@@ -216,6 +270,7 @@ pub struct Fault {
 #[expect(missing_docs, reason = "the names are the reference's")]
 pub enum Reason {
     Locked,
+    Frozen,
     Requirement,
     Dependency,
     Policy,

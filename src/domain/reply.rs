@@ -1,9 +1,10 @@
 //! What we say back on a pull request, as data. `reply::render` words it.
 
 use super::command::{Command, CommandName, Trigger};
+use super::freeze::Freeze;
 use super::outcome::{Fault, JobOutcome};
 use super::ownership::{FallCause, OwnerState};
-use super::{CommitSha, JobId, ProjectId, PullId, RunId};
+use super::{CommitSha, JobId, Login, ProjectId, PullId, RunId};
 use serde::{Deserialize, Serialize};
 
 /// One reply: what happened and to which pull request it is said. It becomes one comment, or several parts of one.
@@ -102,6 +103,48 @@ pub enum Message {
         /// Why.
         cause: FallCause,
     },
+    /// What `unlock #12 #15` came to.
+    UnlockedOthers {
+        /// One sentence for each of them.
+        lines: Vec<String>,
+    },
+    /// Somebody unlocked this pull request from another one.
+    UnlockedBy {
+        /// Which projects.
+        projects: Vec<ProjectId>,
+        /// Who.
+        user: Login,
+        /// From where, as its host writes it: `#5`.
+        from: String,
+        /// Why; may be empty.
+        why: String,
+    },
+    /// The repository is frozen.
+    Frozen {
+        /// Who froze it, when and why.
+        freeze: Freeze,
+        /// It was so before.
+        already: bool,
+    },
+    /// The repository is frozen no more.
+    Unfrozen {
+        /// What was lifted; absent where nothing was.
+        freeze: Option<Freeze>,
+        /// Who lifted it.
+        user: Login,
+    },
+    /// `lock` has taken the locks of what the pull request changes.
+    Locked {
+        /// Which projects.
+        projects: Vec<ProjectId>,
+        /// Why.
+        why: String,
+    },
+    /// `lock` is refused: other pull requests hold some of it.
+    NotLocked {
+        /// One sentence for each project that is held.
+        lines: Vec<String>,
+    },
     /// `unlock` is refused while an apply runs, or by a label.
     UnlockRefused {
         /// What blocks and what to do.
@@ -141,6 +184,22 @@ pub enum Message {
         project: ProjectId,
         /// By whom; may be empty.
         user: String,
+    },
+    /// Plans were dropped, as what they were made with changed in another pull request.
+    OutdatedPlans {
+        /// Whose.
+        projects: Vec<ProjectId>,
+        /// The project that was applied.
+        on: ProjectId,
+        /// The number of the other pull request.
+        number: u64,
+    },
+    /// All of it is applied, and the host is asked to merge it.
+    Automerging,
+    /// It was to be merged automatically, and is not.
+    NotMerged {
+        /// Why.
+        because: String,
     },
     /// A pre-workflow hook failed and the setting says to stop.
     HookFailed {

@@ -1,6 +1,8 @@
 //! What we remember: locks, plans, runs, jobs, project statuses, effects. Plain records; `store` keeps them.
 
+use super::automerge::Automerge;
 use super::command::{CommandName, Trigger};
+pub use super::effect::{CommitStatus, Effect, NewEffect, PendingEffect, StatusState};
 use super::outcome::PlanSummary;
 use super::{CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
@@ -58,6 +60,9 @@ pub struct ProjectLock {
     /// fails does not free it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub applied: bool,
+    /// Why somebody took it by hand (`lock`): a plan that fails does not free it either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 impl ProjectLock {
@@ -167,6 +172,11 @@ impl PlanRecord {
         *project != self.project && (self.may_depend_on_more || self.dependencies.contains(&project.dir))
     }
 
+    /// Whether it is known to be made with outputs of this project.
+    pub fn depends_on(&self, project: &ProjectId) -> bool {
+        *project != self.project && self.dependencies.contains(&project.dir)
+    }
+
     /// How old it is.
     pub fn age(&self, now: Timestamp) -> Duration {
         Duration::try_from(now.duration_since(self.made)).unwrap_or_default()
@@ -263,6 +273,9 @@ pub struct Run {
     /// Its results, one JSON object each as in the hidden last line of its comments, which may not hold all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<String>,
+    /// How the pull request is merged once all of it is applied; absent where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub automerge: Option<Automerge>,
 }
 
 /// One command on one project, or one workflow hook: owner of a log.
@@ -334,82 +347,6 @@ pub enum JobState {
     Interrupted,
 }
 
-/// Something to be done on the host: recorded, committed, done, marked (the outbox).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewEffect {
-    /// On which pull request; effects of one pull request are done in order.
-    pub pull: PullId,
-    /// What.
-    pub effect: Effect,
-}
-
-/// An effect as the outbox keeps it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PendingEffect {
-    /// Position in the outbox; grows.
-    pub id: i64,
-    /// On which pull request.
-    pub pull: PullId,
-    /// What.
-    pub effect: Effect,
-    /// How often it was tried, over restarts.
-    pub attempts: u32,
-    /// When it was recorded, by our clock; absent in old records.
-    pub recorded: Option<Timestamp>,
-}
-
-/// What can be done on the host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Effect {
-    /// Post one comment, the `part`th of `run`; the body carries the marker.
-    Comment {
-        /// Run or reply id in the marker.
-        run: RunId,
-        /// Part, from 1.
-        part: u32,
-        /// Whole text.
-        body: String,
-    },
-    /// Set a commit status.
-    Status {
-        /// On which commit.
-        commit: CommitSha,
-        /// What.
-        status: CommitStatus,
-    },
-    /// React to a comment.
-    React {
-        /// The host's id of the comment.
-        comment_id: u64,
-        /// Name of the reaction, such as `eyes`.
-        reaction: String,
-    },
-}
-
-/// A mark on a commit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommitStatus {
-    /// Name, such as `atlantis/plan: network`.
-    pub context: String,
-    /// State.
-    pub state: StatusState,
-    /// One line for people.
-    pub description: String,
-    /// Where it leads; empty for nowhere.
-    pub url: String,
-}
-
-/// State of a commit status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names are the hosts'")]
-pub enum StatusState {
-    Pending,
-    Success,
-    Failure,
-}
-
 /// Who did what, for later questions. Nothing secret is in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
@@ -423,6 +360,9 @@ pub struct AuditEntry {
     pub subject: String,
     /// How it ended, in words.
     pub result: String,
+    /// Why, as the person said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// The pull request, where it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<PullId>,

@@ -31,7 +31,7 @@ pub fn end(
         job.state = JobState::Interrupted;
         job.finished = Some(Timestamp::now());
         because.clone_into(&mut job.summary);
-        job.state_lock.untold |= killed && job.project.is_some() && job.kind != CommandName::Version.as_str();
+        job.state_lock.untold |= killed && job.project.is_some() && !locks_no_state(&job.kind);
         tx.put_job(&job)?;
         if job.kind == CommandName::Apply.as_str() {
             end_apply(tx, statuses, &job)?;
@@ -40,6 +40,11 @@ pub fn end(
         ended.push(job);
     }
     Ok(ended)
+}
+
+/// Whether jobs of this kind take no lock on a state.
+pub fn locks_no_state(kind: &str) -> bool {
+    [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
 }
 
 /// The project of an apply whose end is not known, unless a later command has said more of it.

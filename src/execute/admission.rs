@@ -11,6 +11,8 @@ use tokio::sync::Notify;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// One more job may begin when at least this part of one processor was idle since the last look.
 const IDLE_SHARE_OF_ONE: f64 = 0.6;
+/// Work that nobody waits for does not begin when disks were waited for longer than this part of one processor's time.
+const DISK_SHARE_OF_ONE: f64 = 0.2;
 
 /// However busy the machine is, one more job may begin when none has ended for this long: long jobs mostly wait for others.
 const PATIENCE: Duration = Duration::from_millis(600);
@@ -68,6 +70,34 @@ impl Admission {
         *self.running() == 0
     }
 
+    /// Jobs wait for leave to run.
+    fn is_crowded(&self) -> bool {
+        *self.running() >= self.always && self.next.try_lock().is_err()
+    }
+
+    /// Waits until no job runs, or until nobody waits to run and the machine has been mostly idle, its disks too, since the look before.
+    pub(super) async fn calm(&self) {
+        loop {
+            let before = Times::now().await;
+            tokio::time::sleep(LOOK_EVERY).await;
+            if self.is_idle() {
+                return;
+            }
+            let now = Times::now().await;
+            let on_disks = before.as_ref().zip(now.as_ref()).is_some_and(|(before, now)| waits_for_disks(before, now));
+            if idle(before.as_ref(), now.as_ref()) && !on_disks && !self.is_crowded() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until jobs wait to run.
+    pub(super) async fn crowded(&self) {
+        while !self.is_crowded() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// Waits for leave to run.
     pub(super) async fn enter_when_free(&self) -> Permit<'_> {
         let _first_in_line = self.next.lock().await;
@@ -96,6 +126,8 @@ impl Admission {
 /// Time that all processors spent so far, in ticks of `/proc/stat` (proc_stat(5)).
 struct Times {
     idle: u64,
+    /// Idle while a process waits for a disk; part of `idle`.
+    disk: u64,
     all: u64,
     processors: u64,
 }
@@ -111,7 +143,8 @@ impl Times {
             text.lines().next()?.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
         // user nice system idle iowait irq softirq steal; guest time is in user already.
         let all = numbers.iter().take(8).sum();
-        Some(Times { idle: numbers.get(3)? + numbers.get(4)?, all, processors: processors.max(1) as u64 })
+        let (nothing, disk) = (numbers.get(3)?, *numbers.get(4)?);
+        Some(Times { idle: nothing + disk, disk, all, processors: processors.max(1) as u64 })
     }
 }
 
@@ -122,6 +155,12 @@ fn idle(before: Option<&Times>, now: Option<&Times>) -> bool {
     all > 0 && idle as f64 * now.processors as f64 / all as f64 >= IDLE_SHARE_OF_ONE
 }
 
+/// Whether processes waited for disks between two looks.
+fn waits_for_disks(before: &Times, now: &Times) -> bool {
+    let (disk, all) = (now.disk.saturating_sub(before.disk), now.all.saturating_sub(before.all));
+    disk as f64 * now.processors as f64 / all.max(1) as f64 > DISK_SHARE_OF_ONE
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +168,32 @@ mod tests {
     fn times(idle: u64, busy: u64) -> Option<Times> {
         let text = format!("cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 0\ncpu1 0\nintr 0\n");
         Times::parse(&text)
+    }
+
+    #[test]
+    fn work_for_nobody_waits_for_disks() {
+        let at = |nothing: u64, disk: u64, busy: u64| {
+            Times::parse(&format!("cpu  {busy} 0 0 {nothing} {disk} 0 0 0 0 0\ncpu0 0\ncpu1 0\nintr 0\n")).unwrap()
+        };
+        let before = at(100, 10, 100);
+        assert!(waits_for_disks(&before, &at(105, 15, 110)));
+        assert!(!waits_for_disks(&before, &at(118, 11, 101)));
+        assert!(!waits_for_disks(&before, &before));
+    }
+
+    #[tokio::test]
+    async fn work_for_nobody_begins_where_no_job_runs() {
+        let gate = Admission::new(1);
+        gate.calm().await;
+        let running = gate.enter_when_free().await;
+        let waits = gate.enter_when_free();
+        tokio::pin!(waits);
+        assert!(futures::poll!(&mut waits).is_pending());
+        gate.crowded().await;
+        assert!(tokio::time::timeout(LOOK_EVERY * 3, gate.calm()).await.is_err());
+        drop(running);
+        drop(waits.await);
+        gate.calm().await;
     }
 
     #[test]

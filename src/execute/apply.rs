@@ -6,22 +6,27 @@ mod outputs;
 use super::applicable_plans::ApplicablePlans;
 use super::current::Current;
 use super::errored_state::{kept_file_or_none, with_errored};
+use super::freeze::FreezeGuard;
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, JobTask, Ready};
 use super::others::Teller;
 use super::plan::{self, answer_stop, answer_stop_with_hooks, remove_plan_files};
+use super::plan_files::bring;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, merged, permissions, recorder, state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, merged, permissions, policies, recorder,
+    state_locks,
 };
-use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
+use crate::config::{ProjectConfig, Requirement};
 use crate::domain::ProjectId;
-use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason};
-use crate::domain::reply::Message;
+use crate::domain::outcome::{Applied, Failure, Fault, JobOutcome, Outcome, Reason, RequirementCheck};
+use crate::domain::reply::{Message, Reply};
 use crate::domain::state::{ApplyLock, AuditEntry, PlanRecord, ProjectState, ProjectStatus};
 use crate::locks::{ConsumedPlan, LockEvent};
+use crate::notifications::ApplyEnd;
+use crate::reply::comments;
 use crate::runner::local::Place;
 use crate::runner::spec::Steps;
 use crate::store::{KeptFile, Tx, is_deposed};
@@ -60,6 +65,9 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         Ok(split) => split,
         Err(stop) => return answer_stop_with_hooks(ctx, work, &prepared, stop).await,
     };
+    if let Some(wanted) = automerge::wanted(ctx, work, &schedule) {
+        work.automerge.get_or_init(|| wanted);
+    }
     let (facts, current) = (PullFacts::default(), Current::new(work));
     let remarks = Mutex::new(Vec::new());
     let alone = schedule.groups.iter().map(Vec::len).sum::<usize>() == 1;
@@ -83,12 +91,12 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     let broken = outcomes.iter().filter(|outcome| !outcome.outcome.is_success()).count();
     let failed = (broken > 0).then_some((broken, outcomes.len()));
     // What somebody may not apply changes no status: others may.
-    let statuses = match outcomes.is_empty() && !refused.is_empty() {
+    let statuses = match outcomes.is_empty() && !refused.outcomes.is_empty() {
         true => StatusUpdate::AsBefore("it is not permitted".into()),
         false => StatusUpdate::AfterApply { failed },
     };
-    let has_errors = failed.is_some() || !refused.is_empty();
-    outcomes.extend(refused);
+    let has_errors = failed.is_some() || !refused.outcomes.is_empty();
+    outcomes.extend(refused.outcomes);
     let answer = CommandAnswer::results(work, outcomes, remarks, statuses);
     recorder::answer(ctx, work, answer).await?;
     hooks::after(ctx, work, &prepared.tree, has_errors).await;
@@ -230,6 +238,11 @@ impl ApplyRun<'_> {
         if work.cancel.token.is_cancelled() {
             return Err(Failure::Cancelled { by: work.cancel.by() }.into());
         }
+        let frozen = FreezeGuard::of(ctx, work, config).await?;
+        let looked = frozen.clone();
+        if let Some(failure) = ctx.store.read(move |view| looked.refusal(view, Timestamp::now())).await? {
+            return Err(failure.into());
+        }
         let head = &work.pull.head.commit;
         let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.plans_to_apply.no_plan(&config.id, head))?;
         self.still_bound(plan, config)?;
@@ -259,21 +272,45 @@ impl ApplyRun<'_> {
             self.require(config, plan, &PullFacts::default()).await?;
         }
         let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
-        let first = self.bring(config, plan, &ready.place).await?;
-        let (job, plan) = self.consume(config, plan).await?;
+        let first = bring(ctx, config, plan, &ready.place, &config.workflow.apply).await??;
+        let (job, plan) = self.consume(config, plan, frozen).await?;
         Ok(self.run_job(job, config, &plan, &ready, first).await?)
     }
 
     /// What has to be met before the project is applied, by these facts.
     async fn require(&self, config: &ProjectConfig, plan: &PlanRecord, facts: &PullFacts) -> Result<(), Refused> {
-        let (ctx, work, wanted) = (self.ctx, self.work, &config.apply_requirements);
-        let checked = requirements::check(ctx, work, config, wanted, facts, self.prepared, Some(&plan.base));
-        let (checks, remarks) = checked.await?;
+        let (ctx, work, mut wanted) = (self.ctx, self.work, config.apply_requirements.clone());
+        // Who has rules for approvals wants them.
+        if config.approvals.is_some() && !wanted.contains(&Requirement::Approved) {
+            wanted.push(Requirement::Approved);
+        }
+        let checked = requirements::check(ctx, work, config, &wanted, facts, self.prepared, Some(plan));
+        let (mut checks, remarks) = checked.await?;
+        checks.extend(policies::requirement(ctx, work, config, plan).await?);
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
-        match checks.iter().all(|check| check.met) {
-            true => Ok(()),
+        let forced = work.command.force;
+        let goes = |check: &RequirementCheck| check.met || (forced && requirements::can_be_forced(&check.name));
+        match checks.iter().all(goes) {
+            true => {
+                let unmet: Vec<_> = checks.iter().filter(|check| !check.met).collect();
+                self.note_forced(&unmet);
+                Ok(())
+            }
             false => Err(Failure::Requirements(checks).into()),
         }
+    }
+
+    /// Tells the requirements that `--force` went past.
+    fn note_forced(&self, unmet: &[&RequirementCheck]) {
+        let command = &self.work.command;
+        let told = unmet.iter().map(|check| {
+            let (user, why) = (&command.user, command.why.as_deref().unwrap_or_default());
+            format!(
+                "{user} applied it with `--force` ({why}) although this is not met: {}: {}.",
+                check.name, check.detail
+            )
+        });
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
     }
 
     fn audit_entry(&self, config: &ProjectConfig, plan: &PlanRecord, result: &str) -> AuditEntry {
@@ -305,7 +342,10 @@ impl ApplyRun<'_> {
         remove_plan_files(ctx, std::slice::from_ref(plan)).await;
         // Where nothing was to be changed, nothing is made of other outputs now.
         let outputs = !plan.summary.no_changes;
-        let worthless = if outputs { self.outputs_changed(config) } else { Vec::new() };
+        let mut worthless = if outputs { self.outputs_changed(config) } else { Vec::new() };
+        if outputs && config.terragrunt {
+            worthless.extend(self.plans_elsewhere(config).await?);
+        }
         let outcome = job.outcome(with_errored(outcome, errored.is_some(), &job.record.id));
         let remark = state_locks::remark(ctx, &work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
@@ -322,15 +362,27 @@ impl ApplyRun<'_> {
         let tells_others = plan::wanted_lock(ctx, work, config).is_strict();
         let result = if success { "applied" } else { "failed" };
         let entry = self.audit_entry(config, plan, result);
+        let end =
+            ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
+        let notifications = ctx.notifier.of_apply(&end);
         let pull = work.pull.id.clone();
         let satisfied = if success { merged::satisfied(ctx, work, plan).await } else { None };
         let teller = Teller::new(ctx);
         let telling = teller.clone();
+        let (hosts, rendering) = (ctx.hosts.clone(), ctx.rendering.clone());
         let change = move |tx: &Tx<'_>, _: &_| {
+            notifications.iter().try_for_each(|one| tx.notify(one))?;
             tx.put_project_status(&pull, &status)?;
-            let (pull, project) = (pull.clone(), status.project.clone());
-            let changed = LockEvent::StateChanged { pull, project, outputs, at: Timestamp::now() };
-            telling.tell(tx, &tx.record_lock_event(&changed)?)?;
+            let event = LockEvent::StateChanged {
+                pull: pull.clone(),
+                project: status.project.clone(),
+                outputs,
+                at: Timestamp::now(),
+            };
+            let follows = tx.record_lock_event(&event)?;
+            telling.tell(tx, &follows)?;
+            let say = |reply: &Reply| comments::effects_on(&hosts, &rendering, reply);
+            outputs::tell_others(tx, &pull, &status.project, &follows.outdated(), say)?;
             if let Some(satisfied) = &satisfied {
                 telling.tell(tx, &tx.record_lock_event(satisfied)?)?;
             }
@@ -340,6 +392,7 @@ impl ApplyRun<'_> {
         if !self.alone || !worthless.is_empty() || tells_others {
             let ended = job.end(outcome, change).await?;
             teller.committed(ctx).await;
+            recorder::post_on(ctx, worthless.iter().map(|plan| &plan.pull));
             remove_plan_files(ctx, &worthless).await;
             return Ok(ended);
         }

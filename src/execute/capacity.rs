@@ -143,6 +143,24 @@ async fn not_little(ctx: &Context) -> Result<Space> {
     Idlers::of(ctx).make_room(&mut measured, |space| !is_little(space)).await
 }
 
+/// Whether so much more fits without anything having to go: what nobody waits for is not made otherwise.
+pub(super) async fn has_room_for(ctx: &Context, bytes: u64) -> Result<bool> {
+    if is_in_memory(&ctx.capacity.data_dir) {
+        // Memory is for what runs.
+        return Ok(false);
+    }
+    let mut measured = ctx.capacity.measured.lock().await;
+    let space = ctx.capacity.space(&mut measured).await?;
+    Ok(!is_little(Space { free: space.free.saturating_sub(bytes), ..space }))
+}
+
+/// So much more is there now.
+pub(super) async fn added(ctx: &Context, bytes: u64) {
+    if let Some(measured) = ctx.capacity.measured.lock().await.as_mut() {
+        measured.taken = measured.taken.saturating_add(bytes);
+    }
+}
+
 /// Makes room before a state is restored, where the disk has little: it holds the state's second copy, and the bucket too where that
 /// is a directory. Checkouts with files that are kept nowhere else stay, as nobody has looked yet for what an interrupted apply left
 /// there. Call it where nothing is at work in the data directory.

@@ -1,5 +1,6 @@
 //! Runs the order groups of a schedule one after another: the same for plans and applies.
 
+use super::permissions::RefusedProjects;
 use super::{CommandRun, job};
 use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
@@ -21,8 +22,8 @@ pub(super) trait Projects {
 /// Order groups and how they run.
 pub(super) struct Groups<'a> {
     pub(super) schedule: &'a Schedule,
-    /// Projects that were taken out of it, as their person may not use the command there. What depends on them does not start.
-    pub(super) refused: &'a [JobOutcome],
+    /// Projects that were taken out of it. What depends on them does not start.
+    pub(super) refused: &'a RefusedProjects,
     /// Projects of one group that are under way at the same time.
     pub(super) at_once: usize,
 }
@@ -32,12 +33,13 @@ impl Groups<'_> {
     pub(super) async fn run(&self, work: &CommandRun, projects: &impl Projects) -> Result<Vec<JobOutcome>> {
         let mut outcomes: Vec<JobOutcome> = Vec::new();
         let (mut order, mut earlier_failed) = (None, false);
-        for (at, group) in self.schedule.groups.iter().enumerate() {
+        for group in &self.schedule.groups {
             // What is in one `execution_order_group` may be in several layers.
             let own = group.first().map(|config| config.execution_order_group);
             if own != order {
                 let failed = outcomes.iter().any(|outcome| !outcome.outcome.is_success());
-                earlier_failed = failed || (at > 0 && !self.refused.is_empty());
+                let is_after_refused = self.refused.first_group.is_some_and(|first| own.is_some_and(|own| first < own));
+                earlier_failed = failed || is_after_refused;
                 order = own;
             }
             let before = succeeded(&outcomes);
@@ -74,7 +76,7 @@ impl Groups<'_> {
         earlier_failed: bool,
     ) -> Option<JobOutcome> {
         let on = self.schedule.dependencies.get(&config.id);
-        let failed = outcomes.iter().chain(self.refused).filter(|outcome| !outcome.outcome.is_success());
+        let failed = outcomes.iter().chain(&self.refused.outcomes).filter(|outcome| !outcome.outcome.is_success());
         let mut failed: Vec<String> = failed
             .filter(|outcome| on.is_some_and(|on| on.contains(&outcome.project)))
             .map(|outcome| format!("`{}`", outcome.project.label()))

@@ -9,9 +9,11 @@ use super::unrecorded_outcomes::JobEnd;
 use super::{CommandRun, Context, random_bits, recorder};
 use crate::checkout::{Fetched, WorkingTree};
 use crate::config::ProjectConfig;
+use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job as JobRecord, JobState, PlanRecord, StateLockTrace};
 use crate::domain::{Distribution, JobId, ProjectId};
+use crate::reply::statuses::Statuses;
 use crate::runner::local::state_lock::machine;
 use crate::runner::local::{self, NoDirectory, Place};
 use crate::runner::spec::TreeSpec;
@@ -112,6 +114,7 @@ impl<'a> JobRun<'a> {
         let last = match &outcome {
             Outcome::Errored(fault) => fault.message.clone(),
             Outcome::Failed(failure) => format!("Refused: {}", one_line(self.ctx, failure)),
+            Outcome::PoliciesChecked(report) => Statuses::policy_line(report),
             _ => "Done.".to_owned(),
         };
         self.log.line(&last);
@@ -153,7 +156,9 @@ impl<'a> JobRun<'a> {
         record.finished = Some(Timestamp::now());
         record.summary = summary(self.ctx, &outcome, status.as_ref());
         record.outcome = Some(outcome.clone());
-        record.state_lock.untold = self.killed && !tells_of_locks(&outcome);
+        // A policy check takes no lock on the state.
+        let may_lock = outcome.command != CommandName::PolicyCheck;
+        record.state_lock.untold = self.killed && may_lock && !tells_of_locks(&outcome);
         self.ctx.orphaned_locks.note(&record);
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let record = Arc::new(move |tx: &Tx<'_>| {
@@ -207,6 +212,7 @@ fn summary(ctx: &Context, outcome: &JobOutcome, status: Option<&CommitStatus>) -
         (_, Some(status)) => status.description.clone(),
         (Outcome::Errored(fault), None) => fault.message.lines().next().unwrap_or_default().to_owned(),
         (Outcome::Failed(failure), None) => one_line(ctx, failure),
+        (Outcome::PoliciesChecked(report), None) => Statuses::policy_line(report),
         _ => "done".to_owned(),
     }
 }
@@ -236,7 +242,8 @@ pub(super) async fn tree(
     prepared: &Prepared,
     config: &ProjectConfig,
 ) -> std::result::Result<(TreeSpec, WorkingTree), Stop> {
-    let (spec, credentials) = (tree_spec(work, prepared, config, &prepared.fetched, true), credentials(ctx, work));
+    let (spec, credentials) =
+        (tree_spec(work, prepared, config, &prepared.fetched, true), credentials(ctx, work).await);
     let tree = match spec.workspace == "default" {
         true => ctx.runner.with_history(&spec, prepared.tree.clone(), credentials.as_ref()).await?,
         false => ctx.runner.tree(&spec, credentials.as_ref()).await?,
@@ -255,7 +262,7 @@ pub(super) async fn tree_of_plan(
 ) -> std::result::Result<(TreeSpec, WorkingTree), Stop> {
     let commits = Fetched { head: plan.head.clone(), base_tip: plan.base.clone() };
     let spec = tree_spec(work, prepared, config, &commits, false);
-    let tree = ctx.runner.tree(&spec, credentials(ctx, work).as_ref()).await?;
+    let tree = ctx.runner.tree(&spec, credentials(ctx, work).await.as_ref()).await?;
     Ok((spec, tree))
 }
 

@@ -45,7 +45,7 @@ pub async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequest, Ch
         fork: false,
         ..pull.clone()
     };
-    let credentials = prepare::credentials_of(ctx, &pull.id.repo);
+    let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
     let fetched = ctx.checkouts.fetch(&on_base(commit), credentials.as_ref(), true).await?;
     Ok(on_base(fetched.base_tip))
 }

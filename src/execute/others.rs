@@ -1,12 +1,13 @@
 //! What a command means for other pull requests: commit statuses of their plans that fell, and one comment for each cause.
 
 use super::plan::remove_plan_files;
-use super::{Context, comment_effects_on, random_bits};
+use super::{Context, random_bits};
 use crate::domain::ownership::{FallCause, FallenPlan, OwnerState};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Effect, PlanRecord};
 use crate::domain::{ProjectId, PullId, RunId};
 use crate::locks::Consequences;
+use crate::reply::comments;
 use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
 use crate::store::Tx;
@@ -67,7 +68,7 @@ impl Teller {
     fn say(&self, tx: &Tx<'_>, pull: &PullId, message: Message) -> Result<()> {
         let (run, body) = (RunId::of(random_bits()), ReplyBody::Message(message));
         let reply = Reply { run, pull: pull.clone(), command: None, head: None, body };
-        tx.post(pull, comment_effects_on(&self.hosts, &self.rendering, &reply))
+        tx.post(pull, comments::effects_on(&self.hosts, &self.rendering, &reply))
     }
 
     /// The transaction is committed.

@@ -3,9 +3,9 @@
 use super::job;
 use super::prepare::Stop;
 use super::{CommandAnswer, CommandRun, Context, StatusUpdate, recorder};
-use crate::comment::command_for;
+use crate::comment::{command_for, quote};
 use crate::config::ProjectConfig;
-use crate::config::permissions::{Act, Permissions, Permitted};
+use crate::config::permissions::{Act, Hatch, Permissions, Permitted};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{ProjectState, ProjectStatus};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// How long a membership that the host has told is believed. That somebody is no member is asked every time.
 const BELIEVED: Duration = Duration::from_secs(300);
 /// Most teams that the host is asked about for one command. A pull request may name teams, and the host counts requests.
-const MAX_ASKED: usize = 50;
+pub(super) const MAX_ASKED: usize = 50;
 /// Most memberships that are remembered; then all are asked again.
 const MAX_REMEMBERED: usize = 10_000;
 
@@ -36,7 +36,7 @@ type RepoOwner = (String, String);
 
 impl TeamMembers {
     /// Whether somebody is in a team of this repository's owner; absent where the host has no teams.
-    async fn is_member(
+    pub(super) async fn is_member(
         &self,
         ctx: &Context,
         repo: &RepoId,
@@ -84,6 +84,8 @@ pub struct Gatekeeper<'a> {
     teams: HashMap<String, bool>,
     without_teams: bool,
     too_many_teams: bool,
+    /// Whether the person administers the repository, once the host was asked; the inner one is absent where it cannot tell.
+    is_admin: Option<Option<bool>>,
 }
 
 impl<'a> Gatekeeper<'a> {
@@ -104,6 +106,7 @@ impl<'a> Gatekeeper<'a> {
             teams: HashMap::new(),
             without_teams: false,
             too_many_teams: false,
+            is_admin: None,
         }
     }
 
@@ -134,40 +137,95 @@ impl<'a> Gatekeeper<'a> {
                 Permitted::Allowed => return Ok(None),
                 Permitted::Refused { place, who } => (place, who),
                 Permitted::Ask(team) => {
-                    let is_member = match self.person {
-                        Asker::OfHost(_) if self.teams.len() >= MAX_ASKED => {
-                            self.too_many_teams = true;
-                            Some(false)
-                        }
-                        Asker::OfHost(login) => self.ctx.teams.is_member(self.ctx, self.repo, &team, login).await?,
-                        Asker::OfPage(_) => Some(false),
-                    };
-                    self.without_teams |= is_member.is_none();
-                    self.teams.insert(team, is_member.unwrap_or_default());
+                    self.ask(team).await?;
                     continue;
                 }
             };
-            return Ok(Some(self.words(act, &place, &who)));
+            let executable = &self.ctx.rendering.executable;
+            let say = act.project.map_or_else(
+                || format!("{executable} {}", act.command.spoken()),
+                |project| match act.command {
+                    CommandName::Unlock => format!("{executable} unlock"),
+                    name => command_for(executable, name, project, &[]),
+                },
+            );
+            return Ok(Some(self.words(act.command.spoken(), act.project, &say, &place, &who)));
         }
     }
 
-    fn words(&self, act: Act<'_>, place: &str, who: &[String]) -> String {
+    /// Asks the host whether the person is in a team.
+    async fn ask(&mut self, team: String) -> Result<(), HostError> {
+        let is_member = match self.person {
+            Asker::OfHost(_) if self.teams.len() >= MAX_ASKED => {
+                self.too_many_teams = true;
+                Some(false)
+            }
+            Asker::OfHost(login) => self.ctx.teams.is_member(self.ctx, self.repo, &team, login).await?,
+            Asker::OfPage(_) => Some(false),
+        };
+        self.without_teams |= is_member.is_none();
+        self.teams.insert(team, is_member.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Why the person may not use an escape hatch, if that is so: by the server's own rules, or where none of them names it, because
+    /// the person does not administer the repository. `say` is the command as it was typed.
+    pub async fn hatch_refusal(
+        &mut self,
+        hatch: Hatch,
+        project: Option<&ProjectId>,
+        say: &str,
+    ) -> Result<Option<String>, HostError> {
         let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
-        let command = act.command.spoken();
-        let project = act.project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
+        loop {
+            match self.permissions.decide_hatch(name, hatch, project, &self.teams) {
+                Some(Permitted::Allowed) => return Ok(None),
+                Some(Permitted::Ask(team)) => self.ask(team).await?,
+                Some(Permitted::Refused { place, who }) => {
+                    return Ok(Some(self.words(hatch.spoken(), project, say, &place, &who)));
+                }
+                // Whoever may apply may say which projects.
+                None if hatch == Hatch::OnlyApply => return Ok(None),
+                None => return self.unless_admin(hatch, say).await,
+            }
+        }
+    }
+
+    async fn unless_admin(&mut self, hatch: Hatch, say: &str) -> Result<Option<String>, HostError> {
+        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
+        let known = match (self.is_admin, self.person) {
+            (Some(known), _) => known,
+            (None, Asker::OfHost(login)) if !login.is_empty() => {
+                self.ctx.hosts.of(self.repo)?.is_admin(self.repo, login).await?
+            }
+            _ => Some(false),
+        };
+        self.is_admin = Some(known);
+        let (spoken, word) = (hatch.spoken(), hatch.word());
+        Ok(match known {
+            Some(true) => None,
+            Some(false) => Some(format!(
+                "{name} may not use `{spoken}`: no rule of the server gives the right `{word}`, so only administrators of the \
+                 repository have it. One of them can say `{say}`"
+            )),
+            None => Some(format!(
+                "{name} may not use `{spoken}`: no rule of the server gives the right `{word}`, and the host does not tell who \
+                 administers the repository. An operator can give it in `repos.yaml`: `allowed_users: [\"{name}:{word}\"]`; then say \
+                 `{say}` again"
+            )),
+        })
+    }
+
+    /// The refusal in words; `say` is the command for somebody who may.
+    fn words(&self, command: &str, project: Option<&ProjectId>, say: &str, place: &str, who: &[String]) -> String {
+        let (Asker::OfHost(name) | Asker::OfPage(name)) = self.person;
+        let project = project.map(|project| format!(" on `{}`", project.label())).unwrap_or_default();
         let who = if who.is_empty() { "nobody".to_owned() } else { format!("only {}", who.join(", ")) };
         let teams = match (self.without_teams, self.too_many_teams) {
             (true, _) => "; its host tells of no teams".to_owned(),
             (false, true) => format!("; the host is asked about {MAX_ASKED} teams for a command, and there are more"),
             (false, false) => String::new(),
         };
-        let say = act.project.map_or_else(
-            || format!("{} {command}", self.ctx.rendering.executable),
-            |project| match act.command {
-                CommandName::Unlock => format!("{} {command}", self.ctx.rendering.executable),
-                name => command_for(&self.ctx.rendering.executable, name, project, &[]),
-            },
-        );
         if name.is_empty() {
             // The command comes first: statuses are short.
             return format!(
@@ -186,6 +244,42 @@ pub fn unanswered(ctx: &Context, command: &Command, error: &HostError) -> String
     ))
 }
 
+/// What is said where the host does not tell whether somebody may use an escape hatch.
+pub fn unanswered_hatch(ctx: &Context, command: &Command, hatch: Hatch, error: &HostError) -> String {
+    let (user, say) = (&command.user, typed(ctx, command));
+    ctx.redactor.redact(&format!(
+        "The host did not say whether {user} may use `{}`, so nothing was done: {error}. Then: say `{say}` again",
+        hatch.spoken()
+    ))
+}
+
+/// A command with what makes it an escape hatch, as it is typed.
+pub fn typed(ctx: &Context, command: &Command) -> String {
+    let mut line = format!("{} {}", ctx.rendering.executable, command.name.spoken());
+    for number in &command.pulls {
+        line.push_str(&format!(" {number}"));
+    }
+    let target = &command.target;
+    for (flag, value) in [("-d", &target.dir), ("-w", &target.workspace), ("-p", &target.project)] {
+        line.push_str(&value.as_ref().map(|value| format!(" {flag} {}", quote(value))).unwrap_or_default());
+    }
+    for (is_on, flag) in [(command.only, " --only"), (command.force, " --force")] {
+        line.push_str(if is_on { flag } else { "" });
+    }
+    if let Some(why) = &command.why {
+        line.push_str(&format!(" -m {}", quote(why)));
+    }
+    line
+}
+
+/// The escape hatches that a command goes through.
+fn hatches(command: &Command) -> impl Iterator<Item = Hatch> {
+    let own = Hatch::of(command.name);
+    let forced = command.force.then_some(Hatch::ForceApply);
+    let only = command.only.then_some(Hatch::OnlyApply);
+    own.into_iter().chain(forced).chain(only)
+}
+
 fn unanswered_fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Fault {
     let message = unanswered(ctx, &work.command, error);
     Fault { reason: Reason::Internal, message, output: String::new() }
@@ -194,18 +288,60 @@ fn unanswered_fault(ctx: &Context, work: &CommandRun, error: &HostError) -> Faul
 /// The answer to a command that its person may use on no project at all; nothing is done for it.
 pub(super) async fn refused_everywhere(ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
     let mut gatekeeper = Gatekeeper::of(ctx, work);
-    if gatekeeper.permissions.is_empty() {
+    if gatekeeper.permissions.is_empty() && hatches(&work.command).next().is_none() {
         return None;
     }
-    let message = match gatekeeper.refusal(Act { command: work.command.name, project: None }).await {
+    let message = match may(&mut gatekeeper, ctx, work, None).await {
         Ok(message) => message?,
-        Err(error) => return Some(CommandAnswer::error(unanswered_fault(ctx, work, &error))),
+        Err(fault) => return Some(CommandAnswer::error(fault)),
     };
     Some(match work.command.trigger {
         // Whoever pushed asked for nothing: the status says it, and no comment.
-        Trigger::Autoplan => CommandAnswer { body: None, statuses: StatusUpdate::Failed(message) },
+        Trigger::Autoplan => CommandAnswer::new(None, StatusUpdate::Failed(message)),
         _ => CommandAnswer::refused(Fault { reason: Reason::NotPermitted, message, output: String::new() }),
     })
+}
+
+/// Projects that were taken out of a schedule, as the person may not use the command there.
+#[derive(Default)]
+pub(super) struct RefusedProjects {
+    /// Why.
+    pub(super) outcomes: Vec<JobOutcome>,
+    /// The lowest `execution_order_group` of them.
+    pub(super) first_group: Option<i64>,
+}
+
+/// Why the person may not use the command as it was typed, if that is so.
+async fn may(
+    gatekeeper: &mut Gatekeeper<'_>,
+    ctx: &Context,
+    work: &CommandRun,
+    config: Option<&ProjectConfig>,
+) -> Result<Option<String>, Fault> {
+    let command = work.command.name;
+    // Who has the right to a hatch that is a command of its own needs no other one.
+    if Hatch::of(command).is_none() {
+        let refusal = match config {
+            Some(config) => gatekeeper.refusal_for(config, command).await,
+            None => gatekeeper.refusal(Act { command, project: None }).await,
+        };
+        let refusal = refusal.map_err(|error| unanswered_fault(ctx, work, &error))?;
+        if refusal.is_some() {
+            return Ok(refusal);
+        }
+    }
+    let say = typed(ctx, &work.command);
+    for hatch in hatches(&work.command) {
+        let refusal =
+            gatekeeper.hatch_refusal(hatch, config.map(|config| &config.id), &say).await.map_err(|error| {
+                let message = unanswered_hatch(ctx, &work.command, hatch, &error);
+                Fault { reason: Reason::Internal, message, output: String::new() }
+            })?;
+        if refusal.is_some() {
+            return Ok(refusal);
+        }
+    }
+    Ok(None)
 }
 
 /// The schedule without the projects on which the person may not use the command, and the outcomes of those.
@@ -213,15 +349,19 @@ pub(super) async fn split(
     ctx: &Context,
     work: &CommandRun,
     mut schedule: Schedule,
-) -> Result<(Schedule, Vec<JobOutcome>), Stop> {
+) -> Result<(Schedule, RefusedProjects), Stop> {
     let mut gatekeeper = Gatekeeper::of(ctx, work);
-    let mut refused = Vec::new();
+    let mut refused = RefusedProjects::default();
     for group in &mut schedule.groups {
         let mut left = Vec::new();
         for config in group.drain(..) {
             match failure(&mut gatekeeper, ctx, work, &config).await? {
                 None => left.push(config),
-                Some(failure) => refused.push(job::refused(work, &config, Outcome::Failed(failure))),
+                Some(failure) => {
+                    let order = config.execution_order_group;
+                    refused.first_group = Some(refused.first_group.map_or(order, |first| first.min(order)));
+                    refused.outcomes.push(job::refused(work, &config, Outcome::Failed(failure)));
+                }
             }
         }
         *group = left;
@@ -240,9 +380,9 @@ async fn failure(
     work: &CommandRun,
     config: &ProjectConfig,
 ) -> Result<Option<Failure>, Stop> {
-    match gatekeeper.refusal_for(config, work.command.name).await {
+    match may(gatekeeper, ctx, work, Some(config)).await {
         Ok(because) => Ok(because.map(|because| Failure::Refused { reason: Reason::NotPermitted, because })),
-        Err(error) => Err(Stop::Fault(unanswered_fault(ctx, work, &error))),
+        Err(fault) => Err(Stop::Fault(fault)),
     }
 }
 

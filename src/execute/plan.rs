@@ -8,7 +8,8 @@ use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::{
-    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, merged, permissions, recorder,
+    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, merged, permissions, policies,
+    recorder,
 };
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
@@ -63,7 +64,7 @@ pub(super) async fn answer_stop(ctx: &Context, work: &CommandRun, stop: Stop) ->
 fn answer_to(work: &CommandRun, stop: Stop) -> Result<Result<CommandAnswer, CancelReason>> {
     Ok(Ok(match stop {
         Stop::Fault(fault) => CommandAnswer::error(fault),
-        Stop::Refused(Refusal::Silent) => CommandAnswer { body: None, statuses: StatusUpdate::AfterPlan },
+        Stop::Refused(Refusal::Silent) => CommandAnswer::new(None, StatusUpdate::AfterPlan),
         Stop::Refused(refusal) => CommandAnswer::error(refusal_fault(refusal)),
         Stop::Cancelled => match work.cancel.reason().cloned() {
             Some(CancelReason::Person(user)) => CommandAnswer::error(Fault {
@@ -116,11 +117,11 @@ async fn plan(
         }
         None => {
             let recorded = RecordedSchedule::new(work, &schedule);
-            let (held, earlier) = take_locks(ctx, work, &schedule, recorded, refused.is_empty()).await?;
+            let (held, earlier) = take_locks(ctx, work, &schedule, recorded, refused.outcomes.is_empty()).await?;
             (held, earlier, Vec::new())
         }
     };
-    if schedule.groups.iter().all(Vec::is_empty) && refused.is_empty() {
+    if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
         return Ok(Some(nothing_to_plan(ctx, work)));
     }
     let facts = PullFacts::default();
@@ -149,8 +150,11 @@ async fn plan(
     let groups = Groups { schedule: &schedule, refused: &refused, at_once };
     let mut outcomes = groups.run(work, &run).await?;
     let overlaps = overlaps::remarks(ctx, work, &schedule).await?;
-    outcomes.extend(permissions::record_unplanned(ctx, work, refused).await?);
-    let cancelled = outcomes.iter().any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
+    outcomes.extend(permissions::record_unplanned(ctx, work, refused.outcomes).await?);
+    let policies = policies::check::run(ctx, work, prepared, (&schedule, slots), &outcomes).await?;
+    let checked = policies.iter().flat_map(|checked| &checked.outcomes);
+    let cancelled =
+        outcomes.iter().chain(checked).any(|o| matches!(o.outcome, Outcome::Failed(Failure::Cancelled { .. })));
     if cancelled && !matches!(work.cancel.reason(), Some(CancelReason::Person(_))) {
         return Ok(None);
     }
@@ -159,7 +163,8 @@ async fn plan(
     remarks.sort();
     remarks.dedup();
     remarks.extend(merged::remark(ctx, work));
-    Ok(Some(CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan)))
+    let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
+    Ok(Some(CommandAnswer { policies, ..answer }))
 }
 
 fn nothing_to_plan(ctx: &Context, work: &CommandRun) -> CommandAnswer {
@@ -262,7 +267,7 @@ fn holder(work: &CommandRun) -> LockHolder {
 pub(super) fn wanted_lock(ctx: &Context, work: &CommandRun, config: &ProjectConfig) -> WantedLock {
     let (repo, project) = (work.pull.id.repo.clone(), config.id.clone());
     let mode = if ctx.settings.disable_repo_locking { LockMode::Disabled } else { config.repo_locks };
-    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false }, mode }
+    WantedLock { lock: ProjectLock { repo, project, holder: holder(work), applied: false, why: None }, mode }
 }
 
 /// Why a project may not begin, in the words of its outcome.

@@ -63,13 +63,13 @@ pub(super) struct Prepared {
 }
 
 /// What git needs to fetch the repository; absent for public access, and where its host is not configured.
-pub(super) fn credentials(ctx: &Context, work: &CommandRun) -> Option<Credentials> {
-    credentials_of(ctx, &work.pull.id.repo)
+pub(super) async fn credentials(ctx: &Context, work: &CommandRun) -> Option<Credentials> {
+    credentials_of(ctx, &work.pull.id.repo).await
 }
 
 /// The same for a repository.
-pub(super) fn credentials_of(ctx: &Context, repo: &RepoId) -> Option<Credentials> {
-    let found = ctx.hosts.of(repo).ok()?.git_credentials()?;
+pub(super) async fn credentials_of(ctx: &Context, repo: &RepoId) -> Option<Credentials> {
+    let found = ctx.hosts.of(repo).ok()?.git_credentials(&repo.owner).await?;
     Some(Credentials { username: found.username, password: found.password })
 }
 
@@ -87,7 +87,7 @@ pub(super) enum Need<'a> {
 /// Fetches and checks out the head.
 pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) -> Result<Prepared, Stop> {
     let work_on = async {
-        let credentials = credentials(ctx, work);
+        let credentials = credentials(ctx, work).await;
         let refresh = matches!(need, Need::Changes);
         let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), refresh).await?;
         // Only a plan moves on to a newer base.
@@ -129,7 +129,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
 /// Hooks may ask git of more than the checkout needed, and have no credentials.
 async fn bring_history_for_hooks(ctx: &Context, work: &CommandRun, tree: &WorkingTree) -> Result<(), CheckoutError> {
     match super::hooks::any(work) {
-        true => ctx.checkouts.bring_history(&work.pull, tree, credentials(ctx, work).as_ref()).await,
+        true => ctx.checkouts.bring_history(&work.pull, tree, credentials(ctx, work).await.as_ref()).await,
         false => Ok(()),
     }
 }
@@ -141,7 +141,7 @@ async fn sparse_tree(
     fetched: &Fetched,
     mut dirs: Vec<String>,
 ) -> Result<(WorkingTree, Vec<String>), CheckoutError> {
-    let credentials = credentials(ctx, work);
+    let credentials = credentials(ctx, work).await;
     let targeted = work.command.target.dir.iter().filter(|dir| !dir.contains(['*', '?', '[']));
     dirs.extend(targeted.cloned());
     if work.rules.terragrunt {

@@ -1,17 +1,20 @@
 //! Every commit of a run: facts, statuses, comments and audit entries that belong together, in one transaction each. Nothing else in
 //! `execute` writes to the state, or knows that the outbox posts what is recorded.
 
+use super::automerge::Automerger;
+use super::policies::CheckedPlans;
 use super::unrecorded_outcomes::{self, JobEnd};
 use super::{CancelReason, CommandAnswer, CommandRun, Context, Ended, abandoned, comment_effects};
-use crate::domain::command::{CommandName, Trigger};
+use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::JobOutcome;
-use crate::domain::reply::{Reply, ReplyBody};
+use crate::domain::reply::{Reply, ReplyBody, Results};
 use crate::domain::state::{CommitStatus, DeliveryState, Effect, Job as JobRecord};
-use crate::domain::{JobId, ProjectId};
+use crate::domain::{JobId, ProjectId, PullId, RunId};
 use crate::reply::marker;
 use crate::store::{Tx, is_deposed};
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
+use sha2::{Digest, Sha256};
 
 /// Of a job whose end could not be recorded, although its command went on.
 const END_LOST: &str = "its end could not be recorded";
@@ -32,13 +35,14 @@ pub(super) async fn begin(ctx: &Context, work: &CommandRun) -> Result<()> {
     Ok(())
 }
 
-/// The run's beginning and its pending status, unless they are recorded already.
+/// The run's beginning and its pending status, unless they are recorded already; the schedule's part of it also then.
 fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
-    let (run, pull, is_merged) = (work.run.clone(), work.pull.clone(), work.owed.is_some());
+    let (run, pull, is_merged) = (work.recorded_run(), work.pull.clone(), work.owed.is_some());
     let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
     move |tx| {
-        if tx.run(&run.id)?.is_some() {
-            return Ok(());
+        if let Some(known) = tx.run(&run.id)? {
+            // A run that begins with its hooks knows of automerge when its schedule is made.
+            return if known.automerge == run.automerge { Ok(()) } else { tx.put_run(&run) };
         }
         tx.put_run(&run)?;
         // What is known of a merged one is its own head, not the base branch.
@@ -94,6 +98,7 @@ pub(super) async fn end_job(ctx: &Context, work: &CommandRun, end: JobEnd) -> Re
         recorded => recorded?,
     }
     ctx.outbox.wake_marks(&work.pull.id);
+    ctx.notifier.wake();
     Ok(outcome)
 }
 
@@ -140,6 +145,11 @@ pub(super) async fn refusal(
     }
 }
 
+/// Has the outbox post what was recorded for these pull requests besides the command's own.
+pub(super) fn post_on<'a>(ctx: &Context, pulls: impl Iterator<Item = &'a PullId>) {
+    pulls.for_each(|pull| ctx.outbox.wake(pull));
+}
+
 /// One commit: the run ends, its delivery is done, comments and statuses are in the outbox, and ends of jobs that are not recorded
 /// yet are.
 pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnswer) -> Result<()> {
@@ -158,9 +168,17 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnsw
 }
 
 async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: Vec<JobEnd>) -> Result<()> {
-    let mut run = work.run.clone();
-    run.results = answer.body.as_ref().map(|body| marker::results(body, &ctx.rendering.executable)).unwrap_or_default();
-    let comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
+    let mut run = work.recorded_run();
+    let executable = &ctx.rendering.executable;
+    run.results = answer.body.as_ref().map(|body| marker::results(body, executable)).unwrap_or_default();
+    let (automerger, outcomes) = (Automerger::new(ctx), answer.outcomes().to_vec());
+    let mut comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
+    let mut policy_status = None;
+    if let Some(CheckedPlans { outcomes, status }) = answer.policies {
+        policy_status = status;
+        run.results.extend(outcomes.iter().map(|outcome| marker::result(outcome, executable)));
+        comments.extend(policy_comments(ctx, work, outcomes));
+    }
     run.finished = Some(Timestamp::now());
     run.answered = true;
     let (pull, head, name) = (work.pull.id.clone(), work.pull.head.commit.clone(), work.command.name);
@@ -179,12 +197,15 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             // All that is said of this run is said here: a job of it that still seems to run has nobody.
             abandoned::end(tx, &statuses, END_LOST, false, |job| job.run == run.id)?;
             let told = update.resolve(tx, &statuses, &pull, &head, name)?;
-            let told = told.into_iter().map(|status| Effect::Status { commit: head.clone(), status });
+            let told =
+                told.into_iter().chain(policy_status).map(|status| Effect::Status { commit: head.clone(), status });
             tx.post(&pull, told.chain(comments))?;
+            let merges = automerger.record(tx, &run, &outcomes)?;
             if let Some(delivery) = &run.delivery {
                 tx.set_delivery_state(delivery, DeliveryState::Done, &format!("run {}", run.id))?;
             }
-            tx.put_run(&run)
+            tx.put_run(&run)?;
+            Ok(merges)
         })
         .await;
     if let Err(error) = &recorded
@@ -194,8 +215,11 @@ async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, en
             unrecorded_outcomes::pass_on(ctx, work, &end.outcome).await;
         }
     }
-    recorded?;
+    if recorded? {
+        ctx.outbox.wake_merge(&work.pull.id);
+    }
     ctx.outbox.wake(&work.pull.id);
+    ctx.notifier.wake();
     Ok(())
 }
 
@@ -206,6 +230,25 @@ fn reply_comments(ctx: &Context, work: &CommandRun, body: ReplyBody) -> Vec<Effe
         command: Some(work.command.clone()),
         head: Some(work.pull.head.commit.clone()),
         body,
+    };
+    comment_effects(ctx, &reply)
+}
+
+/// The comment on the policy checks of a plan: a reply of its own, whose id follows from the run's.
+fn policy_comments(ctx: &Context, work: &CommandRun, mut outcomes: Vec<JobOutcome>) -> Vec<Effect> {
+    if ctx.settings.quiet_policy_checks {
+        outcomes.retain(|outcome| !outcome.outcome.is_success());
+    }
+    if outcomes.is_empty() {
+        return Vec::new();
+    }
+    let digest = Sha256::digest(format!("policy_check of {}", work.run.id));
+    let reply = Reply {
+        run: RunId::of(digest.iter().take(16).fold(0, |bits, byte| bits << 8 | u128::from(*byte))),
+        pull: work.pull.id.clone(),
+        command: Some(Command { name: CommandName::PolicyCheck, ..work.command.clone() }),
+        head: Some(work.pull.head.commit.clone()),
+        body: ReplyBody::Results(Results { outcomes, base_branch: work.pull.base.branch.clone(), remarks: Vec::new() }),
     };
     comment_effects(ctx, &reply)
 }

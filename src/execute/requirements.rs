@@ -1,11 +1,12 @@
 //! Requirements: approved, mergeable, undiverged. Each is met, or says why not.
 
 use super::prepare::{self, Prepared, Stop};
-use super::{CommandRun, Context};
+use super::{CommandRun, Context, approvals};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
+use crate::domain::state::PlanRecord;
 use crate::domain::{CommitSha, Login};
 use crate::inputs::InputGraph;
 use crate::vcs::{HostError, Mergeability, Review, ReviewVerdict};
@@ -19,13 +20,19 @@ const FRESH: Duration = Duration::from_secs(15);
 /// What the host says about the pull request, asked at most once and only when somebody wants to know.
 pub(super) struct PullFacts {
     reviews: OnceCell<Vec<Review>>,
+    contributors: OnceCell<Vec<Login>>,
     mergeability: OnceCell<Mergeability>,
     since: Instant,
 }
 
 impl Default for PullFacts {
     fn default() -> PullFacts {
-        PullFacts { reviews: OnceCell::new(), mergeability: OnceCell::new(), since: Instant::now() }
+        PullFacts {
+            reviews: OnceCell::new(),
+            contributors: OnceCell::new(),
+            mergeability: OnceCell::new(),
+            since: Instant::now(),
+        }
     }
 }
 
@@ -35,10 +42,21 @@ impl PullFacts {
         self.since.elapsed() > FRESH
     }
 
+    /// Reviews of the pull request.
+    pub(super) async fn reviews(&self, ctx: &Context, work: &CommandRun) -> Result<&[Review], HostError> {
+        let ask = async || ctx.hosts.of(&work.pull.id.repo)?.reviews(&work.pull).await;
+        Ok(self.reviews.get_or_try_init(ask).await?)
+    }
+
+    /// Those who pushed to the pull request.
+    pub(super) async fn contributors(&self, ctx: &Context, work: &CommandRun) -> Result<&[Login], HostError> {
+        let ask = async || ctx.hosts.of(&work.pull.id.repo)?.contributors(&work.pull).await;
+        Ok(self.contributors.get_or_try_init(ask).await?)
+    }
+
     /// Whether the pull request is approved, and what was seen.
     pub(super) async fn approved(&self, ctx: &Context, work: &CommandRun) -> Result<Approval, HostError> {
-        let reviews =
-            self.reviews.get_or_try_init(async || ctx.hosts.of(&work.pull.id.repo)?.reviews(&work.pull).await).await?;
+        let reviews = self.reviews(ctx, work).await?;
         Ok(approval(reviews, &work.pull.author, &work.pull.head.commit, ctx.settings.approval_of_head))
     }
 
@@ -94,6 +112,11 @@ fn approval(reviews: &[Review], author: &Login, head: &CommitSha, of_head: bool)
     Approval { met: true, detail: format!("approved by {}", names(&approving)), remark }
 }
 
+/// Whether `apply --force` goes past a requirement of this name. Locks, frozen repositories and policies are none of these.
+pub(super) fn can_be_forced(name: &str) -> bool {
+    ["approved", "mergeable", "undiverged"].contains(&name)
+}
+
 /// All requirements checked, and remarks for the reply. No answer of the host is not a yes: then nothing of the project is done.
 pub(super) async fn check(
     ctx: &Context,
@@ -102,12 +125,12 @@ pub(super) async fn check(
     wanted: &[Requirement],
     facts: &PullFacts,
     prepared: &Prepared,
-    planned_base: Option<&CommitSha>,
+    plan: Option<&PlanRecord>,
 ) -> Result<(Vec<RequirementCheck>, Vec<String>), Stop> {
     let unanswered = |what: &str, error: HostError| {
-        let plan = work.command.name.spoken();
+        let say = format!("{} {}", ctx.rendering.executable, work.command.name.spoken());
         let message = ctx.redactor.redact(&format!(
-            "The host did not say whether the pull request {what}, so nothing of this project was done: {error}. Then: say `{plan}` again"
+            "The host did not say whether the pull request {what}, so nothing of this project was done: {error}. Then: say `{say}` again"
         ));
         Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
     };
@@ -116,6 +139,13 @@ pub(super) async fn check(
     let is_met = |requirement: &Requirement| work.owed.is_some() && *requirement != Requirement::Approved;
     for requirement in wanted.iter().filter(|requirement| !is_met(requirement)) {
         let (name, met, detail) = match requirement {
+            Requirement::Approved if config.approvals.is_some() => {
+                if let Some(rules) = &config.approvals {
+                    let checked = approvals::check(ctx, work, config, rules, facts, prepared, plan).await?;
+                    checks.extend(checked.map_err(|error| unanswered("is approved", error))?);
+                }
+                continue;
+            }
             Requirement::Approved => {
                 let approval = facts.approved(ctx, work).await.map_err(|error| unanswered("is approved", error))?;
                 remarks.extend(approval.remark);
@@ -126,7 +156,7 @@ pub(super) async fn check(
                 ("mergeable", found.mergeable, found.detail.clone())
             }
             Requirement::Undiverged => {
-                let (met, detail) = undiverged(ctx, work, config, prepared, planned_base).await?;
+                let (met, detail) = undiverged(ctx, work, config, prepared, plan.map(|plan| &plan.base)).await?;
                 ("undiverged", met, detail)
             }
         };
@@ -144,7 +174,7 @@ async fn undiverged(
     planned_base: Option<&CommitSha>,
 ) -> Result<(bool, String), Stop> {
     let branch = &work.pull.base.branch;
-    let credentials = prepare::credentials(ctx, work);
+    let credentials = prepare::credentials(ctx, work).await;
     let now = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), true).await?;
     // A plan of a merged tree holds the base up to where it was merged; one of the head alone, up to where they parted.
     let from = match (ctx.checkouts.strategy, planned_base) {
@@ -182,7 +212,7 @@ mod tests {
     use super::*;
 
     fn review(user: &str, verdict: ReviewVerdict, commit: &str) -> Review {
-        Review { user: user.into(), can_write: true, verdict, commit: Some(commit.into()) }
+        Review { user: user.into(), can_write: true, verdict, commit: Some(commit.into()), at: None }
     }
 
     #[test]

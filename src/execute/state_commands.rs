@@ -1,13 +1,15 @@
-//! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own.
+//! `version`, `import`, `state rm` and `force-unlock`: commands that run Terraform without a plan of their own; and `approve_policies`.
 
 use super::current::Current;
+use super::freeze::FreezeGuard;
 use super::job::{self, JobRun, JobTask};
 use super::others::Teller;
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, permissions, recorder, state_locks,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, force_unlock, hooks, lock, permissions, policies,
+    recorder, state_locks,
 };
 use crate::config::ProjectConfig;
 use crate::config::workflow::Step;
@@ -33,7 +35,9 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
         return Ok(Ended::Answered);
     }
     let answered = match work.command.name {
+        CommandName::ApprovePolicies => policies::approve::answer(ctx, work, &prepared).await,
         CommandName::ForceUnlock => force_unlock::answer(ctx, work, &prepared).await,
+        CommandName::Lock => lock::answer(ctx, work, &prepared).await,
         _ => projects(ctx, work, &prepared).await,
     };
     let answer = match answered {
@@ -100,6 +104,7 @@ async fn project(
             return Ok(job::refused(work, config, Outcome::Failed(Failure::Requirements(checks))));
         }
     }
+    let frozen = FreezeGuard::of(ctx, work, config).await?;
     let is_strict = wanted_lock(ctx, work, config).is_strict();
     let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
     let teller = Teller::new(ctx);
@@ -111,6 +116,9 @@ async fn project(
     let begun = JobRun::begin(ctx, work, config, move |tx, job| {
         if !changes_state {
             return Ok(Ok(()));
+        }
+        if let Some(failure) = frozen.refusal(tx, Timestamp::now())? {
+            return Ok(Err(failure));
         }
         let beginning = LockEvent::StateChangeBegins { project: wanted, job: job.id.clone(), head };
         let follows = tx.record_lock_event(&beginning)?;

@@ -253,10 +253,21 @@ impl Transition {
 
     /// Ends what a person may end: what nothing was applied under, and with `accept_drift` all. The freed projects, and those that stay
     /// owned.
-    pub(super) fn disown_by_hand(&mut self, pull: &PullId, accept_drift: bool) -> (Vec<ProjectId>, Vec<ProjectId>) {
-        let freed =
-            self.disown(|owner| owner.holder.pull == *pull && (accept_drift || owner.state == OwnerState::Planned));
-        (freed.into_iter().map(|owner| owner.project).collect(), self.owned_by(pull))
+    pub(super) fn disown_by_hand(
+        &mut self,
+        pull: &PullId,
+        accept_drift: bool,
+        is_meant: impl Fn(&ProjectId) -> bool,
+    ) -> (Vec<ProjectId>, Vec<ProjectId>) {
+        let is_freed = |owner: &ProjectOwner| {
+            owner.holder.pull == *pull
+                && is_meant(&owner.project)
+                && (accept_drift || owner.state == OwnerState::Planned)
+        };
+        let freed = self.disown(is_freed);
+        let mut kept = self.owned_by(pull);
+        kept.retain(|project| is_meant(project));
+        (freed.into_iter().map(|owner| owner.project).collect(), kept)
     }
 
     /// These plans fall: they are dropped, and their pull requests are told why.

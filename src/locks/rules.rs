@@ -28,9 +28,14 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         }
         LockEvent::StateChanged { pull, project, outputs, at } => {
             let depends = |plan: &PlanRecord| *outputs && plan.may_depend_on(project);
-            let gone = step.drop_plans(|plan| plan.pull == *pull && (plan.project == *project || depends(plan)));
-            for plan in gone.iter().filter(|plan| plan.project != *project) {
-                step.set_discarded(pull, &plan.project, &plan.head, *at);
+            // Whoever may depend on anything would lose every plan to others' applies.
+            let is_outdated = |plan: &PlanRecord| *outputs && plan.pull.repo == pull.repo && plan.depends_on(project);
+            let gone = step.drop_plans(|plan| match plan.pull == *pull {
+                true => plan.project == *project || depends(plan),
+                false => is_outdated(plan),
+            });
+            for plan in gone.iter().filter(|plan| plan.pull != *pull || plan.project != *project) {
+                step.set_discarded(&plan.pull, &plan.project, &plan.head, *at);
             }
             step.change_ended(pull, project, *at);
         }
@@ -38,7 +43,9 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
         LockEvent::PlansFall { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
         LockEvent::OwnershipTaken { holder, reason } => step.ownership_taken(holder, reason),
         LockEvent::Reopened { pull } => step.reopened(pull),
-        LockEvent::Unlocked { pull, accept_drift, by } => step.unlocked(pull, *accept_drift, by),
+        LockEvent::Unlocked { pull, only, accept_drift, by } => {
+            step.unlocked(pull, only.as_deref(), *accept_drift, by);
+        }
         LockEvent::LockDeleted { key, applying, by } => step.lock_deleted(key, applying.as_ref(), by),
         LockEvent::Closed { pull, remarks, merged } => {
             step.closed(pull, remarks);
@@ -63,7 +70,7 @@ impl ReleaseReason {
     /// Once something was applied under a lock, what is real is not what the base branch says: no plan frees it.
     fn frees(self, lock: &ProjectLock) -> bool {
         match self {
-            ReleaseReason::NotPlanned => !lock.applied,
+            ReleaseReason::NotPlanned => !lock.applied && lock.why.is_none(),
             ReleaseReason::Person | ReleaseReason::Closed => true,
         }
     }
@@ -118,11 +125,20 @@ impl Transition {
         (lock.holder.pull != wanted.lock.holder.pull).then(|| Box::new(lock.holder.clone()))
     }
 
-    /// Takes a lock that is free. One that the pull request has already stays as it is, `since` included.
+    /// Takes a lock that is free. One that the pull request has already stays as it is, `since` included; that it is taken by hand now
+    /// is noted.
     fn hold(&mut self, lock: &ProjectLock) {
-        if self.lock_of(lock).is_none() {
-            self.world.locks.push(lock.clone());
-            self.follows.changes.push(LockChange::Take(lock.clone()));
+        match self.lock_of(lock) {
+            None => {
+                self.world.locks.push(lock.clone());
+                self.follows.changes.push(LockChange::Take(lock.clone()));
+            }
+            Some(known) if lock.why.is_some() => {
+                known.why.clone_from(&lock.why);
+                let known = known.clone();
+                self.follows.changes.push(LockChange::NoteApplied(known));
+            }
+            Some(_) => {}
         }
     }
 
@@ -197,17 +213,19 @@ impl Transition {
         self.hold_for_change(&change);
     }
 
-    /// All locks and plans of the pull request go, and it is told of which projects. Of what it owns, only that which `unlock` may end.
-    fn unlocked(&mut self, pull: &PullId, accept_drift: bool, by: &AuditEntry) {
-        let plans = self.drop_plans(|plan| plan.pull == *pull);
+    /// Locks and plans of the pull request go, all or those of some projects, and it is told of which projects. Of what it owns, only that
+    /// which `unlock` may end.
+    fn unlocked(&mut self, pull: &PullId, only: Option<&[ProjectId]>, accept_drift: bool, by: &AuditEntry) {
+        let is_meant = |project: &ProjectId| only.is_none_or(|only| only.contains(project));
+        let plans = self.drop_plans(|plan| plan.pull == *pull && is_meant(&plan.project));
         for plan in &plans {
             self.set_discarded(pull, &plan.project, &plan.head, by.at);
         }
-        let locks = self.release(pull, ReleaseReason::Person, |_| true);
+        let locks = self.release(pull, ReleaseReason::Person, |lock| is_meant(&lock.project));
         let mut projects: Vec<ProjectId> = locks.into_iter().map(|lock| lock.project).collect();
         let locked: HashSet<ProjectId> = projects.iter().cloned().collect();
         projects.extend(plans.into_iter().map(|plan| plan.project).filter(|project| !locked.contains(project)));
-        let (freed, kept) = self.disown_by_hand(pull, accept_drift);
+        let (freed, kept) = self.disown_by_hand(pull, accept_drift, is_meant);
         projects.extend(freed.into_iter().filter(|project| !projects.contains(project)).collect::<Vec<_>>());
         self.follows.message = Some(Message::Unlocked { projects, kept });
         self.follows.audit = Some(by.clone());

@@ -71,7 +71,7 @@ fn project(number: u8) -> ProjectId {
 fn lock(pull: u64, number: u8) -> ProjectLock {
     let (title, url, user) = (String::new(), String::new(), "alice".into());
     let holder = LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH };
-    ProjectLock { repo: repo(), project: project(number), holder, applied: false }
+    ProjectLock { repo: repo(), project: project(number), holder, applied: false, why: None }
 }
 
 fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
@@ -135,7 +135,7 @@ impl History {
                 outputs: true,
                 at: Timestamp::UNIX_EPOCH,
             },
-            Action::Unlock { pull } => LockEvent::Unlocked { pull: pull_id(pull), accept_drift: false, by },
+            Action::Unlock { pull } => LockEvent::Unlocked { pull: pull_id(pull), only: None, accept_drift: false, by },
             Action::Delete { project, applying } => {
                 LockEvent::LockDeleted { key: lock(0, project).key(), applying: applying.then(|| "job".into()), by }
             }
@@ -419,7 +419,8 @@ fn an_unlock_tells_of_locked_projects_first_and_then_of_planned_ones() {
         ..World::default()
     };
     let by = AuditEntry { who: "bob".into(), ..AuditEntry::default() };
-    let (after, follows) = step(world, &LockEvent::Unlocked { pull: pull_id(1), accept_drift: false, by: by.clone() });
+    let event = LockEvent::Unlocked { pull: pull_id(1), only: None, accept_drift: false, by: by.clone() };
+    let (after, follows) = step(world, &event);
     assert_eq!(
         follows.message,
         Some(Message::Unlocked { projects: vec![project(2), project(1), project(0)], kept: Vec::new() })
@@ -484,4 +485,27 @@ fn plans_that_were_made_with_outputs_of_a_project_go_when_they_may_have_changed(
     assert!(after.statuses.iter().all(|(_, status)| status.state == ProjectState::PlanDiscarded));
     assert_eq!(after.statuses.len(), 2);
     assert_eq!(changed(false).0.plans, plans);
+}
+
+#[test]
+fn of_other_pull_requests_go_the_plans_that_are_known_to_be_made_with_them() {
+    let mut other_repo = plan(2, 4, 0);
+    other_repo.pull.repo.name = "another".into();
+    let made_with = |plan: PlanRecord, on: &[&str], more: bool| PlanRecord {
+        dependencies: on.iter().map(|dir| (*dir).to_owned()).collect(),
+        may_depend_on_more: more,
+        ..plan
+    };
+    let plans = vec![
+        made_with(plan(2, 1, 1), &["0"], false),
+        made_with(plan(2, 2, 2), &[], true),
+        plan(2, 3, 0),
+        made_with(other_repo, &["0"], false),
+    ];
+    let event =
+        LockEvent::StateChanged { pull: pull_id(1), project: project(0), outputs: true, at: Timestamp::UNIX_EPOCH };
+    let (after, follows) = step(World { plans: plans.clone(), ..World::default() }, &event);
+    assert_eq!((after.plans.as_slice(), follows.dropped()), (&plans[1..], vec![plans[0].clone()]));
+    let statuses: Vec<_> = after.statuses.iter().map(|(pull, status)| (pull, &status.project)).collect();
+    assert_eq!(statuses, [(&pull_id(2), &plans[0].project)]);
 }

@@ -236,3 +236,12 @@ proptest! {
         prop_assert!(!seen.contains(&secret) && seen.contains("<redacted>"), "{seen}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_child_of_low_priority_lets_all_others_go_first() {
+    // Field 19 of proc_pid_stat(5) is the nice value.
+    let script = "until [ \"$(cut -d' ' -f19 /proc/$$/stat)\" = 19 ]; do :; done";
+    let done = run(sh(script).low_priority(true), &Redactor::default(), &CancellationToken::new(), None).await.unwrap();
+    assert!(done.success(), "{}", done.ending());
+}

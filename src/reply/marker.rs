@@ -2,7 +2,7 @@
 //! before it posts again.
 
 use super::render::markdown::turns_direction;
-use crate::domain::outcome::{Failure, JobOutcome, Outcome, Reason};
+use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicySetReport, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::{ProjectId, RunId, command::CommandName};
 use serde_json::{Value, json};
@@ -144,7 +144,8 @@ fn way_out_of(failure: &Failure, executable: &str) -> Option<(u64, String)> {
     }
 }
 
-fn result(job: &JobOutcome, executable: &str) -> String {
+/// One result as a JSON object.
+pub fn result(job: &JobOutcome, executable: &str) -> String {
     let mut row = JsonObject::default();
     row.put("cmd", json!(command_word(job.command).unwrap_or("plan")));
     let ProjectId { dir, workspace, name } = &job.project;
@@ -156,6 +157,7 @@ fn result(job: &JobOutcome, executable: &str) -> String {
     let (outcome, reason) = match &job.outcome {
         Outcome::Failed(failure) => ("failure", Some(failure.reason())),
         Outcome::Errored(fault) => ("error", Some(fault.reason)),
+        _ if !job.outcome.is_success() => ("failure", Some(Reason::Policy)),
         _ => ("success", None),
     };
     row.put("outcome", json!(outcome));
@@ -176,6 +178,10 @@ fn result(job: &JobOutcome, executable: &str) -> String {
                 row.put("no_changes", json!(true));
             }
         }
+        Outcome::PoliciesChecked(report) | Outcome::PoliciesApproved(report) => {
+            let set = |set: &PolicySetReport| json!({"name": set.name, "passed": set.passed, "approvals": set.approvals, "required": set.required});
+            row.put("policy_sets", Value::from(report.sets.iter().map(set).collect::<Vec<_>>()));
+        }
         Outcome::Applied(a) => {
             row.put("apply", json!({"added": a.added, "changed": a.changed, "destroyed": a.destroyed}));
         }
@@ -186,8 +192,8 @@ fn result(job: &JobOutcome, executable: &str) -> String {
 
 /// The marker's `cmd`; `None` for commands without results.
 fn command_word(name: CommandName) -> Option<&'static str> {
-    use CommandName::{Cancel, Help, Unlock};
-    (!matches!(name, Unlock | Cancel | Help)).then(|| name.as_str())
+    use CommandName::{Cancel, Freeze, Help, Lock, Unfreeze, Unlock};
+    (!matches!(name, Unlock | Cancel | Help | Freeze | Unfreeze | Lock)).then(|| name.as_str())
 }
 
 /// The marker's `message`.
@@ -198,17 +204,22 @@ fn kind(message: &Message) -> &'static str {
         Message::UnknownCommand { .. } => "unknown_command",
         Message::DidYouMean { .. } => "did_you_mean",
         Message::ApplyDisabled { .. } => "apply_disabled",
-        Message::Unlocked { .. } => "unlocked",
+        Message::Unlocked { .. } | Message::UnlockedOthers { .. } | Message::UnlockedBy { .. } => "unlocked",
         Message::Owes { .. } => "owes",
         Message::AppliedByAnother { .. } => "applied_by_another",
         Message::PlansFell { .. } => "plans_fell",
+        Message::Locked { .. } => "locked",
+        Message::NotLocked { .. } => "not_locked",
+        Message::Frozen { .. } => "frozen",
+        Message::Unfrozen { .. } => "unfrozen",
         Message::UnlockRefused { .. } | Message::NotPermitted { .. } => "not_permitted",
         Message::Cancelled { .. } => "cancelled",
         Message::ForkRefused => "fork_refused",
         Message::NotAllowlisted => "not_allowlisted",
         Message::ClosedPull => "closed_pull",
         Message::Cleanup { .. } => "cleanup",
-        Message::Discarded { .. } => "discarded",
+        Message::Discarded { .. } | Message::OutdatedPlans { .. } => "discarded",
+        Message::Automerging | Message::NotMerged { .. } => "automerge",
         Message::HookFailed { .. } => "hook_failed",
         Message::Interrupted { .. } | Message::StateLocks { .. } | Message::LateEnd { .. } => "interrupted",
         Message::ShuttingDown => "shutting_down",

@@ -1,8 +1,8 @@
 //! The outbox performs recorded effects on the host: at least once, and exactly once when no request is under way.
 //!
-//! Each pull request has two lanes. Comments are posted one after another, in the order in which they were recorded.
+//! Each pull request has three lanes. Comments are posted one after another, in the order in which they were recorded.
 //! Marks (statuses and reactions) are posted a few at a time and recorded as done together; a status that a later one
-//! replaces is not sent. Before every attempt of a comment, our own comments since it was recorded are searched for its
+//! replaces is not sent. A merge follows all that was recorded before it (`merge`). Before every attempt of a comment, our own comments since it was recorded are searched for its
 //! marker: an earlier process, an attempt whose response was lost, or another leader may have posted it. Before each
 //! effect the store is asked whether this server may still act.
 //!
@@ -12,19 +12,21 @@
 
 mod deliver;
 mod lane;
+mod merge;
 mod pace;
 mod refusals;
 mod search;
+mod slots;
 
-use crate::domain::state::PendingEffect;
+use crate::domain::state::{Delivery, PendingEffect};
 use crate::domain::{PullId, RepoId};
+use crate::reply::render::RenderOptions;
 use crate::retry;
-use crate::store::{Store, is_closed, is_deposed};
+use crate::store::{Lane, Store, is_closed, is_deposed};
 use crate::vcs::Hosts;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use deliver::PostResult;
 use futures::StreamExt as _;
-use lane::Lane;
 use pace::Pacer;
 use refusals::Refusals;
 pub use refusals::RefusedPosts;
@@ -33,14 +35,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Concurrent effects of all pull requests of one host, ...
-const AT_ONCE: usize = 24;
-/// ... and of one repository, so that its hanging requests do not block others.
-const OF_ONE_REPO: usize = 8;
 /// Concurrent statuses and reactions of one pull request.
 const MARKS_AT_ONCE: usize = 4;
 /// A pending status waits this long for its successor: a quick job then sends its result only, half the requests.
@@ -49,6 +47,8 @@ const LINGER: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The note on a status that was not sent.
 const SUPERSEDED: &str = "superseded by a later status";
+/// Closings of merged pull requests that wait for whoever takes them up.
+const CLOSINGS: usize = 64;
 /// Most effects of one lane that are loaded at once.
 const BATCH: usize = 200;
 /// Most attempts of pending statuses and reactions, across restarts; with the pauses this takes about an hour.
@@ -91,6 +91,11 @@ pub struct Outbox {
 struct OutboxInner {
     store: Store,
     hosts: Hosts,
+    /// Wording of comments.
+    rendering: RenderOptions,
+    /// Closings of what was merged here, each recorded already.
+    merged: mpsc::Sender<Delivery>,
+    closings: Mutex<Option<mpsc::Receiver<Delivery>>>,
     /// Slots of each host, so that the hanging requests of one do not block the others.
     host_slots: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// Slots of repositories with requests under way.
@@ -120,16 +125,20 @@ struct LaneState {
 
 impl Outbox {
     /// Starts the workers, beginning with the effects that an earlier process recorded.
-    pub async fn start(store: Store, hosts: Hosts) -> anyhow::Result<Outbox> {
-        Outbox::with_pace(store, hosts, PACE).await
+    pub async fn start(store: Store, hosts: Hosts, rendering: RenderOptions) -> anyhow::Result<Outbox> {
+        Outbox::with_pace(store, hosts, rendering, PACE).await
     }
 
-    async fn with_pace(store: Store, hosts: Hosts, pace: Pace) -> anyhow::Result<Outbox> {
+    async fn with_pace(store: Store, hosts: Hosts, rendering: RenderOptions, pace: Pace) -> anyhow::Result<Outbox> {
         let read = store.read(|view| Ok((view.pulls_with_effects()?, view.last_effect()?)));
         let (pulls, inherited) = read.await?;
+        let (merged, closings) = mpsc::channel(CLOSINGS);
         let shared = OutboxInner {
             store,
             hosts,
+            rendering,
+            merged,
+            closings: Mutex::new(Some(closings)),
             host_slots: Mutex::default(),
             repo_slots: Mutex::default(),
             lanes: Mutex::default(),
@@ -143,8 +152,16 @@ impl Outbox {
             stop: CancellationToken::new(),
         };
         let outbox = Outbox { shared: Arc::new(shared) };
-        pulls.iter().for_each(|pull| outbox.wake(pull));
+        for pull in &pulls {
+            outbox.wake(pull);
+            outbox.wake_merge(pull);
+        }
         Ok(outbox)
+    }
+
+    /// Closings of pull requests that were merged here, as deliveries that are recorded already; only the first caller gets them.
+    pub fn closings(&self) -> Option<mpsc::Receiver<Delivery>> {
+        lock(&self.shared.closings).take()
     }
 
     /// Starts on effects of this pull request that were just committed.
@@ -156,6 +173,11 @@ impl Outbox {
     /// The same if none of them is a comment.
     pub fn wake_marks(&self, pull: &PullId) {
         self.wake_lane(pull, Lane::Marks);
+    }
+
+    /// Starts on a merge of this pull request that was just committed.
+    pub fn wake_merge(&self, pull: &PullId) {
+        self.wake_lane(pull, Lane::Merge);
     }
 
     fn wake_lane(&self, pull: &PullId, lane: Lane) {
@@ -212,18 +234,11 @@ impl Outbox {
 }
 
 impl OutboxInner {
-    /// Slots for one request about a repository; `None` if the outbox is closed.
-    async fn slot(&self, repo: &RepoId) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
-        let of_host = {
-            let mut all = lock(&self.host_slots);
-            Arc::clone(all.entry(repo.host.to_ascii_lowercase()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
-        };
-        let of_repo = {
-            let mut all = lock(&self.repo_slots);
-            all.retain(|_, slots| Arc::strong_count(slots) > 1);
-            Arc::clone(all.entry(repo.clone()).or_insert_with(|| Arc::new(Semaphore::new(OF_ONE_REPO))))
-        };
-        Some((of_repo.acquire_owned().await.ok()?, of_host.acquire_owned().await.ok()?))
+    /// Wakes the merge that follows what was done on this pull request.
+    fn wake_merge(&self, pull: &PullId) {
+        if let Some(waiting) = lock(&self.lanes).get(&(pull.clone(), Lane::Merge)) {
+            waiting.wake.notify_one();
+        }
     }
 
     /// Wakes all lanes of this repository.
@@ -263,7 +278,11 @@ impl Worker {
         let mut store_failures = 0;
         loop {
             let began = Instant::now();
-            match self.round(&mut waits, &mut notes).await {
+            let round = match self.key.1 {
+                Lane::Merge => self.merge_round(&mut waits).await,
+                Lane::Comments | Lane::Marks => self.round(&mut waits, &mut notes).await,
+            };
+            match round {
                 Ok(true) if self.leave() => return,
                 Ok(_) => store_failures = 0,
                 Err(error) if is_deposed(&error) => {
@@ -301,7 +320,7 @@ impl Worker {
     async fn round(&self, waits: &mut HashMap<i64, Instant>, notes: &mut HashMap<i64, String>) -> anyhow::Result<bool> {
         let (pull, lane) = self.key.clone();
         let comments = lane == Lane::Comments;
-        let mut pending = self.shared.store.read(move |view| view.effects_of(&pull, comments, BATCH)).await?;
+        let mut pending = self.shared.store.read(move |view| view.effects_of(&pull, lane, BATCH)).await?;
         pending.retain(|effect| !notes.contains_key(&effect.id));
         let now = Instant::now();
         for effect in pending.iter().filter(|effect| !comments && lane::may_be_replaced(&effect.effect)) {
@@ -327,16 +346,21 @@ impl Worker {
             lock(&self.shared.pauses).get(&self.key.0.repo.host).copied().filter(|until| *until > Instant::now());
         if let Some(until) = paused.or(step.wait_until.filter(|_| step.ready.is_empty())) {
             self.record(notes, Vec::new()).await?;
-            self.set_idle(until > Instant::now() + PATIENCE);
-            tokio::select! {
-                () = tokio::time::sleep_until(until) => {}
-                () = self.wake.notified() => {}
-            }
-            self.set_idle(false);
+            self.wait_until(until).await;
             return Ok(false);
         }
         self.deliver_all(step.ready, waits, notes).await?;
         Ok(false)
+    }
+
+    /// Waits until then, or until it is woken.
+    async fn wait_until(&self, until: Instant) {
+        self.set_idle(until > Instant::now() + PATIENCE);
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => {}
+            () = self.wake.notified() => {}
+        }
+        self.set_idle(false);
     }
 
     /// Marks this lane as idle or not.
@@ -405,6 +429,7 @@ impl Worker {
             done.iter().try_for_each(|(id, note)| tx.effect_done(*id, note))
         });
         write.await?;
+        self.shared.wake_merge(&self.key.0);
         notes.clear();
         Ok(())
     }

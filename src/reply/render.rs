@@ -8,6 +8,7 @@ mod templates;
 mod view;
 
 use super::marker;
+use crate::domain::CommitAddress;
 use crate::domain::reply::{Reply, ReplyBody};
 use crate::vcs::Profile;
 use jiff::Timestamp;
@@ -26,8 +27,8 @@ pub struct RenderOptions {
     pub executable: String,
     /// Server's own address, for links; no trailing slash.
     pub url: String,
-    /// Address of a commit's page on the host, with `{repo}` and `{commit}`; absent if commits are not linked.
-    pub commit_address: Option<String>,
+    /// Where commits are on the host; absent if they are not linked.
+    pub commit_address: Option<CommitAddress>,
     /// The host's comment limit, in characters.
     pub comment_limit: usize,
     /// What the number of a pull request is written with: `#` or `!`.

@@ -2,7 +2,7 @@
 
 use super::wording;
 use crate::domain::command::CommandName;
-use crate::domain::outcome::{Failure, JobOutcome, Outcome};
+use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicyReport};
 use crate::domain::ownership::FallCause;
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
 use crate::domain::{JobId, ProjectId, PullId};
@@ -118,6 +118,16 @@ impl Statuses {
         self.make("apply", StatusState::Failure, &text, None)
     }
 
+    /// `atlantis/policy_check`: success where the policies of all checked projects have passed or are approved.
+    pub fn policies(&self, met: usize, all: usize) -> CommitStatus {
+        let failed = all - met;
+        let (state, text) = match failed {
+            0 => (StatusState::Success, format!("{met}/{all} projects have passed or are approved")),
+            _ => (StatusState::Failure, format!("{failed}/{all} projects failed their policies")),
+        };
+        self.make(CommandName::PolicyCheck.as_str(), state, &text, None)
+    }
+
     /// `atlantis/plan` or `atlantis/apply` of a merge queue's commit: success, or failure with what is missing.
     pub fn of_queue(&self, command: CommandName, pulls: &[PullId], missing: &[String]) -> CommitStatus {
         let name = command.as_str();
@@ -155,6 +165,14 @@ impl Statuses {
         }
     }
 
+    /// How a plan stands with the policy sets, in one line.
+    pub fn policy_line(report: &PolicyReport) -> String {
+        match report.sets.iter().filter(|set| !set.is_met()).count() {
+            0 => "All policy sets have passed or are approved".to_owned(),
+            unmet => format!("{unmet} of {} policy sets did not pass", report.sets.len()),
+        }
+    }
+
     /// The outcome of a job in one line.
     pub fn one_line(&self, outcome: &JobOutcome) -> String {
         match &outcome.outcome {
@@ -162,6 +180,8 @@ impl Statuses {
             Outcome::Planned(_) => "Planned".to_owned(),
             Outcome::Applied(a) => format!("{} added, {} changed, {} destroyed", a.added, a.changed, a.destroyed),
             Outcome::Ran { .. } => "Done".to_owned(),
+            Outcome::PoliciesChecked(report) => Statuses::policy_line(report),
+            Outcome::PoliciesApproved(_) => "Approved policies".to_owned(),
             Outcome::Failed(failure) => title_case(&self.refusal(failure)),
             Outcome::Errored(fault) => match wording::reason(fault.reason) {
                 word if word == outcome.command.spoken() => title_case(&fault.message),

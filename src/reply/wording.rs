@@ -107,6 +107,7 @@ pub(super) fn sentence(text: &str) -> String {
 pub(super) fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::Locked => "locked",
+        Reason::Frozen => "applies are frozen",
         Reason::Requirement => "a requirement is not met",
         Reason::Dependency => "a dependency is missing",
         Reason::Policy => "a policy failed",

@@ -7,6 +7,7 @@ mod files;
 mod filters;
 mod modules;
 mod pairs;
+mod policies;
 mod stage;
 pub mod state_lock;
 mod steps;
@@ -18,7 +19,7 @@ pub use artifacts::{PlanGone, archive_path, missing_preparation, write_private};
 pub use directories::DirectoryLocks;
 pub use modules::{ModuleOrigin, ModuleOrigins};
 
-use super::result::{Ending, LockTrace, Ran};
+use super::result::{Ending, LockTrace, PoliciesRan, Ran};
 use super::spec::{JobSpec, PlanUse, Steps, TreeSpec};
 use crate::checkout::folder::Folder;
 use crate::checkout::{CheckoutError, Checkouts, Credentials, WorkingTree, inside};
@@ -51,6 +52,8 @@ pub struct Local {
     pub run_as: Option<RunAs>,
     /// Providers are kept below the data directory for all jobs.
     pub use_plugin_cache: bool,
+    /// This program, which is the built-in policy engine as well.
+    pub own_program: PathBuf,
     /// For which sources of modules `init` gets credentials.
     pub module_origins: ModuleOrigins,
 }
@@ -127,11 +130,11 @@ impl Local {
         }
         let ran = self.steps(spec, place, &io, &killed).await;
         drop(turn);
-        let mut plan = None;
+        let (mut plan, mut policies) = (None, None);
         let (ending, output) = match ran {
-            Ok(output) => match self.plan_made(spec, place).await {
+            Ok((output, checked)) => match self.plan_made(spec, place).await {
                 Ok(made) => {
-                    plan = made;
+                    (plan, policies) = (made, checked);
                     (Ending::Done, output)
                 }
                 Err(problem) => (Ending::Broken(problem), output),
@@ -152,11 +155,17 @@ impl Local {
             met: if is_broken { met(&output) } else { None },
         };
         let log_lines = log_lines.load(Ordering::Relaxed);
-        Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines }
+        Ran { job: spec.job.clone(), ending, output, plan, errored_state, state_lock, log_lines, policies }
     }
 
-    /// The texts for people.
-    async fn steps(&self, spec: &JobSpec, place: &Place, io: &Io<'_>, killed: &AtomicBool) -> Result<String, Broken> {
+    /// The texts for people, and what a policy check has found.
+    async fn steps(
+        &self,
+        spec: &JobSpec,
+        place: &Place,
+        io: &Io<'_>,
+        killed: &AtomicBool,
+    ) -> Result<(String, Option<PoliciesRan>), Broken> {
         let stage = || Stage::new(self, spec, place, io, killed);
         let mut stage = match &spec.steps {
             Steps::Stage { first, steps } => {
@@ -178,7 +187,8 @@ impl Local {
                 stage
             }
         };
-        Ok(std::mem::take(&mut stage.shown).join("\n"))
+        let policies = stage.policies_ran()?;
+        Ok((std::mem::take(&mut stage.shown).join("\n"), policies))
     }
 }
 

@@ -21,6 +21,31 @@ pub struct Ran {
     pub state_lock: LockTrace,
     /// Lines that it sent to its log.
     pub log_lines: u64,
+    /// What a policy check has found.
+    #[serde(default)]
+    pub policies: Option<PoliciesRan>,
+}
+
+/// What a policy check has found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoliciesRan {
+    /// One for each policy set.
+    pub sets: Vec<PolicySetRan>,
+    /// What steps before the check printed.
+    pub before: String,
+    /// What steps after it printed.
+    pub after: String,
+}
+
+/// What one policy set has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicySetRan {
+    /// Its name.
+    pub name: String,
+    /// It found nothing.
+    pub passed: bool,
+    /// What was printed, without paths of this machine. Secrets are masked.
+    pub output: String,
 }
 
 /// How a job ended.
@@ -64,8 +89,8 @@ pub enum StepProblem {
     NoPlanFile,
     /// The plan file could not be copied.
     PlanNotKept { error: String },
-    /// The stage has a `policy_check` step.
-    PolicyCheck,
+    /// Policies could not be evaluated. `set`: the policy set; empty where it is about all of them.
+    Policies { set: String, error: String },
 }
 
 /// A plan that was made.

@@ -2,6 +2,7 @@
 
 use crate::checkout::Fetched;
 use crate::config::ProjectConfig;
+use crate::config::policies::PolicyEngine;
 use crate::config::workflow::Step;
 use crate::domain::command::Command;
 use crate::domain::state::{LeftFiles, PlanRecord};
@@ -35,6 +36,31 @@ pub struct JobSpec {
     pub secrets: Vec<String>,
     /// What it has to do with a plan.
     pub plan: PlanUse,
+    /// What a policy check checks with; absent for other jobs.
+    #[serde(default)]
+    pub policies: Option<PolicySpec>,
+}
+
+/// What a plan is checked against.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PolicySpec {
+    /// What evaluates the policies.
+    pub engine: PolicyEngine,
+    /// Version of conftest; any if absent.
+    pub conftest_version: Option<String>,
+    /// What `run` steps print are the results, one for each set.
+    pub custom: bool,
+    /// The policy sets.
+    pub sets: Vec<PolicySetSpec>,
+}
+
+/// One policy set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicySetSpec {
+    /// Its name.
+    pub name: String,
+    /// File or directory, relative to the project's directory unless absolute.
+    pub path: Option<String>,
 }
 
 /// A tree at a commit.

@@ -1,12 +1,17 @@
 //! The sample repository of `tidelock sandbox`, its first pull request, and a running account of what happens, for the terminal.
 
 use super::tour::terminal::{self, Style};
-use super::{Activity, ActivityKind, Forge, OpenOptions, Pull, Repo};
+use super::{Activity, ActivityKind, Forge, HostKind, OpenOptions, Pull, Repo};
 use anyhow::Context;
 use std::io::Write;
 
-/// Name of the sample repository.
-pub const REPO: &str = "acme/infrastructure";
+/// Name of the sample repository on a host.
+pub fn repository(kind: HostKind) -> &'static str {
+    match kind {
+        HostKind::Github => "acme/infrastructure",
+        HostKind::AzureDevops => "acme/Platform Team/infrastructure",
+    }
+}
 
 const FILES: [(&str, &str); 6] = [
     ("README.md", include_str!("../../sandbox/README.md")),
@@ -37,7 +42,7 @@ pub async fn populate(forge: &Forge) -> anyhow::Result<Repo> {
     }
     let files: Vec<_> = FILES.iter().map(|(path, text)| (*path, with_state(forge, text))).collect();
     let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
-    forge.create_repo(REPO, &files).await
+    forge.create_repo(repository(forge.kind()), &files).await
 }
 
 /// The text with the place of the state filled in, escaped for HCL.
@@ -76,14 +81,14 @@ pub async fn narrate(forge: &Forge, style: Style, out: &mut (dyn Write + Send)) 
     let mut follower = forge.follow();
     loop {
         for activity in follower.next().await? {
-            out.write_all(told(&activity, forge.bot(), style).as_bytes())?;
+            out.write_all(told(&activity, forge, style).as_bytes())?;
         }
         out.flush()?;
     }
 }
 
-fn told(activity: &Activity, bot: &str, style: Style) -> String {
-    let name = format!("#{}", activity.pull);
+fn told(activity: &Activity, forge: &Forge, style: Style) -> String {
+    let (name, bot) = (format!("{}{}", forge.kind().pull_mark(), activity.pull), forge.bot());
     match &activity.kind {
         ActivityKind::Opened { author, title } => style.event(&format!("{name}  {author} opened “{title}”")),
         ActivityKind::Head(commit) => style.faint(&format!("{name}  head is {commit:.7}")),

@@ -6,7 +6,7 @@ pub mod terminal;
 mod tests;
 
 use super::demo;
-use super::{Comment, Forge, Pull};
+use super::{Comment, Forge, HostKind, Pull};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::io::Write;
@@ -41,12 +41,13 @@ pub async fn tour(
     stage.opened(&first, "alice")?;
     stage.answer(&first, &mut first_seen, Expect::Result { command: "plan", outcome: "success" }, &["network"]).await?;
 
-    stage.step("bob opens another one for the same project, which #1 holds")?;
+    let holder = first.reference();
+    stage.step(&format!("bob opens another one for the same project, which {holder} holds"))?;
     let second = demo::second_pull(&repo).await?;
     let mut second_seen = 0;
     stage.opened(&second, "bob")?;
     let expect = Expect::Result { command: "plan", outcome: "failure" };
-    stage.answer(&second, &mut second_seen, expect, &["network", "#1"]).await?;
+    stage.answer(&second, &mut second_seen, expect, &["network", &holder]).await?;
 
     stage.step("the server is killed and its disk wiped; another one starts from the bucket")?;
     stage.loses(lose).await?;
@@ -76,7 +77,11 @@ pub async fn tour(
     stage.line(&style.bold(&format!(
         "Done: 2 pull requests, {comments} comments of the server, 1 apply, 1 server lost, {seconds:.1} s."
     )))?;
-    stage.line("To play yourself, in the browser: tidelock sandbox")?;
+    let host = match forge.kind() {
+        kind if kind == HostKind::default() => String::new(),
+        kind => format!(" --host {}", kind.name()),
+    };
+    stage.line(&format!("To play yourself, in the browser: tidelock sandbox{host}"))?;
     stage.out.flush()?;
     Ok(())
 }
@@ -108,7 +113,7 @@ impl TourOutput<'_> {
     }
 
     fn did(&mut self, pull: &Pull, what: &str) -> anyhow::Result<()> {
-        let text = self.style.event(&format!("#{}  {what}", pull.number()));
+        let text = self.style.event(&format!("{}  {what}", pull.reference()));
         self.line(text.trim_end())
     }
 
@@ -139,7 +144,7 @@ impl TourOutput<'_> {
         self.line(self.style.faint(&text).replacen("  ", " ", 1).trim_end())?;
         let comment = comment?;
         *seen += 1;
-        let author = format!("#{}  {}", pull.number(), comment.author);
+        let author = format!("{}  {}", pull.reference(), comment.author);
         let shown = terminal::comment(&author, &comment.body, self.style);
         self.line(shown.trim_end())?;
         check(&comment, expect, words).with_context(|| format!("the comment above, on {}", pull.url()))

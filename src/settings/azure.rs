@@ -1,9 +1,9 @@
 //! `azuredevops-hostname` and the account there.
 
-use super::AzureDevopsSettings;
 use super::hosts::is_loopback;
 use super::typed::Reader;
-use secrecy::ExposeSecret;
+use super::{AzureDevopsSettings, check};
+use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 /// Host name of Azure DevOps Services.
@@ -11,8 +11,15 @@ const SERVICES: &str = "dev.azure.com";
 /// Ends the name that an organization's host had before.
 const FORMER: &str = ".visualstudio.com";
 /// The settings that say that this host is used.
-const OF_ACCOUNT: [&str; 4] =
-    ["azuredevops-user", "azuredevops-token", "azuredevops-webhook-user", "azuredevops-webhook-password"];
+const OF_ACCOUNT: [&str; 5] = [
+    "azuredevops-user",
+    "azuredevops-token",
+    "azuredevops-token-file",
+    "azuredevops-webhook-user",
+    "azuredevops-webhook-password",
+];
+/// The password before.
+const PREVIOUS: &str = "azuredevops-previous-webhook-password";
 /// Shortest password of deliveries, in characters. Right ones are taken however many wrong ones come from their address, since the
 /// service delivers for strangers from there as well: it must be too long to be found by trying.
 const SHORTEST_PASSWORD: usize = 16;
@@ -38,14 +45,16 @@ pub(super) fn read(r: &mut Reader) -> Option<AzureDevopsSettings> {
             "(ATLANTIS_AZUREDEVOPS_USER) is missing: the account that the token belongs to, as its email address",
         );
     }
-    let token = r.secret("azuredevops-token").map(|token| token.expose_secret().trim().into());
-    if token.is_none() && !r.switch("events-only") {
-        r.wrong("azuredevops-token", format!("(ATLANTIS_AZUREDEVOPS_TOKEN) is missing. {SCOPES}"));
-    }
+    let missing = format!("(ATLANTIS_AZUREDEVOPS_TOKEN) is missing, and so is azuredevops-token-file. {SCOPES}");
+    let token = check::token(r, "azuredevops-token", "azuredevops-token-file", &missing);
     let webhook_user = r.text("azuredevops-webhook-user");
     let webhook_password = r.secret("azuredevops-webhook-password");
+    let previous_webhook_password = r.secret(PREVIOUS);
+    if previous_webhook_password.as_ref().is_some_and(is_short) {
+        r.wrong(PREVIOUS, format!("is shorter than {SHORTEST_PASSWORD} characters: leave it out, and lose deliveries"));
+    }
     match (&webhook_password, webhook_user.is_empty()) {
-        (Some(password), false) if password.expose_secret().chars().count() < SHORTEST_PASSWORD => r.wrong(
+        (Some(password), false) if is_short(password) => r.wrong(
             "azuredevops-webhook-password",
             format!(
                 "is shorter than {SHORTEST_PASSWORD} characters: it could be found by trying. Make one with \
@@ -62,7 +71,20 @@ pub(super) fn read(r: &mut Reader) -> Option<AzureDevopsSettings> {
         ),
     }
     let (hostname, base_url) = host?;
-    Some(AzureDevopsSettings { hostname, base_url, user, token, webhook_user, webhook_password })
+    Some(AzureDevopsSettings {
+        hostname,
+        base_url,
+        user,
+        token,
+        webhook_user,
+        webhook_password,
+        previous_webhook_password,
+    })
+}
+
+/// Whether a password could be found by trying.
+fn is_short(password: &SecretString) -> bool {
+    password.expose_secret().chars().count() < SHORTEST_PASSWORD
 }
 
 /// Name for repository ids, and what every address begins with: `dev.azure.com`, `ORGANIZATION.visualstudio.com` (the same by its
@@ -89,6 +111,7 @@ fn address(text: &str) -> Result<(String, String), &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::TokenSetting;
     use super::super::tests::{invalid, loaded};
     use super::*;
 
@@ -121,7 +144,9 @@ mod tests {
         let both = loaded(&[], &ACCOUNT);
         let azure = both.azure_devops.unwrap();
         assert!(both.github.is_some() && azure.hostname == "dev.azure.com");
-        assert_eq!(azure.token.unwrap().expose_secret(), "pat_token_value");
+        assert!(
+            matches!(azure.token.unwrap(), TokenSetting::Value(token) if token.expose_secret() == "pat_token_value")
+        );
         assert!(both.secrets.iter().any(|secret| secret.expose_secret() == "a_password_of_hooks"));
         let without = [("ATLANTIS_GH_USER", ""), ("ATLANTIS_GH_TOKEN", ""), ("ATLANTIS_GH_WEBHOOK_SECRET", "")];
         let alone = loaded(&["--azuredevops-hostname=tfs.example.com/tfs"], &[&ACCOUNT[..], &without].concat());
@@ -136,6 +161,26 @@ mod tests {
         let said = invalid(&[], &with("fifteen_letters"));
         assert!(said.contains("AZUREDEVOPS_WEBHOOK_PASSWORD is shorter than 16 characters"), "{said}");
         assert!(loaded(&[], &with("sixteen__letters")).azure_devops.is_some());
+    }
+
+    #[test]
+    fn the_token_may_lie_in_a_file_and_the_password_before_is_taken_too() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "pat_of_the_file\n").unwrap();
+        let path = format!("--azuredevops-token-file={}", file.path().display());
+        let mut env = ACCOUNT.to_vec();
+        env.push(("TIDELOCK_AZUREDEVOPS_PREVIOUS_WEBHOOK_PASSWORD", "the_password_before"));
+        assert!(invalid(&[&path], &env).contains("azuredevops-token are both given"));
+        env.retain(|(name, _)| *name != "ATLANTIS_AZUREDEVOPS_TOKEN");
+        let read = loaded(&[&path], &env);
+        for secret in ["pat_of_the_file", "the_password_before"] {
+            assert!(read.secrets.iter().any(|known| known.expose_secret() == secret), "{secret} is masked");
+        }
+        let azure = read.azure_devops.unwrap();
+        assert!(matches!(azure.token, Some(TokenSetting::File(path)) if path == file.path()));
+        assert_eq!(azure.previous_webhook_password.unwrap().expose_secret(), "the_password_before");
+        let short = invalid(&["--azuredevops-previous-webhook-password=short"], &ACCOUNT);
+        assert!(short.contains("shorter than 16 characters"), "{short}");
     }
 
     #[test]

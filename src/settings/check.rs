@@ -2,11 +2,13 @@
 
 use super::environment::ProcessEnvironment;
 use super::typed::Reader;
-use super::{GithubSettings, GithubToken, azure, hosts};
+use super::{GithubSettings, GithubToken, TokenSetting, azure, github_app, hosts};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
 use crate::config::permissions;
+use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
+use crate::domain::automerge::MERGE_METHODS;
 use crate::domain::command::CommandName;
 use crate::process::{RunAs, SHORTEST_SECRET};
 use secrecy::{ExposeSecret, SecretString};
@@ -25,21 +27,25 @@ const MAX_POSTS: i64 = 1_000_000;
 /// Longest `shutdown-grace`.
 const LONGEST_GRACE: Duration = Duration::from_secs(3600);
 /// The settings that say that GitHub is used.
-const OF_GITHUB: [&str; 4] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret"];
+const OF_GITHUB: [&str; 5] = ["gh-user", "gh-token", "gh-token-file", "gh-webhook-secret", "gh-app-id"];
 /// The rights that the token needs.
-const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read, Pull requests read and write, Commit \
-     statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
+const PERMISSIONS: &str = "A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, \
+     Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the \
      scope repo (and admin:repo_hook for the doctor)";
 /// Largest file that a setting names, in bytes.
 const MAX_FILE: u64 = 10 * 1024 * 1024;
 /// Commands that comments can use, as `allow-commands` names them.
-const COMMANDS: [(&str, CommandName); 8] = [
+const COMMANDS: [(&str, CommandName); 12] = [
     ("version", CommandName::Version),
     ("plan", CommandName::Plan),
     ("apply", CommandName::Apply),
     ("cancel", CommandName::Cancel),
     ("unlock", CommandName::Unlock),
     ("force-unlock", CommandName::ForceUnlock),
+    ("lock", CommandName::Lock),
+    ("freeze", CommandName::Freeze),
+    ("unfreeze", CommandName::Unfreeze),
+    ("approve_policies", CommandName::ApprovePolicies),
     ("import", CommandName::Import),
     ("state", CommandName::StateRm),
 ];
@@ -52,6 +58,15 @@ pub(super) fn filled_later<T>(_: &mut Reader) -> Vec<T> {
 /// Text, or nothing if it is empty.
 pub(super) fn optional(r: &mut Reader, name: &str) -> Option<String> {
     r.optional(name)
+}
+
+/// A way to merge, or nothing where the host's own order decides.
+pub(super) fn merge_method(r: &mut Reader, name: &str) -> Option<String> {
+    let method = r.optional(name)?;
+    if !MERGE_METHODS.contains(&method.as_str()) {
+        r.wrong(name, format!("is none of {}", MERGE_METHODS.join(", ")));
+    }
+    Some(method)
 }
 
 /// A switch whose default differs from both its values.
@@ -83,6 +98,10 @@ impl Choice for Distribution {
         &[("terraform", Distribution::Terraform), ("opentofu", Distribution::OpenTofu)];
 }
 
+impl Choice for PolicyEngine {
+    const NAMES: &[(&str, PolicyEngine)] = &[("builtin", PolicyEngine::Builtin), ("conftest", PolicyEngine::Conftest)];
+}
+
 impl Choice for AutodiscoverMode {
     const NAMES: &[(&str, AutodiscoverMode)] = &[
         ("auto", AutodiscoverMode::Auto),
@@ -102,19 +121,21 @@ pub(super) fn log_level(r: &mut Reader, name: &str) -> String {
 
 /// `allow-commands`, in the order in which help lists the commands.
 pub(super) fn allow_commands(r: &mut Reader, name: &str) -> Vec<CommandName> {
-    let names = r.list(name);
+    let (names, has_policies) = (r.list(name), r.switch("enable-policy-checks"));
     for command in &names {
         match command.as_str() {
-            "all" => {}
-            "approve_policies" | "policy_check" if r.is_given(name) => {
-                r.warnings.push(format!("{command} has no effect: policy checks are not built yet"));
+            // Atlantis knows it as a command that comments cannot use.
+            "all" | "policy_check" => {}
+            "approve_policies" if r.is_given(name) && !has_policies => {
+                r.warnings.push("approve_policies has no effect without --enable-policy-checks".to_owned());
             }
-            "approve_policies" => {}
             command if COMMANDS.iter().any(|(known, _)| *known == command) => {}
             command => r.wrong(name, format!("names no command: {command}")),
         }
     }
-    let is_allowed = |name: &str| names.iter().any(|allowed| allowed == name || allowed == "all");
+    let is_allowed = |name: &str| {
+        names.iter().any(|allowed| allowed == name || allowed == "all") && (name != "approve_policies" || has_policies)
+    };
     COMMANDS.iter().filter(|(name, _)| is_allowed(name)).map(|(_, command)| *command).collect()
 }
 
@@ -337,11 +358,16 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         return None;
     }
     let host = hosts::github(&r.text("gh-hostname")).map_err(|what| r.wrong("gh-hostname", what)).ok();
-    let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
-    let token = github_token(r);
-    if user.is_empty() {
-        r.wrong("gh-user", "(ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to");
-    }
+    let app = github_app::read(r);
+    let (user, token) = match app {
+        Some(app) => {
+            let user = app.slug.as_ref().map_or_else(|| format!("app/{}", app.id), |slug| format!("{slug}[bot]"));
+            (user, Some(GithubToken::App(app)))
+        }
+        // What is wrong with the App was said.
+        None if github_app::is_meant(r) => (String::new(), None),
+        None => github_account(r),
+    };
     let webhook_secret = r.secret("gh-webhook-secret");
     match (&webhook_secret, r.switch("allow-unsigned-webhooks")) {
         (None, false) => r.wrong(
@@ -360,6 +386,7 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
     }
     let previous_webhook_secret = r.secret("gh-previous-webhook-secret");
     let posts_per_hour = posts_per_hour(r, host.as_ref());
+    let organization = r.text("gh-org").trim().to_owned();
     let host = host?;
     Some(GithubSettings {
         hostname: host.hostname,
@@ -369,7 +396,23 @@ pub(super) fn github(r: &mut Reader) -> Option<GithubSettings> {
         webhook_secret,
         previous_webhook_secret,
         posts_per_hour,
+        organization,
     })
+}
+
+/// Login and token of the server's account.
+fn github_account(r: &mut Reader) -> (String, Option<GithubToken>) {
+    let user = r.text("gh-user").trim().trim_start_matches('@').to_owned();
+    let missing = format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}");
+    let token = token(r, "gh-token", "gh-token-file", &missing).map(GithubToken::Account);
+    if user.is_empty() {
+        r.wrong(
+            "gh-user",
+            "(ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to. A GitHub App is named by gh-app-id \
+             instead",
+        );
+    }
+    (user, token)
 }
 
 /// The limit of posts: GitHub's own hosts have one by default, Enterprise servers only if it is given.
@@ -379,35 +422,33 @@ fn posts_per_hour(r: &mut Reader, host: Option<&hosts::GithubHost>) -> Option<u3
     u32::try_from(limit).ok().filter(|limit| *limit > 0 && (asks || r.is_given("gh-posts-per-hour")))
 }
 
-/// Exactly one of `gh-token` and `gh-token-file`.
-fn github_token(r: &mut Reader) -> Option<GithubToken> {
-    match (r.secret("gh-token"), r.path("gh-token-file")) {
-        (Some(_), Some(_)) => r.wrong("gh-token-file", "and gh-token are both given: leave one out"),
+/// Exactly one of the two settings, the token or its file; where both are left out, `missing` says so.
+pub(super) fn token(r: &mut Reader, value: &str, file: &str, missing: &str) -> Option<TokenSetting> {
+    match (r.secret(value), r.path(file)) {
+        (Some(_), Some(_)) => r.wrong(file, format!("and {value} are both given: leave one out")),
         (None, None) if r.switch("events-only") => {}
-        (None, None) => {
-            r.wrong("gh-token", format!("(ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. {PERMISSIONS}"))
-        }
+        (None, None) => r.wrong(value, missing),
         (Some(token), None) => {
             let trimmed = token.expose_secret().trim();
             if trimmed.contains(['\n', '\r']) {
-                r.wrong("gh-token", "contains line breaks");
+                r.wrong(value, "contains line breaks");
             }
-            return Some(GithubToken::Value(trimmed.into()));
+            return Some(TokenSetting::Value(trimmed.into()));
         }
         (None, Some(path)) => match read_file(&path) {
-            Ok(text) if text.trim().is_empty() => r.wrong("gh-token-file", "names an empty file"),
+            Ok(text) if text.trim().is_empty() => r.wrong(file, "names an empty file"),
             Ok(text) => {
                 r.environment.secrets.push(text.trim().into());
-                return Some(GithubToken::File(path));
+                return Some(TokenSetting::File(path));
             }
-            Err(error) => r.wrong("gh-token-file", error),
+            Err(error) => r.wrong(file, error),
         },
     }
     None
 }
 
 /// Reads a small file; the error follows the setting's name.
-fn read_file(path: &Path) -> Result<String, String> {
+pub(super) fn read_file(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let size = std::fs::metadata(path).map_err(|error| format!("names {shown}, which cannot be read: {error}"))?.len();
     if size > MAX_FILE {

@@ -38,8 +38,12 @@ fn is_other_port(address: &str, host: &str) -> bool {
 /// Every repository that the server's tokens can read, as Atlantis allows it.
 fn of_all_hosts(r: &mut Reader) -> Vec<String> {
     let mut origins = Vec::new();
-    for (account, host) in [("gh-user", "gh-hostname"), ("azuredevops-user", "azuredevops-hostname")] {
-        if r.is_given(account) {
+    let accounts = [
+        (["gh-user", "gh-app-id"], "gh-hostname"),
+        (["azuredevops-user", "azuredevops-token"], "azuredevops-hostname"),
+    ];
+    for (account, host) in accounts {
+        if account.iter().any(|name| r.is_given(name)) {
             origins.extend(origin(&r.text(host)));
         }
     }

@@ -15,11 +15,16 @@ pub(super) const EMPTY_MEANS_NONE: &str = "emoji-reaction";
 /// Largest config file, in bytes.
 const MAX_CONFIG_FILE: u64 = 1024 * 1024;
 /// Key of the config file without a flag: notifications.
-const WEBHOOKS: &str = "webhooks";
+pub(super) const WEBHOOKS: &str = "webhooks";
+
+/// Keys and values of one entry of `webhooks`, unchecked.
+pub(super) type WebhookEntry = Vec<(String, Option<String>)>;
 
 /// The given values and their sources.
 #[derive(Default)]
 pub(super) struct Values {
+    /// `webhooks` of the config file.
+    pub(super) webhooks: Vec<WebhookEntry>,
     given: BTreeMap<&'static str, Given>,
 }
 
@@ -46,9 +51,13 @@ impl Values {
         if let Some(config) = values.get("config").map(|given| given.value.expose_secret().to_owned()) {
             let path = super::check::expand(&config, environment).map_err(SettingsError::Invalid)?;
             let shown = path.display().to_string();
-            for (name, value) in config_file(&path)? {
+            let file = config_file(&path)?;
+            for (name, value) in file.settings {
                 values.add(name, value.into(), format!("{name} in {shown}"));
             }
+            // Its place, for messages.
+            values.add(WEBHOOKS, String::new().into(), format!("{WEBHOOKS} in {shown}"));
+            values.webhooks = file.webhooks;
         }
         Ok(values)
     }
@@ -181,7 +190,7 @@ fn worded(error: clap::Error) -> SettingsError {
 }
 
 /// Reads the settings of the config file. Messages name the position, never a value.
-fn config_file(path: &std::path::Path) -> Result<Vec<(&'static str, String)>, SettingsError> {
+fn config_file(path: &std::path::Path) -> Result<ConfigFile, SettingsError> {
     let shown = path.display();
     let invalid = |text: String| SettingsError::Invalid(text);
     let cannot = |error: std::io::Error| invalid(format!("the config file {shown} cannot be read: {error}"));
@@ -194,24 +203,34 @@ fn config_file(path: &std::path::Path) -> Result<Vec<(&'static str, String)>, Se
         let place = error.location().map_or(String::new(), |at| format!(":{}:{}", at.line(), at.column()));
         invalid(format!("{shown}{place}: this is not YAML of the form `setting: value`, each setting once"))
     })?;
+    let (entries, webhooks) = entries.map(|entries| (entries.settings, entries.webhooks)).unwrap_or_default();
     let mut settings = Vec::new();
-    for (key, value) in entries.map(|entries| entries.0).unwrap_or_default() {
+    for (key, value) in entries {
         match table::find(&key) {
             Some(setting) => settings.extend(value.map(|value| (setting.name, value))),
-            None if key == WEBHOOKS => {
-                return Err(invalid(format!("{shown}: webhooks (notifications) is not built yet: leave it out")));
-            }
             None => {
                 let meant = table::nearest(&key);
                 return Err(invalid(format!("{shown}: there is no setting {key:?}; did you mean {meant}?")));
             }
         }
     }
-    Ok(settings)
+    Ok(ConfigFile { settings, webhooks })
+}
+
+/// What a config file gives.
+struct ConfigFile {
+    settings: Vec<(&'static str, String)>,
+    webhooks: Vec<WebhookEntry>,
 }
 
 /// Keys and values of the config file, unparsed.
-struct Entries(Vec<(String, Option<String>)>);
+struct Entries {
+    settings: Vec<(String, Option<String>)>,
+    webhooks: Vec<WebhookEntry>,
+}
+
+/// One entry of `webhooks`.
+struct Pairs(WebhookEntry);
 
 /// One value or several.
 struct List(String);
@@ -225,16 +244,41 @@ impl<'de> Deserialize<'de> for Entries {
                 f.write_str("settings")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-                let mut entries = Vec::new();
+                let (mut settings, mut webhooks) = (Vec::new(), Vec::new());
                 while let Some(key) = map.next_key::<String>()? {
+                    if key == WEBHOOKS {
+                        let entries = map.next_value::<Option<Vec<Pairs>>>()?.unwrap_or_default();
+                        webhooks.extend(entries.into_iter().map(|entry| entry.0));
+                        continue;
+                    }
                     let value = match table::find(&key).map(|setting| setting.kind) {
                         Some(ValueKind::List) => map.next_value::<Option<List>>()?.map(|list| list.0),
                         Some(_) => map.next_value::<Option<String>>()?,
                         None => map.next_value::<IgnoredAny>().map(|_| None)?,
                     };
-                    entries.push((key, value));
+                    settings.push((key, value));
                 }
-                Ok(Entries(entries))
+                Ok(Entries { settings, webhooks })
+            }
+        }
+        deserializer.deserialize_map(Map)
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
+        struct Map;
+        impl<'de> Visitor<'de> for Map {
+            type Value = Pairs;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("keys and values")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
             }
         }
         deserializer.deserialize_map(Map)

@@ -2,15 +2,17 @@
 
 use super::bucket::{self, BucketAddress};
 use super::check::{self, choice, globs, number};
-use super::{AzureDevopsSettings, GithubSettings, access, azure, modules};
+use super::{AzureDevopsSettings, GithubSettings, NotificationSettings, access, azure, modules, notifications};
 use crate::checkout::Strategy;
 use crate::config::global::AutodiscoverMode;
+use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::process::RunAs;
 use secrecy::SecretString;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time;
 
 /// Default of `autoplan-file-list`.
@@ -31,6 +33,8 @@ settings! {
             limits: MachineLimits = MachineLimits::read,
             /// Where state is kept, and for how long.
             vault: VaultSettings = VaultSettings::read,
+            /// Who is told of applies besides the pull request: `webhooks` of the config file.
+            notifications: Arc<NotificationSettings> = notifications::read,
             /// Path and text of `repo-config`, or of `repo-config-json`.
             repo_config: Option<(String, String)> = check::repo_config,
             /// User and password, if `web-basic-auth` is on.
@@ -44,9 +48,9 @@ settings! {
             warnings: Vec<String> = check::filled_later,
         ]
         Atlantis {
-            /// Commands that comments may use, of version, plan, apply, cancel, unlock, force-unlock, approve_policies, import, state; or
-            /// all. Without apply nothing can be applied.
-            allow_commands: List -> Vec<CommandName> = "version,plan,apply,unlock,force-unlock,approve_policies,cancel" => check::allow_commands,
+            /// Commands that comments may use, of version, plan, apply, cancel, unlock, force-unlock, lock, freeze, unfreeze,
+            /// approve_policies, import, state; or all. Without apply nothing can be applied.
+            allow_commands: List -> Vec<CommandName> = "version,plan,apply,unlock,force-unlock,lock,freeze,unfreeze,approve_policies,cancel" => check::allow_commands,
             /// Plan draft pull requests automatically.
             allow_draft_prs: Switch = "false",
             /// Accept commands on pull requests from forks: whoever opens one runs code here.
@@ -57,6 +61,10 @@ settings! {
             atlantis_url: Text => check::atlantis_url,
             /// Find projects that no repo config names: auto, enabled or disabled.
             autodiscover_mode: Text -> AutodiscoverMode = "auto" => choice,
+            /// Merge a pull request when all that was planned of it is applied, where a repo config does not say.
+            automerge: Switch = "false",
+            /// How to merge then: merge, rebase or squash. By default what the repository allows, in this order.
+            automerge_method: Text -> Option<String> => check::merge_method,
             /// Globs of changed files that make a discovered project be planned.
             autoplan_file_list: List = FILE_LIST => globs,
             /// Globs of files whose local modules are followed; turns autoplan-modules on. By default autoplan-file-list, if
@@ -74,6 +82,8 @@ settings! {
             default_tf_version: Text -> Option<String> => check::default_version,
             /// Refuse apply without -d, -w or -p.
             disable_apply_all: Switch = "false",
+            /// Label of pull requests that are not merged automatically.
+            disable_automerge_label: Text -> Option<String> => check::optional,
             /// Plan only on request.
             disable_autoplan: Switch = "false",
             /// Label of pull requests that are planned only on request.
@@ -90,6 +100,8 @@ settings! {
             emoji_reaction: Text -> Option<String> = "eyes" => check::reaction,
             /// Move + - ~ of plans to the first column, so that they are coloured.
             enable_diff_markdown_format: Switch = "true",
+            /// Check plans against the policy sets of repos.yaml; what fails is not applied unless its owners approve (docs/policies.md).
+            enable_policy_checks: Switch = "false",
             /// Read -p as a regular expression over project names.
             enable_regexp_cmd: Switch = "false",
             /// First word of comments; by default both atlantis and tidelock.
@@ -113,6 +125,8 @@ settings! {
             parallel_plan: Switch = "false",
             /// Most jobs of one command at the same time. Jobs beyond the number of processors and one start only while the machine is idle.
             parallel_pool_size: Number -> usize = "15" => number::<1, 1024, _>,
+            /// Comment on policy checks only when they fail.
+            quiet_policy_checks: Switch = "false",
             /// Port to listen on; the variable PORT is read as well.
             port: Number -> u16 = "4141" => number::<1, 65_535, _>,
             /// Repositories to serve, such as github.com/acme/*; ! in front excludes. There is no default.
@@ -163,6 +177,8 @@ settings! {
             module_credentials: List => modules::origins,
             /// Refuse to apply plans that are older, such as 24h, where plan_max_age of repos.yaml does not say; 0: no limit.
             plan_max_age: Duration = "0",
+            /// What evaluates policies: builtin, which needs nothing to be installed, or conftest.
+            policy_engine: Text -> PolicyEngine = "builtin" => choice,
             /// Interval at which the host is asked for closed pull requests, pushes and comments whose deliveries never came.
             reconcile_interval: Duration = "5m",
             /// Plan open pull requests of which no delivery ever came, if they were opened after this bucket first served their repository.
@@ -267,8 +283,20 @@ rows! {
             autoplan_modules: Switch = "false",
             /// YAML file with settings: their names are the keys.
             config: Path,
+            /// GitHub App to be, by its id, instead of gh-user; docs/github-app.md.
+            gh_app_id: Number = "0",
+            /// The only installation of the App to use; 0: that of each repository's owner.
+            gh_app_installation_id: Number = "0",
+            /// Private key of the App, in PEM.
+            gh_app_key: Secret,
+            /// File with the private key of the App, read again on every use.
+            gh_app_key_file: Path,
+            /// Name of the App in addresses, by which its own comments are known; by default GitHub is asked.
+            gh_app_slug: Text,
             /// GitHub: github.com, HOST.ghe.com, HOST[:PORT] of an Enterprise server, or http://LOOPBACK:PORT.
             gh_hostname: Text = "github.com",
+            /// Organization in which /github-app/setup makes an App; by default one's own account.
+            gh_org: Text,
             /// Token of gh-user.
             gh_token: Secret,
             /// File with the token, read again on every use.
@@ -283,6 +311,8 @@ rows! {
             repo_config: Path,
             /// The same as JSON.
             repo_config_json: Text,
+            /// Token of the Slack app that notifies, where webhooks in the config file name Slack; docs/notifications.md.
+            slack_token: Secret,
             /// Old name of default-tf-distribution.
             tf_distribution: Text,
             /// Ask for web-username and web-password on pages and API.
@@ -291,10 +321,16 @@ rows! {
             web_password: Secret = "atlantis",
             /// User for web-basic-auth.
             web_username: Text = "atlantis",
+            /// Headers of HTTP notifications, as a JSON object of texts or lists of texts.
+            webhook_http_headers: Secret,
             /// Without module-credentials: the same as module-credentials with the name of each host that the server has a token for.
             write_git_creds: Switch = "false",
         }
         Tidelock {
+            /// The previous password of deliveries, still accepted: for a change of passwords without a lost delivery.
+            azuredevops_previous_webhook_password: Secret,
+            /// File with azuredevops-token, read again on every use.
+            azuredevops_token_file: Path,
             /// For tests: http://LOOPBACK:PORT of a double of Cloud Storage.
             bucket_endpoint: Text,
             /// Most comments, statuses and reactions in an hour, with as many in a minute as GitHub then allows (80 of 500); comments go
@@ -302,6 +338,8 @@ rows! {
             gh_posts_per_hour: Number = "500",
             /// The previous webhook secret, still accepted: for a change of secrets without a lost delivery.
             gh_previous_webhook_secret: Secret,
+            /// Where Slack's API is: https://slack-gov.com/api for GovSlack.
+            slack_api_url: Text = "https://slack.com/api",
             /// Variables of the server's environment whose values are masked in all output; steps and Terraform still get them.
             masked_values_from: List,
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::policies::PolicyEngine;
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::process::RunAs;
@@ -29,6 +30,14 @@ pub(super) fn invalid(args: &[&str], env: &[(&str, &str)]) -> String {
         Some(SettingsError::Invalid(text)) => text,
         other => panic!("{args:?} {env:?}: {other:?}"),
     }
+}
+
+pub(super) fn loaded_file(text: &str) -> Settings {
+    with_file(text, &[], &[]).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+pub(super) fn invalid_file(text: &str) -> String {
+    with_file(text, &[], &[]).err().map(|error| error.to_string()).unwrap_or_else(|| panic!("{text} is taken"))
 }
 
 /// Writes a config file and loads it.
@@ -89,7 +98,7 @@ fn defaults_are_those_of_the_table() {
     assert_eq!((github.hostname.as_str(), github.api_url.as_str()), ("github.com", "https://api.github.com"));
     assert_eq!(s.warnings, [""; 0]);
     use CommandName::*;
-    assert_eq!(s.allow_commands, [Version, Plan, Apply, Cancel, Unlock, ForceUnlock]);
+    assert_eq!(s.allow_commands, [Version, Plan, Apply, Cancel, Unlock, ForceUnlock, Lock, Freeze, Unfreeze]);
 }
 
 #[test]
@@ -176,12 +185,9 @@ fn zero_and_empty_mean_the_default_except_where_they_mean_none() {
 #[test]
 fn what_is_not_built_stops_the_start_by_name() {
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], &'static str);
-    let cases: [Case; 7] = [
-        (&["--automerge"], &[], "--automerge is not built yet: leave it out"),
+    let cases: [Case; 6] = [
         (&[], &[("ATLANTIS_GITLAB_TOKEN", "glpat")], "ATLANTIS_GITLAB_TOKEN is not built yet: leave it out"),
-        (&["--gh-app-id=12"], &[], "--gh-app-id is not built yet: leave it out"),
         (&["--gitlab-group-allowlist=a:plan"], &[], "--gitlab-group-allowlist is not built yet: leave it out"),
-        (&["--enable-policy-checks=true"], &[], "--enable-policy-checks is not built yet: leave it out"),
         (&[], &[("TIDELOCK_SSL_KEY_FILE", "/x")], "TIDELOCK_SSL_KEY_FILE is not built yet: leave it out"),
         (
             &["--language=es"],
@@ -192,16 +198,8 @@ fn what_is_not_built_stops_the_start_by_name() {
     for (args, env, expected) in cases {
         assert_eq!(invalid(args, env), expected);
     }
-    let off = [
-        "--automerge=f",
-        "--gh-app-id=0",
-        "--locking-db-type=boltdb",
-        "--gitlab-hostname=gitlab.com",
-        "--language=en-US",
-    ];
+    let off = ["--gh-app-id=0", "--locking-db-type=boltdb", "--gitlab-hostname=gitlab.com", "--language=en-US"];
     loaded(&off, &[("ATLANTIS_SLACK_TOKEN", ""), ("ATLANTIS_REDIS_PORT", "6379")]);
-    let webhooks = with_file("webhooks:\n- event: apply\n  kind: slack\n", &[], &[]).err().unwrap().to_string();
-    assert!(webhooks.ends_with("webhooks (notifications) is not built yet: leave it out"), "{webhooks}");
 }
 
 #[test]
@@ -220,7 +218,7 @@ fn what_has_no_effect_is_warned_of() {
 #[test]
 fn what_is_left_of_an_atlantis_set_up_and_changes_nothing_is_warned_of() {
     let file = "locking-db-type: redis\nredis-host: redis.internal\nredis-port: 6380\nwrite-git-creds: false\n";
-    let args = ["--share-plan-dir=/plans", "--gitlab-hostname=git.example.com", "--automerge-method=squash"];
+    let args = ["--share-plan-dir=/plans", "--gitlab-hostname=git.example.com"];
     let env = [
         ("ATLANTIS_REDIS_PASSWORD", "redis-password-value"),
         ("ATLANTIS_REDIS_TLS_ENABLED", "true"),
@@ -243,12 +241,11 @@ fn what_is_left_of_an_atlantis_set_up_and_changes_nothing_is_warned_of() {
     for (name, why) in [
         ("--share-plan-dir", "plans are kept in the bucket"),
         ("--gitlab-hostname", "GitLab is not built yet"),
-        ("--automerge-method", "it matters with automerge alone"),
-        ("ATLANTIS_SLACK_TOKEN", "it matters with webhooks alone"),
+        ("ATLANTIS_SLACK_TOKEN", "it matters with webhooks in the config file alone"),
     ] {
         assert!(s.warnings.contains(&format!("{name} has no effect: {why}")), "{name}: {:#?}", s.warnings);
     }
-    assert_eq!(s.warnings.len(), 9, "{:#?}", s.warnings);
+    assert_eq!(s.warnings.len(), 8, "{:#?}", s.warnings);
     let secrets: Vec<_> = s.secrets.iter().map(|secret| secret.expose_secret()).collect();
     assert!(secrets.contains(&"redis-password-value") && secrets.contains(&"slack-token-value"));
 }
@@ -357,7 +354,7 @@ fn a_rule_of_the_allowlist_without_a_host_is_warned_of() {
 fn everything_that_is_missing_is_named_at_once() {
     let nothing = Settings::load(Vec::new(), [("HOME".into(), "/".into())]).err().unwrap();
     assert_snapshot!(nothing, @"
-    --gh-token (ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. A fine-grained token needs, on the repositories: Contents read, Pull requests read and write, Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the scope repo (and admin:repo_hook for the doctor)
+    --gh-token (ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the scope repo (and admin:repo_hook for the doctor)
     --gh-user (ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to
     --gh-webhook-secret (ATLANTIS_GH_WEBHOOK_SECRET) is missing: without it everybody who reaches the port can run commands here. Set the same text here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe
     --repo-allowlist is missing: name the repositories to serve, such as github.com/acme/*
@@ -368,6 +365,7 @@ fn everything_that_is_missing_is_named_at_once() {
 fn mistakes_are_refused_where_they_are_made() {
     let cases = [
         ("--log-level=loud", "--log-level is none of debug, info, warn, error"),
+        ("--automerge-method=octopus", "--automerge-method is none of merge, rebase, squash"),
         ("--checkout-strategy=rebase", "--checkout-strategy is none of branch, merge"),
         ("--default-tf-distribution=x", "--default-tf-distribution is none of terraform, opentofu"),
         ("--autodiscover-mode=sometimes", "--autodiscover-mode is none of auto, enabled, disabled"),
@@ -417,7 +415,7 @@ fn values_are_brought_into_form() {
     assert_eq!(s.atlantis_url, "https://example.com/base");
     assert_eq!(s.default_tf_version.as_deref(), Some("1.11.4"));
     assert_eq!(s.executable_names, ["terry"]);
-    assert_eq!(s.allow_commands.len(), 8);
+    assert_eq!(s.allow_commands.len(), 11);
     assert_eq!(s.autoplan_modules_from_projects, s.autoplan_file_list);
     assert_eq!(s.run_as_user, Some(RunAs { uid: 1000, gid: 2000 }));
     assert_eq!(s.var_file_allowlist, [PathBuf::from("/a"), PathBuf::from("/home/tide/b")]);
@@ -427,7 +425,10 @@ fn values_are_brought_into_form() {
     assert!(loaded(&[], &[]).atlantis_url.starts_with("http://"));
     let listed = loaded(&["--allow-commands=state,plan,approve_policies"], &[]);
     assert_eq!(listed.allow_commands, [CommandName::Plan, CommandName::StateRm]);
-    assert_eq!(listed.warnings, ["approve_policies has no effect: policy checks are not built yet"]);
+    assert_eq!(listed.warnings, ["approve_policies has no effect without --enable-policy-checks"]);
+    let checked = loaded(&["--enable-policy-checks", "--policy-engine=conftest"], &[]);
+    assert!(checked.enable_policy_checks && checked.allow_commands.contains(&CommandName::ApprovePolicies));
+    assert_eq!(checked.policy_engine, PolicyEngine::Conftest);
 }
 
 #[test]
@@ -462,7 +463,7 @@ fn children_get_no_secret_and_everything_else() {
         assert_eq!(secrets.iter().filter(|&&known| known == secret).count(), 1, "{secret} in {secrets:?}");
     }
     assert!(
-        matches!(s.github.unwrap().token, Some(GithubToken::Value(token)) if token.expose_secret() == "ghp_winner")
+        matches!(s.github.unwrap().token, Some(GithubToken::Account(TokenSetting::Value(token))) if token.expose_secret() == "ghp_winner")
     );
     assert!(s.warnings.iter().any(|text| text.starts_with("--web-password is a secret that everybody")));
 }
@@ -474,7 +475,9 @@ fn a_token_file_is_read_for_masking_and_kept_as_a_file() {
     let path = file.path().display().to_string();
     let s = loaded(&["--gh-token-file", &path], &[("ATLANTIS_GH_TOKEN", "")]);
     assert!(s.secrets.iter().any(|secret| secret.expose_secret() == "ghp_of_file"));
-    assert!(matches!(s.github.unwrap().token, Some(GithubToken::File(kept)) if kept == file.path()));
+    assert!(
+        matches!(s.github.unwrap().token, Some(GithubToken::Account(TokenSetting::File(kept))) if kept == file.path())
+    );
     std::fs::write(file.path(), " \n").unwrap();
     assert!(invalid(&["--gh-token-file", &path], &[("ATLANTIS_GH_TOKEN", "")]).ends_with("names an empty file"));
 }

@@ -20,10 +20,6 @@ without_effect! {
         Accepted("") => {
             "websocket-check-origin": Switch = "false", "Check the origin of readers of live logs; always on.";
         }
-        Accepted("it matters with automerge alone") => {
-            "automerge-method": Text, "How to merge: merge, rebase or squash.";
-            "disable-automerge-label": Text, "Label of pull requests that are not merged automatically.";
-        }
         Accepted("Bitbucket is not built yet") => {
             "bitbucket-api-user": Text, "User for the API of Bitbucket Cloud.";
             "bitbucket-base-url": Text = "https://api.bitbucket.org", "Bitbucket Cloud, or a Bitbucket Server.";
@@ -34,12 +30,6 @@ without_effect! {
         }
         Accepted("there is no such API") => {
             "enable-profiling-api": Switch = "false", "Profiles of the running server.";
-        }
-        Accepted("it matters with gh-app-id alone") => {
-            "gh-app-slug": Text, "Slug of a GitHub App.";
-        }
-        Accepted("GitHub Apps are not made here") => {
-            "gh-org": Text, "Organization in which a GitHub App is made.";
         }
         Accepted("Gitea is not built yet") => {
             "gitea-base-url": Text = "https://gitea.com", "Gitea.";
@@ -52,9 +42,6 @@ without_effect! {
         Accepted("it matters with gh-allow-mergeable-bypass-apply alone") => {
             "ignore-vcs-status-names": List, "Statuses of other servers that mergeability ignores.";
         }
-        Accepted("it matters with enable-policy-checks alone") => {
-            "quiet-policy-checks": Switch = "false", "Comment on policy checks only when they fail.";
-        }
         Accepted("locks are kept in the bucket") => {
             "locking-db-type": Text = "boltdb", "Where Atlantis keeps locks.";
             "redis-cluster-addresses": List, "Redis.";
@@ -66,27 +53,17 @@ without_effect! {
             "redis-tls-enabled": Switch = "false", "Redis.";
             "redis-username": Text, "Redis.";
         }
-        Accepted("it matters with webhooks alone") => {
-            "slack-token": Secret, "Token for notifications to Slack.";
-            "webhook-http-headers": Secret, "Headers of notifications, as JSON.";
-        }
         Accepted("it matters with tfe-token alone") => {
             "tfe-local-execution-mode": Switch = "false", "Terraform Enterprise runs nothing itself.";
         }
         NotBuilt => {
-            "automerge": Switch = "false", "Merge when everything is applied.";
             "bitbucket-token": Secret, "Token for Bitbucket.";
             "bitbucket-user": Text, "User on Bitbucket.";
             "bitbucket-webhook-secret": Secret, "Secret with which Bitbucket signs deliveries.";
             "discard-approval-on-plan": Switch = "false", "Dismiss approvals when a plan is requested.";
             "enable-drift-detection": Switch = "false", "Detect drift by API.";
             "enable-drift-remediation": Switch = "false", "Apply against drift by API.";
-            "enable-policy-checks": Switch = "false", "Check plans with conftest.";
             "gh-allow-mergeable-bypass-apply": Switch = "false", "Ignore our own apply status in mergeability.";
-            "gh-app-id": Number = "0", "GitHub App to act as.";
-            "gh-app-installation-id": Number = "0", "Installation of the GitHub App.";
-            "gh-app-key": Secret, "Private key of the GitHub App.";
-            "gh-app-key-file": Path, "File with the private key of the GitHub App.";
             "gitea-token": Secret, "Token for Gitea.";
             "gitea-user": Text, "User on Gitea.";
             "gitea-webhook-secret": Secret, "Secret with which Gitea signs deliveries.";

@@ -12,7 +12,7 @@ pub const TARGET: &str = "tidelock::audit";
 
 /// Writes one log line, marked by its field `audit`.
 pub fn log(entry: &AuditEntry) {
-    let AuditEntry { who, act, subject, result, project, commit, plan, request, .. } = entry;
+    let AuditEntry { who, act, subject, result, why, project, commit, plan, request, .. } = entry;
     let (repository, pull) = entry.pull.as_ref().map(|id| (id.repo.to_string(), id.number)).unzip();
     tracing::info!(
         target: TARGET,
@@ -21,6 +21,7 @@ pub fn log(entry: &AuditEntry) {
         act,
         subject,
         result,
+        why,
         repository,
         pull,
         project,

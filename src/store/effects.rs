@@ -8,6 +8,17 @@ use jiff::Timestamp;
 use rusqlite::{Params, params};
 use serde::{Deserialize, Serialize};
 
+/// Effects of a pull request that are performed beside others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Comments, which keep their order.
+    Comments = 0,
+    /// The merge, which follows all that was recorded before it.
+    Merge = 1,
+    /// Statuses and reactions, which do not keep it.
+    Marks = 2,
+}
+
 /// An effect as its row holds it.
 #[derive(Serialize, Deserialize)]
 struct Recorded<T> {
@@ -73,13 +84,20 @@ impl View<'_> {
         }
     }
 
-    /// Pending comments or pending other effects of one pull request, in the order in which they were recorded.
-    pub fn effects_of(&self, pull: &PullId, comments: bool, limit: usize) -> Result<Vec<PendingEffect>> {
+    /// Pending effects of one pull request and lane, in the order in which they were recorded.
+    pub fn effects_of(&self, pull: &PullId, lane: Lane, limit: usize) -> Result<Vec<PendingEffect>> {
         self.effects(
             "SELECT id, attempts, record FROM effects WHERE done IS NULL AND pull = ?2
-               AND (json_extract(record, '$.effect.kind') = 'comment') = ?3 ORDER BY id LIMIT ?1",
-            params![rows(limit), pull.to_string(), comments],
+               AND CASE json_extract(record, '$.effect.kind') WHEN 'comment' THEN 0 WHEN 'merge' THEN 1 ELSE 2 END = ?3
+             ORDER BY id LIMIT ?1",
+            params![rows(limit), pull.to_string(), lane as i64],
         )
+    }
+
+    /// Whether an effect of this pull request is pending that was recorded before this one.
+    pub fn has_effects_before(&self, pull: &PullId, id: i64) -> Result<bool> {
+        let sql = "SELECT 1 FROM effects WHERE done IS NULL AND pull = ?1 AND id < ?2";
+        Ok(self.connection.prepare_cached(sql)?.exists(params![pull.to_string(), id])?)
     }
 
     /// Pull requests with pending effects, the one with the oldest first.

@@ -79,13 +79,12 @@ impl View<'_> {
                 }
             }
             LockEvent::StateChangeBegins { project, .. } => self.add_owners_for_change(&mut world, project)?,
-            LockEvent::StateChanged { pull, project, .. } => {
-                world.owners = self.owners_of_project(&pull.repo, project)?;
+            LockEvent::StateChanged { pull, project, outputs, .. } => {
                 world.plans = self.plans(pull)?;
-                if !world.owners.is_empty() {
-                    let others = self.plans_of_project(&pull.repo, project)?;
-                    world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
+                if *outputs {
+                    world.plans.extend(self.plans_elsewhere_with_outputs_of(pull, project)?);
                 }
+                self.add_owners_of_changed(&mut world, pull, project)?;
             }
             LockEvent::Satisfied { pull, project, .. } => world.owners = self.owners_of_project(&pull.repo, project)?,
             LockEvent::PlansFall { plans, .. } => {

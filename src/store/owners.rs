@@ -49,6 +49,16 @@ impl View<'_> {
         Ok(())
     }
 
+    /// Adds the owners of a project whose state was changed, and where it has any the plans that others have for it.
+    pub(super) fn add_owners_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
+        world.owners = self.owners_of_project(&pull.repo, project)?;
+        if !world.owners.is_empty() {
+            let others = self.plans_of_project(&pull.repo, project)?;
+            world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
+        }
+        Ok(())
+    }
+
     /// Adds what a pull request that is closed owns, changes and has come to, and of a merged one the plans that others have for it.
     pub(super) fn add_owners_of_closed(&self, world: &mut World, pull: &PullId, is_merged: bool) -> Result<()> {
         world.owners = self.owners_of(pull)?;

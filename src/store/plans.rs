@@ -15,6 +15,18 @@ impl View<'_> {
         )
     }
 
+    /// Plans of other pull requests of the same repository that were made with outputs of this project.
+    pub fn plans_elsewhere_with_outputs_of(&self, pull: &PullId, project: &ProjectId) -> Result<Vec<PlanRecord>> {
+        // Pull requests of a repository stand together in the index: `$` follows `#`. Few plans have dependencies, and of the others
+        // the text is enough.
+        self.records(
+            r#"SELECT record FROM plans WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND pull <> ?2 AND consumed_by IS NULL
+               AND instr(record, '"dependencies":[')
+               AND EXISTS (SELECT 1 FROM json_each(record, '$.dependencies') WHERE value = ?3) ORDER BY seq"#,
+            params![pull.repo.to_string(), pull.to_string(), project.dir],
+        )
+    }
+
     /// Those of them that may be applied for some time only.
     pub fn plans_with_limit(&self, pull: &PullId) -> Result<Vec<PlanRecord>> {
         self.records(

@@ -192,10 +192,11 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Drops statuses and plans of a pull request and marks it as not open. `LockEvent::Closed` releases its locks.
+    /// Drops statuses, plans and policy checks of a pull request and marks it as not open. `LockEvent::Closed` releases its locks.
     pub fn forget_pull(&self, pull: &PullId) -> Result<()> {
         let key = pull.to_string();
         self.clear_project_statuses(pull)?;
+        self.drop_policy_checks(pull)?;
         self.drop_plans("DELETE FROM plans WHERE pull = ?1 RETURNING record", [&key])?;
         self.execute("UPDATE pulls SET open = 0, activity = ?2 WHERE pull = ?1", params![key, self.next_activity()?])?;
         Ok(())

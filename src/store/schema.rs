@@ -188,8 +188,30 @@ CREATE TABLE claims (
 );
 ";
 
-/// Adds who owns projects in mode `strict`, what pull requests change, and who waits for projects.
+/// Adds what is to be sent to those who are told besides pull requests, repositories that are frozen by hand, what policies found, with who
+/// approved it, who owns projects in mode `strict`, what pull requests change, and who waits for projects.
 const FORMAT_5: &str = "
+CREATE TABLE notifications (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  receiver TEXT NOT NULL,         -- its name, without what is secret in its address
+  record TEXT NOT NULL
+);
+CREATE INDEX notifications_receiver ON notifications (receiver, id);
+CREATE TABLE freezes (
+  seq INTEGER PRIMARY KEY,
+  repo TEXT NOT NULL UNIQUE,      -- host/owner/name
+  since INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE TABLE policy_checks (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
+);
 CREATE TABLE owners (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   host TEXT NOT NULL,
@@ -560,9 +582,19 @@ mod tests {
         let connection = open_writer(&dir.path().join("tidelock.db"), Durability::Disk).unwrap().connection;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
         let mut seen = 0;
-        for file in
-            ["runs.rs", "effects.rs", "deliveries.rs", "locks.rs", "owners.rs", "plans.rs", "pulls.rs", "schedules.rs"]
-        {
+        for file in [
+            "runs.rs",
+            "effects.rs",
+            "deliveries.rs",
+            "locks.rs",
+            "owners.rs",
+            "plans.rs",
+            "policies.rs",
+            "pulls.rs",
+            "schedules.rs",
+            "notifications.rs",
+            "freezes.rs",
+        ] {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             for query in words.split('"').filter(|text| text.starts_with("SELECT ") && text.contains(" WHERE ")) {

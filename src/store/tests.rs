@@ -74,7 +74,7 @@ fn project_lock(repo: RepoId, project: ProjectId, number: u64, since: i64) -> Pr
         user: "alice".into(),
         since: at(since),
     };
-    ProjectLock { repo, project, holder, applied: false }
+    ProjectLock { repo, project, holder, applied: false, why: None }
 }
 
 /// A project of a command on the pull request that is the lock's holder.
@@ -183,6 +183,7 @@ fn run(id: &str, finished: Option<Timestamp>) -> Run {
         everything: true,
         answered: false,
         results: Vec::new(),
+        automerge: None,
         finished,
     }
 }

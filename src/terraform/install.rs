@@ -1,5 +1,6 @@
 //! Chooses a version, finds its binary on `PATH` or in the cache, and downloads it with checksum and signature checks.
 
+mod conftest;
 mod constraint;
 mod download;
 mod idle;
@@ -31,7 +32,7 @@ pub const OPENTOFU_RELEASES: &str = "https://github.com/opentofu/opentofu/releas
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const VERSION_OUTPUT: usize = 64 << 10;
 /// What stands before a version.
-const SAYS_VERSION: [&str; 3] = ["Terraform v", "OpenTofu v", "terragrunt version "];
+const SAYS_VERSION: [&str; 4] = ["Terraform v", "OpenTofu v", "terragrunt version ", "Conftest: "];
 /// How long a release server's list of versions is used.
 const LIST_AGE: Duration = Duration::from_secs(600);
 

@@ -16,15 +16,15 @@ pub use setup::{Scope, Subscription};
 
 use super::http::{Http, odd, segment, too_many};
 use super::{
-    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
+    TokenSource,
 };
 use crate::domain::state::CommitStatus;
-use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
+use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
 use address::{organization_of, repo_path};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
-use secrecy::SecretString;
 use serde_json::Value;
 use shapes::HEADS;
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ pub struct AzureDevopsOptions {
     /// Our login: the unique name of the token's account.
     pub user: Login,
     /// Personal access token.
-    pub token: SecretString,
+    pub token: TokenSource,
     /// Organizations, or collections, whose repositories are listed.
     pub organizations: Vec<String>,
     /// First part of the names of our statuses.
@@ -62,7 +62,6 @@ pub struct AzureDevops {
     address: AzureAddress,
     profile: Profile,
     user: Login,
-    token: SecretString,
     organizations: Vec<String>,
     status_name: String,
     http: Http,
@@ -86,13 +85,11 @@ impl AzureDevops {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         // A refusal, and no redirect to a page for people to sign in.
         headers.insert("x-tfs-fedauthredirect", HeaderValue::from_static("Suppress"));
-        let token = TokenSource::Value(options.token.clone());
         AzureDevops {
-            http: Http::new(options.address.base().to_owned(), token, headers).basic(),
+            http: Http::new(options.address.base().to_owned(), options.token, headers).basic(),
+            profile: profile(&options.address),
             address: options.address,
-            profile: profile(),
             user: options.user,
-            token: options.token,
             organizations: options.organizations,
             status_name: options.status_name,
             accounts: Mutex::default(),
@@ -188,15 +185,15 @@ impl AzureDevops {
 }
 
 /// How this host wants to be written to.
-pub fn profile() -> Profile {
+pub fn profile(address: &AzureAddress) -> Profile {
     Profile {
         comment_limit: COMMENT_LIMIT,
         folds: true,
         pull_mark: '!',
         versions_cover_comments: false,
         reactions: false,
-        // A commit's page lies below the repository's `_git`, which `{repo}` does not have.
-        commit_address: None,
+        owner_files: &["CODEOWNERS", "docs/CODEOWNERS"],
+        commit_address: Some(CommitAddress::below(address.base()).in_folder("_git")),
     }
 }
 
@@ -236,6 +233,11 @@ impl Host for AzureDevops {
     async fn pusher(&self, pull: &PullRequest) -> Result<Login, HostError> {
         let head = statuses::iteration_to_come(self, &pull.id, &pull.head.commit).await?;
         Ok(head.map_or_else(Login::unknown, |push| push.author))
+    }
+
+    async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
+        let pushes = statuses::iterations(self, &pull.id).await?;
+        Ok(pushes.into_iter().map(|push| push.author).collect())
     }
 
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
@@ -334,12 +336,12 @@ impl Host for AzureDevops {
         statuses::set(self, pull, commit, status).await
     }
 
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
-        completion::complete(self, pull, method).await
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, delete_branch: bool) -> Result<Merging, HostError> {
+        completion::complete(self, pull, method, delete_branch).await
     }
 
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         // The user name is not looked at.
-        Some(GitCredentials { username: "tidelock".to_owned(), password: self.token.clone() })
+        Some(GitCredentials { username: "tidelock".to_owned(), password: self.http.token().now()? })
     }
 }

@@ -1,28 +1,33 @@
 //! GitHub.com and GitHub Enterprise Server over REST (v3).
 
 mod answers;
+pub mod app;
 mod cache;
 mod lists;
 mod merge;
 mod moved;
+mod redeliver;
 mod reviews;
 mod setup;
 
 use super::http::{Http, odd, segment};
 use super::{
-    Budget, Comments, GitCredentials, Host, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review, TokenSource,
+    Budget, Comments, GitCredentials, Host, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess, Review,
+    TokenSource,
 };
 use crate::domain::state::{CommitStatus, StatusState};
-use crate::domain::{CommitSha, Login, PullId, PullRequest, RepoId};
+use crate::domain::{CommitAddress, CommitSha, Login, PullId, PullRequest, RepoId};
+use app::{App, AppOptions};
 use async_trait::async_trait;
 use backon::Retryable as _;
 use cache::Cache;
 use jiff::Timestamp;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+pub use setup::{NewApp, convert_manifest};
 
 /// Longest comment, in characters.
 const COMMENT_LIMIT: usize = 65_536;
@@ -39,8 +44,10 @@ pub struct GithubOptions {
     pub api_url: String,
     /// Our login.
     pub user: Login,
-    /// Its token.
+    /// Its token; nothing is asked for it where we are an app.
     pub token: TokenSource,
+    /// The GitHub App that we are, instead of an account with a token.
+    pub app: Option<AppOptions>,
     /// Whether a repository is served: what is said follows one that was renamed or transferred to such a name only.
     pub serves: Serves,
     /// Most posts in an hour; absent: as many as there are.
@@ -57,6 +64,7 @@ pub struct Github {
     user: Login,
     serves: Serves,
     http: Http,
+    app: Option<Arc<App>>,
     posts_per_hour: Option<u32>,
     /// What reconciliation asks for in every round.
     pulls: Cache<OpenPull>,
@@ -70,13 +78,18 @@ impl Github {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
         headers.insert("x-github-api-version", HeaderValue::from_static("2022-11-28"));
-        let http = Http::new(options.api_url.trim_end_matches('/').to_owned(), options.token, headers);
+        let mut http = Http::new(options.api_url.trim_end_matches('/').to_owned(), options.token, headers);
+        let app = options.app.map(|app| Arc::new(App::new(app, pages_url(&options.api_url))));
+        if let Some(app) = &app {
+            http = http.with_issued(Arc::clone(app) as _);
+        }
         Github {
             hostname: options.hostname,
             profile: profile(&options.api_url),
             user: options.user,
             serves: options.serves,
             http,
+            app,
             posts_per_hour: options.posts_per_hour,
             pulls: Cache::default(),
             statuses: Cache::default(),
@@ -119,7 +132,8 @@ pub fn profile(api_url: &str) -> Profile {
         pull_mark: '#',
         versions_cover_comments: true,
         reactions: true,
-        commit_address: Some(format!("{}/{{repo}}/commit/{{commit}}", pages_url(api_url))),
+        owner_files: &[".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"],
+        commit_address: Some(CommitAddress::below(pages_url(api_url))),
     }
 }
 
@@ -140,7 +154,7 @@ impl Host for Github {
     }
 
     fn bot_login(&self) -> &Login {
-        &self.user
+        self.app.as_ref().and_then(|app| app.login()).unwrap_or(&self.user)
     }
 
     fn profile(&self) -> &Profile {
@@ -158,6 +172,14 @@ impl Host for Github {
 
     async fn is_team_member(&self, repo: &RepoId, team: &str, login: &str) -> Result<Option<bool>, HostError> {
         reviews::is_team_member(&self.http, repo, team, login).await.map(Some)
+    }
+
+    async fn is_admin(&self, repo: &RepoId, login: &str) -> Result<Option<bool>, HostError> {
+        reviews::is_admin(&self.http, repo, login).await.map(Some)
+    }
+
+    async fn contributors(&self, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
+        reviews::contributors(&self.http, pull).await
     }
 
     async fn mergeability(&self, pull: &PullRequest) -> Result<Mergeability, HostError> {
@@ -237,24 +259,53 @@ impl Host for Github {
         self.say(Method::POST, &pull.repo, &path, Some(body)).await.map(drop)
     }
 
-    async fn merge(&self, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
+    async fn merge(&self, pull: &PullRequest, method: Option<&str>, _: bool) -> Result<Merging, HostError> {
         merge::merge(self, pull, method).await
     }
 
-    fn git_credentials(&self) -> Option<GitCredentials> {
-        let password = match self.http.token() {
-            TokenSource::Value(token) => token.clone(),
-            // A small file, mounted in memory where it matters; git waits for it anyway.
-            TokenSource::File(path) => match std::fs::read_to_string(path) {
-                Ok(text) => SecretString::from(text.trim()),
+    async fn delete_source_branch(&self, pull: &PullRequest) -> Result<(), HostError> {
+        merge::delete_source_branch(self, pull).await
+    }
+
+    async fn redeliver_missed(&self) -> Result<usize, HostError> {
+        match &self.app {
+            Some(_) => redeliver::missed(&self.http).await,
+            None => Ok(0),
+        }
+    }
+
+    async fn git_credentials(&self, owner: &str) -> Option<GitCredentials> {
+        let password = match &self.app {
+            Some(app) => match app.installation_token(&self.http, owner).await {
+                Ok(token) => token?,
                 Err(error) => {
-                    tracing::error!("cannot read the token file {}: {error}", path.display());
+                    tracing::error!("there is no token for git in the repositories of {owner}: {error}");
                     return None;
                 }
             },
+            None => self.http.token().now()?,
         };
-        let username = if self.user.is_unknown() { "x-access-token" } else { self.user.as_str() };
+        let of_account = self.app.is_none() && !self.user.is_unknown();
+        let username = if of_account { self.user.as_str() } else { "x-access-token" };
         Some(GitCredentials { username: username.to_owned(), password })
+    }
+
+    async fn module_credentials(&self, address: &str) -> Vec<(String, GitCredentials)> {
+        let path = url::Url::parse(address).ok().map(|url| url.path().trim_matches('/').to_owned()).unwrap_or_default();
+        let named = path.split('/').next().filter(|owner| !owner.is_empty()).map(str::to_owned);
+        let owners = match (&self.app, named) {
+            (_, Some(owner)) => vec![(address.to_owned(), owner)],
+            (None, None) => vec![(address.to_owned(), String::new())],
+            // Each installation has a token of its own.
+            (Some(app), None) => {
+                app.owners(&self.http).await.into_iter().map(|o| (format!("{address}/{o}"), o)).collect()
+            }
+        };
+        let mut all = Vec::new();
+        for (address, owner) in owners {
+            all.extend(self.git_credentials(&owner).await.map(|credentials| (address, credentials)));
+        }
+        all
     }
 }
 

@@ -1,16 +1,21 @@
 //! A small JSON client for the hosts' APIs: bounded bodies and times, a token that can change under us, errors told apart by
 //! what may help.
 
+mod refusal;
+
 use super::{Budget, HostError, TokenSource};
 use crate::retry;
+use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable as _};
 use jiff::Timestamp;
-use reqwest::header::{DATE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION, RETRY_AFTER};
+use refusal::refusal;
+use reqwest::header::{DATE, ETAG, HeaderMap, IF_NONE_MATCH};
 use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -28,12 +33,8 @@ const GET_TRIES: usize = 3;
 const FIRST_WAIT: Duration = Duration::from_millis(300);
 /// …up to this.
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
-/// Longest text of a host that is passed on, in characters.
-const MAX_MESSAGE: usize = 300;
 /// How long a rate limit is believed that does not say when it is reset.
 const UNNAMED_RESET: Duration = Duration::from_secs(3600);
-/// Wait after a rate limit that names no time (GitHub's advice for secondary limits).
-const UNNAMED_WAIT: Duration = Duration::from_secs(60);
 /// Longest wait that is believed: GitHub's limits are per hour.
 const MAX_WAIT: Duration = Duration::from_secs(65 * 60);
 
@@ -41,14 +42,51 @@ const MAX_WAIT: Duration = Duration::from_secs(65 * 60);
 pub(super) struct Http {
     base: String,
     token: TokenSource,
+    /// Tokens that the host makes, instead of that one.
+    issued: Option<Arc<dyn IssuedTokens>>,
     /// The token goes as the password of basic auth, and not as a bearer token.
     basic: bool,
     headers: HeaderMap,
     client: OnceCell<Client>,
-    /// What the rate limit last said, and when it is reset.
-    budget: Mutex<Option<(Budget, Instant)>>,
+    /// What the rate limit of each token's purse last said, and when it is reset.
+    budgets: Mutex<HashMap<u64, (Budget, Instant)>>,
     retries: ExponentialBuilder,
     timeout: Duration,
+}
+
+/// The token of one request.
+#[derive(Clone, Default)]
+pub(super) struct RequestToken {
+    /// The token; absent: the request goes without one.
+    pub(super) value: Option<SecretString>,
+    /// Tokens of the same purse share one rate limit.
+    pub(super) purse: u64,
+}
+
+/// Tokens that depend on what is asked for and that are made by the host, such as those of the installations of an app.
+#[async_trait]
+pub(super) trait IssuedTokens: Send + Sync {
+    /// The token for a request to this path.
+    async fn token(&self, http: &Http, path: &str) -> Result<RequestToken, HostError>;
+
+    /// The host does not know a token any more (401); whether another one may be had.
+    async fn refused(&self, path: &str, token: &RequestToken) -> bool;
+}
+
+/// A request that was not answered with 2xx.
+pub(super) struct NotAnswered {
+    /// What it means.
+    pub(super) error: HostError,
+    /// Status of the answer; 0 where there was none.
+    pub(super) status: u16,
+    /// The moment of the answer, by the host's clock.
+    pub(super) at: Option<Timestamp>,
+}
+
+impl From<HostError> for NotAnswered {
+    fn from(error: HostError) -> NotAnswered {
+        NotAnswered { error, status: 0, at: None }
+    }
 }
 
 /// An answer of 2xx, or of 304 to a conditional request.
@@ -72,7 +110,13 @@ impl Http {
     /// `base` without trailing slash. Nothing is opened or read yet: certificates are loaded at the first request.
     pub(super) fn new(base: String, token: TokenSource, headers: HeaderMap) -> Http {
         let (retries, timeout) = (retry::jittered(FIRST_WAIT, LONGEST_WAIT), TOTAL_TIMEOUT);
-        Http { base, token, basic: false, headers, client: OnceCell::new(), budget: Mutex::default(), retries, timeout }
+        let (client, budgets) = (OnceCell::new(), Mutex::default());
+        Http { base, token, issued: None, basic: false, headers, client, budgets, retries, timeout }
+    }
+
+    /// The same with tokens that the host makes.
+    pub(super) fn with_issued(self, tokens: Arc<dyn IssuedTokens>) -> Http {
+        Http { issued: Some(tokens), ..self }
     }
 
     /// The same with the token as the password of basic auth, without a user name.
@@ -87,20 +131,27 @@ impl Http {
         Http { retries, timeout: Duration::from_millis(300), ..self }
     }
 
-    /// What the rate limit last said, until it is reset.
+    /// What the rate limit last said, until it is reset; of several the one with the smallest share left.
     pub(super) fn budget(&self) -> Option<Budget> {
-        let noted = *self.budget.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.filter(|(_, reset)| Instant::now() < *reset).map(|(budget, _)| budget)
+        let mut noted = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        noted.retain(|_, (_, reset)| now < *reset);
+        let all = noted.values().map(|(budget, _)| *budget);
+        all.min_by(|one, other| {
+            let (one, other) = ((one.left, one.all), (other.left, other.all));
+            one.0.saturating_mul(other.1).cmp(&other.0.saturating_mul(one.1))
+        })
     }
 
     /// `at`: the moment of the answer by the host's clock, which its reset is told by.
-    fn note_budget(&self, headers: &HeaderMap, at: Option<Timestamp>) {
+    fn note_budget(&self, purse: u64, headers: &HeaderMap, at: Option<Timestamp>) {
         let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
         let (Some(left), Some(all)) = (number("x-ratelimit-remaining"), number("x-ratelimit-limit")) else { return };
         let now = at.unwrap_or_else(Timestamp::now).as_second().unsigned_abs();
         let reset = number("x-ratelimit-reset").map(|reset| Duration::from_secs(reset.saturating_sub(now)));
         let until = Instant::now() + reset.unwrap_or(UNNAMED_RESET).min(MAX_WAIT);
-        *self.budget.lock().unwrap_or_else(PoisonError::into_inner) = Some((Budget { left, all }, until));
+        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        budgets.insert(purse, (Budget { left, all }, until));
     }
 
     /// The path below the API's address that an address leads to.
@@ -111,6 +162,11 @@ impl Http {
     /// The waits between so many tries.
     pub(super) fn waits(&self, tries: usize) -> ExponentialBuilder {
         self.retries.with_max_times(tries.saturating_sub(1))
+    }
+
+    /// What every address begins with.
+    pub(super) fn base(&self) -> &str {
+        &self.base
     }
 
     /// Where the token comes from.
@@ -187,6 +243,7 @@ impl Http {
         self.exchange(method, path, body, None).await
     }
 
+    /// With the token that is right for the path. A token that the host does not know any more is made anew, once.
     async fn exchange(
         &self,
         method: Method,
@@ -194,16 +251,43 @@ impl Http {
         body: Option<Value>,
         etag: Option<&str>,
     ) -> Result<Answer, HostError> {
+        let token = self.token_for(&method, path).await?;
+        let asked = self.exchange_as(&token, method.clone(), path, body.clone(), etag).await;
+        match (asked, &self.issued) {
+            (Err(refused), Some(issued)) if refused.status == 401 && issued.refused(path, &token).await => {
+                let token = self.token_for(&method, path).await?;
+                self.exchange_as(&token, method, path, body, etag).await.map_err(|refused| refused.error)
+            }
+            (asked, _) => asked.map_err(|refused| refused.error),
+        }
+    }
+
+    async fn token_for(&self, method: &Method, path: &str) -> Result<RequestToken, HostError> {
+        if let Some(issued) = &self.issued {
+            return issued.token(self, path).await;
+        }
+        let denied = |message| HostError::Denied { what: format!("{method} {path}"), message };
+        Ok(RequestToken { value: self.token.read().await.map_err(denied)?, purse: 0 })
+    }
+
+    /// One request with this token.
+    pub(super) async fn exchange_as(
+        &self,
+        token: &RequestToken,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+        etag: Option<&str>,
+    ) -> Result<Answer, NotAnswered> {
         let what = format!("{method} {path}");
         let broke = |error: reqwest::Error| HostError::Unavailable { what: what.clone(), message: explain(&error) };
-        let token = self.token.read().await.map_err(|message| HostError::Denied { what: what.clone(), message })?;
         let mut request = self
             .client()
             .await?
             .request(method, format!("{}{path}", self.base))
             .headers(self.headers.clone())
             .timeout(self.timeout);
-        if let Some(token) = token {
+        if let Some(token) = &token.value {
             let token = token.expose_secret();
             request = if self.basic { request.basic_auth("", Some(token)) } else { request.bearer_auth(token) };
         }
@@ -218,31 +302,34 @@ impl Http {
         while let Some(chunk) = response.chunk().await.map_err(broke)? {
             if bytes.len() + chunk.len() > MAX_BODY {
                 let message = format!("the answer is larger than {MAX_BODY} bytes");
-                return Err(HostError::Rejected { what, status: response.status().as_u16(), message });
+                return Err(HostError::Rejected { what, status: response.status().as_u16(), message }.into());
             }
             bytes.extend_from_slice(&chunk);
         }
         let (status, headers) = (response.status(), response.headers());
         let unchanged = etag.is_some() && status == StatusCode::NOT_MODIFIED;
+        let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+        let at = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|at| at.timestamp());
         // A page to sign in, to whoever has no valid token (Azure DevOps).
         let is_sign_in = self.basic && status == StatusCode::NON_AUTHORITATIVE_INFORMATION;
         if !status.is_success() && !unchanged || is_sign_in {
             // Its headers may tell of another limit: that of requests without a token, or a secondary one.
-            return Err(refusal(what, status, headers, &bytes));
+            let error = refusal(what, status, headers, &bytes);
+            return Err(NotAnswered { error, status: status.as_u16(), at });
         }
         let continuation = headers.get("x-ms-continuationtoken").and_then(|token| token.to_str().ok());
         let continuation = continuation.filter(|token| !token.is_empty()).map(str::to_owned);
         let has_next = headers.get_all("link").iter().any(|v| v.to_str().is_ok_and(|v| v.contains("rel=\"next\"")));
-        let date = headers.get(DATE).and_then(|date| date.to_str().ok());
-        let at = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|at| at.timestamp());
-        self.note_budget(headers, at);
+        self.note_budget(token.purse, headers, at);
         let etag = headers.get(ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return Ok(Answer { body: Value::Null, etag, unchanged, has_next, continuation, at });
         }
         match serde_json::from_slice(&bytes) {
             Ok(body) => Ok(Answer { body, etag, unchanged, has_next, continuation, at }),
-            Err(error) => Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }),
+            Err(error) => {
+                Err(HostError::Unavailable { what, message: format!("the answer is no JSON: {error}") }.into())
+            }
         }
     }
 
@@ -310,83 +397,6 @@ pub(super) fn too_many(path: &str, per_page: u32, max_pages: u32) -> HostError {
     HostError::Rejected { what: format!("GET {path}"), status: 200, message }
 }
 
-fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> HostError {
-    let message = said(body);
-    match status.as_u16() {
-        203 => HostError::Denied { what, message: "a page to sign in: the token is not taken there".to_owned() },
-        301 | 302 | 303 | 307 | 308 => HostError::Moved { what, to: location(headers) },
-        410 if !what.starts_with("POST") => HostError::NotFound { what },
-        404 => HostError::NotFound { what },
-        429 => HostError::RateLimited { what, wait: wait(headers).unwrap_or(UNNAMED_WAIT) },
-        403 if is_locked(&message) => HostError::Rejected { what, status: 403, message },
-        403 | 422 if is_too_quick(&message) => HostError::RateLimited { what, wait: UNNAMED_WAIT },
-        401 | 403 => match wait(headers) {
-            Some(wait) => HostError::RateLimited { what, wait },
-            None if is_limit(&message) => HostError::RateLimited { what, wait: UNNAMED_WAIT },
-            None => HostError::Denied { what, message },
-        },
-        408 | 500..=599 => HostError::Unavailable { what, message: format!("{status}: {message}") },
-        status => HostError::Rejected { what, status, message },
-    }
-}
-
-fn is_limit(message: &str) -> bool {
-    let message = message.to_ascii_lowercase();
-    ["rate limit", "abuse detection"].iter().any(|words| message.contains(words))
-}
-
-/// Nobody of those who may not write can comment there, until somebody unlocks it.
-fn is_locked(message: &str) -> bool {
-    let message = message.to_ascii_lowercase();
-    ["issue is locked", "conversation is locked"].iter().any(|words| message.contains(words))
-}
-
-/// GitHub's answer to many comments in a row, with the status of an invalid request.
-fn is_too_quick(message: &str) -> bool {
-    message.to_ascii_lowercase().contains("submitted too quickly")
-}
-
-/// How long a rate limit lasts, if the headers speak of one.
-fn wait(headers: &HeaderMap) -> Option<Duration> {
-    let number = |value: Option<&HeaderValue>| value?.to_str().ok()?.trim().parse::<u64>().ok();
-    if let Some(seconds) = number(headers.get(RETRY_AFTER)) {
-        return Some(Duration::from_secs(seconds.max(1)).min(MAX_WAIT));
-    }
-    if number(headers.get("x-ratelimit-remaining")) != Some(0) {
-        return None;
-    }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let reset = number(headers.get("x-ratelimit-reset")).map(|at| at.saturating_sub(now).max(1));
-    Some(reset.map_or(UNNAMED_WAIT, Duration::from_secs).min(MAX_WAIT))
-}
-
-/// Where a redirect leads.
-fn location(headers: &HeaderMap) -> String {
-    let location = headers.get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or("nowhere");
-    location.chars().take(MAX_MESSAGE).collect()
-}
-
-/// The host's own words in an error's body, in one line.
-fn said(body: &[u8]) -> String {
-    let Ok(value) = serde_json::from_slice::<Value>(body) else { return "no reason given".to_owned() };
-    let mut words = vec![value["message"].as_str().unwrap_or("no reason given").to_owned()];
-    for error in value["errors"].as_array().into_iter().flatten() {
-        let field = |name: &str| error[name].as_str().unwrap_or_default();
-        words.push(match error.as_str().unwrap_or(field("message")) {
-            "" => format!("{} {}", field("field"), field("code")),
-            text => text.to_owned(),
-        });
-    }
-    let text = words.join("; ");
-    text.split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(MAX_MESSAGE)
-        .collect()
-}
-
 /// One segment of a path, percent-encoded.
 pub(super) fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -400,8 +410,23 @@ pub(super) fn segment(text: &str) -> String {
 }
 
 impl TokenSource {
+    /// The same for git; none, and a line in the log, where it cannot be read.
+    pub(super) fn now(&self) -> Option<SecretString> {
+        match self {
+            TokenSource::Value(token) => Some(token.clone()),
+            // A small file, mounted in memory where it matters; git waits for it anyway.
+            TokenSource::File(path) => match std::fs::read_to_string(path) {
+                Ok(text) => Some(SecretString::from(text.trim())),
+                Err(error) => {
+                    tracing::error!("cannot read the token file {}: {error}", path.display());
+                    None
+                }
+            },
+        }
+    }
+
     /// The token as it is now; none where the source is empty by intent.
-    async fn read(&self) -> Result<Option<SecretString>, String> {
+    pub(super) async fn read(&self) -> Result<Option<SecretString>, String> {
         match self {
             TokenSource::Value(token) => Ok(Some(token.clone()).filter(|token| !token.expose_secret().is_empty())),
             TokenSource::File(path) => match tokio::fs::read_to_string(path).await {

@@ -1,5 +1,7 @@
 //! How a host wants to be written to: limits, markup, what it has and has not.
 
+use crate::domain::CommitAddress;
+
 /// What wording, the outbox and pages have to know about a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
@@ -13,8 +15,10 @@ pub struct Profile {
     pub versions_cover_comments: bool,
     /// Comments can get reactions.
     pub reactions: bool,
-    /// Address of a commit's page for people, with `{repo}` and `{commit}` in it; absent where there is none.
-    pub commit_address: Option<String>,
+    /// Where a repository has its `CODEOWNERS`; the first file that is there counts.
+    pub owner_files: &'static [&'static str],
+    /// Where people find commits; absent where there is no such page.
+    pub commit_address: Option<CommitAddress>,
 }
 
 impl Profile {

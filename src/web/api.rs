@@ -163,7 +163,7 @@ impl From<ProjectOwner> for Lock {
     fn from(owner: ProjectOwner) -> Lock {
         let state = owner.state.as_str();
         let ProjectOwner { repo, project, holder, .. } = owner;
-        Lock { state, ..Lock::from(ProjectLock { repo, project, holder, applied: false }) }
+        Lock { state, ..Lock::from(ProjectLock { repo, project, holder, why: None, applied: false }) }
     }
 }
 

@@ -5,7 +5,9 @@ mod rows;
 
 use super::Site;
 use super::answer::{HttpProblem, Visit};
+use super::freezes::FreezeRow;
 use super::pages::{VERSION, When};
+use crate::domain::freeze::Freeze;
 use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{ApplyLock, Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::{PullId, PullRequest};
@@ -51,6 +53,8 @@ pub(super) struct DashboardData {
     /// All running jobs, listed or not.
     pub(super) at_work: Vec<Job>,
     pub(super) apply_lock: Option<ApplyLock>,
+    /// Frozen repositories.
+    pub(super) freezes: Vec<Freeze>,
     /// Number of failures of all open pull requests.
     pub(super) failures: usize,
 }
@@ -84,6 +88,7 @@ impl DashboardData {
                     ended: view.list_ended_jobs(&ended)?,
                     at_work: view.unfinished_jobs()?,
                     apply_lock: view.apply_lock()?,
+                    freezes: view.freezes()?,
                     failures: view.failures()?,
                 })
             })
@@ -211,6 +216,7 @@ impl Notice {
     fn named(name: &str) -> Option<Notice> {
         let (text, tone) = match name {
             "unlocked" => ("The lock and its plan are deleted. A comment on the pull request says so.", "good"),
+            "unfrozen" => ("Applies of that repository go on.", "good"),
             "applies-stopped" => ("Applies are stopped until somebody allows them again.", "warn"),
             "applies-allowed" => ("Applies are allowed again.", "good"),
             _ => return None,
@@ -233,6 +239,7 @@ pub(super) struct Dashboard {
     pulls: ListPage<PullRow>,
     recent: ListPage<JobRow>,
     apply: ApplySwitch,
+    freezes: Vec<FreezeRow>,
     notice: Option<Notice>,
 }
 
@@ -265,6 +272,7 @@ impl Dashboard {
                 PullRow::new(pull, &known)
             }),
             recent: ListPage::new(&facts.ended, ("runs", asked.runs, MAX_RECENT), asked, job_row),
+            freezes: facts.freezes.iter().map(|freeze| FreezeRow::new(freeze, now)).collect(),
             apply: apply_switch(facts.apply_lock.as_ref(), server, now),
             notice,
         }

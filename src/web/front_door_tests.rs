@@ -95,6 +95,7 @@ pub(super) fn web_state() -> WebState {
         apply_allowed: true,
         pull_marks: BTreeMap::new(),
         commit_addresses: BTreeMap::new(),
+        host_pages: Vec::new(),
         executable_name: "atlantis".into(),
     }
 }
@@ -154,6 +155,8 @@ fn every_route_has_its_decision_in_one_table() {
     People   GET /jobs/{id}/log
     People   GET /jobs/{id}/stream
     Api      GET /api/locks
+    Api      GET /api/freezes
+    People   POST /freezes/lift
     Api      GET /api/runs/{id}
     People   POST /apply/lock
     People   DELETE /apply/unlock

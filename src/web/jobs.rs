@@ -9,7 +9,7 @@ use super::dashboard::JobRow;
 use super::pages::web_address;
 use super::{Site, header_value};
 use crate::domain::state::{Job, JobState};
-use crate::domain::{JobId, PullRequest};
+use crate::domain::{CommitAddress, JobId, PullRequest};
 use crate::store::Store;
 use crate::store::logs::LogReader;
 use axum::Extension;
@@ -48,11 +48,11 @@ pub(super) struct JobPage {
 }
 
 impl JobPage {
-    /// `text` is the log so far, `commit_address` the address of a commit's page with `{repo}` and `{commit}`.
+    /// `text` is the log so far, `commits` where people find those of the host.
     pub(super) fn new(
         job: &Job,
         pull: Option<&PullRequest>,
-        commit_address: Option<&str>,
+        commits: Option<&CommitAddress>,
         text: Option<&str>,
         live: bool,
         now: Timestamp,
@@ -60,10 +60,9 @@ impl JobPage {
         let rendered = log::render(text.unwrap_or_default());
         JobPage {
             commit: job.head.short().to_owned(),
-            commit_address: commit_address.map(|page| {
-                let page = page.replace("{repo}", &job.pull.repo.full_name()).replace("{commit}", job.head.as_str());
-                web_address(&page).to_owned()
-            }),
+            commit_address: commits
+                .and_then(|commits| commits.of(&job.pull.repo, &job.head))
+                .map(|page| web_address(&page).to_owned()),
             job: JobRow::new(job, pull, now),
             lines: rendered.lines,
             live: live && job.state == JobState::Running,
@@ -114,8 +113,8 @@ pub(super) async fn page(
         None => None,
     };
     let rendered = tokio::task::spawn_blocking(move || {
-        let address = site.state.commit_addresses.get(&job.pull.repo.host.to_ascii_lowercase()).map(String::as_str);
-        let view = JobPage::new(&job, pull.as_ref(), address, text.as_deref(), live, Timestamp::now());
+        let commits = site.state.commit_addresses.get(&job.pull.repo.host.to_ascii_lowercase());
+        let view = JobPage::new(&job, pull.as_ref(), commits, text.as_deref(), live, Timestamp::now());
         site.pages.page("job.html", &visit, &view)
     });
     Ok(rendered.await.map_err(anyhow::Error::from)??)

@@ -80,10 +80,10 @@ fn shell_word(text: &str) -> String {
 }
 
 /// Fields of a request: query first, then a form in the body.
-struct FormFields(Vec<(String, String)>);
+pub(super) struct FormFields(Vec<(String, String)>);
 
 impl FormFields {
-    async fn of(request: Request) -> Result<FormFields, HttpProblem> {
+    pub(super) async fn of(request: Request) -> Result<FormFields, HttpProblem> {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let body = to_bytes(request.into_body(), MAX_FORM).await.map_err(|_| {
             HttpProblem::new(
@@ -96,7 +96,7 @@ impl FormFields {
         Ok(FormFields(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
     }
 
-    fn get(&self, name: &str) -> Option<&str> {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 

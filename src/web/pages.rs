@@ -16,9 +16,10 @@ use std::collections::BTreeMap;
 /// Version of this program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 7] = [
     ("base.html", include_str!("../../templates/pages/base.html")),
     ("dashboard.html", include_str!("../../templates/pages/dashboard.html")),
+    ("host.html", include_str!("../../templates/pages/host.html")),
     ("job.html", include_str!("../../templates/pages/job.html")),
     ("lock.html", include_str!("../../templates/pages/lock.html")),
     ("parts.html", include_str!("../../templates/pages/parts.html")),

@@ -5,6 +5,7 @@ use super::dashboard::{Dashboard, DashboardData, DashboardQuery, MAX_ROWS, Serve
 use super::jobs::JobPage;
 use super::locks::LockPage;
 use super::pages::{PageTemplates, Viewer};
+use crate::domain::freeze::Freeze;
 use crate::domain::outcome::PlanSummary;
 use crate::domain::state::*;
 use crate::domain::*;
@@ -46,7 +47,13 @@ pub(super) fn lock(name: &str, dir: &str, workspace: &str, number: u64) -> Proje
         since: ago(125),
         pull: id,
     };
-    ProjectLock { repo: holder.pull.repo.clone(), project: project(name, dir, workspace), holder, applied: false }
+    ProjectLock {
+        repo: holder.pull.repo.clone(),
+        project: project(name, dir, workspace),
+        holder,
+        applied: false,
+        why: None,
+    }
 }
 
 pub(super) fn pull(number: u64, title: &str) -> PullRequest {
@@ -179,6 +186,7 @@ fn busy_facts() -> DashboardData {
         ),
         at_work,
         apply_lock: None,
+        freezes: Vec::new(),
         failures: 2,
     }
 }
@@ -193,6 +201,7 @@ fn empty_facts() -> DashboardData {
         ended: found(Vec::new()),
         at_work: Vec::new(),
         apply_lock: None,
+        freezes: Vec::new(),
         failures: 0,
     }
 }
@@ -294,6 +303,19 @@ fn an_empty_dashboard_says_how_things_get_there() {
 }
 
 #[test]
+fn a_frozen_repository_is_on_top_with_who_froze_it_and_why() {
+    let repo = busy_facts().locks.rows[0].0.repo.clone();
+    let freeze = Freeze { repo, user: "carol".into(), why: "release week".into(), since: ago(180), pull: None };
+    let page = dashboard(&DashboardData { freezes: vec![freeze], ..busy_facts() }, &server());
+    assert!(page.contains("href=\"#applies\">1 repository is frozen</a>"), "{page}");
+    assert!(
+        words(&page).contains("carol froze it 3 h ago. Reason: release week Let applies go on"),
+        "{}",
+        words(&page)
+    );
+}
+
+#[test]
 fn the_apply_lock_is_on_top_and_shows_its_reason() {
     let lock = ApplyLock { user: "bob".into(), reason: "freeze until Monday".into(), since: ago(180) };
     let page = dashboard(&DashboardData { apply_lock: Some(lock), ..busy_facts() }, &server());
@@ -350,6 +372,8 @@ fn nothing_that_a_pull_request_says_becomes_markup() {
     facts.ended.rows[1].0.summary = HOSTILE.into();
     facts.ended.rows[1].0.project = Some(hostile);
     facts.apply_lock = Some(ApplyLock { user: HOSTILE.into(), reason: HOSTILE.into(), since: ago(1) });
+    let repo = facts.locks.rows[0].0.repo.clone();
+    facts.freezes = vec![Freeze { repo, user: HOSTILE.into(), why: HOSTILE.into(), since: ago(1), pull: None }];
     let now = now();
     let pages = [
         dashboard(&facts, &server()),
@@ -396,7 +420,9 @@ fn the_lock_page_names_all_facts_and_the_next_command() {
     assert_eq!(command("a b", "prod"), "tidelock plan -d 'a b' -w prod");
 }
 
-const HOST_COMMIT: &str = "https://github.com/{repo}/commit/{commit}";
+fn commits() -> CommitAddress {
+    CommitAddress::below("https://github.com")
+}
 
 const LOG: &str = include_str!("preview_log.txt");
 
@@ -405,7 +431,7 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     let now = now();
     let pull = pull(41, "Open SSH through IAP");
     let done = job(7, "plan", JobState::Succeeded, "1 to add, 1 to change, 1 to destroy");
-    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(HOST_COMMIT), Some(LOG), false, now));
+    let page = html("job.html", "./", &JobPage::new(&done, Some(&pull), Some(&commits()), Some(LOG), false, now));
     preview("job.html", &page);
     assert!(words(&page).starts_with(
         "plan network succeeded 1 to add, 1 to change, 1 to destroy acme/infra#41 Open SSH through IAP dir infra/network"
@@ -415,10 +441,10 @@ fn the_job_page_has_the_result_on_top_and_the_log_below() {
     assert!(page.contains("id=\"L1\"") && !page.contains("data-stream"));
     let running = job(1, "apply", JobState::Running, "");
     let page =
-        html("job.html", "./", &JobPage::new(&running, Some(&pull), Some(HOST_COMMIT), Some("one\ntwo\n"), true, now));
+        html("job.html", "./", &JobPage::new(&running, Some(&pull), Some(&commits()), Some("one\ntwo\n"), true, now));
     preview("running.html", &page);
     assert!(page.contains("data-lines=\"2\" data-stream=\"./jobs/00000000000000000000000000000001/stream\""), "{page}");
-    let gone = html("job.html", "./", &JobPage::new(&done, None, Some(HOST_COMMIT), None, false, now));
+    let gone = html("job.html", "./", &JobPage::new(&done, None, Some(&commits()), None, false, now));
     assert!(gone.contains("The log is gone"));
 }
 

@@ -39,6 +39,7 @@ async fn filled() -> (tempfile::TempDir, Store) {
                 everything: true,
                 answered: false,
                 results: Vec::new(),
+                automerge: None,
                 finished: None,
             };
             tx.put_run(&run)?;

@@ -35,6 +35,8 @@ pub struct AzureDevopsDoor {
     pub user: String,
     /// Its password; absent: deliveries are taken without (the operator said so by a flag).
     pub password: Option<SecretString>,
+    /// The password before, which is taken as well while it is being changed.
+    pub previous: Option<SecretString>,
 }
 
 impl Door for AzureDevopsDoor {
@@ -63,8 +65,14 @@ impl Door for AzureDevopsDoor {
             return Err(Rejection::new(401, message));
         };
         let is_user = is_same(user.as_bytes(), self.user.as_bytes());
-        if bool::from(is_user & is_same(given.as_bytes(), password.expose_secret().as_bytes())) {
+        let is = |password: &SecretString| {
+            bool::from(is_user & is_same(given.as_bytes(), password.expose_secret().as_bytes()))
+        };
+        if is(password) {
             return Ok(Signed::Present);
+        }
+        if self.previous.as_ref().is_some_and(is) {
+            return Ok(Signed::Previous);
         }
         let message = "User or password is wrong: are they those of --azuredevops-webhook-user and \
                        --azuredevops-webhook-password?";
@@ -106,7 +114,8 @@ impl Door for AzureDevopsDoor {
     }
 
     fn secrets(&self) -> Vec<&SecretString> {
-        self.password.iter().collect()
+        let previous = self.password.as_ref().and(self.previous.as_ref());
+        self.password.iter().chain(previous).collect()
     }
 
     fn unproven_headers(&self) -> &'static [(&'static str, &'static str)] {

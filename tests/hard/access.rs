@@ -75,7 +75,7 @@ enum Open {
 }
 
 /// One decision for each route there is.
-const DECISIONS: [(&str, Open); 19] = [
+const DECISIONS: [(&str, Open); 21] = [
     ("POST /events", Open::All(400)),
     ("GET /healthz", Open::All(200)),
     ("GET /readyz", Open::All(200)),
@@ -91,6 +91,8 @@ const DECISIONS: [(&str, Open); 19] = [
     ("GET /jobs/{id}/log", Open::People),
     ("GET /jobs/{id}/stream", Open::People),
     ("GET /api/locks", Open::PeopleAndToken),
+    ("GET /api/freezes", Open::PeopleAndToken),
+    ("POST /freezes/lift", Open::People),
     ("GET /api/runs/{id}", Open::PeopleAndToken),
     ("POST /apply/lock", Open::People),
     ("DELETE /apply/unlock", Open::People),

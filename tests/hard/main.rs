@@ -4,6 +4,7 @@
 
 mod access;
 mod bad_input;
+mod chaos;
 mod place;
 mod secrets;
 mod tree;

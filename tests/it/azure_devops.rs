@@ -59,6 +59,32 @@ impl FlowHost for AzureFake {
         self.merge(number).await;
     }
 
+    async fn vote_on(&self, _: &Ctx, number: u64, who: &str, approves: bool) {
+        self.vote(number, who, if approves { 10 } else { -10 }).await;
+    }
+
+    async fn approve_as_author(&self, _: &Ctx, number: u64) {
+        self.vote(number, "ann", 10).await;
+    }
+
+    fn refuse_merge(&self, _: &Ctx, _: u64) -> &'static str {
+        let configuration = json!({"isEnabled": true, "isBlocking": true, "type": {"displayName": "Build"}});
+        self.set_policies(&[json!({"status": "queued", "configuration": configuration})]);
+        "Azure DevOps did not merge it: rejectedByPolicy"
+    }
+
+    fn is_merged(&self, _: &Ctx, number: u64) -> bool {
+        self.pull(number).is_merged().unwrap()
+    }
+
+    async fn has_branch(&self, _: &Ctx, branch: &str) -> bool {
+        self.repo().tip(branch).await.is_ok()
+    }
+
+    async fn forged(&self, _: &Ctx, text: &str, other: &str) -> u16 {
+        self.send_forged(text, other).await
+    }
+
     async fn redeliver_last(&self, _: &Ctx) {
         assert_eq!(self.redeliver().await, 200);
     }
@@ -186,6 +212,32 @@ fn what_changes_nothing_plans_nothing_and_what_comes_again_is_known() {
         assert_eq!((fake.said(pull).len(), fake.said(draft).len(), fake.said(fork).len()), (3, 0, 1));
         fake.ready(draft).await;
         comment(ctx, &fake, draft, 0).await;
+    });
+}
+
+#[test]
+fn what_is_typed_arrives_and_a_lock_is_of_who_took_it() {
+    let fake = AzureFake::start();
+    let yaml = workflow("", &["printf '%s' \"$COMMENT_ARGS\" > {tmp}/args", PLANNED], &[APPLY]);
+    run_test(fake.served(Setup::one_project().repos_yaml(&yaml)), async |ctx| {
+        fake.connect(ctx).await;
+        let pull = fake.open("one", ("main.tf", "# 2\n")).await;
+        let repository = format!("{}/tfs/defaultcollection/Cloud%20Infra/_git/live", fake.forge.url());
+        let commit = format!("({repository}/commit/{})", fake.pull(pull).head_commit().unwrap());
+        comment(ctx, &fake, pull, 0).await.is("plan", "success").has(&commit);
+        fake.say(pull, "ann", "atlantis unlock").await;
+        comment(ctx, &fake, pull, 1).await.is_message("unlocked");
+        fake.say(pull, "bob", "atlantis plan -- -var 'x=<b> & \"c\"'").await;
+        comment(ctx, &fake, pull, 2).await.is("plan", "success");
+        let arguments = std::fs::read_to_string(ctx.tmp.join("args")).unwrap();
+        assert_eq!(arguments.replace('\\', ""), "-var,x=<b> & \"c\"");
+        assert_eq!(ctx.json("/api/locks").await["Locks"][0]["User"], "bob@example.com", "and not the author");
+        // Its link is a page for people.
+        let (_, dashboard) = ctx.ask("GET", "/", &[]).await;
+        let id = dashboard.split("lock?id=").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let (status, page) = ctx.ask("GET", &format!("/lock?id={id}"), &[]).await;
+        assert!(status == 200 && page.to_lowercase().starts_with("<!doctype html"), "{status}: {page}");
+        assert!(page.contains("bob@example.com") && page.contains("Cloud Infra"), "{page}");
     });
 }
 
@@ -329,6 +381,14 @@ fn the_doctor_finds_what_is_wrong_with_the_token() {
             fake.refuse(&[("*", "*/pullRequests/0/statuses", status)]);
             let (code, said) = ctx.server.command("doctor", &[]).await;
             assert!(said.contains("lacks the scope Code (status)") && code == Some(1), "{code:?}:\n{said}");
+        }
+        // Only where the server merges is it needed.
+        for (flag, fault) in [("--automerge", true), ("--automerge=false", false)] {
+            fake.refuse(&[("PATCH", "*/pullRequests/0", 403)]);
+            let (_, said) = ctx.server.command("doctor", &[flag]).await;
+            let line = said.lines().find(|line| line.contains("lacks the scope Code (read & write)"));
+            let line = line.unwrap_or_else(|| panic!("{said}"));
+            assert_eq!(line.starts_with("FAULT"), fault, "{said}");
         }
         fake.forge.revoke_token().unwrap();
         let (_, said) = ctx.server.command("doctor", &[]).await;

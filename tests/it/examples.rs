@@ -1,5 +1,9 @@
 //! The set-ups of `examples/`, each played as its page tells it.
 
+mod kubernetes;
+#[cfg(target_os = "linux")]
+mod provider;
+
 use crate::support::*;
 use std::path::Path;
 use tidelock::config::global::GlobalConfig;
@@ -35,15 +39,16 @@ fn terragrunt() -> Setup {
     let rules = text("terragrunt-workflow/repos.yaml").replace(r"dev\.azure\.com/contoso/platform/", "127.*/");
     repository("terragrunt-workflow", &files)
         .repos_yaml(&rules.replace(r"dev\.azure\.com/contoso/", "127.*/"))
-        .variable("PATH", &format!("{stand_in}:{}", std::env::var("PATH").unwrap()))
+        .variable("PATH", &format!("{stand_in}:{{tmp}}/tools:{}", std::env::var("PATH").unwrap()))
 }
 
 /// Plan, a refusal, an approval, an apply, a new plan of what depends on it, and its apply.
 async fn story(ctx: &Ctx) {
+    older_terraform(ctx);
     let vpc = changed("terragrunt-workflow", "live/vpc/terragrunt.hcl", "10.0.0.0/16", "10.1.0.0/16");
     let pull = ctx.open("widen", &[("live/vpc/terragrunt.hcl", &vpc)]).await;
     let said = ctx.next(&pull).await;
-    said.is("plan", "success").has("Terraform 1.11.4 by Terragrunt 0.99.1");
+    said.is("plan", "success").has("Terraform 1.11.4 by Terragrunt 0.99.1").has("Terraform 1.9.8 by Terragrunt 0.99.1");
     assert_eq!(directories(&said), ["live/vpc", "live/app"]);
     ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("0 of 1 review");
     approve(&pull);
@@ -52,6 +57,15 @@ async fn story(ctx: &Ctx) {
     ctx.say(&pull, "atlantis apply").await.is("apply", "success");
     let state = std::fs::read_to_string(ctx.tmp.join("state/live/app.tfstate")).unwrap();
     assert!(state.contains("10.1.0.0/16"), "{state}");
+}
+
+/// The second version of the image: a stand-in that is the other one by another name.
+fn older_terraform(ctx: &Ctx) {
+    let program = ctx.tmp.join("tools/terraform1.9.8");
+    std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+    let script = "#!/bin/sh\n[ \"$1\" = version ] && echo 'Terraform v1.9.8' && exit\nexec terraform \"$@\"\n";
+    std::fs::write(&program, script).unwrap();
+    make_executable(&program);
 }
 
 fn directories(said: &Said) -> Vec<String> {
@@ -92,6 +106,7 @@ fn a_version_that_the_image_does_not_have_is_refused_by_name() {
 }
 
 /// Counts who knocks, and lets nobody in.
+#[cfg(target_os = "linux")]
 fn refusing_proxy() -> (String, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
     use std::io::Read;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -109,10 +124,28 @@ fn refusing_proxy() -> (String, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
 }
 
 /// A project that needs a provider of the mirror.
-const MIRRORED: &str = "terraform {\n  required_providers {\n    null = {\n      source  = \"hashicorp/null\"\n      version = \"3.2.4\"\n    }\n  }\n}\n";
+#[cfg(target_os = "linux")]
+const MIRRORED: &str = r#"terraform {
+  required_providers {
+    record = {
+      source  = "contoso/record"
+      version = "1.0.0"
+    }
+  }
+  backend "local" {
+    path = "{tmp}/state/mirrored.tfstate"
+  }
+}
 
-/// The whole story where everything that asks for the world asks a proxy, which tells on it.
-fn without_the_world() {
+resource "record_line" "this" {
+  text = "mirrored"
+}
+"#;
+
+/// The whole story where everything that asks for the world asks a proxy, which tells on it. `alone`: there is no network, and the kernel
+/// counts what would have left.
+#[cfg(target_os = "linux")]
+fn without_the_world(alone: bool) {
     let (proxy, seen) = refusing_proxy();
     let mut setup = terragrunt();
     for name in ["HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"] {
@@ -121,48 +154,84 @@ fn without_the_world() {
     let setup = setup
         .variable("NO_PROXY", "127.0.0.1,localhost")
         .variable("CHECKPOINT_DISABLE", "")
+        // The stand-in for a provider speaks plain text with Terraform.
+        .variable("TF_DISABLE_PLUGIN_TLS", "1")
         .variable("TF_CLI_CONFIG_FILE", "{tmp}/terraform.rc");
     run_test(setup, async |ctx| {
-        let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-        let folder = ctx.tmp.join(format!("mirror/registry.terraform.io/hashicorp/null/3.2.4/linux_{machine}"));
-        std::fs::create_dir_all(&folder).unwrap();
-        let provider = folder.join("terraform-provider-null_v3.2.4");
-        std::fs::write(&provider, "#!/bin/sh\nexit 1\n").unwrap();
-        make_executable(&provider);
+        provider::put_into(&ctx.tmp.join("mirror"));
         let rc = text("terragrunt-workflow/terraform.rc").replace("/usr/share/terraform/providers", "{tmp}/mirror");
         std::fs::write(ctx.tmp.join("terraform.rc"), ctx.fill(&rc)).unwrap();
         story(ctx).await;
-        // What is in the mirror here is no provider: `init` installs it all the same, and the plan says what it met.
+        // A project with a provider, which `init` takes from the mirror.
         let config = text("terragrunt-workflow/repository/atlantis.yaml") + "  - dir: mirrored\n";
         let pull = ctx.open("mirrored", &[("atlantis.yaml", &config), ("mirrored/main.tf", MIRRORED)]).await;
-        ctx.next(&pull).await.is("plan", "error").has("hashicorp/null/3.2.4").has("terraform plan: exit status 1");
+        ctx.next(&pull).await.is("plan", "success").has("record_line.this will be created");
+        ctx.say(&pull, "atlantis plan -d mirrored").await.is("plan", "success").has("1 to add");
+        approve(&pull);
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success").has("1 added");
+        let state = std::fs::read_to_string(ctx.tmp.join("state/mirrored.tfstate")).unwrap();
+        assert!(state.contains("contoso/record") && state.contains("mirrored"), "{state}");
     });
     assert_eq!(*seen.lock().unwrap(), Vec::<String>::new());
+    if alone {
+        assert_eq!(left(), Vec::<String>::new());
+    }
 }
 
+/// What this network namespace was asked to send beyond loopback, and names that were asked for: all here speak TCP by address.
+#[cfg(target_os = "linux")]
+fn left() -> Vec<String> {
+    let (four, six) = ["/proc/net/snmp", "/proc/net/snmp6"].map(|file| std::fs::read_to_string(file).unwrap()).into();
+    // `Ip: NAMES` and `Ip: NUMBERS`, each in a line.
+    let mut lines = four.lines();
+    let mut counted = Vec::new();
+    while let (Some(names), Some(numbers)) = (lines.next(), lines.next()) {
+        let kind = names.split(':').next().unwrap_or_default();
+        let both = names.split_whitespace().zip(numbers.split_whitespace()).skip(1);
+        counted.extend(both.map(|(name, number)| (format!("{kind}{name}"), number.to_owned())));
+    }
+    counted.extend(
+        six.lines()
+            .filter_map(|line| line.split_once(char::is_whitespace))
+            .map(|(name, number)| (name.to_owned(), number.trim().to_owned())),
+    );
+    let asked = ["IpOutNoRoutes", "UdpOutDatagrams", "Ip6OutNoRoutes", "Udp6OutDatagrams"];
+    for name in asked {
+        assert!(counted.iter().any(|(known, _)| known == name), "the kernel does not count {name}");
+    }
+    let asked = counted.into_iter().filter(|(name, number)| asked.contains(&name.as_str()) && number != "0");
+    asked.map(|(name, number)| format!("{name} {number}")).collect()
+}
+
+/// The whole story in a network namespace with nothing but loopback.
 #[test]
+#[cfg(target_os = "linux")]
 fn no_request_leaves_where_nothing_is_downloaded() {
     const INSIDE: &str = "TIDELOCK_TEST_WITHOUT_NETWORK";
+    const LOOPBACK: [&str; 5] = ["ip", "link", "set", "lo", "up"];
     if std::env::var_os(INSIDE).is_some() {
-        return without_the_world();
+        return without_the_world(true);
     }
-    // The same in a namespace with nothing but loopback, where the machine lets us make one.
-    let test = std::env::current_exe().unwrap();
-    let alone = std::process::Command::new("unshare")
-        .args(["--map-root-user", "--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"])
-        .arg(test)
+    let unshared = || {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--map-root-user", "--net"]);
+        command
+    };
+    let can = unshared().args(LOOPBACK).output();
+    if !can.as_ref().is_ok_and(|can| can.status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "this machine makes no network namespace: {can:?}");
+        eprintln!("not in a namespace of its own, which this machine does not make: {can:?}");
+        return without_the_world(false);
+    }
+    let alone = unshared()
+        .args(["sh", "-c", &format!("{} && exec \"$@\"", LOOPBACK.join(" ")), "sh"])
+        .arg(std::env::current_exe().unwrap())
         .args(["--exact", "examples::no_request_leaves_where_nothing_is_downloaded", "--nocapture"])
         .env(INSIDE, "1")
-        .output();
-    let mut can = std::process::Command::new("unshare");
-    can.args(["--map-root-user", "--net", "ip", "link", "set", "lo", "up"]);
-    match alone {
-        Ok(alone) if alone.status.success() => {}
-        Ok(alone) if can.status().is_ok_and(|status| status.success()) => {
-            panic!("{}\n{}", String::from_utf8_lossy(&alone.stdout), String::from_utf8_lossy(&alone.stderr))
-        }
-        _ => without_the_world(),
-    }
+        .output()
+        .unwrap();
+    let (said, told) = (String::from_utf8_lossy(&alone.stdout), String::from_utf8_lossy(&alone.stderr));
+    assert!(alone.status.success() && said.contains("1 passed"), "{said}\n{told}");
 }
 
 fn monorepo() -> Setup {

@@ -1,6 +1,9 @@
 //! The front door's story, the same on every host: what a pull request, a push, a comment, a closing and a lost delivery cause. Each host
 //! plays it through [`FlowHost`], beside GitHub where it is another one.
 
+mod crash;
+mod stories;
+
 use crate::azure_devops::AzureFake;
 use crate::second_host::Second;
 use crate::support::*;
@@ -11,6 +14,8 @@ const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM >> {tmp}/ap
 pub(crate) trait FlowHost {
     /// What its pull requests are written with.
     const MARK: char;
+    /// Its deliveries could be proven by guessing: where somebody guesses, right ones wait as well.
+    const CAN_BE_GUESSED: bool = false;
 
     /// The repository's name in locks and variables.
     fn full_name(&self) -> &'static str;
@@ -39,6 +44,23 @@ pub(crate) trait FlowHost {
     async fn close_one(&self, ctx: &Ctx, number: u64);
 
     async fn merge_one(&self, ctx: &Ctx, number: u64);
+
+    /// Another person than the author, `bob` or `carol`, approves the head or rejects it.
+    async fn vote_on(&self, ctx: &Ctx, number: u64, who: &str, approves: bool);
+
+    /// The author approves, where the host lets them.
+    async fn approve_as_author(&self, _: &Ctx, _: u64) {}
+
+    /// The host refuses to merge it from now on; a part of its reason.
+    fn refuse_merge(&self, ctx: &Ctx, number: u64) -> &'static str;
+
+    fn is_merged(&self, ctx: &Ctx, number: u64) -> bool;
+
+    /// Whether the repository still has this branch.
+    async fn has_branch(&self, ctx: &Ctx, branch: &str) -> bool;
+
+    /// The latest delivery comes with this text replaced, and without a proof that fits it; the answer.
+    async fn forged(&self, ctx: &Ctx, text: &str, other: &str) -> u16;
 
     /// The latest delivery comes again.
     async fn redeliver_last(&self, ctx: &Ctx);
@@ -93,6 +115,36 @@ impl FlowHost for GithubForge {
 
     async fn merge_one(&self, ctx: &Ctx, number: u64) {
         ctx.repo.pull(number).merge().await.unwrap();
+    }
+
+    async fn vote_on(&self, ctx: &Ctx, number: u64, who: &str, approves: bool) {
+        let pull = ctx.repo.pull(number);
+        if approves { pull.approve(who) } else { pull.request_changes(who) }.unwrap();
+    }
+
+    fn refuse_merge(&self, ctx: &Ctx, number: u64) -> &'static str {
+        ctx.repo.pull(number).set_mergeable_state("blocked").unwrap();
+        "At least 1 approving review is required"
+    }
+
+    fn is_merged(&self, ctx: &Ctx, number: u64) -> bool {
+        ctx.repo.pull(number).is_merged().unwrap()
+    }
+
+    async fn has_branch(&self, ctx: &Ctx, branch: &str) -> bool {
+        ctx.repo.tip(branch).await.is_ok()
+    }
+
+    async fn forged(&self, ctx: &Ctx, text: &str, other: &str) -> u16 {
+        let last = ctx.forge.deliveries().pop().unwrap();
+        assert!(last.body.contains(text), "{}", last.body);
+        let request = reqwest::Client::new()
+            .post(format!("{}/events", ctx.server.url()))
+            .header("Content-Type", "application/json")
+            .header("X-GitHub-Delivery", "00000000-0000-0000-0000-000000000000")
+            .header("X-GitHub-Event", last.event)
+            .header("X-Hub-Signature-256", format!("sha256={}", "0".repeat(64)));
+        request.body(last.body.replace(text, other)).send().await.unwrap().status().as_u16()
     }
 
     async fn redeliver_last(&self, ctx: &Ctx) {
@@ -151,105 +203,50 @@ impl<'a, H: FlowHost> Reader<'a, H> {
     }
 }
 
-fn play<H: FlowHost>(host: H, story: impl AsyncFnOnce(&Ctx, &H)) {
-    let setup = host.served(Setup::one_project().steps(&[PLANNED], &[APPLY]));
-    run_test(setup, async |ctx| {
+/// One project at the root, whose steps need no Terraform; `keys` are those of every repository.
+fn one_project(keys: &str) -> Setup {
+    Setup::one_project().repos_yaml(&workflow(keys, &[PLANNED], &[APPLY]))
+}
+
+fn play<H: FlowHost>(host: H, setup: Setup, story: impl AsyncFnOnce(&Ctx, &H)) {
+    run_test(host.served(setup), async |ctx| {
         host.connect(ctx).await;
         story(ctx, &host).await;
     });
 }
 
-/// The same story on every host.
+/// The same story on every host, with this set-up.
 macro_rules! on_every_host {
-    ($($story:ident),*) => {$(
+    ($($story:ident: $setup:expr;)*) => {$(
         mod $story {
+            use super::*;
+
             #[test]
             fn on_github() {
-                super::play(super::GithubForge, super::stories::$story);
+                play(GithubForge, $setup, stories::$story);
             }
 
             #[test]
             fn on_the_second_host() {
-                super::play(super::Second::new(), super::stories::$story);
+                play(Second::new(), $setup, stories::$story);
             }
 
             #[test]
             fn on_azure_devops() {
-                super::play(super::AzureFake::start(), super::stories::$story);
+                play(AzureFake::start(), $setup, stories::$story);
             }
         }
     )*};
 }
 
-on_every_host!(
-    from_autoplan_to_merge,
-    only_a_moved_head_is_planned,
-    missed_deliveries_are_found,
-    a_redelivery_is_known
-);
-
-mod stories {
-    use super::*;
-
-    pub(super) async fn from_autoplan_to_merge<H: FlowHost>(ctx: &Ctx, host: &H) {
-        let mut one = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
-        one.next().await.is("plan", "success");
-        one.succeeds("atlantis/plan").await;
-        let mut two = Reader::open(ctx, host, "two", ("other.tf", "# 3\n")).await;
-        let holder = format!("{}{}", H::MARK, one.number);
-        two.next().await.is("plan", "failure").because("locked").has(&holder);
-        two.say("atlantis plan").await.is("plan", "failure").because("locked");
-        one.say("atlantis apply").await.is("apply", "success");
-        one.succeeds("atlantis/apply").await;
-        assert_eq!(ctx.locks().await, [format!("{}/./default/", host.full_name())]);
-        let applied = std::fs::read_to_string(ctx.tmp.join("applied")).unwrap();
-        assert_eq!(applied, format!("{} {}\n", host.full_name(), one.number));
-        host.merge_one(ctx, one.number).await;
-        one.next().await.is_message("cleanup");
-        two.say("atlantis plan").await.is("plan", "success");
-        two.say("atlantis unlock").await;
-        assert!(ctx.locks().await.is_empty());
-        two.say("atlantis plan").await.is("plan", "success");
-        host.close_one(ctx, two.number).await;
-        two.next().await.is_message("cleanup");
-        assert!(ctx.locks().await.is_empty());
-    }
-
-    pub(super) async fn only_a_moved_head_is_planned<H: FlowHost>(ctx: &Ctx, host: &H) {
-        let mut pull = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
-        pull.next().await.is("plan", "success");
-        host.touch(ctx, pull.number).await;
-        host.push_to(ctx, pull.number, ("main.tf", "# 3\n")).await;
-        pull.next().await.is("plan", "success");
-        host.touch(ctx, pull.number).await;
-        ctx.quiet().await;
-        assert_eq!(pull.count(), 2);
-    }
-
-    pub(super) async fn missed_deliveries_are_found<H: FlowHost>(ctx: &Ctx, host: &H) {
-        let mut closed = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
-        closed.next().await.is("plan", "success");
-        let mut asked = Reader::open(ctx, host, "two", ("other.tf", "# 2\n")).await;
-        asked.next().await;
-        ctx.quiet().await;
-        ctx.server.stop().await;
-        host.hear(ctx, false);
-        host.close_one(ctx, closed.number).await;
-        host.comment_on(ctx, asked.number, "atlantis help").await;
-        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
-        ctx.server.start().await;
-        host.hear(ctx, true);
-        closed.next().await.is_message("cleanup");
-        asked.next().await.is_message("help");
-    }
-
-    pub(super) async fn a_redelivery_is_known<H: FlowHost>(ctx: &Ctx, host: &H) {
-        let mut pull = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
-        pull.next().await.is("plan", "success");
-        pull.say("atlantis apply").await.is("apply", "success");
-        ctx.quiet().await;
-        host.redeliver_last(ctx).await;
-        ctx.quiet().await;
-        assert_eq!((pull.count(), ctx.lines("applied")), (2, 1));
-    }
+on_every_host! {
+    from_autoplan_to_merge: one_project("");
+    only_a_moved_head_is_planned: one_project("");
+    missed_deliveries_are_found: one_project("");
+    a_redelivery_is_known: one_project("");
+    an_approval_is_anothers_of_this_head_and_nobody_objects:
+        one_project("apply_requirements: [approved]").flags(&["--approval-of-head"]);
+    it_is_merged_once_all_is_applied: one_project("delete_source_branch_on_merge: true").flags(&["--automerge"]);
+    a_merge_that_the_host_refuses_is_told: one_project("").flags(&["--automerge"]);
+    a_forged_delivery_is_refused: one_project("");
 }

@@ -243,3 +243,26 @@ fn a_lock_is_deleted_on_a_page_by_those_who_may() {
         });
     }
 }
+
+/// With `abort_on_execution_order_fail`, a project that somebody may not apply is one that failed in its own group.
+#[test]
+fn a_refused_project_holds_later_groups_and_no_earlier_one() {
+    let config = "version: 3\nabort_on_execution_order_fail: true\nprojects:\n  - {dir: first}\n  - {dir: middle, execution_order_group: 1}\n  \
+                  - {dir: last, execution_order_group: 2}\n";
+    let rules = "allowed_users: ['*:plan', 'bob:apply:first', 'bob:apply:last']\nallowed_teams: ['sre:apply']";
+    let steps = workflow(rules, &[PLANNED], &["echo $REPO_REL_DIR >> {tmp}/applied"]);
+    let setup = Setup::projects(&["first", "middle", "last"]).file("atlantis.yaml", config).repos_yaml(&steps);
+    run_test(setup, async |ctx| {
+        ctx.forge.set_team("acme", "sre", &["carol"]);
+        let pull = ctx.open_dirs("change", &["first", "middle", "last"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        let said = ctx.say_as("bob", &pull, "atlantis apply").await;
+        let mut outcomes = said.outcomes();
+        outcomes.sort();
+        let expected = [("first", "success"), ("last", "failure"), ("middle", "failure")];
+        assert_eq!(outcomes, expected.map(|(dir, ended)| (dir.to_owned(), ended.to_owned())));
+        said.has("bob may not use `apply` on `middle/default`").has("an earlier group failed");
+        ctx.say_as("carol", &pull, "atlantis apply").await.is("apply", "success");
+        assert_eq!(std::fs::read_to_string(ctx.tmp.join("applied")).unwrap(), "first\nmiddle\nlast\n");
+    });
+}

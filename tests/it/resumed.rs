@@ -7,9 +7,9 @@ use tidelock::sandbox::Pull;
 use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
 
 /// Of the double.
-const BUCKET: &str = "acme-tidelock";
+pub(crate) const BUCKET: &str = "acme-tidelock";
 /// Trials at the same time: most of the time one waits for its processes.
-const AT_ONCE: usize = 3;
+pub(crate) const AT_ONCE: usize = 3;
 /// For a run that is not disturbed.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The third project is in a later order group.
@@ -36,12 +36,12 @@ impl Run {
 }
 
 /// Objects of the journal.
-fn commits(double: &StorageDouble) -> usize {
+pub(crate) fn commits(double: &StorageDouble) -> usize {
     double.names(BUCKET).iter().filter(|name| name.contains("/journal/")).count()
 }
 
 /// The lease as its holder would have left it at an orderly end: nobody has to wait until it runs out.
-async fn give_up_lease(double: &StorageDouble) {
+pub(crate) async fn give_up_lease(double: &StorageDouble) {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let name = "prod/lock/leader.json";
     let url = format!("{}/storage/v1/b/{BUCKET}/o/{}?alt=media", double.endpoint(), name.replace('/', "%2F"));

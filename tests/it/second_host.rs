@@ -7,6 +7,7 @@ use crate::support::*;
 pub(crate) use forge::Second;
 use forge::{NAME, PASSWORD, deliver};
 use tidelock::domain::state::StatusState;
+use tidelock::vcs::ReviewVerdict;
 use tidelock::webhook::Intake;
 
 const APPLY: &str = "echo $BASE_REPO_OWNER $PULL_NUM >> {tmp}/applied";
@@ -23,6 +24,7 @@ async fn connect(ctx: &Ctx, second: &Second) {
 
 impl FlowHost for Second {
     const MARK: char = '!';
+    const CAN_BE_GUESSED: bool = true;
 
     fn full_name(&self) -> &'static str {
         "org/project/infra"
@@ -62,6 +64,32 @@ impl FlowHost for Second {
 
     async fn merge_one(&self, _: &Ctx, number: u64) {
         self.merge(number).await;
+    }
+
+    async fn vote_on(&self, _: &Ctx, number: u64, who: &str, approves: bool) {
+        let verdict = if approves { ReviewVerdict::Approved } else { ReviewVerdict::ChangesRequested };
+        self.review(number, who, verdict);
+    }
+
+    async fn approve_as_author(&self, _: &Ctx, number: u64) {
+        self.review(number, "ann", ReviewVerdict::Approved);
+    }
+
+    fn refuse_merge(&self, _: &Ctx, number: u64) -> &'static str {
+        Second::refuse_merge(self, number);
+        "people merge here"
+    }
+
+    fn is_merged(&self, _: &Ctx, number: u64) -> bool {
+        Second::is_merged(self, number)
+    }
+
+    async fn has_branch(&self, _: &Ctx, branch: &str) -> bool {
+        Second::has_branch(self, branch).await
+    }
+
+    async fn forged(&self, _: &Ctx, text: &str, other: &str) -> u16 {
+        Second::forged(self, text, other).await
     }
 
     async fn redeliver_last(&self, _: &Ctx) {

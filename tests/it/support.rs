@@ -37,6 +37,9 @@ pub(crate) fn terraform(state: &str, input: &str) -> String {
     )
 }
 
+/// Private key of the App that the server is; made for these tests, and known to nobody else.
+pub(crate) const APP_KEY: &str = include_str!("github_app/key.pem");
+
 /// What a test begins with.
 pub(crate) struct Setup {
     files: Vec<(String, String)>,
@@ -45,13 +48,16 @@ pub(crate) struct Setup {
     repos_yaml: Option<String>,
     binary: bool,
     hosts: Vec<JoinedHost>,
+    /// Name of the App that the server is, instead of an account.
+    app: Option<String>,
 }
 
 impl Setup {
     /// A repository with these files on `main`.
     pub(crate) fn repo(files: &[(&str, &str)]) -> Setup {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
-        Setup { files, flags: Vec::new(), environment: Vec::new(), repos_yaml: None, binary: false, hosts: Vec::new() }
+        let (flags, environment, hosts) = (Vec::new(), Vec::new(), Vec::new());
+        Setup { files, flags, environment, repos_yaml: None, binary: false, hosts, app: None }
     }
 
     /// A repository with one project at its root.
@@ -89,6 +95,12 @@ impl Setup {
     /// The steps of the plan and apply stages of every project, one `run` command or name of a step each.
     pub(crate) fn steps(self, plan: &[&str], apply: &[&str]) -> Setup {
         self.repos_yaml(&workflow("", plan, apply))
+    }
+
+    /// The server is this App, which `acme` has installed.
+    pub(crate) fn signed_in_as_app(mut self, slug: &str) -> Setup {
+        self.app = Some(slug.to_owned());
+        self.flags(&["--gh-user=", "--gh-app-key-file={tmp}/app.pem"]).variable("TIDELOCK_GH_TOKEN", "")
     }
 
     /// The server has this host besides the forge.
@@ -163,6 +175,11 @@ impl Ctx {
         if let Some(text) = &setup.repos_yaml {
             std::fs::write(tmp.join("repos.yaml"), fill(text)).unwrap();
             flags.push(format!("--repo-config={}", tmp.join("repos.yaml").display()));
+        }
+        if let Some(slug) = &setup.app {
+            std::fs::write(tmp.join("app.pem"), APP_KEY).unwrap();
+            flags.push(format!("--gh-app-id={}", forge.set_app(slug, APP_KEY).unwrap()));
+            forge.install_app("acme").unwrap();
         }
         let environment = setup.environment.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
         let server = Running::new(&forge, &tmp, flags, environment, setup.binary, setup.hosts);

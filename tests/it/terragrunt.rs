@@ -76,6 +76,31 @@ fn an_applied_unit_drops_the_plans_that_were_made_with_its_old_outputs() {
 }
 
 #[test]
+fn an_applied_unit_drops_such_plans_of_other_pull_requests_and_tells_them() {
+    run_test(native().flags(&["--disable-autoplan"]), async |ctx| {
+        let one = ctx.open("vpc", &[("live/vpc/terragrunt.hcl", &unit(None, "2"))]).await;
+        ctx.say(&one, "atlantis plan -d live/vpc").await.is("plan", "success");
+        let app = format!("{}# changed\n", unit(Some("vpc"), "mock"));
+        let two =
+            ctx.open("app", &[("live/app/terragrunt.hcl", &app), ("live/dns/terragrunt.hcl", &unit(None, "2"))]).await;
+        ctx.say(&two, "atlantis plan").await.is("plan", "success").has("mock");
+        let files = || std::fs::read_dir(ctx.server.data("plans")).unwrap().count();
+        assert_eq!(files(), 3);
+        ctx.say(&one, "atlantis apply").await.is("apply", "success");
+        let told = ctx.next(&two).await;
+        told.is_message("discarded")
+            .has("dir `live/vpc` · workspace `default` was applied in #1")
+            .has("`atlantis plan -d live/app`");
+        ctx.until("the dropped plan's file goes", async || files() == 1).await;
+        let said = ctx.say(&two, "atlantis apply -d live/app").await;
+        said.because("no_plan").has("Its plan was discarded").has("`atlantis plan -d live/app`");
+        ctx.say(&two, "atlantis plan -d live/app").await.is("plan", "success").has_not("mock");
+        ctx.say(&two, "atlantis apply").await.is("apply", "success");
+        assert!(state(ctx, "live/app").contains("\"2\"") && state(ctx, "live/dns").contains("\"2\""));
+    });
+}
+
+#[test]
 fn a_unit_that_fails_stops_those_that_depend_on_it_and_no_others() {
     run_test(native(), async |ctx| {
         let broken = unit(None, "1").replace("//echo", "//missing");

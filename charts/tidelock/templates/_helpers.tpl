@@ -103,6 +103,13 @@ annotations:
 {{- fail "github.token and github.secret are missing: give both, or vcsSecretName, an existing Secret with the keys github_token and github_secret" -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.azuredevops -}}
+{{- $_ := required "azuredevops.user is missing: the unique name of the account that the token belongs to, such as its email address" .user -}}
+{{- $_ := required "azuredevops.webhookUser is missing: the user that the service hooks send" .webhookUser -}}
+{{- if not (or $.Values.vcsSecretName (and .token .webhookPassword)) -}}
+{{- fail "azuredevops.token and azuredevops.webhookPassword are missing: give both, or vcsSecretName, an existing Secret with the keys azuredevops_token and azuredevops_webhook_password" -}}
+{{- end -}}
+{{- end -}}
 {{- if and (not .Values.bucket) (not .Values.volumeClaim.enabled) -}}
 {{- fail "volumeClaim.enabled=false leaves the state nowhere: keep the volume, or set bucket to gs://NAME/PREFIX" -}}
 {{- end -}}
@@ -120,7 +127,6 @@ annotations:
     "githubApp" "GitHub Apps are not built yet: use the token of an account, under github"
     "gitlab" "GitLab is not built yet"
     "bitbucket" "Bitbucket is not built yet"
-    "azuredevops" "Azure DevOps is not built yet"
     "gitea" "Gitea is not built yet"
     "redis" "locks are kept in the bucket: leave it out"
     "redisSecretName" "locks are kept in the bucket: leave it out"

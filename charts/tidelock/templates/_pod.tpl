@@ -76,6 +76,15 @@ chart is said there. */}}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_GH_TOKEN" (include "tidelock.vcsSecretName" $) "github_token") }}
 {{ include "tidelock.fromSecret" (list "TIDELOCK_GH_WEBHOOK_SECRET" (include "tidelock.vcsSecretName" $) "github_secret") }}
 {{- end }}
+{{- with $v.azuredevops }}
+- name: TIDELOCK_AZUREDEVOPS_USER
+  value: {{ .user | quote }}
+{{- include "tidelock.variable" (list "TIDELOCK_AZUREDEVOPS_HOSTNAME" .hostname) }}
+- name: TIDELOCK_AZUREDEVOPS_WEBHOOK_USER
+  value: {{ .webhookUser | quote }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_AZUREDEVOPS_TOKEN" (include "tidelock.vcsSecretName" $) "azuredevops_token") }}
+{{ include "tidelock.fromSecret" (list "TIDELOCK_AZUREDEVOPS_WEBHOOK_PASSWORD" (include "tidelock.vcsSecretName" $) "azuredevops_webhook_password") }}
+{{- end }}
 {{- with include "tidelock.basicAuthSecretName" . }}
 - name: TIDELOCK_WEB_BASIC_AUTH
   value: "true"

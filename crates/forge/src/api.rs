@@ -1,7 +1,10 @@
 //! The part of GitHub's REST API that the server uses, with GitHub's answers, errors and paging.
 
+mod app;
+mod branches;
 mod moved;
 mod teams;
+mod webhooks;
 
 use super::state::{CommentState, ReactionState, State, StatusState};
 use super::{Shared, pull, server, shapes, timestamp};
@@ -88,6 +91,9 @@ fn conditional(asked: &HeaderMap, body: Value, mut headers: HeaderMap) -> Respon
 
 async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
     let Some(path) = parts.uri.path().strip_prefix("/api/v3/") else { return Err(NOT_FOUND()) };
+    if app::is_of_apps(path) {
+        return app::answer(shared, parts, path);
+    }
     let login = server::principal(shared, &parts.headers)
         .map_err(|()| Refusal(StatusCode::UNAUTHORIZED, "Bad credentials".to_owned()))?
         .ok_or_else(NOT_FOUND)?;
@@ -107,6 +113,7 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             (found.full_name(), rest)
         }
         ["orgs", org, "teams", slug, "memberships", login] => return teams::membership(shared, org, slug, login),
+        ["installation", "repositories"] => return app::repositories(shared, parts),
         ["user"] => return ok(shapes::user(&shared.url, &shared.look(), &login)),
         ["user", "repos"] => return ok(shapes::repos_of(&shared.url, &shared.look(), &login)),
         _ => return Err(NOT_FOUND()),
@@ -117,6 +124,9 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
             .map_err(|_| Refusal(StatusCode::BAD_REQUEST, "Problems parsing JSON".to_owned()))?,
     };
     let call = Call { shared, login, full_name, query: parts.uri.query().unwrap_or_default(), body };
+    if !super::app::may_see(&shared.look(), &parts.headers, &call.full_name) {
+        return Err(NOT_FOUND());
+    }
     call.check_access(parts.method != Method::GET && rest.first() != Some(&"issues"))?;
     match (parts.method.as_str(), rest) {
         ("GET", []) => call.repo(),
@@ -127,6 +137,8 @@ async fn route(shared: &Shared, parts: &request::Parts, body: Bytes) -> Result {
         ("GET", ["pulls", number]) => call.pull(number),
         ("GET", ["pulls", number, "reviews"]) => call.reviews(number),
         ("PUT", ["pulls", number, "merge"]) => call.merge(number).await,
+        ("GET", ["git", "ref", "heads", branch @ ..]) => call.branch(&branch.join("/")).await,
+        ("DELETE", ["git", "refs", "heads", branch @ ..]) => call.delete_branch(&branch.join("/")).await,
         ("GET", ["collaborators", user, "permission"]) => call.permission(user),
         ("GET", ["issues", number, "comments"]) => call.comments(number),
         ("POST", ["issues", number, "comments"]) => call.create_comment(number),
@@ -167,33 +179,6 @@ impl Call<'_> {
         ok(shapes::repo(&self.shared.url, &state, repo))
     }
 
-    /// Each repository shows the one webhook, to its admins.
-    fn webhooks(&self) -> Result {
-        let state = self.shared.look();
-        let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
-        if repo.permission(&self.login) != "admin" {
-            return Err(NOT_FOUND());
-        }
-        ok(Value::Array(shapes::webhook(&self.shared.url, &state, repo).into_iter().collect()))
-    }
-
-    /// Deliveries that were tried, latest first.
-    fn deliveries(&self) -> Result {
-        let rows = {
-            let state = self.shared.look();
-            state.deliveries.iter().rev().filter(|delivery| delivery.done).map(shapes::delivery).collect()
-        };
-        self.page(rows, "hooks/1/deliveries")
-    }
-
-    fn delivery(&self, id: &str) -> Result {
-        let state = self.shared.look();
-        let found = state.deliveries.iter().find(|delivery| delivery.id.to_string() == id).ok_or_else(NOT_FOUND)?;
-        let mut body = shapes::delivery(found);
-        body["response"] = json!({"headers": {}, "payload": found.answer});
-        ok(body)
-    }
-
     fn pull(&self, number: &str) -> Result {
         let number = self.number(number)?;
         let state = self.shared.look();
@@ -222,22 +207,6 @@ impl Call<'_> {
             of_commit.map(|status| shapes::status(&self.shared.url, &state, repo, status)).collect()
         };
         self.page(rows, &format!("commits/{sha}/statuses"))
-    }
-
-    /// How `base...head` stand to each other, without their commits and files.
-    async fn compare(&self, commits: &str) -> Result {
-        let (base, head) = commits.split_once("...").ok_or_else(NOT_FOUND)?;
-        let git = self.shared.git(&self.full_name).map_err(|_| NOT_FOUND())?;
-        let (ahead, behind) = git.distance(base, head).await.map_err(|_| NOT_FOUND())?;
-        let status = match (ahead, behind) {
-            (0, 0) => "identical",
-            (_, 0) => "ahead",
-            (0, _) => "behind",
-            _ => "diverged",
-        };
-        ok(
-            json!({"status": status, "ahead_by": ahead, "behind_by": behind, "total_commits": ahead, "commits": [], "files": []}),
-        )
     }
 
     /// A parameter of the address.

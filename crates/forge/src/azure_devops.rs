@@ -3,6 +3,8 @@
 
 mod api;
 mod shapes;
+#[cfg(test)]
+mod tests;
 
 use super::faults::Fault;
 use super::git_http::{self, Fetches, SERVICES};

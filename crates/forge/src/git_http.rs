@@ -1,7 +1,7 @@
 //! git over HTTP: `git http-backend` as a CGI program, whose output is streamed. After a push, pull requests are updated.
 
 use super::git::{GitRepo, git_command};
-use super::{Shared, repo, server};
+use super::{Shared, app, repo, server};
 use anyhow::{Context, bail};
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
@@ -57,6 +57,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, parts: &request::Parts, body: B
     let git = {
         let state = shared.look();
         match state.repo(full_name) {
+            Ok(_) if !app::may_see(&state, &parts.headers, full_name) => return StatusCode::NOT_FOUND.into_response(),
             Ok(found) if found.permission(&login) == "none" => return StatusCode::NOT_FOUND.into_response(),
             Ok(found) if push && !found.can_write(&login) => {
                 return (StatusCode::FORBIDDEN, format!("{login} may not write to {full_name}\n")).into_response();

@@ -15,6 +15,17 @@ pub enum HostKind {
 }
 
 impl HostKind {
+    /// All of them, the usual one first.
+    pub const ALL: [HostKind; 2] = [HostKind::Github, HostKind::AzureDevops];
+
+    /// As people choose it.
+    pub fn name(self) -> &'static str {
+        match self {
+            HostKind::Github => "github",
+            HostKind::AzureDevops => "azure-devops",
+        }
+    }
+
     /// The name in the forge's address. They differ, so that one server can have a forge of each kind.
     pub(super) fn hostname(self) -> &'static str {
         match self {

@@ -7,6 +7,7 @@
 
 mod activity;
 mod api;
+mod app;
 mod azure_devops;
 mod connection;
 mod faults;

@@ -1,5 +1,6 @@
 //! A pull request of the forge: what people do with it, and what tests read and wait for.
 
+use super::app::BOT_OF_APP;
 use super::kind::written;
 use super::repo::{self, Repo};
 use super::state::{CommentState, PullState, ReviewState, State, StatusState};
@@ -52,6 +53,11 @@ impl Pull {
     /// Number within its repository.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// As its host writes it: `#1`, `!1`.
+    pub fn reference(&self) -> String {
+        format!("{}{}", self.shared().kind.pull_mark(), self.number)
     }
 
     /// Its repository.
@@ -301,7 +307,8 @@ impl From<&CommentState> for Comment {
 }
 
 fn bot_comments(pull: &PullState) -> Vec<Comment> {
-    pull.comments.iter().filter(|comment| comment.author == BOT).map(Comment::from).collect()
+    let is_ours = |comment: &&CommentState| comment.author == BOT || comment.author.ends_with(BOT_OF_APP);
+    pull.comments.iter().filter(is_ours).map(Comment::from).collect()
 }
 
 fn statuses(state: &State, full_name: &str, number: u64) -> anyhow::Result<BTreeMap<String, CommitStatus>> {

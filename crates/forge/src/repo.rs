@@ -240,11 +240,30 @@ impl Repo {
         git.commit(branch, Some(&tip), "alice", &subject_of(changes), changes).await
     }
 
+    /// First line of the message of a branch's tip.
+    pub async fn subject(&self, branch: &str) -> anyhow::Result<String> {
+        let git = self.forge.shared.git(&self.full_name)?;
+        let newest = git.log(&format!("{branch}~1"), branch).await?.pop();
+        Ok(newest.context("the branch has one commit alone")?.subject)
+    }
+
+    /// Deletes a branch; pull requests from it that are open are closed.
+    pub async fn delete_branch(&self, branch: &str) -> anyhow::Result<()> {
+        delete_branch(&self.forge.shared, &self.full_name, branch, "alice").await
+    }
+
     /// Tip of a branch.
     pub async fn tip(&self, branch: &str) -> anyhow::Result<String> {
         let mut heads = self.forge.shared.git(&self.full_name)?.heads().await?;
         heads.remove(branch).with_context(|| format!("there is no branch {branch}"))
     }
+}
+
+/// Deletes a branch as this person.
+pub(super) async fn delete_branch(shared: &Shared, full_name: &str, branch: &str, actor: &str) -> anyhow::Result<()> {
+    let _refs = shared.refs.lock().await;
+    shared.git(full_name)?.delete_branch(branch).await?;
+    follow_refs(shared, full_name, actor).await
 }
 
 /// "Change a, b".

@@ -108,15 +108,22 @@ fn refusal(status: u16, text: &str, headers: &[(String, String)]) -> Response {
 
 /// The login of a request's token; `None` without a token, an error for an unknown one.
 pub(super) fn principal(shared: &Shared, headers: &HeaderMap) -> Result<Option<String>, ()> {
+    match token(headers)? {
+        None => Ok(None),
+        Some(token) => shared.look().login_of_token(&token).map(Some).ok_or(()),
+    }
+}
+
+/// The token of a request.
+pub(super) fn token(headers: &HeaderMap) -> Result<Option<String>, ()> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let (scheme, rest) = value.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(())?;
-    let token = match scheme.to_lowercase().as_str() {
-        "bearer" | "token" => rest.trim().to_owned(),
+    match scheme.to_lowercase().as_str() {
+        "bearer" | "token" => Ok(Some(rest.trim().to_owned())),
         "basic" => {
             let decoded = base64::prelude::BASE64_STANDARD.decode(rest.trim()).map_err(drop)?;
-            String::from_utf8(decoded).map_err(drop)?.split_once(':').ok_or(())?.1.to_owned()
+            Ok(Some(String::from_utf8(decoded).map_err(drop)?.split_once(':').ok_or(())?.1.to_owned()))
         }
-        _ => return Err(()),
-    };
-    shared.look().user_of_token(&token).map(|user| Some(user.login.clone())).ok_or(())
+        _ => Err(()),
+    }
 }

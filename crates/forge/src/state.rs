@@ -1,5 +1,6 @@
 //! The forge's state besides git objects: accounts, repositories, pull requests, comments, statuses. In memory, behind one mutex.
 
+use super::app::{AppState, BOT_OF_APP};
 use super::azure_devops::BranchPolicies;
 use super::faults::Planned;
 use super::git::GitRepo;
@@ -27,6 +28,10 @@ pub(super) struct State {
     /// How far the time in the API's answers is ahead.
     pub clock_ahead: jiff::SignedDuration,
     pub faults: Vec<Planned>,
+    /// The app that the server under test is, instead of an account.
+    pub app: Option<AppState>,
+    /// Apps that were made of manifests, by the code that is exchanged for each: name and private key.
+    pub manifests: BTreeMap<String, (String, String)>,
     /// Of Azure DevOps only.
     pub policies: BranchPolicies,
     last_id: u64,
@@ -161,8 +166,10 @@ impl State {
         self.users.entry(login.to_lowercase()).or_insert(user)
     }
 
-    pub(super) fn user_of_token(&self, token: &str) -> Option<&User> {
-        self.users.values().find(|user| user.token == token)
+    /// Whose token that is.
+    pub(super) fn login_of_token(&self, token: &str) -> Option<String> {
+        let of_app = self.app.as_ref().filter(|app| app.installation_of(token).is_some()).map(AppState::login);
+        of_app.or_else(|| self.users.values().find(|user| user.token == token).map(|user| user.login.clone()))
     }
 
     pub(super) fn repo(&self, full_name: &str) -> anyhow::Result<&RepoState> {
@@ -233,8 +240,11 @@ impl RepoState {
         format!("{}/{}", self.owner, self.name)
     }
 
-    /// `admin`, `write`, `read` or `none`.
+    /// `admin`, `write`, `read` or `none`. Which repositories an app sees is told by its tokens.
     pub(super) fn permission(&self, login: &str) -> &str {
+        if login.ends_with(BOT_OF_APP) {
+            return "write";
+        }
         self.permissions.get(&login.to_lowercase()).map_or("none", String::as_str)
     }
 

@@ -5,9 +5,9 @@ mod doctor;
 use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::domain::Login;
-use crate::settings::{AzureDevopsSettings, Settings};
-use crate::vcs::Host;
+use crate::settings::{AzureDevopsSettings, Settings, TokenSetting};
 use crate::vcs::azure_devops::{AzureAddress, AzureDevops, AzureDevopsOptions, profile};
+use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
 use crate::webhook::azure_devops::AzureDevopsDoor;
 use std::sync::Arc;
@@ -49,8 +49,9 @@ pub(super) fn join(settings: &Settings) -> Option<JoinedHost> {
         address: address(azure),
         user: azure.webhook_user.clone(),
         password: azure.webhook_password.clone(),
+        previous: azure.previous_webhook_password.clone(),
     };
-    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile().commit_address })
+    Some(JoinedHost { api, door: Arc::new(door), commit_address: profile(&address(azure)).commit_address })
 }
 
 /// Who we are there.
@@ -60,7 +61,7 @@ pub(super) fn account(settings: &Settings) -> Option<HostAccount<'_>> {
         hostname: &azure.hostname,
         login: &azure.user,
         secret: azure.webhook_password.as_ref(),
-        previous: None,
+        previous: azure.previous_webhook_password.as_ref(),
     })
 }
 
@@ -75,10 +76,14 @@ fn address(azure: &AzureDevopsSettings) -> AzureAddress {
 
 /// A client of it, where there is a token.
 fn client(azure: &AzureDevopsSettings, settings: &Settings) -> Option<AzureDevops> {
+    let token = match azure.token.clone()? {
+        TokenSetting::Value(token) => TokenSource::Value(token),
+        TokenSetting::File(path) => TokenSource::File(path),
+    };
     Some(AzureDevops::new(AzureDevopsOptions {
         address: address(azure),
         user: Login::new(&azure.user),
-        token: azure.token.clone()?,
+        token,
         organizations: organizations(&azure.hostname, &settings.repo_allowlist),
         status_name: settings.vcs_status_name.clone(),
     }))

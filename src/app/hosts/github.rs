@@ -1,16 +1,20 @@
 //! GitHub, cloud and Enterprise Server: its settings become an API client, a door, checks and ranges of addresses.
 
+mod app_doctor;
 mod doctor;
+mod registration;
 mod webhooks;
 
 use super::{HostAccount, JoinedHost};
 use crate::app::doctor::report::Findings;
 use crate::dispatch::Allowlist;
 use crate::domain::Login;
-use crate::settings::{GithubSettings, GithubToken, Settings};
+use crate::settings::{GithubAppKey, GithubAppSettings, GithubSettings, GithubToken, Settings, TokenSetting};
+use crate::vcs::github::app::AppOptions;
 use crate::vcs::github::{Github, GithubOptions, profile};
 use crate::vcs::{Host, TokenSource};
 use crate::web::access::address::Published;
+use crate::web::host_pages::HostPage;
 use crate::webhook::github::GithubDoor;
 use std::sync::Arc;
 
@@ -53,6 +57,11 @@ pub(super) fn published(address: Option<String>) -> Published {
     Published { word: "github", known: RANGES, address, read }
 }
 
+/// The pages on which an App is made.
+pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
+    registration::pages(settings)
+}
+
 /// What the doctor finds about it.
 pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     doctor::check(settings, events).await
@@ -61,16 +70,27 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
 /// A client of it, where there is a token; `allowlist` has the rules of the repositories that are served.
 fn client(github: &GithubSettings, allowlist: &[String]) -> Option<Github> {
     let allowlist = Allowlist::new(allowlist);
-    let token = match github.token.as_ref()? {
-        GithubToken::Value(token) => TokenSource::Value(token.clone()),
-        GithubToken::File(path) => TokenSource::File(path.clone()),
+    let nothing = || TokenSource::Value(String::new().into());
+    let (token, app) = match github.token.as_ref()? {
+        GithubToken::Account(TokenSetting::Value(token)) => (TokenSource::Value(token.clone()), None),
+        GithubToken::Account(TokenSetting::File(path)) => (TokenSource::File(path.clone()), None),
+        GithubToken::App(app) => (nothing(), Some(options(app))),
     };
     Some(Github::new(GithubOptions {
         hostname: github.hostname.clone(),
         api_url: github.api_url.clone(),
         user: Login::new(&github.user),
         token,
+        app,
         serves: Arc::new(move |repo| allowlist.allows(repo)),
         posts_per_hour: github.posts_per_hour,
     }))
+}
+
+fn options(app: &GithubAppSettings) -> AppOptions {
+    let key = match &app.key {
+        GithubAppKey::Value(key) => TokenSource::Value(key.clone()),
+        GithubAppKey::File(path) => TokenSource::File(path.clone()),
+    };
+    AppOptions { id: app.id, key, installation: app.installation_id }
 }

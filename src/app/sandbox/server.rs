@@ -47,8 +47,6 @@ impl Launch {
             ("atlantis-url", url.clone()),
             ("data-dir", data_dir.to_string_lossy().into_owned()),
             ("bucket", format!("file://{}", dir.join("bucket").to_string_lossy())),
-            ("gh-hostname", forge.hostname_setting()),
-            ("gh-user", forge.bot().to_owned()),
             ("log-level", level.to_owned()),
             ("repo-allowlist", "*".to_owned()),
             ("checkout-strategy", "merge".to_owned()),
@@ -57,10 +55,11 @@ impl Launch {
         let text = |text: &OsString| text.to_str().map(str::to_owned);
         let mut environment: Vec<(String, String)> =
             environment.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect();
-        let secrets = [("TIDELOCK_GH_TOKEN", forge.token()), ("TIDELOCK_GH_WEBHOOK_SECRET", forge.webhook_secret())];
-        environment.extend(secrets.map(|(name, secret)| (name.to_owned(), secret.expose_secret().to_owned())));
+        environment
+            .extend(forge.server_secrets().map(|(name, secret)| (name.to_owned(), secret.expose_secret().to_owned())));
         environment.push(("CHECKPOINT_DISABLE".into(), "1".into()));
-        let args = flags.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        let settings = flags.into_iter().chain(forge.server_settings());
+        let args = settings.map(|(name, value)| format!("--{name}={value}")).collect();
         Ok(Launch { url, data_dir, args, environment })
     }
 

@@ -181,3 +181,164 @@ async fn a_spare_tree_is_removed_to_make_room() {
     assert_eq!(world.checkouts.idle_trees().await.unwrap(), []);
     assert!(world.tree().await.root.join("dir0/file0.tf").exists());
 }
+
+impl World {
+    /// Makes the spare tree that is wanted after a tree was written.
+    async fn make_spare(&self, end: &CancellationToken) -> SpareMaking {
+        let wanted = self.checkouts.spare_wanted().await;
+        self.checkouts.make_spare(&wanted, end).await.unwrap()
+    }
+
+    /// Whether a spare tree is wanted.
+    fn wants_spare(&self) -> bool {
+        futures::FutureExt::now_or_never(self.checkouts.spare_wanted()).is_some()
+    }
+
+    /// Where the spare tree lies.
+    fn spare(&self) -> PathBuf {
+        self.checkouts.spare_paths(&self.pull.id.repo).root
+    }
+}
+
+#[tokio::test]
+async fn a_spare_tree_is_made_while_pull_requests_are_open_and_serves_the_next_one() {
+    let mut world = World::large().await;
+    let first = world.tree().await;
+    // Nothing is asked of the repository for it.
+    fs::rename(&world.source, world.source.with_extension("away")).unwrap();
+    assert_eq!(world.make_spare(&CancellationToken::new()).await, SpareMaking::Made);
+    assert!(!world.wants_spare());
+    fs::rename(world.source.with_extension("away"), &world.source).unwrap();
+    let spare = world.spare();
+    let before = files(&spare);
+    assert_eq!(before.len(), FILES + 2);
+    assert_eq!(fs::metadata(spare.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+    assert!(!spare.join(".git").exists());
+    world.next_pull().await;
+    let second = world.tree().await;
+    let after = files(&second.root);
+    let written = after.iter().filter(|(name, (is, _))| before.get(*name).is_none_or(|(was, _)| was != is));
+    assert_eq!((after.len(), written.count()), (FILES + 1, 2));
+    // The first one has its own, and the third one finds the next.
+    assert_eq!(read(&first, "dir0/file0.tf"), "first\n");
+    assert!(!spare.exists());
+    assert_eq!(world.make_spare(&CancellationToken::new()).await, SpareMaking::Made);
+    assert_eq!(world.make_spare_again(&second).await, SpareMaking::NotNeeded);
+}
+
+impl World {
+    /// Asks for another one although there is one.
+    async fn make_spare_again(&self, like: &WorkingTree) -> SpareMaking {
+        let (pull, fetched) = (self.pull.clone(), self.fetch().await);
+        let wanted = WantedSpare { like: like.root.clone(), pull, commit: fetched.head.clone(), fetched };
+        self.checkouts.make_spare(&wanted, &CancellationToken::new()).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn no_spare_tree_is_made_of_what_is_written_quickly_or_for_nobody() {
+    let mut small = World::new(Strategy::Branch).await;
+    small.commit("topic", &[("a.tf", "a\n")]).await;
+    small.tree().await;
+    assert!(!small.wants_spare());
+    let large = World::large().await;
+    let tree = large.tree().await;
+    fs::remove_dir_all(&tree.git_dir).unwrap();
+    assert_eq!(large.make_spare(&CancellationToken::new()).await, SpareMaking::NotNeeded);
+    assert!(!large.spare().exists());
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_tree_ends_the_making_and_it_is_done_later() {
+    let world = World::large().await;
+    world.tree().await;
+    let first = world.checkouts.demand.in_front();
+    assert!(!world.wants_spare());
+    let wanted = {
+        let pull = world.pull.clone();
+        let fetched = Fetched { head: pull.head.commit.clone(), base_tip: pull.head.commit.clone() };
+        WantedSpare { like: world.spare(), pull, commit: fetched.head.clone(), fetched }
+    };
+    assert_eq!(world.checkouts.make_spare(&wanted, &CancellationToken::new()).await.unwrap(), SpareMaking::Ended);
+    drop(first);
+    let end = CancellationToken::new();
+    let making = world.make_spare(&end);
+    tokio::pin!(making);
+    // It has begun, and others come.
+    let made = loop {
+        tokio::select! {
+            biased;
+            made = &mut making => break made,
+            () = tokio::task::yield_now() => drop(world.checkouts.demand.in_front()),
+        }
+    };
+    assert_eq!((made, end.is_cancelled()), (SpareMaking::Ended, true));
+    assert!(!world.spare().exists() && world.wants_spare());
+    assert_eq!(world.make_spare(&CancellationToken::new()).await, SpareMaking::Made);
+}
+
+#[tokio::test]
+async fn a_spare_tree_that_somebody_changed_is_not_used() {
+    type Change = fn(&Path);
+    let changes: [Change; 4] = [
+        |spare| fs::write(spare.join("dir0/evil_override.tf"), "evil").unwrap(),
+        |spare| {
+            let file = fs::File::options().write(true).open(spare.join("dir6/file6.tf")).unwrap();
+            let times = fs::FileTimes::new().set_modified(file.metadata().unwrap().modified().unwrap());
+            std::os::unix::fs::FileExt::write_at(&file, b"9", 0).unwrap();
+            file.set_times(times).unwrap();
+        },
+        |spare| {
+            fs::create_dir_all(spare.join("dir1/.terraform/modules")).unwrap();
+            fs::write(spare.join("dir1/.terraform/modules/x.tf"), "evil").unwrap();
+        },
+        |spare| fs::create_dir_all(spare.join(".git/hooks")).unwrap(),
+    ];
+    let mut world = World::large().await;
+    world.tree().await;
+    for change in changes {
+        assert_eq!(world.make_spare(&CancellationToken::new()).await, SpareMaking::Made);
+        change(&world.spare());
+        world.next_pull().await;
+        let tree = world.tree().await;
+        let mut names: Vec<String> = files(&tree.root).into_keys().collect();
+        names.sort();
+        assert_eq!(names, expected(&world, world.pull.head.commit.as_str()).await);
+        assert_eq!(read(&tree, "dir6/file6.tf"), "6\n");
+        assert!(!tree.root.join("dir1/.terraform").exists() && !tree.root.join(".git/hooks").exists());
+        assert!(!world.spare().exists());
+    }
+}
+
+#[tokio::test]
+async fn a_spare_tree_goes_first_also_with_a_state_that_git_has() {
+    let mut world = World::large().await;
+    world.commit("topic", &[("dir1/terraform.tfstate", "{}")]).await;
+    let tree = world.tree().await;
+    assert_eq!(world.make_spare(&CancellationToken::new()).await, SpareMaking::Made);
+    let idle = world.checkouts.idle_trees().await.unwrap();
+    assert_eq!(idle.len(), 2);
+    assert!(idle[0].to_string().contains("spare-github.com"), "{idle:?}");
+    assert!(!idle[0].has_unkept_files && idle[1].has_unkept_files);
+    assert!(tree.root.exists());
+}
+
+/// What is being removed to free space is not taken, and what is being taken is not removed: the tree is whole either way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_spare_tree_is_taken_or_removed_and_never_both() {
+    let mut world = World::large().await;
+    world.tree().await;
+    for _ in 0..12 {
+        assert_eq!(world.make_spare(&CancellationToken::new()).await, SpareMaking::Made);
+        world.next_pull().await;
+        let fetched = world.fetch().await;
+        let spare = world.checkouts.idle_trees().await.unwrap().remove(0);
+        let (checkouts, pull) = (world.checkouts.clone(), world.pull.clone());
+        let taking = tokio::spawn(async move { checkouts.tree(&pull, "default", &fetched, None, None).await });
+        world.checkouts.remove_idle(spare).await.unwrap();
+        let tree = taking.await.unwrap().unwrap();
+        let mut names: Vec<String> = files(&tree.root).into_keys().collect();
+        names.sort();
+        assert_eq!(names, expected(&world, world.pull.head.commit.as_str()).await);
+    }
+}

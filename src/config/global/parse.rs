@@ -1,10 +1,11 @@
 //! Parses `repos.yaml`: from its YAML form to [`GlobalConfig`].
 
 use super::{DEFAULT_WORKFLOW, GlobalConfig, Hook, IdMatch, OVERRIDABLE_KEYS, RepoEntry};
+use crate::config::policies::Policies;
 use crate::config::raw::{LocatedText, RawGlobal, RawHook, RawRepo, Texts};
 use crate::config::workflow::{ShellCommand, Workflow};
 use crate::config::yaml::{decode, error_at, quoted};
-use crate::config::{ConfigError, LockMode, Requirement, checks};
+use crate::config::{ConfigError, LockMode, Requirement, approvals, checks, freeze};
 use regex::RegexBuilder;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         ))
     };
     let raw: RawGlobal = decode(text, file)?.ok_or_else(empty)?;
-    for (key, node) in [("policies", &raw.policies), ("metrics", &raw.metrics), ("team_authz", &raw.team_authz)] {
+    for (key, node) in [("metrics", &raw.metrics), ("team_authz", &raw.team_authz)] {
         if let Some(node) = node {
             return Err(not_built(file, node, key));
         }
@@ -38,7 +39,8 @@ pub(super) fn global(text: &str, file: &str) -> Result<GlobalConfig, ConfigError
         return Err(ConfigError(format!("{file}: repos: more than {MAX_ENTRIES} entries")));
     }
     let repos = entries.into_iter().map(|raw| entry(&raw, &workflows, file)).collect::<Result<_, _>>()?;
-    Ok(GlobalConfig { repos, workflows, warnings })
+    let policies = Policies::from_raw(raw.policies.unwrap_or_default(), file)?;
+    Ok(GlobalConfig { repos, workflows, policies, warnings })
 }
 
 /// A known key without an effect is an error: users would believe that a gate is in place.
@@ -47,12 +49,6 @@ pub(in crate::config) fn not_built<T>(file: &str, node: &Spanned<T>, key: &str) 
 }
 
 fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &str) -> Result<RepoEntry, ConfigError> {
-    let RawRepo { policy_check, custom_policy_check, .. } = &raw.value;
-    for (key, value) in [("policy_check: true", policy_check), ("custom_policy_check: true", custom_policy_check)] {
-        if let Some(value) = value.as_ref().filter(|value| value.value) {
-            return Err(not_built(file, value, key));
-        }
-    }
     let at = raw;
     let raw = &raw.value;
     let known = |text: &LocatedText, key: &str| match workflows.contains_key(&text.value) {
@@ -92,8 +88,12 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
             .map(|text| checks::version(text, "terragrunt_version", file))
             .transpose()?,
         plan_max_age: raw.plan_max_age.as_ref().map(|text| checks::age(text, "plan_max_age", file)).transpose()?,
+        policy_check: raw.policy_check,
+        custom_policy_check: raw.custom_policy_check,
         allowed_users: raw.allowed_users.as_ref().map(|list| people(list, "allowed_users", file)).transpose()?,
         allowed_teams: raw.allowed_teams.as_ref().map(|list| people(list, "allowed_teams", file)).transpose()?,
+        approvals: raw.approvals.as_ref().map(|raw| approvals::rules(raw, file)).transpose()?,
+        freeze: raw.freeze.as_ref().map(|list| freeze::windows(list, file)).transpose()?,
     })
 }
 

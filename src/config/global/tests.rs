@@ -166,17 +166,26 @@ fn a_step_without_arguments_may_be_written_in_every_way_that_atlantis_takes() {
 
 #[test]
 fn known_keys_without_effect_yet_are_refused_by_name() {
-    for (yaml, key) in [
-        ("policies:\n  policy_sets: []", "`policies`"),
-        ("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"),
-        ("team_authz: {command: x}", "`team_authz`"),
-        ("repos:\n- id: /.*/\n  policy_check: true", "`policy_check: true`"),
-        ("repos:\n- id: /.*/\n  custom_policy_check: true", "`custom_policy_check: true`"),
-    ] {
+    for (yaml, key) in
+        [("metrics: {prometheus: {endpoint: /metrics}}", "`metrics`"), ("team_authz: {command: x}", "`team_authz`")]
+    {
         let message = error(yaml);
         assert!(message.contains(key) && message.contains("not built yet"), "{message}");
     }
-    GlobalConfig::parse("repos:\n- id: /.*/\n  policy_check: false\n  custom_policy_check: false", FILE).unwrap();
+}
+
+#[test]
+fn policy_checks_are_on_unless_an_entry_turns_them_off() {
+    let checks = |yaml: &str| {
+        let rules = rules(yaml, "o/r", "main");
+        (rules.policy_check, rules.custom_policy_check)
+    };
+    assert_eq!(checks("repos: []"), (true, false));
+    assert_eq!(
+        checks("repos:\n- {id: /.*/, policy_check: false}\n- {id: /.*/, custom_policy_check: true}"),
+        (false, true)
+    );
+    assert_eq!(checks("repos:\n- {id: /.*/, policy_check: false}\n- {id: /.*/, policy_check: true}"), (true, false));
 }
 
 #[test]
@@ -189,7 +198,7 @@ fn an_external_store_of_plans_changes_nothing_and_is_warned_of() {
 #[test]
 fn every_overridable_key_is_accepted() {
     let yaml = format!("repos:\n- id: /.*/\n  allowed_overrides: [{}]", OVERRIDABLE_KEYS.join(", "));
-    assert_eq!(rules(&yaml, "o/r", "main").allowed_overrides.len(), 13);
+    assert_eq!(rules(&yaml, "o/r", "main").allowed_overrides.len(), 15);
 }
 
 #[test]
@@ -202,6 +211,54 @@ fn the_age_of_plans_is_a_duration_and_zero_is_no_limit() {
 }
 
 #[test]
+fn approvals_and_freezes_are_those_of_the_last_entry_that_has_them() {
+    use crate::config::approvers::Approver::{CodeOwners, Team, User};
+    let yaml = "repos:\n- id: /.*/\n  approvals: {any_of: ['user:Bob', 'team:sre'], all_of: [codeowners], count: 2, of_plan: true}\n  \
+                freeze: [{from: Fri 16:00, to: Mon 08:00, except: ['user:x']}]\n- id: /r/\n  freeze: []\n";
+    let found = rules(yaml, "o/r", "main");
+    let approvals = found.approvals.unwrap();
+    assert_eq!(approvals.any_of, [User("bob".into()), Team("sre".into())]);
+    assert_eq!((approvals.all_of, approvals.count), (vec![CodeOwners], 2));
+    assert!(approvals.of_plan && !approvals.exclude_pushers && found.freeze.is_empty());
+    assert_eq!(rules(yaml, "o/x", "main").freeze.len(), 1);
+    let count = |approvals: &str| {
+        rules(&format!("repos:\n- id: /.*/\n  approvals: {approvals}"), "o/r", "main").approvals.unwrap().count
+    };
+    assert_eq!((count("{all_of: [codeowners]}"), count("{any_of: ['user:a']}"), count("{of_plan: true}")), (0, 1, 1));
+    for (line, expected) in [
+        (
+            r#"approvals: {any_of: [bob]}"#,
+            r#"repos.yaml:3:24: approvals.any_of: "bob": it is none of `user:NAME`, `team:NAME`, `team:OWNER/NAME`, `codeowners`"#,
+        ),
+        (r#"approvals: {count: 0}"#, r#"repos.yaml:3:22: approvals.count: it is a number from 1 to 20"#),
+        (
+            r#"approvals: {}"#,
+            r#"repos.yaml:3:14: approvals: it says nothing; known here: any_of, all_of, count, of_plan, exclude_pushers"#,
+        ),
+        (r#"approvals: {anyof: []}"#, r#"repos.yaml:3:15: unknown key `anyof`; did you mean `any_of`?"#),
+        (
+            r#"freeze: [{from: Fri 16:00}]"#,
+            r#"repos.yaml:3:12: freeze: a window needs `from` and `to`, such as `{from: "Fri 16:00", to: "Mon 08:00"}`"#,
+        ),
+        (
+            r#"freeze: [{from: Friday, to: Mon 08:00}]"#,
+            r#"repos.yaml:3:19: freeze.from: "Friday": it is neither a day and a time such as `Fri 16:00` nor a date and a time such as `2026-12-20 18:00`"#,
+        ),
+        (
+            r#"freeze: [{from: Fri 16:00, to: Mon 08:00, timezone: Mars}]"#,
+            r#"repos.yaml:3:55: freeze.timezone: "Mars": no such timezone; write a name such as Europe/Berlin or UTC"#,
+        ),
+        (
+            r#"freeze: [{from: Fri 16:00, to: Mon 08:00, except: [codeowners]}]"#,
+            r#"repos.yaml:3:54: freeze.except: "codeowners": it is none of `user:NAME`, `team:NAME`, `team:OWNER/NAME`"#,
+        ),
+        (r#"freeze: {from: Fri 16:00}"#, r#"repos.yaml:3:11: `freeze`: a list is expected here"#),
+    ] {
+        assert_eq!(error(&format!("repos:\n- id: /.*/\n  {line}")), expected);
+    }
+}
+
+#[test]
 fn who_may_is_said_by_the_last_entry_that_says_it() {
     let allowed = |yaml: &str| rules(yaml, "o/r", "main").allowed;
     let yaml = "repos:\n- id: /.*/\n  allowed_users: [alice]\n  allowed_teams: ['devs:plan']\n- id: /r/\n  allowed_users: ['bob:apply:conf/**:prod']";
@@ -209,7 +266,7 @@ fn who_may_is_said_by_the_last_entry_that_says_it() {
     assert_eq!((found.users, found.teams), (vec!["bob:apply:conf/**:prod".to_owned()], vec!["devs:plan".to_owned()]));
     assert_eq!(allowed("repos:\n- id: /.*/"), None);
     assert!(allowed("repos:\n- id: /.*/\n  allowed_users: []").is_some_and(|found| found.users.is_empty()));
-    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_teams: ['devs:destroy']"), @r#"repos.yaml:3:19: allowed_teams: "devs:destroy": no such command; there are: plan, apply, import, state, state_rm, version, unlock, force-unlock, force_unlock, cancel, approve_policies, policy_check, *"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_teams: ['devs:destroy']"), @r#"repos.yaml:3:19: allowed_teams: "devs:destroy": no such command; there are: plan, apply, import, state, state_rm, version, unlock, force-unlock, force_unlock, cancel, approve_policies, policy_check, unlock-others, apply-force, apply-only, freeze, unfreeze, lock, *"#);
 }
 
 #[test]
@@ -227,7 +284,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error(""), @"repos.yaml: the file is empty; write at least `repos: []`, or drop the setting that names the file");
     assert_snapshot!(error("# only a comment\n"), @"repos.yaml: the file is empty; write at least `repos: []`, or drop the setting that names the file");
     assert_snapshot!(error("repo: []"), @"repos.yaml:1:1: unknown key `repo`; did you mean `repos`?");
-    assert_snapshot!(error("repos:\n- id: /.*/\n  colour: red"), @"repos.yaml:3:3: unknown key `colour`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, allowed_users, allowed_teams");
+    assert_snapshot!(error("repos:\n- id: /.*/\n  colour: red"), @"repos.yaml:3:3: unknown key `colour`; known here: id, branch, repo_config_file, plan_requirements, apply_requirements, import_requirements, pre_workflow_hooks, post_workflow_hooks, workflow, allowed_workflows, allowed_overrides, allow_custom_workflows, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, autodiscover, silence_pr_comments, terragrunt, terragrunt_version, plan_max_age, allowed_users, allowed_teams, approvals, freeze");
     assert_snapshot!(error("repos:\n- branch: /main/"), @"repos.yaml:2:3: id cannot be blank: `id: host/owner/name`, or a regex such as `id: /.*/`");
     assert_snapshot!(error("repos:\n- id: /acme"), @"repos.yaml:2:7: id: `/acme` is neither `host/owner/name` nor a regex that begins and ends with a slash");
     assert_snapshot!(error("repos:\n- id: https://github.com/a/b"), @"repos.yaml:2:7: id: `https://github.com/a/b` is neither `host/owner/name` nor a regex that begins and ends with a slash");
@@ -235,7 +292,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error("repos:\n- id: /.*/\n  branch: main"), @"repos.yaml:3:11: branch: the regex must begin and end with a slash, such as `/^main$/`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  repo_config_file: ../x.yaml"), @"repos.yaml:3:21: repo_config_file: `../x.yaml` must be a path inside the repository, relative to its root, without `..`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  apply_requirements: [policies_passed]"), @r#"repos.yaml:3:24: "policies_passed" is not a valid apply_requirement; there are: approved, mergeable, undiverged"#);
-    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_overrides: [autoplan]"), @r#"repos.yaml:3:23: allowed_overrides: "autoplan" is not a key to override; there are: plan_requirements, apply_requirements, import_requirements, workflow, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, silence_pr_comments, plan_max_age, allowed_users, allowed_teams"#);
+    assert_snapshot!(error("repos:\n- id: /.*/\n  allowed_overrides: [autoplan]"), @r#"repos.yaml:3:23: allowed_overrides: "autoplan" is not a key to override; there are: plan_requirements, apply_requirements, import_requirements, workflow, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, silence_pr_comments, plan_max_age, allowed_users, allowed_teams, approvals, freeze"#);
     assert_snapshot!(error("repos:\n- id: /.*/\n  workflow: missing"), @"repos.yaml:3:13: workflow: the workflow `missing` is not defined under `workflows`");
     assert_snapshot!(error("repos:\n- id: /.*/\n  repo_locks: {mode: never}"), @r#"repos.yaml:3:22: "never" is not a valid repo_locks mode; there are: disabled, on_plan, on_apply, strict"#);
     assert_snapshot!(error("repos:\n- id: /.*/\n  repo_locking: false\n  repo_locks: {mode: on_plan}"), @"repos.yaml:3:17: `repo_locking: false` contradicts `repo_locks`; drop `repo_locking`, which is the old name");

@@ -55,6 +55,34 @@ fn a_rule_names_who_with_which_command_where() {
 }
 
 #[test]
+fn a_hatch_is_given_by_its_own_word_alone() {
+    let list = allowed(&["*", "root", "alice:apply-force:conf/pay", "bob:freeze"], &["sre:apply-force"]);
+    let permissions = Permissions::default().with("x", &list).with("y", &allowed(&["nobody:plan"], &[]));
+    let (pay, net) = (project("conf/pay", "default"), project("conf/net", "default"));
+    let told = memberships(&[("sre", false)]);
+    let decide = |person: &str, hatch, project| permissions.decide_hatch(person, hatch, project, &told);
+    assert_eq!(decide("alice", Hatch::ForceApply, Some(&pay)), Some(Permitted::Allowed));
+    assert_eq!(decide("alice", Hatch::ForceApply, None), Some(Permitted::Allowed));
+    for (person, project) in [("alice", &net), ("root", &pay), ("bob", &pay)] {
+        assert!(
+            matches!(decide(person, Hatch::ForceApply, Some(project)), Some(Permitted::Refused { .. })),
+            "{person}"
+        );
+    }
+    assert_eq!(decide("bob", Hatch::Freeze, None), Some(Permitted::Allowed));
+    assert_eq!(decide("root", Hatch::Unfreeze, None), None, "no rule names it");
+    assert_eq!(
+        permissions.decide_hatch("dan", Hatch::ForceApply, None, &memberships(&[])),
+        Some(Permitted::Ask("sre".into()))
+    );
+    // Who may apply is told by other rules: a hatch gives nothing of its command.
+    let only = Permissions::default().with("x", &allowed(&["alice:apply-force"], &[]));
+    let act = Act { command: CommandName::Apply, project: None };
+    assert!(matches!(only.decide("alice", act, &told), Permitted::Refused { .. }));
+    assert!(check("alice:freeze", false).unwrap_err().contains("`repos.yaml` only"));
+}
+
+#[test]
 fn a_team_is_asked_about_only_where_it_matters() {
     let permissions =
         Permissions::default().with("x", &allowed(&["alice:apply"], &["devs:plan", "sre:apply", "ops:apply"]));

@@ -1,7 +1,6 @@
 //! An entry of `projects`: checked against the rules, expanded, and merged into the effective configuration.
 
 use super::{MAX_PROJECTS, Root, check_unique, locks, permitted, silenced};
-use crate::config::checks;
 use crate::config::global::RepoRules;
 use crate::config::paths::{Glob, clean, is_glob};
 use crate::config::permissions::Allowed;
@@ -11,6 +10,7 @@ use crate::config::yaml::{error_at, quoted};
 use crate::config::{
     ConfigError, DEFAULT_WHEN_MODIFIED, DEFAULT_WORKSPACE, LockMode, ProjectConfig, Requirement, workspace_problem,
 };
+use crate::config::{approvals, checks, freeze};
 use crate::domain::ProjectId;
 use serde_saphyr::Spanned;
 use std::collections::BTreeMap;
@@ -125,7 +125,15 @@ impl ProjectContext<'_> {
         if let Some(text) = &raw.plan_max_age {
             project.plan_max_age = Some(checks::age(text, "plan_max_age", file)?);
         }
+        project.policy_check = raw.policy_check.as_ref().map_or(rules.policy_check, |on| on.value);
+        project.custom_policy_check = raw.custom_policy_check.as_ref().map_or(rules.custom_policy_check, |on| on.value);
         project.allowed = self.allowed(raw)?;
+        if let Some(own) = &raw.approvals {
+            project.approvals = Some(approvals::rules(own, file)?);
+        }
+        if let Some(own) = &raw.freeze {
+            project.freeze = freeze::windows(&own.value, file)?;
+        }
         let autoplan = raw.autoplan.as_ref();
         project.autoplan_enabled = autoplan.and_then(|autoplan| autoplan.enabled).unwrap_or(true);
         project.when_modified = autoplan
@@ -164,16 +172,12 @@ impl ProjectContext<'_> {
         permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
         permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
         permitted(raw.plan_max_age.as_ref(), "plan_max_age", rules, file)?;
+        permitted(raw.approvals.as_ref(), "approvals", rules, file)?;
+        permitted(raw.freeze.as_ref(), "freeze", rules, file)?;
         permitted(raw.allowed_users.as_ref(), "allowed_users", rules, file)?;
         permitted(raw.allowed_teams.as_ref(), "allowed_teams", rules, file)?;
-        for (key, value) in [("policy_check", &raw.policy_check), ("custom_policy_check", &raw.custom_policy_check)] {
-            permitted(value.as_ref(), key, rules, file)?;
-            if let Some(on) = value.as_ref().filter(|on| on.value) {
-                let message = format!("`{key}: true` is known, but its effect is not built yet; remove it");
-                return Err(error_at(file, on, message));
-            }
-        }
-        Ok(())
+        permitted(raw.policy_check.as_ref(), "policy_check", rules, file)?;
+        permitted(raw.custom_policy_check.as_ref(), "custom_policy_check", rules, file)
     }
 
     fn workspace(&self, text: &LocatedText) -> Result<String, ConfigError> {
@@ -190,7 +194,13 @@ impl ProjectContext<'_> {
     /// Workflows of the repository override those of the server with the same name, where they are allowed.
     fn workflow(&self, text: &LocatedText) -> Result<Workflow, ConfigError> {
         if let Some(own) = self.workflows.get(&text.value) {
-            return Ok(own.clone());
+            let mut own = own.clone();
+            if !self.rules.allows_override("policy_check") {
+                // What checks a plan is no business of whoever writes it.
+                let server = self.rules.workflows.get(&self.rules.workflow);
+                own.policy_check = server.cloned().unwrap_or_default().policy_check;
+            }
+            return Ok(own);
         }
         let name = quoted(&text.value);
         let Some(workflow) = self.rules.workflows.get(&text.value) else {

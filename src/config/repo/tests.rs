@@ -179,6 +179,28 @@ workflows:
 }
 
 #[test]
+fn an_own_workflow_is_checked_with_the_servers_steps_unless_checks_may_be_overridden() {
+    let yaml = "
+version: 3
+projects:
+- {dir: a, workflow: own}
+workflows:
+  own:
+    policy_check: {steps: [{run: 'true'}]}
+";
+    let server = |overrides: &str| {
+        format!(
+            "repos: [{{id: /.*/, allow_custom_workflows: true, allowed_overrides: [{overrides}], workflow: w}}]\n\
+             workflows: {{w: {{policy_check: {{steps: [show]}}}}}}"
+        )
+    };
+    let show = [Step::Show { extra_args: vec![] }];
+    let checked = |overrides: &str| projects(yaml, &rules(&server(overrides)))[0].workflow.policy_check.clone();
+    assert_eq!(checked("workflow"), show);
+    assert_ne!(checked("workflow, policy_check"), show);
+}
+
+#[test]
 fn only_allowed_workflows_of_the_server_may_be_chosen() {
     let server = "
 repos:
@@ -227,6 +249,8 @@ fn every_restricted_key_names_the_override_that_would_allow_it() {
         ("plan_max_age", "48h"),
         ("allowed_users", "[alice]"),
         ("allowed_teams", "['devs:plan']"),
+        ("approvals", "{count: 1}"),
+        ("freeze", "[]"),
     ] {
         let message = error(&format!("version: 3\nprojects:\n- dir: .\n  {key}: {value}"));
         assert!(message.contains(&format!("not allowed to set `{key}`")), "{message}");
@@ -241,16 +265,8 @@ fn every_restricted_key_names_the_override_that_would_allow_it() {
 
 #[test]
 fn known_keys_without_effect_yet_are_refused_by_name() {
-    for (yaml, key) in [
-        ("version: 3\npolicies: {}", "`policies`"),
-        ("version: 3\nautomerge: true", "`automerge: true`"),
-        ("version: 3\nprojects:\n- {dir: a, policy_check: true}", "`policy_check: true`"),
-        ("version: 3\nprojects:\n- {dir: a, custom_policy_check: true}", "`custom_policy_check: true`"),
-    ] {
-        let message = read(yaml, &open()).unwrap_err().to_string();
-        assert!(message.contains(key) && message.contains("not built yet"), "{message}");
-    }
-    assert_eq!(read("version: 3\nautomerge: false\nemoji_reaction: eyes", &strict()).unwrap().automerge, Some(false));
+    read("version: 3\npolicies: {}", &strict()).unwrap();
+    assert_eq!(read("version: 3\nautomerge: true\nemoji_reaction: eyes", &strict()).unwrap().automerge, Some(true));
 }
 
 #[test]
@@ -261,7 +277,7 @@ fn mistakes_are_named_with_their_place() {
     assert_snapshot!(error("version: 4"), @"atlantis.yaml:1:10: version: only versions 2 and 3 are supported, not 4; write `version: 3`");
     assert_snapshot!(error("version: 3\nprojects: ["), @"atlantis.yaml:2:11: `projects`: unclosed bracket '['");
     assert_snapshot!(error("version: 3\nunknown_key: 1"), @"atlantis.yaml:2:1: unknown key `unknown_key`; known here: version, projects, workflows, policies, autodiscover, automerge, parallel_plan, parallel_apply, delete_source_branch_on_merge, emoji_reaction, allowed_regexp_prefixes, abort_on_execution_order_fail, repo_locks, silence_pr_comments");
-    assert_snapshot!(project("colour: red"), @"atlantis.yaml:4:3: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, allowed_users, allowed_teams");
+    assert_snapshot!(project("colour: red"), @"atlantis.yaml:4:3: unknown key `colour`; known here: name, branch, dir, workspace, workflow, terraform_distribution, terraform_version, terragrunt, terragrunt_version, autoplan, plan_requirements, apply_requirements, import_requirements, depends_on, delete_source_branch_on_merge, repo_locking, repo_locks, policy_check, custom_policy_check, silence_pr_comments, execution_order_group, plan_max_age, allowed_users, allowed_teams, approvals, freeze");
     assert_snapshot!(error("version: 3\nprojects:\n- name: x"), @"atlantis.yaml:3:3: dir cannot be blank: every project needs `dir`, such as `dir: .`");
     assert_snapshot!(error("version: 3\nprojects:\n- dir: ../x"), @"atlantis.yaml:3:8: dir cannot contain `..`; it is relative to the repository's root");
     assert_snapshot!(project("workspace: a/b"), @"atlantis.yaml:4:14: workspace: `a/b` is not a valid name: it must not contain a slash or backslash");

@@ -1,19 +1,17 @@
-//! Whether a plan may be applied: what it is bound to, its file as it was made, and the commit that uses it up.
+//! Whether a plan may be applied: what it is bound to, and the commit that uses it up.
 
 use super::super::job::JobRun;
 use super::super::plan;
 use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
-use crate::config::workflow::Step;
 use crate::domain::JobId;
 use crate::domain::duration;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
+use crate::execute::freeze::FreezeGuard;
 use crate::execute::others::Teller;
 use crate::execute::{Cancel, plan_limit};
 use crate::locks::{Consequences, ConsumedPlan, LockEvent, WantedLock};
-use crate::runner::local::{Place, PlanGone, missing_preparation};
-use crate::runner::spec::PlanReference;
 use crate::store::Tx;
 use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -39,36 +37,19 @@ impl ApplyRun<'_> {
         Err(Failure::StalePlan { because }.into())
     }
 
-    /// Brings the plan into the tree: its file, and what its steps left there if that tree is gone. What has to run first then.
-    pub(super) async fn bring(
-        &self,
-        config: &ProjectConfig,
-        plan: &PlanRecord,
-        place: &Place,
-    ) -> Result<Vec<Step>, Refused> {
-        let (runner, reference) = (&self.ctx.runner, PlanReference::from(plan));
-        let stale = |gone: PlanGone| Failure::StalePlan { because: gone_because(gone) };
-        // In another tree than the plan was made in, what its steps left, and its providers, are missing.
-        let mut first = Vec::new();
-        if plan.left.tree.as_ref().is_some_and(|made| *made != place.tree.made) {
-            runner.put_back(&reference, place).await?.map_err(stale)?;
-            first = missing_preparation(config);
-        }
-        runner.restore_plan_file(&reference, place).await?.map_err(stale)?;
-        Ok(first)
-    }
-
     /// The commit that Terraform waits for: the plan is used, the job has begun, the lock is held, the apply lock is not set.
     pub(super) async fn consume(
         &self,
         config: &ProjectConfig,
         plan: &PlanRecord,
+        frozen: FreezeGuard,
     ) -> Result<(JobRun<'_>, ConsumedPlan), Refused> {
         let beginning = Beginning {
             plan: plan.clone(),
             max_age: plan_limit(self.ctx, config),
             project: plan::wanted_lock(self.ctx, self.work, config),
             cancel: self.work.cancel.clone(),
+            frozen,
             // Whatever becomes of this server, that it began is known.
             entry: self.audit_entry(config, plan, "begun"),
         };
@@ -80,16 +61,6 @@ impl ApplyRun<'_> {
         let begun = begun.await?.map_err(Refused::from);
         teller.committed(self.ctx).await;
         begun
-    }
-}
-
-/// Why a plan that cannot be brought back is useless, for people.
-fn gone_because(gone: PlanGone) -> String {
-    const TREE: &str = "its checkout is gone since the server was started again or had to make room, and";
-    match gone {
-        PlanGone::LeftTooMuch(what) => format!("{TREE} its steps had left {what} there"),
-        PlanGone::LeftFiles => format!("{TREE} the files that its steps had left there are too"),
-        PlanGone::File => "its plan file is gone or is not the one that was made".to_owned(),
     }
 }
 
@@ -125,6 +96,8 @@ struct Beginning {
     /// Its project, with the lock that is needed.
     project: WantedLock,
     cancel: Cancel,
+    /// What may stop applies of the project.
+    frozen: FreezeGuard,
     entry: AuditEntry,
 }
 
@@ -138,6 +111,9 @@ impl Beginning {
     ) -> Result<Result<ConsumedPlan, Failure>> {
         if self.cancel.token.is_cancelled() {
             return Ok(Err(Failure::Cancelled { by: self.cancel.by() }));
+        }
+        if let Some(failure) = self.frozen.refusal(tx, Timestamp::now())? {
+            return Ok(Err(failure));
         }
         if let Some(failure) = too_old(&self.plan, self.max_age, Timestamp::now()) {
             return Ok(Err(failure));
@@ -159,7 +135,8 @@ impl Beginning {
 mod tests {
     use super::*;
     use crate::config::LockMode;
-    use crate::domain::outcome::PlanSummary;
+    use crate::domain::freeze::Freeze;
+    use crate::domain::outcome::{PlanSummary, Reason};
     use crate::domain::state::{ApplyLock, LockHolder, ProjectLock};
     use crate::domain::{ProjectId, PullId, RepoId};
     use crate::execute::CancelReason;
@@ -178,7 +155,7 @@ mod tests {
             since: Timestamp::UNIX_EPOCH,
         };
         let project = ProjectId { dir: "net".into(), workspace: "default".into(), name: None };
-        ProjectLock { repo: holder.pull.repo.clone(), project, holder, applied: false }
+        ProjectLock { repo: holder.pull.repo.clone(), project, holder, applied: false, why: None }
     }
 
     fn plan() -> PlanRecord {
@@ -220,8 +197,14 @@ mod tests {
         let store = Store::open(dir.path()).unwrap();
         let cancel = Cancel::default();
         let project = WantedLock { lock: lock(1), mode: LockMode::OnPlan };
-        let beginning =
-            Beginning { plan: plan(), max_age, project, cancel: cancel.clone(), entry: AuditEntry::default() };
+        let beginning = Beginning {
+            plan: plan(),
+            max_age,
+            project,
+            cancel: cancel.clone(),
+            frozen: FreezeGuard::without_windows(pull(1).repo),
+            entry: AuditEntry::default(),
+        };
         let said = store.write(move |tx| {
             tx.put_plan(&plan())?;
             change(tx, &cancel)?;
@@ -253,6 +236,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_beginning_costs_nothing() {
+        let freeze = Freeze {
+            repo: pull(1).repo,
+            user: "carol".into(),
+            why: "release".into(),
+            since: Timestamp::UNIX_EPOCH,
+            pull: None,
+        };
+        let (said, plans, locks) = begin(move |tx, _| tx.freeze(&freeze).map(drop)).await;
+        assert!(matches!(said, Err(Failure::Refused { reason: Reason::Frozen, .. })), "{said:?}");
+        assert_eq!((plans, locks), (1, vec![]));
         let set = ApplyLock { user: "bob".into(), reason: "freeze".into(), since: Timestamp::UNIX_EPOCH };
         let (said, plans, locks) = begin(move |tx, _| tx.set_apply_lock(Some(&set))).await;
         assert!(matches!(said, Err(Failure::Refused { because, .. }) if because.contains("(freeze)")));

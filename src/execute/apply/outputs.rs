@@ -1,13 +1,18 @@
 //! Units of Terragrunt read outputs of others when they are planned: which of them has to be applied first, and which plans are worth
 //! nothing once it is.
 
+use super::super::random_bits;
 use super::{ApplyRun, Refused};
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Reason};
-use crate::domain::state::PlanRecord;
+use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::state::{Effect, PlanRecord};
+use crate::domain::{ProjectId, PullId, RunId};
+use crate::store::Tx;
+use anyhow::Result;
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 /// Most projects that a sentence names.
@@ -54,10 +59,39 @@ impl ApplyRun<'_> {
         plans
     }
 
+    /// Plans of other pull requests that this makes worthless, too.
+    pub(super) async fn plans_elsewhere(&self, config: &ProjectConfig) -> Result<Vec<PlanRecord>> {
+        let (pull, project) = (self.work.pull.id.clone(), config.id.clone());
+        self.ctx.store.read(move |view| view.plans_elsewhere_with_outputs_of(&pull, &project)).await
+    }
+
     fn commands<'a>(&self, name: CommandName, projects: impl Iterator<Item = &'a ProjectId>) -> String {
         let executable = &self.ctx.rendering.executable;
         named(projects.map(|project| command_for(executable, name, project, &[])))
     }
+}
+
+/// Tells other pull requests, in the transaction that drops their plans, which were made with outputs of `on`.
+pub(super) fn tell_others(
+    tx: &Tx<'_>,
+    pull: &PullId,
+    on: &ProjectId,
+    gone: &[PlanRecord],
+    say: impl Fn(&Reply) -> Vec<Effect>,
+) -> Result<()> {
+    let mut others: BTreeMap<u64, Vec<&PlanRecord>> = BTreeMap::new();
+    for plan in gone.iter().filter(|plan| plan.pull != *pull) {
+        others.entry(plan.pull.number).or_default().push(plan);
+    }
+    for (number, plans) in others {
+        let projects = plans.into_iter().map(|plan| plan.project.clone()).collect();
+        let message = Message::OutdatedPlans { projects, on: on.clone(), number: pull.number };
+        let other = PullId { repo: pull.repo.clone(), number };
+        let run = RunId::of(random_bits());
+        let reply = Reply { run, pull: other.clone(), command: None, head: None, body: ReplyBody::Message(message) };
+        tx.post(&other, say(&reply))?;
+    }
+    Ok(())
 }
 
 /// Texts in code marks, as many as people read.

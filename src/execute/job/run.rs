@@ -14,7 +14,7 @@ use crate::reply::wording::duration;
 use crate::runner::local::Io;
 use crate::runner::local::state_lock::LockEvidence;
 use crate::runner::result::{Ending, Ran, StepProblem};
-use crate::runner::spec::{Answers, JobLimits, JobSpec, PlanReference, PlanUse, Steps, ToolSpec};
+use crate::runner::spec::{Answers, JobLimits, JobSpec, PlanReference, PlanUse, PolicySpec, Steps, ToolSpec};
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,8 @@ pub(in super::super) enum JobTask<'a> {
     Steps(Steps),
     /// Steps that make a plan. `id` and `dirs` are those of [`PlanUse::Make`].
     Plan { steps: Steps, id: PlanId, dirs: Vec<String> },
+    /// Steps that check a plan against policies.
+    Policies { steps: Steps, policies: PolicySpec },
     /// Steps that apply a plan.
     Apply { steps: Steps, plan: &'a ConsumedPlan },
 }
@@ -48,8 +50,13 @@ impl JobRun<'_> {
     ) -> Ran {
         let (ctx, work, name) = (self.ctx, self.work, self.work.command.name);
         self.uses(&ready.place.tool);
+        let mut checked_with = None;
         let (steps, plan) = match task {
             JobTask::Steps(steps) => (steps, PlanUse::None),
+            JobTask::Policies { steps, policies } => {
+                checked_with = Some(policies);
+                (steps, PlanUse::None)
+            }
             JobTask::Plan { steps, id, dirs } => (steps, PlanUse::Make { id, dirs }),
             JobTask::Apply { steps, plan } => (steps, PlanUse::Apply(PlanReference::from(plan.record()))),
         };
@@ -73,6 +80,7 @@ impl JobRun<'_> {
             },
             secrets: ctx.settings.masked_variables.clone(),
             plan,
+            policies: checked_with,
         };
         let (log, kill) = (|line: &str| self.log.line(line), CancellationToken::new());
         let io = Io { log: &log, stop: &work.cancel.token, kill: &kill };
@@ -128,6 +136,7 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
     let of_stage = match work.command.name {
         CommandName::Apply => Reason::Apply,
         CommandName::Plan => Reason::Plan,
+        CommandName::PolicyCheck => Reason::Policy,
         _ => Reason::Internal,
     };
     let of_program = |init: bool| if init { Reason::Init } else { of_stage };
@@ -165,7 +174,10 @@ fn broken(ctx: &Context, work: &CommandRun, config: &ProjectConfig, problem: &St
             let message = "The workflow's plan stage has the built-in `plan` step, but left no plan file";
             (Reason::Plan, message.to_owned())
         }
-        StepProblem::PolicyCheck => (Reason::Config, "the `policy_check` step is not built yet".to_owned()),
+        StepProblem::Policies { set, error } => {
+            let set = if set.is_empty() { String::new() } else { format!(" of the set `{set}`") };
+            (Reason::Policy, format!("The policies{set} could not be evaluated: {error}"))
+        }
         StepProblem::PlanNotKept { error } => {
             let message = format!("The plan file could not be kept: {error}");
             return Outcome::Errored(Fault { reason: Reason::Internal, message, output: String::new() });

@@ -194,7 +194,7 @@ pub(super) fn merge_commit(pull: u64) -> CommitSha {
 pub(super) fn wanted(pull: u64, project: u8, alone: bool) -> WantedLock {
     let scope = if alone { LockScope::Project } else { LockScope::PullRequest };
     let (repo, project) = (pull_id(pull).repo, project_id(project));
-    let lock = ProjectLock { repo, project, holder: holder(pull), applied: false };
+    let lock = ProjectLock { repo, project, holder: holder(pull), why: None, applied: false };
     WantedLock { lock, mode: LockMode::Strict(scope) }
 }
 
@@ -522,7 +522,7 @@ impl Simulation {
             return Ok(());
         }
         let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
-        self.event(pull, &LockEvent::Unlocked { pull: pull_id(pull), accept_drift, by })?;
+        self.event(pull, &LockEvent::Unlocked { pull: pull_id(pull), only: None, accept_drift, by })?;
         for project in 0..PROJECTS {
             if let Some(plan) =
                 self.truth.plans.remove(&(pull, project)).filter(|plan| !self.truth.used.contains(&plan.id))

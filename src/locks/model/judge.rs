@@ -128,7 +128,7 @@ pub(super) fn leads_out(simulation: &Simulation, refusal: &LockRefusal, pull: u6
     must(world.owners.contains(owner), || "a refusal names an owner that is there".into())?;
     let by = AuditEntry::default();
     let accept_drift = owner.state != OwnerState::Planned;
-    let event = LockEvent::Unlocked { pull: owner.holder.pull.clone(), accept_drift, by };
+    let event = LockEvent::Unlocked { pull: owner.holder.pull.clone(), only: None, accept_drift, by };
     let (after, _) = faults::step(simulation.fault(), world.clone(), &event);
     must(!after.owners.contains(owner), || format!("`unlock` on #{named} does not end what it owns"))?;
     // Along the owners that are named: somebody can go on.

@@ -83,19 +83,20 @@ impl OutboxInner {
         if waits {
             return self.refused(effect, &error);
         }
-        let pause = match &error {
-            HostError::RateLimited { wait, .. } => {
-                let now = Instant::now();
-                lock(&self.pauses).insert(effect.pull.repo.host.clone(), now + *wait);
-                if let Some(pacer) = lock(&self.pacers).get_mut(&effect.pull.repo.host) {
-                    pacer.empty(now);
-                }
-                *wait
-            }
-            _ => self.pace.after(tries),
-        };
+        let pause = self.pause_after(effect, &error);
         tracing::warn!(pull = %effect.pull, effect = effect.id, tries, "{error}; trying again in {pause:?}");
         PostResult::Again(pause)
+    }
+
+    /// The pause before the next attempt; a rate limit is one of all effects on that host.
+    pub(super) fn pause_after(&self, effect: &PendingEffect, error: &HostError) -> Duration {
+        let HostError::RateLimited { wait, .. } = error else { return self.pace.after(effect.attempts + 1) };
+        let now = Instant::now();
+        lock(&self.pauses).insert(effect.pull.repo.host.clone(), now + *wait);
+        if let Some(pacer) = lock(&self.pacers).get_mut(&effect.pull.repo.host) {
+            pacer.empty(now);
+        }
+        *wait
     }
 
     /// The effect stays recorded and is retried slowly until the cause is fixed.
@@ -145,6 +146,8 @@ impl OutboxInner {
                 host.react(&effect.pull, *comment_id, reaction).await?;
                 Ok("reacted".to_owned())
             }
+            // It has a lane of its own, which `merge` works off.
+            Effect::Merge { .. } => Ok("not posted".to_owned()),
         }
     }
 

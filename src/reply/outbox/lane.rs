@@ -2,15 +2,9 @@
 
 use super::pace::Rank;
 use crate::domain::state::{Effect, PendingEffect, StatusState};
+use crate::store::Lane;
 use std::collections::{HashMap, HashSet};
 use tokio::time::Instant;
-
-/// A kind of effects: comments keep their order, marks (statuses, reactions) do not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Lane {
-    Comments,
-    Marks,
-}
 
 /// The next effects of a lane.
 #[derive(Debug, Default, PartialEq)]

@@ -41,8 +41,9 @@ impl Rank {
     pub(super) fn of(effect: &Effect) -> Rank {
         match effect {
             Effect::Comment { .. } => Rank::Comment,
-            Effect::Status { status, .. } if status.state != StatusState::Pending => Rank::Final,
-            Effect::Status { .. } | Effect::React { .. } => Rank::Passing,
+            Effect::Status { status, .. } if status.state == StatusState::Pending => Rank::Passing,
+            Effect::Status { .. } | Effect::Merge { .. } => Rank::Final,
+            Effect::React { .. } => Rank::Passing,
         }
     }
 

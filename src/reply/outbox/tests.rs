@@ -1,10 +1,13 @@
 //! The outbox against a host that fails as told, with the real state.
 
+mod merge;
+
+use super::slots::{AT_ONCE, OF_ONE_REPO};
 use super::*;
 use crate::domain::state::{CommitStatus, Effect, NewEffect, StatusState};
-use crate::domain::{CommitSha, Login, PullRequest, RepoId};
+use crate::domain::{CommitSha, Login, PullRequest, PullState, RepoId};
 use crate::vcs::{
-    Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, OpenPull, Profile, Review,
+    Comments, GitCredentials, Host, HostComment, HostError, Hosts, Mergeability, Merging, OpenPull, Profile, Review,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -43,6 +46,8 @@ struct Fake {
     /// The pull request is not there any more.
     gone: bool,
     refuses_statuses: bool,
+    /// What merges are about.
+    pull: Mutex<Option<PullRequest>>,
 }
 
 fn said(id: u64, body: &str) -> HostComment {
@@ -93,7 +98,8 @@ impl Host for Fake {
         &PROFILE
     }
     async fn pull_request(&self, _: &PullId) -> Result<PullRequest, HostError> {
-        Err(unavailable())
+        let pull = lock(&self.pull).clone().ok_or_else(unavailable)?;
+        self.enter("look".to_owned()).await.map(|_| pull)
     }
     async fn reviews(&self, _: &PullRequest) -> Result<Vec<Review>, HostError> {
         Err(unavailable())
@@ -146,11 +152,36 @@ impl Host for Fake {
         }
         self.enter(format!("{} {}", status.context, status.description)).await.map(drop)
     }
-    async fn merge(&self, _: &PullRequest, _: Option<&str>) -> Result<(), HostError> {
-        Err(unavailable())
+    async fn merge(&self, _: &PullRequest, _: Option<&str>, delete_branch: bool) -> Result<Merging, HostError> {
+        let is_heard = self.enter(format!("merge, delete the branch: {delete_branch}")).await?;
+        if let Some(pull) = &mut *lock(&self.pull) {
+            pull.state = PullState::Merged { commit: None };
+        }
+        if is_heard { Ok(Merging::Merged(None)) } else { Err(unavailable()) }
     }
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn delete_source_branch(&self, _: &PullRequest) -> Result<(), HostError> {
+        self.enter("delete the branch".to_owned()).await.map(drop)
+    }
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         None
+    }
+}
+
+fn rendering() -> RenderOptions {
+    RenderOptions {
+        executable: "atlantis".to_owned(),
+        url: "https://tidelock.example.com".to_owned(),
+        commit_address: None,
+        comment_limit: 65_536,
+        pull_mark: '#',
+        max_comments: 0,
+        disable_folding: false,
+        diff_format: true,
+        hide_unchanged: false,
+        offer_apply: true,
+        offer_apply_all: true,
+        locking: true,
+        now: Timestamp::now(),
     }
 }
 
@@ -193,9 +224,8 @@ impl Bench {
     }
 
     async fn start(&self) -> Outbox {
-        Outbox::with_pace(self.store.clone(), Hosts::new(vec![Arc::clone(&self.host) as Arc<dyn Host>]), HASTE)
-            .await
-            .unwrap()
+        let hosts = Hosts::new(vec![Arc::clone(&self.host) as Arc<dyn Host>]);
+        Outbox::with_pace(self.store.clone(), hosts, rendering(), HASTE).await.unwrap()
     }
 
     async fn left(&self) -> usize {
@@ -408,7 +438,7 @@ async fn a_host_whose_requests_hang_does_not_hold_up_the_others() {
         bench.store.write(move |tx| tx.enqueue(&NewEffect { pull: other, effect: comment("a") })).await.unwrap();
     }
     let hosts = Hosts::new(vec![hanging.clone(), bench.host.clone()]);
-    let outbox = Outbox::with_pace(bench.store.clone(), hosts, HASTE).await.unwrap();
+    let outbox = Outbox::with_pace(bench.store.clone(), hosts, rendering(), HASTE).await.unwrap();
     let of_hanging = |outbox: &Outbox| {
         lock(&outbox.shared.host_slots).get("down.example.com").map(|slots| slots.available_permits())
     };

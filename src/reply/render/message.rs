@@ -5,6 +5,7 @@ use super::markdown;
 use super::view::cut;
 use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
+use crate::domain::freeze::Freeze;
 use crate::domain::ownership::FallCause;
 use crate::domain::reply::{Message, Reply};
 use crate::reply::wording;
@@ -32,6 +33,22 @@ pub(super) fn template(
         }
         Message::DidYouMean { suggestion } => ("did_you_mean.md", context! { suggestion }),
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
+        Message::UnlockedOthers { lines } => ("unlocked_others.md", context! { lines }),
+        Message::UnlockedBy { projects, user, from, why } => {
+            let projects = Serde(projects);
+            // Our own word for a pull request, which the host links.
+            let from = Value::from_safe_string(from.clone());
+            ("unlocked_by.md", context! { projects, user => user.as_str(), from, why, plan => plan(None) })
+        }
+        Message::Locked { projects, why } => ("locked.md", context! { projects => Serde(projects), why }),
+        Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
+        Message::Frozen { freeze, already } => {
+            let (words, why) = (freeze.words(), &freeze.why);
+            ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
+        }
+        Message::Unfrozen { freeze, user } => {
+            ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
+        }
         Message::Unlocked { projects, kept } => {
             ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept) })
         }
@@ -48,6 +65,8 @@ pub(super) fn template(
         Message::ForkRefused => ("fork_refused.md", context! {}),
         Message::NotAllowlisted => ("not_allowlisted.md", context! {}),
         Message::NotPermitted { because } => ("not_permitted.md", context! { because }),
+        Message::Automerging => ("automerging.md", context! {}),
+        Message::NotMerged { because } => ("not_merged.md", context! { because }),
         Message::ClosedPull => ("closed_pull.md", context! {}),
         Message::LateEnd { project, because, output } => {
             let output = match output.trim().is_empty() {
@@ -63,6 +82,11 @@ pub(super) fn template(
         }
         Message::Discarded { project, user } => {
             ("discarded.md", context! { project => Serde(project), user, plan => plan(Some(project)) })
+        }
+        Message::OutdatedPlans { projects, on, number } => {
+            let commands: Vec<_> = projects.iter().map(|project| plan(Some(project))).collect();
+            let by = Value::from_safe_string(format!("{}{number}", options.pull_mark));
+            ("outdated_plans.md", context! { projects => Serde(projects), on => Serde(on), by, commands })
         }
         Message::HookFailed { output } => {
             let output = markdown::output(&cut(output, budget, None), "", "Log of the hook", !options.disable_folding);

@@ -5,7 +5,7 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::*;
 use crate::domain::reply::{Message, Results};
 use crate::domain::state::LockHolder;
-use crate::domain::{ProjectId, PullId, RepoId};
+use crate::domain::{CommitAddress, ProjectId, PullId, RepoId};
 use insta::assert_snapshot;
 
 mod limits;

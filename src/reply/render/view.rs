@@ -3,6 +3,7 @@
 mod failure;
 mod output;
 mod plan;
+mod policies;
 mod totals;
 
 use super::RenderOptions;
@@ -16,6 +17,7 @@ use failure::FailureView;
 use minijinja::Value;
 pub(super) use output::cut;
 use plan::PlanView;
+use policies::{PoliciesView, policy_counts};
 use serde::Serialize;
 
 /// Creates the views of one reply.
@@ -45,6 +47,7 @@ pub(super) struct ResultView {
     counts: String,
     unchanged: bool,
     plan: Option<PlanView>,
+    policies: Option<PoliciesView>,
     failure: Option<FailureView>,
     error: Option<ErrorView>,
     /// Output values, in front of a long log.
@@ -105,6 +108,7 @@ impl Maker<'_> {
             counts: String::new(),
             unchanged: false,
             plan: None,
+            policies: None,
             failure: None,
             error: None,
             highlights: None,
@@ -143,6 +147,15 @@ impl Maker<'_> {
                 view.kind = "ran";
                 view.state = Value::from("✓ done");
                 view.output = self.block(output, "", "Output", view.log.as_deref());
+            }
+            Outcome::PoliciesChecked(report) | Outcome::PoliciesApproved(report) => {
+                let approving = matches!(job.outcome, Outcome::PoliciesApproved(_));
+                view.kind = if approving { "approved" } else { "checked" };
+                view.rank = u8::from(report.is_met());
+                view.counts = policy_counts(report);
+                let mark = if report.is_met() { "✓" } else { "✗" };
+                view.state = Value::from(format!("{mark} {}", view.counts));
+                view.policies = Some(self.policies(report, view.log.as_deref(), approving));
             }
             Outcome::Failed(failure) => {
                 view.kind = "failed";
@@ -209,6 +222,9 @@ impl Maker<'_> {
                 CommandName::ForceUnlock => vec![self.offer("To plan again", "plan", project, &[])],
                 _ => Vec::new(),
             },
+            Outcome::PoliciesChecked(report) | Outcome::PoliciesApproved(report) => {
+                self.after_policies(report, &job.project)
+            }
             Outcome::Failed(failure) => self.after_failure(failure, &job.project),
             Outcome::Errored(fault) => self.after_error(fault, job.command, project),
         }
@@ -282,9 +298,8 @@ impl Maker<'_> {
 
     /// Seven digits of a commit, linked to its page on the host, if it has one.
     fn commit(&self, commit: &CommitSha) -> Value {
-        let repo = self.reply.pull.repo.full_name();
-        let page = self.options.commit_address.as_ref();
-        let address = page.map(|page| page.replace("{repo}", &repo).replace("{commit}", commit.as_str()));
+        let pages = self.options.commit_address.as_ref();
+        let address = pages.and_then(|pages| pages.of(&self.reply.pull.repo, commit));
         Value::from_safe_string(markdown::link(commit.short(), &address.unwrap_or_default()))
     }
 

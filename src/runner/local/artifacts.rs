@@ -159,11 +159,11 @@ impl Local {
     }
 }
 
-/// What has to run in a tree that was made again before the apply stage of a workflow that has no `init` of its own.
-pub fn missing_preparation(config: &ProjectConfig) -> Vec<Step> {
+/// What has to run in a tree that was made again before a stage of the project's workflow that has no `init` of its own.
+pub fn missing_preparation(config: &ProjectConfig, stage: &[Step]) -> Vec<Step> {
     let is_init = |step: &Step| matches!(step, Step::Init { .. });
     let plan = &config.workflow.plan;
-    let Some(last) = plan.iter().rposition(is_init).filter(|_| !config.workflow.apply.iter().any(is_init)) else {
+    let Some(last) = plan.iter().rposition(is_init).filter(|_| !stage.iter().any(is_init)) else {
         return Vec::new();
     };
     let needed = |step: &&Step| matches!(step, Step::Init { .. } | Step::Env { .. } | Step::Multienv { .. });

@@ -4,6 +4,7 @@
 use super::environment::{Environment, get, set};
 use crate::checkout::Credentials;
 use crate::process::numbered_credential_helper;
+use futures::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub struct ModuleOrigin {
 }
 
 /// Tells the origins of `--module-credentials`, with their tokens as they are now.
-pub type ModuleOrigins = Arc<dyn Fn() -> Vec<ModuleOrigin> + Send + Sync>;
+pub type ModuleOrigins = Arc<dyn Fn() -> BoxFuture<'static, Vec<ModuleOrigin>> + Send + Sync>;
 
 /// What `init` gets besides its environment.
 pub(super) struct ForInit {

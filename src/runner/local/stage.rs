@@ -5,12 +5,12 @@ use super::filters::filtered_failure;
 use super::{Io, Local, Place, modules};
 use crate::config::workflow::{EnvValue, OutputFilter, Step};
 use crate::process::{Finished, Invocation, LineSink};
-use crate::runner::result::StepProblem;
+use crate::runner::result::{PoliciesRan, StepProblem};
 use crate::runner::spec::JobSpec;
 use crate::terraform::summary::strip_ansi;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One stage on one project.
 pub(super) struct Stage<'a> {
@@ -22,6 +22,10 @@ pub(super) struct Stage<'a> {
     pub(super) env: Environment,
     /// Texts for the comment, in order.
     pub(super) shown: Vec<String>,
+    /// What a `policy_check` step has found.
+    pub(super) policies: Option<PoliciesRan>,
+    /// What each `run` step of a policy check printed, where that is the result.
+    pub(super) printed: Vec<String>,
     /// Set when a process of it was killed.
     killed: &'a AtomicBool,
 }
@@ -40,6 +44,10 @@ pub(super) struct Call<'c> {
     pub(super) hides_stdout: bool,
     /// What of its output a failure shows.
     pub(super) filters: &'c [OutputFilter],
+    /// Exit codes that are an answer, too.
+    pub(super) failing: &'c [i32],
+    /// How long it may run, if that is less than a step of the job may.
+    pub(super) timeout: Option<Duration>,
     /// It fetches modules: git gets credentials for the origins that the server names.
     pub(super) fetches_modules: bool,
 }
@@ -55,6 +63,8 @@ impl<'c> Call<'c> {
             read_limit: 0,
             hides_stdout: false,
             filters: &[],
+            failing: &[],
+            timeout: None,
             fetches_modules: false,
         }
     }
@@ -78,7 +88,7 @@ impl<'a> Stage<'a> {
         killed: &'a AtomicBool,
     ) -> Stage<'a> {
         let env = environment::for_steps(local, spec, place);
-        Stage { local, spec, place, io, env, shown: Vec::new(), killed }
+        Stage { local, spec, place, io, env, shown: Vec::new(), policies: None, printed: Vec::new(), killed }
     }
 
     /// Runs the steps; the texts for the comment are in `shown` afterwards.
@@ -98,7 +108,7 @@ impl<'a> Stage<'a> {
                 Step::Env { name, value: EnvValue::Value(value) } => environment::set(&mut self.env, name, value),
                 Step::Env { name, value: EnvValue::Command(command) } => self.env_command(name, command).await?,
                 Step::Multienv { command, show } => self.multienv(command, *show).await?,
-                Step::PolicyCheck { .. } => return Err(self.broken(StepProblem::PolicyCheck, "")),
+                Step::PolicyCheck { extra_args } => self.policy_check(extra_args).await?,
             }
         }
         Ok(())
@@ -114,13 +124,14 @@ impl<'a> Stage<'a> {
     /// Runs a program in the project's directory.
     pub(super) async fn run_call(&self, call: Call<'_>) -> Result<Finished, Broken> {
         let began = Instant::now();
-        let Call { what, program, args, logged, read_limit, hides_stdout, filters, fetches_modules } = call;
+        let Call { what, program, args, logged, read_limit, hides_stdout, filters, failing, timeout, fetches_modules } =
+            call;
         let mut env = self.env.clone();
-        let origins = if fetches_modules { (self.local.module_origins)() } else { Vec::new() };
+        let origins = if fetches_modules { (self.local.module_origins)().await } else { Vec::new() };
         let modules = modules::for_init(&origins, &mut env);
         let redactor = self.local.redactor.with(modules.tokens);
         let invocation = Invocation {
-            timeout: self.spec.limits.timeout,
+            timeout: timeout.unwrap_or(self.spec.limits.timeout).min(self.spec.limits.timeout),
             grace: self.spec.limits.grace,
             output_limit: self.spec.limits.output,
             read_limit,
@@ -146,6 +157,10 @@ impl<'a> Stage<'a> {
         };
         if finished.signal == Some(rustix::process::Signal::KILL.as_raw()) {
             self.killed.store(true, Ordering::Relaxed);
+        }
+        let is_answer = finished.code.is_some_and(|code| failing.contains(&code));
+        if is_answer && !finished.timed_out && !finished.cancelled {
+            return Ok(finished);
         }
         self.judge(what, finished, filters, began)
     }

@@ -168,6 +168,10 @@ impl Stage<'_> {
     /// `show -json` into `SHOWFILE`; nothing of it is shown. The shell writes it, as the user that steps run as: it is one line,
     /// as long as the plan is large, and what we read of output has limits.
     pub(super) async fn show(&mut self, extra: &[String]) -> Result<(), Broken> {
+        if let Some(file) = environment::get(&self.env, "SHOWFILE") {
+            // What lies there may be a link.
+            files::remove(&self.place.tree.root, Path::new(file)).await;
+        }
         let mut shown = ["show", "-json"].map(str::to_owned).to_vec();
         shown.extend(self.expanded(extra));
         shown.push(self.place.plan_file.to_string_lossy().into_owned());
@@ -216,7 +220,11 @@ impl Stage<'_> {
         let finished = self.run_call(Call { filters, ..shell_call(&what, command) }).await?;
         let text = filtered(strip_ansi(&finished.output), filters)
             .map_err(|error| self.broken(StepProblem::OutputFilter { error: error.to_string() }, ""))?;
-        self.shown.extend(text);
+        if self.spec.policies.as_ref().is_some_and(|policies| policies.custom) {
+            self.printed.push(text.unwrap_or_default());
+        } else {
+            self.shown.extend(text);
+        }
         Ok(())
     }
 

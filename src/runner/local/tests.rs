@@ -74,7 +74,8 @@ fn machine(data_dir: &Path) -> Local {
         env: environment(),
         run_as: None,
         use_plugin_cache: false,
-        module_origins: Arc::new(Vec::new),
+        own_program: PathBuf::from("/nonexistent"),
+        module_origins: Arc::new(|| Box::pin(async { Vec::new() })),
     }
 }
 
@@ -169,6 +170,7 @@ async fn plan_of(source: &Path) -> JobSpec {
         limits: JobLimits { timeout: Duration::from_secs(60), grace: Duration::from_secs(1), output: 1 << 20 },
         secrets: vec!["HIDDEN".into()],
         plan: PlanUse::Make { id: "b".repeat(32).into(), dirs: vec!["net".into()] },
+        policies: None,
     }
 }
 

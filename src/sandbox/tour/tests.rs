@@ -1,7 +1,7 @@
 //! The tour against a scripted server: it passes when the server says what it should, and tells what is wrong when it does not.
 
 use super::*;
-use crate::sandbox::ForgeOptions;
+use crate::sandbox::{ForgeOptions, HostKind};
 use axum::body::Bytes;
 use insta::assert_snapshot;
 use secrecy::ExposeSecret;
@@ -26,7 +26,7 @@ fn script(event: &Value) -> Option<(u64, String)> {
 /// A forge with the scripted server, whose comments go through `spoil`.
 async fn scripted(dir: &tempfile::TempDir, spoil: fn(String) -> String) -> Forge {
     let forge = Forge::start(ForgeOptions { dir: dir.path().to_owned(), port: 0 }).await.unwrap();
-    let api = format!("{}/api/v3/repos/{}/issues", forge.url(), demo::REPO);
+    let api = format!("{}/api/v3/repos/{}/issues", forge.url(), demo::repository(HostKind::Github));
     let (token, client) = (forge.token(), reqwest::Client::builder().no_proxy().build().unwrap());
     let answer = async move |body: Bytes| {
         if let Some((number, comment)) = script(&serde_json::from_slice(&body).unwrap()) {

@@ -59,7 +59,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                 4 => LockEvent::ApplyBegins { plan: plan.to_string().into(), job: "job".into(), project: one },
                 5 => LockEvent::StateChangeBegins { project: one, job: "job".into(), head: "head".into() },
                 6 => LockEvent::StateChanged { pull, project, outputs: true, at: jiff::Timestamp::UNIX_EPOCH },
-                7 if flag => LockEvent::Unlocked { pull, accept_drift: plan % 2 == 0, by },
+                7 if flag => LockEvent::Unlocked { pull, only: None, accept_drift: plan % 2 == 0, by },
                 7 => {
                     let holder = one.lock.holder.clone();
                     let merged = MergedPull {

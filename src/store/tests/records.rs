@@ -1,6 +1,7 @@
 //! Each kind of record: what is kept, in which order, and what is refused.
 
 use super::*;
+use crate::store::Lane;
 use crate::store::retention::Pruned;
 
 #[tokio::test]
@@ -443,8 +444,8 @@ async fn comments_and_marks_do_not_hide_each_other() {
             (0..300).try_for_each(|id| tx.enqueue(&mark(id)).map(drop))?;
             tx.enqueue(&comment(1, "one"))?;
             tx.enqueue(&comment(2, "two"))?;
-            assert_eq!(tx.effects_of(&pull_id(1), true, 200)?.len(), 1);
-            assert_eq!(tx.effects_of(&pull_id(1), false, 200)?.len(), 200);
+            assert_eq!(tx.effects_of(&pull_id(1), Lane::Comments, 200)?.len(), 1);
+            assert_eq!(tx.effects_of(&pull_id(1), Lane::Marks, 200)?.len(), 200);
             assert_eq!(tx.pulls_with_effects()?, [pull_id(1), pull_id(2)]);
             Ok(())
         })

@@ -1,10 +1,11 @@
 //! Completing a pull request: the merge, as its author and the branch's policies want it.
 
-use super::address::project_path;
+use super::address::{project_path, repo_path};
+use super::shapes::{self, HEADS};
 use super::{AzureDevops, VERSION, pull_path};
 use crate::domain::PullRequest;
-use crate::vcs::HostError;
 use crate::vcs::http::segment;
+use crate::vcs::{HostError, Merging};
 use backon::BackoffBuilder as _;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -21,8 +22,14 @@ const METHODS: [(&str, &str, &str); 4] = [
     ("rebase-merge", "rebaseMerge", "allowRebaseMerge"),
 ];
 
-/// Completes it, if its head is still the one that is known.
-pub(super) async fn complete(host: &AzureDevops, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
+/// Completes it, if its head is still the one that is known. With `delete_branch` the host deletes its source branch, but for a fork's
+/// and the default one.
+pub(super) async fn complete(
+    host: &AzureDevops,
+    pull: &PullRequest,
+    method: Option<&str>,
+    delete_branch: bool,
+) -> Result<Merging, HostError> {
     let path = format!("{}?{VERSION}", pull_path(&pull.id)?);
     let rejected = |message: String| HostError::Rejected { what: format!("PATCH {path}"), status: 405, message };
     let now = host.pull(&pull.id).await?;
@@ -36,6 +43,9 @@ pub(super) async fn complete(host: &AzureDevops, pull: &PullRequest, method: Opt
     options.insert("mergeStrategy".to_owned(), json!(strategy));
     options.insert("bypassPolicy".to_owned(), json!(false));
     options.remove("squashMerge");
+    if delete_branch && may_delete_source(host, pull).await? {
+        options.insert("deleteSourceBranch".to_owned(), json!(true));
+    }
     let body = json!({
         "status": "completed",
         "lastMergeSourceCommit": { "commitId": pull.head.commit },
@@ -44,7 +54,7 @@ pub(super) async fn complete(host: &AzureDevops, pull: &PullRequest, method: Opt
     let mut answer = host.http.send(Method::PATCH, &path, Some(body)).await?.body;
     for wait in host.http.waits(POLLS).build() {
         match (answer["status"].as_str(), answer["mergeStatus"].as_str()) {
-            (Some("completed"), _) => return Ok(()),
+            (Some("completed"), _) => return Ok(Merging::Merged(shapes::commit(&answer["lastMergeCommit"]))),
             (Some("abandoned"), _) => return Err(rejected("it was abandoned meanwhile".to_owned())),
             (_, Some(status @ ("conflicts" | "failure" | "rejectedByPolicy"))) => {
                 let why = answer["mergeFailureMessage"].as_str().unwrap_or(status);
@@ -55,6 +65,16 @@ pub(super) async fn complete(host: &AzureDevops, pull: &PullRequest, method: Opt
         answer = host.pull(&pull.id).await?;
     }
     Err(HostError::Unavailable { what: format!("PATCH {path}"), message: "the merge has not ended yet".to_owned() })
+}
+
+/// Whether its source branch is one that goes with the merge.
+async fn may_delete_source(host: &AzureDevops, pull: &PullRequest) -> Result<bool, HostError> {
+    if pull.fork || pull.head.branch == pull.base.branch {
+        return Ok(false);
+    }
+    let repository = host.http.get(&format!("{}?{VERSION}", repo_path(&pull.id.repo)?)).await?.body;
+    let default = repository["defaultBranch"].as_str().and_then(|name| name.strip_prefix(HEADS));
+    Ok(default.is_some_and(|name| name != pull.head.branch))
 }
 
 /// Settings of the policies that limit how the target branch is merged into.

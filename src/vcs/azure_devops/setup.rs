@@ -17,6 +17,14 @@ pub struct Scope {
     pub name: &'static str,
     /// What cannot be done without.
     pub without: &'static str,
+    /// It is needed where pull requests are merged automatically, and nowhere else.
+    pub for_automerge: bool,
+}
+
+impl Scope {
+    const fn new(name: &'static str, without: &'static str) -> Scope {
+        Scope { name, without, for_automerge: false }
+    }
 }
 
 /// A service hook as the host has it.
@@ -59,21 +67,30 @@ impl AzureDevops {
         let pull = format!("{}/pullRequests/{NO_PULL}", repo_path(repo)?);
         let comment = json!({ "comments": [{ "parentCommentId": 0, "content": "", "commentType": "text" }] });
         let status = json!({ "state": "notSet", "context": { "name": "tidelock doctor" } });
+        // Scope `vso.code_write` (learn.microsoft.com/rest/api/azure/devops/git/pull-requests/update, Security).
+        let completion = json!({ "status": "completed" });
+        let write = Scope { for_automerge: true, ..Scope::new("Code (read & write)", "nothing can be merged") };
+        let threads = Scope::new("Pull Request Threads (read & write)", "no comment can be written");
         let tries = [
-            (Method::GET, format!("{}?{VERSION}", repo_path(repo)?), None, "Code (read)", "nothing can be planned"),
             (
-                Method::POST,
-                format!("{pull}/threads?{VERSION}"),
-                Some(comment),
-                "Pull Request Threads (read & write)",
-                "no comment can be written",
+                Scope::new("Code (read)", "nothing can be planned"),
+                Method::GET,
+                format!("{}?{VERSION}", repo_path(repo)?),
+                None,
             ),
-            (Method::POST, format!("{pull}/statuses?{VERSION}"), Some(status), "Code (status)", "no status can be set"),
+            (threads, Method::POST, format!("{pull}/threads?{VERSION}"), Some(comment)),
+            (
+                Scope::new("Code (status)", "no status can be set"),
+                Method::POST,
+                format!("{pull}/statuses?{VERSION}"),
+                Some(status),
+            ),
+            (write, Method::PATCH, format!("{pull}?{VERSION}"), Some(completion)),
         ];
         let mut missing = Vec::new();
-        for (method, path, body, name, without) in tries {
+        for (scope, method, path, body) in tries {
             match self.http.send(method, &path, body).await {
-                Err(HostError::Denied { .. }) => missing.push(Scope { name, without }),
+                Err(HostError::Denied { .. }) => missing.push(scope),
                 Err(error) if error.is_transient() => return Err(error),
                 // There is no such pull request: the request was let through to where that is found out.
                 Ok(_) | Err(_) => {}

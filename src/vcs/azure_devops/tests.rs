@@ -61,7 +61,7 @@ async fn play(script: impl Fn(&str) -> Response + Send + Sync + 'static) -> Play
     let mut host = AzureDevops::new(AzureDevopsOptions {
         address: AzureAddress::new("127.0.0.1", &url),
         user: "tidelock@example.com".into(),
-        token: "t0ken".into(),
+        token: TokenSource::Value("t0ken".into()),
         organizations: vec!["acme".into()],
         status_name: "atlantis".into(),
     });
@@ -372,14 +372,40 @@ async fn a_merge_names_the_head_and_keeps_what_its_author_chose() {
     chosen["completionOptions"] = json!({"mergeStrategy": "squash", "deleteSourceBranch": true, "bypassPolicy": true});
     let mut done = chosen.clone();
     done["status"] = json!("completed");
+    done["lastMergeCommit"] = json!({"commitId": BASE});
     let played =
         answering(vec![("PATCH", done), ("policy/configurations", rows(json!([]))), ("pullRequests/7?", chosen)]).await;
-    played.host.merge(&known_pull(&played).await, None).await.unwrap();
+    let merged = played.host.merge(&known_pull(&played).await, None, false).await.unwrap();
+    assert_eq!(merged, Merging::Merged(Some(BASE.into())));
     let body = played.body_of("PATCH");
     assert_eq!((&body["status"], &body["lastMergeSourceCommit"]["commitId"]), (&json!("completed"), &json!(HEAD)));
     let options = json!({"mergeStrategy": "squash", "deleteSourceBranch": true, "bypassPolicy": false});
     assert_eq!(body["completionOptions"], options);
     assert!(played.requests().iter().all(|request| request.contains("/tfs/acme/")), "never another host's address");
+}
+
+#[tokio::test]
+async fn the_source_branch_goes_with_the_merge_unless_it_is_a_forks_or_the_default_one() {
+    for (default, fork, deleted) in
+        [("refs/heads/main", false, true), ("refs/heads/topic", false, false), ("refs/heads/main", true, false)]
+    {
+        let mut done = pull();
+        done["status"] = json!("completed");
+        done["sourceRefName"] = json!("refs/heads/topic");
+        let mut open = done.clone();
+        open["status"] = json!("active");
+        let played = answering(vec![
+            ("PATCH", done),
+            ("policy/configurations", rows(json!([]))),
+            ("pullRequests/7?", open),
+            ("", json!({"defaultBranch": default})),
+        ])
+        .await;
+        let known = PullRequest { fork, ..known_pull(&played).await };
+        played.host.merge(&known, Some("squash"), true).await.unwrap();
+        let options = &played.body_of("PATCH")["completionOptions"];
+        assert_eq!((&options["mergeStrategy"], &options["deleteSourceBranch"] == true), (&json!("squash"), deleted));
+    }
 }
 
 #[tokio::test]

@@ -40,14 +40,17 @@ fn verdict(vote: &Value) -> Option<ReviewVerdict> {
 }
 
 fn review(voter: &Value, threads: &Value, pushes: &[Iteration]) -> Option<Review> {
-    let cast =
-        list(threads).filter(|thread| is_vote_of(voter, thread)).filter_map(|t| shapes::moment(&t["publishedDate"]));
+    let cast = list(threads)
+        .filter(|thread| is_vote_of(voter, thread))
+        .filter_map(|t| shapes::moment(&t["publishedDate"]))
+        .max();
     Some(Review {
         user: shapes::login(voter),
         // Whoever may not contribute to pull requests cannot vote.
         can_write: true,
         verdict: verdict(&voter["vote"])?,
-        commit: commit_at(cast.max(), pushes),
+        commit: commit_at(cast, pushes),
+        at: cast,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Lists of GitHub's: comments, open pull requests, statuses of a commit.
 
 use super::super::http::segment;
-use super::super::{Comments, HostComment, HostError, OpenPull};
+use super::super::{Comments, Host as _, HostComment, HostError, OpenPull};
 use super::{Github, answers, repo_path};
 use crate::domain::state::{CommitStatus, StatusState};
 use crate::domain::{CommitSha, Login, PullId, PullVersion, RepoId};
@@ -101,7 +101,7 @@ pub(super) async fn own_statuses(
         let status =
             CommitStatus { context: text("context"), state, description: text("description"), url: text("target_url") };
         let creator = row["creator"]["login"].as_str().map_or_else(Login::unknown, Login::new);
-        Some(Ok((status, creator.is(&github.user))))
+        Some(Ok((status, creator.is(github.bot_login()))))
     };
     let (rows, _) = github.statuses.page(&github.http, &path, read).await?;
     let mut latest: Vec<(CommitStatus, bool)> = Vec::new();

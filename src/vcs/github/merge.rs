@@ -1,8 +1,9 @@
-//! Whether GitHub would merge, and merging.
+//! Whether GitHub would merge, merging, the merge queue, and deleting the source branch.
 
 use super::{Github, moved, repo_path};
-use crate::domain::PullRequest;
-use crate::vcs::{HostError, Mergeability};
+use crate::domain::{CommitSha, PullRequest};
+use crate::vcs::http::{odd, segment};
+use crate::vcs::{HostError, Mergeability, Merging};
 use backon::BackoffBuilder as _;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -13,7 +14,16 @@ const POLLS: usize = 5;
 const METHODS: [(&str, &str); 3] =
     [("merge", "allow_merge_commit"), ("rebase", "allow_rebase_merge"), ("squash", "allow_squash_merge")];
 
+/// Puts a pull request at the end of its base branch's queue (docs.github.com/graphql, `enqueuePullRequest`).
+const ENQUEUE: &str = "mutation($pull: ID!, $head: GitObjectID) { \
+    enqueuePullRequest(input: {pullRequestId: $pull, expectedHeadOid: $head}) { clientMutationId } }";
+
 pub(super) async fn mergeability(github: &Github, pull: &PullRequest) -> Result<Mergeability, HostError> {
+    Ok(judged(&settled(github, pull).await?))
+}
+
+/// The pull request once GitHub has found out whether it can be merged, or as it is after some polls.
+async fn settled(github: &Github, pull: &PullRequest) -> Result<Value, HostError> {
     let mut body = github.pull(&pull.id).await?;
     for wait in github.http.waits(POLLS).build() {
         let known = body["mergeable"].is_boolean() && body["mergeable_state"] != "unknown";
@@ -23,7 +33,7 @@ pub(super) async fn mergeability(github: &Github, pull: &PullRequest) -> Result<
         tokio::time::sleep(wait).await;
         body = github.pull(&pull.id).await?;
     }
-    Ok(judged(&body))
+    Ok(body)
 }
 
 fn judged(pull: &Value) -> Mergeability {
@@ -42,14 +52,75 @@ fn judged(pull: &Value) -> Mergeability {
     Mergeability { mergeable, detail }
 }
 
-pub(super) async fn merge(github: &Github, pull: &PullRequest, method: Option<&str>) -> Result<(), HostError> {
+/// Merges it if its head is the one that is known; where its base branch has a merge queue, it is put there.
+pub(super) async fn merge(github: &Github, pull: &PullRequest, method: Option<&str>) -> Result<Merging, HostError> {
     let repo_path = repo_path(&pull.id.repo)?;
     let repo = github.http.get(&repo_path).await?.body;
     moved::is_asked_for(&pull.id.repo, &format!("GET {repo_path}"), &repo)?;
-    let what = format!("PUT {repo_path}/pulls/{}/merge", pull.id.number);
+    let path = format!("{repo_path}/pulls/{}/merge", pull.id.number);
+    let what = format!("PUT {path}");
     let method = chosen(&repo, method).map_err(|message| HostError::Rejected { what, status: 405, message })?;
+    // Merging what is not computed yet is refused.
+    let now = settled(github, pull).await?;
     let body = json!({ "merge_method": method, "sha": pull.head.commit });
-    github.http.send(Method::PUT, &format!("{repo_path}/pulls/{}/merge", pull.id.number), Some(body)).await.map(drop)
+    match github.http.send(Method::PUT, &path, Some(body)).await {
+        Ok(answer) => Ok(Merging::Merged(answer.body["sha"].as_str().and_then(|sha| CommitSha::parse(sha).ok()))),
+        Err(HostError::Rejected { message, .. }) if wants_queue(&message) => enqueue(github, pull, &now).await,
+        // The base branch got another commit at the same moment.
+        Err(HostError::Rejected { what, status: 405, message }) if message.contains("Base branch was modified") => {
+            Err(HostError::Unavailable { what, message })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// GitHub's words where a branch protection or a ruleset requires the queue: "Changes must be made through the merge queue".
+fn wants_queue(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("merge queue")
+}
+
+async fn enqueue(github: &Github, pull: &PullRequest, now: &Value) -> Result<Merging, HostError> {
+    let Some(id) = now["node_id"].as_str() else { return Err(odd("the pull request", "no node_id")) };
+    let body = json!({ "query": ENQUEUE, "variables": { "pull": id, "head": pull.head.commit } });
+    let answer = github.http.send(Method::POST, graphql_path(github.http.base()), Some(body)).await?.body;
+    let refusal = answer["errors"][0]["message"].as_str();
+    match refusal {
+        None => Ok(Merging::Queued),
+        // An earlier try was heard, and its answer was lost.
+        Some(message) if message.to_ascii_lowercase().contains("already") => Ok(Merging::Queued),
+        Some(message) => {
+            let what = format!("enqueuePullRequest of {}", pull.id);
+            Err(HostError::Rejected { what, status: 200, message: message.to_owned() })
+        }
+    }
+}
+
+/// GraphQL lies beside the REST API: `api.github.com/graphql`, and `HOST/api/graphql` for `HOST/api/v3`.
+pub(super) fn graphql_path(base: &str) -> &'static str {
+    if base.ends_with("/v3") { "/../graphql" } else { "/graphql" }
+}
+
+/// Deletes the source branch, if it still is at the head that was merged, and not the default branch.
+pub(super) async fn delete_source_branch(github: &Github, pull: &PullRequest) -> Result<(), HostError> {
+    let repo_path = repo_path(&pull.id.repo)?;
+    let repo = github.http.get(&repo_path).await?.body;
+    moved::is_asked_for(&pull.id.repo, &format!("GET {repo_path}"), &repo)?;
+    let branch = &pull.head.branch;
+    if pull.fork || *branch == pull.base.branch || repo["default_branch"].as_str().is_none_or(|name| name == branch) {
+        return Ok(());
+    }
+    let name: Vec<String> = branch.split('/').map(segment).collect();
+    let name = name.join("/");
+    match github.http.get(&format!("{repo_path}/git/ref/heads/{name}")).await {
+        Ok(answer) if answer.body["object"]["sha"] == pull.head.commit.as_str() => {}
+        // Deleted already, by the repository's own setting, or pushed to since.
+        Ok(_) | Err(HostError::NotFound { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    match github.http.send(Method::DELETE, &format!("{repo_path}/git/refs/heads/{name}"), None).await {
+        Ok(_) | Err(HostError::NotFound { .. } | HostError::Rejected { status: 422, .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The asked-for method if the repository allows it, else the first allowed one. What GitHub does not tell counts as allowed.

@@ -50,7 +50,8 @@ fn verdicts(reviews: &[Value]) -> Vec<Review> {
             _ => continue,
         };
         let commit = review["commit_id"].as_str().and_then(|id| CommitSha::parse(id).ok());
-        let entry = verdict.map(|verdict| Review { user: user.clone(), can_write: false, verdict, commit });
+        let at = review["submitted_at"].as_str().and_then(|at| at.parse().ok());
+        let entry = verdict.map(|verdict| Review { user: user.clone(), can_write: false, verdict, commit, at });
         match latest.iter_mut().find(|(name, _)| name.is(&user)) {
             Some((_, slot)) => *slot = entry,
             None => latest.push((user, entry)),
@@ -59,12 +60,46 @@ fn verdicts(reviews: &[Value]) -> Vec<Review> {
     latest.into_iter().filter_map(|(_, review)| review).collect()
 }
 
+/// Who wrote or committed its commits; somebody unknown where a commit has neither an author nor a committer with an account. What was
+/// committed on the site has the site as its committer.
+pub(super) async fn contributors(http: &Http, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
+    const SITE: &str = "web-flow";
+    let path = format!("{}/pulls/{}/commits", repo_path(&pull.id.repo)?, pull.id.number);
+    let mut all: Vec<Login> = Vec::new();
+    for commit in http.pages(&path, PER_PAGE, MAX_PAGES, Some).await? {
+        let people = ["author", "committer"].map(|who| commit[who]["login"].as_str().filter(|login| *login != SITE));
+        let mut logins: Vec<Login> = people.into_iter().flatten().map(Login::new).collect();
+        if logins.is_empty() {
+            logins.push(Login::unknown());
+        }
+        for login in logins {
+            if !all.contains(&login) {
+                all.push(login);
+            }
+        }
+    }
+    Ok(all)
+}
+
 async fn can_write(http: &Http, repo: &str, user: &Login) -> Result<bool, HostError> {
-    match http.get(&format!("{repo}/collaborators/{}/permission", segment(user.as_str()))).await {
-        Ok(answer) => Ok(matches!(answer.body["permission"].as_str(), Some("admin" | "maintain" | "write"))),
-        Err(HostError::NotFound { .. }) => Ok(false),
+    Ok(matches!(permission(http, repo, user.as_str()).await?.as_deref(), Some("admin" | "maintain" | "write")))
+}
+
+/// What somebody may do in a repository, in the host's word; absent for who has nothing to do with it.
+async fn permission(http: &Http, repo: &str, login: &str) -> Result<Option<String>, HostError> {
+    match http.get(&format!("{repo}/collaborators/{}/permission", segment(login))).await {
+        Ok(answer) => Ok(answer.body["permission"].as_str().map(str::to_owned)),
+        Err(HostError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether somebody administers a repository.
+pub(super) async fn is_admin(http: &Http, repo: &RepoId, login: &str) -> Result<bool, HostError> {
+    if login.chars().all(|c| c == '.') {
+        return Ok(false);
+    }
+    Ok(permission(http, &repo_path(repo)?, login).await?.as_deref() == Some("admin"))
 }
 
 /// Whether somebody is an active member of a team of an organization, or of a team below it. A token without `read:org` is told 404.

@@ -1,10 +1,16 @@
 //! What `tidelock doctor` asks GitHub: who we are, what we may write to, which webhooks there are.
 
-use super::super::http::segment;
-use super::super::{HostError, RepoAccess, Webhook};
+use super::super::http::{Http, odd, segment};
+use super::super::{HostError, RepoAccess, TokenSource, Webhook};
+use super::app::{AppFacts, Installation};
 use super::{Github, repo_path};
 use crate::domain::{Login, RepoId};
+use reqwest::Method;
+use reqwest::header::HeaderMap;
+use secrecy::SecretString;
 use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Rows asked for at once: GitHub's most.
 const PER_PAGE: u32 = 100;
@@ -17,6 +23,11 @@ const MAX_ANSWER: usize = 200;
 
 /// All repositories that the token sees by name, with what it may do there. Public ones of others are not among them.
 pub(super) async fn repositories(github: &Github) -> Result<Vec<RepoAccess>, HostError> {
+    if let Some(app) = &github.app {
+        let rows = app.repositories(&github.http).await?;
+        let read = |(row, can_write): (Value, bool)| Some(RepoAccess { can_write, ..github.repository(&row)? });
+        return Ok(rows.into_iter().filter_map(read).collect());
+    }
     let read = |row: Value| github.repository(&row).map(Ok);
     github.repositories.pages(&github.http, "/user/repos", (PER_PAGE, REPO_PAGES), read).await
 }
@@ -39,6 +50,24 @@ impl Github {
             archived: row["archived"] == true,
             can_write: row["permissions"]["push"] == true,
         })
+    }
+
+    /// What GitHub tells of the App that we are, and who has installed it; absent where we are an account.
+    pub async fn app(&self) -> Result<Option<(AppFacts, Arc<[Installation]>)>, HostError> {
+        let Some(app) = &self.app else { return Ok(None) };
+        let facts = app.facts(&self.http).await?;
+        Ok(Some((facts, app.installations(&self.http, Duration::ZERO).await?)))
+    }
+
+    /// The webhook of the App that we are.
+    pub async fn app_webhook(&self) -> Result<Webhook, HostError> {
+        let config = self.http.get("/app/hook/config").await?.body;
+        let path = "/app/hook/deliveries?per_page=1";
+        let last = self.http.get(path).await?.body[0].take();
+        let row = serde_json::json!({"active": true, "config": config, "last_response": {
+            "code": last["status_code"], "message": last["status"], "status": if last.is_null() { "unused" } else { "" },
+        }});
+        Ok(Webhook { deliveries: "/app/hook/deliveries".to_owned(), ..webhook("", &row) })
     }
 
     /// Webhooks of a repository.
@@ -85,4 +114,37 @@ fn webhook(path: &str, row: &Value) -> Webhook {
         deliveries: row["id"].as_u64().map(|id| format!("{path}/{id}/deliveries")).unwrap_or_default(),
         was_used: last["status"].as_str().is_some_and(|status| status != "unused"),
     }
+}
+
+/// A new App, as GitHub tells of it once.
+pub struct NewApp {
+    /// Its id.
+    pub id: u64,
+    /// Name in addresses.
+    pub slug: String,
+    /// Its page for people.
+    pub page: String,
+    /// Its private key, in PEM.
+    pub key: SecretString,
+    /// What its deliveries are signed with.
+    pub webhook_secret: SecretString,
+}
+
+/// Exchanges the code of a manifest, which is good for one exchange within an hour, for the App that was made of it.
+pub async fn convert_manifest(api_url: &str, code: &str) -> Result<NewApp, HostError> {
+    let api_url = api_url.trim_end_matches('/').to_owned();
+    let http = Http::new(api_url, TokenSource::Value(String::new().into()), HeaderMap::new());
+    let path = format!("/app-manifests/{}/conversions", segment(code));
+    let body = http.send(Method::POST, &path, None).await?.body;
+    let text = |key: &str| body[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let made = || {
+        Some(NewApp {
+            id: body["id"].as_u64()?,
+            slug: text("slug")?,
+            page: text("html_url").unwrap_or_default(),
+            key: text("pem")?.into(),
+            webhook_secret: text("webhook_secret").unwrap_or_default().into(),
+        })
+    };
+    made().ok_or_else(|| odd("the exchange of the manifest's code", "an app without id, slug or key"))
 }

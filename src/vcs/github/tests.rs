@@ -1,7 +1,9 @@
 //! Against a small server on loopback that plays GitHub's answers, good and bad ones.
 
+mod merging;
+
 use super::*;
-use crate::domain::PullVersion;
+use crate::domain::{Head, PullVersion};
 use crate::vcs::ReviewVerdict;
 use axum::Router;
 use axum::body::Bytes;
@@ -74,6 +76,7 @@ fn github(url: &str, token: TokenSource) -> Github {
         api_url: url.to_owned(),
         user: "Tidelock".into(),
         token,
+        app: None,
         serves: Arc::new(|repo| repo.owner == "acme"),
         posts_per_hour: None,
     };
@@ -311,18 +314,6 @@ async fn statuses_fit_the_host() {
 }
 
 #[tokio::test]
-async fn merging_names_the_head_that_was_applied() {
-    let fake = fake(|n, _| {
-        let repo = json!({"name": "infra", "owner": {"login": "Acme"}, "allow_merge_commit": false});
-        says(200, if n == 0 { repo } else { json!({"merged": true}) })
-    })
-    .await;
-    fake.github.merge(&pull().await, None).await.unwrap();
-    assert_eq!(fake.requests(), ["GET /repos/acme/infra", "PUT /repos/acme/infra/pulls/7/merge"]);
-    assert_eq!(fake.body(1), json!({"merge_method": "rebase", "sha": "a".repeat(40)}));
-}
-
-#[tokio::test]
 async fn a_token_file_is_read_on_every_use() {
     let fake = fake(|_, _| says(200, pull_json())).await;
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -333,7 +324,7 @@ async fn a_token_file_is_read_on_every_use() {
         std::fs::write(file.path(), format!("{token}\n")).unwrap();
         github.pull_request(&id()).await.unwrap();
         assert_eq!(fake.seen.lock().unwrap().last().unwrap().1, format!("Bearer {token}"));
-        let credentials = github.git_credentials().unwrap();
+        let credentials = github.git_credentials("acme").await.unwrap();
         assert_eq!((credentials.username.as_str(), credentials.password.expose_secret()), ("Tidelock", token));
     }
 }
@@ -383,7 +374,7 @@ async fn what_is_told_of_another_repository_is_not_taken() {
     // Asked for under its present name, which the host does not tell here.
     assert!(rows.github.comments(&id(), None).await.is_err());
     let merges = fake(|_, _| says(200, json!({"name": "vault", "owner": {"login": "other"}}))).await;
-    assert!(matches!(merges.github.merge(&pull().await, None).await, Err(HostError::Moved { .. })));
+    assert!(matches!(merges.github.merge(&pull().await, None, false).await, Err(HostError::Moved { .. })));
     assert_eq!(merges.requests().len(), 1);
 }
 

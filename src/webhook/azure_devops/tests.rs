@@ -13,6 +13,7 @@ fn door() -> AzureDevopsDoor {
         address: AzureAddress::new("dev.azure.com", "https://dev.azure.com"),
         user: "tidelock".into(),
         password: Some(PASSWORD.into()),
+        previous: None,
     }
 }
 
@@ -202,6 +203,19 @@ fn only_the_configured_user_and_password_open_the_door() {
     // Others' wrong ones, which come from the same addresses, do not shut it out.
     assert!(intake().is_signed(&headers("tidelock", PASSWORD)));
     assert!(!intake().is_signed(&HeaderMap::from_iter([("request-id".parse().unwrap(), "1".parse().unwrap())])));
+}
+
+#[test]
+fn the_password_before_opens_the_door_while_it_is_being_changed() {
+    const BEFORE: &str = "the password that was there before";
+    let door = AzureDevopsDoor { previous: Some(BEFORE.into()), ..door() };
+    let verified = |password: &str| door.verify(&headers("tidelock", password), b"").ok();
+    assert_eq!((verified(PASSWORD), verified(BEFORE)), (Some(Signed::Present), Some(Signed::Previous)));
+    assert_eq!(verified("a password that is a guess"), None);
+    assert!(door.verify(&headers("other", BEFORE), b"").is_err());
+    assert_eq!(door.secrets().len(), 2, "what either has sealed can be opened");
+    let alone = AzureDevopsDoor { password: None, ..door };
+    assert!(alone.secrets().is_empty());
 }
 
 #[test]

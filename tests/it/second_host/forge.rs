@@ -18,7 +18,8 @@ use tidelock::domain::{
 };
 use tidelock::sandbox::{Forge, Repo};
 use tidelock::vcs::{
-    Comments, GitCredentials, Host, HostComment, HostError, Mergeability, OpenPull, Profile, RepoAccess, Review,
+    Comments, GitCredentials, Host, HostComment, HostError, Mergeability, Merging, OpenPull, Profile, RepoAccess,
+    Review, ReviewVerdict,
 };
 use tidelock::webhook::{Delivered, Door, Rejection, Signed};
 
@@ -45,6 +46,8 @@ struct Kept {
     /// Threads of comments.
     threads: Vec<Vec<HostComment>>,
     statuses: BTreeMap<(String, String), CommitStatus>,
+    reviews: Vec<Review>,
+    refuses_merge: bool,
 }
 
 #[derive(Default)]
@@ -68,6 +71,7 @@ pub(crate) struct Second {
 impl Second {
     pub(crate) fn new() -> Second {
         let profile = Profile {
+            owner_files: &["CODEOWNERS"],
             comment_limit: 9000,
             folds: false,
             pull_mark: '!',
@@ -129,6 +133,8 @@ impl Second {
                 created: Timestamp::now(),
                 threads: Vec::new(),
                 statuses: BTreeMap::new(),
+                reviews: Vec::new(),
+                refuses_merge: false,
             });
             state.pulls.len() as u64
         };
@@ -148,6 +154,38 @@ impl Second {
 
     pub(super) async fn merge(&self, number: u64) {
         self.change(number, |pull| pull.state = PullState::Merged { commit: Some(sha(&pull.head)) }).await;
+    }
+
+    /// A person's review of the present head.
+    pub(super) fn review(&self, number: u64, who: &str, verdict: ReviewVerdict) {
+        let mut state = self.look();
+        let pull = state.kept(number);
+        pull.reviews.retain(|review| review.user.as_str() != who);
+        let commit = Some(sha(&pull.head));
+        pull.reviews.push(Review { user: Login::new(who), can_write: true, verdict, commit, at: None });
+    }
+
+    /// It is not merged from now on.
+    pub(super) fn refuse_merge(&self, number: u64) {
+        self.look().kept(number).refuses_merge = true;
+    }
+
+    pub(super) fn is_merged(&self, number: u64) -> bool {
+        matches!(self.pull(number).state, PullState::Merged { .. })
+    }
+
+    pub(super) async fn has_branch(&self, branch: &str) -> bool {
+        self.git().0.tip(branch).await.is_ok()
+    }
+
+    /// The latest delivery with this text replaced and another password; the answer.
+    pub(super) async fn forged(&self, text: &str, other: &str) -> u16 {
+        let (to, (event, body)) = {
+            let state = self.look();
+            (state.deliver_to.clone(), state.last.clone())
+        };
+        assert!(body.contains(text), "{body}");
+        deliver(&to, &event, &body.replace(text, other), "a guess").await
     }
 
     /// Something that the server does not care for.
@@ -391,8 +429,8 @@ impl Host for Second {
         Ok(state.described(pull.number))
     }
 
-    async fn reviews(&self, _: &PullRequest) -> Result<Vec<Review>, HostError> {
-        Ok(Vec::new())
+    async fn reviews(&self, pull: &PullRequest) -> Result<Vec<Review>, HostError> {
+        Ok(self.up("reviews")?.find(&pull.id)?.reviews.clone())
     }
 
     async fn mergeability(&self, _: &PullRequest) -> Result<Mergeability, HostError> {
@@ -454,11 +492,19 @@ impl Host for Second {
         Ok(())
     }
 
-    async fn merge(&self, _: &PullRequest, _: Option<&str>) -> Result<(), HostError> {
-        Err(HostError::Rejected { what: "merge".into(), status: 400, message: "people merge here".into() })
+    async fn merge(&self, pull: &PullRequest, _: Option<&str>, delete_branch: bool) -> Result<Merging, HostError> {
+        if self.up("merge")?.find(&pull.id)?.refuses_merge {
+            let message = "people merge here".to_owned();
+            return Err(HostError::Rejected { what: "merge".to_owned(), status: 400, message });
+        }
+        if delete_branch {
+            self.git().0.delete_branch(&pull.head.branch).await.unwrap();
+        }
+        Second::merge(self, pull.id.number).await;
+        Ok(Merging::Merged(Some(pull.head.commit.clone())))
     }
 
-    fn git_credentials(&self) -> Option<GitCredentials> {
+    async fn git_credentials(&self, _owner: &str) -> Option<GitCredentials> {
         Some(self.git().1)
     }
 }

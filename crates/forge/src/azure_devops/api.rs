@@ -302,16 +302,10 @@ impl Call<'_> {
         let merged = pull::merge(self.shared, full_name, number, &self.login, method).await;
         merged.map_err(|error| Refusal::new(409, "GitPullRequestConflictException", format!("{error:#}")))?;
         if own && options["deleteSourceBranch"] == true {
-            let deleted = self.delete_branch(full_name, &branch).await;
+            let deleted = repo::delete_branch(self.shared, full_name, &branch, &self.login).await;
             deleted.map_err(|error| Refusal::new(500, "git", format!("{error:#}")))?;
         }
         self.pull(full_name, number)
-    }
-
-    async fn delete_branch(&self, full_name: &str, branch: &str) -> anyhow::Result<()> {
-        let _refs = self.shared.refs.lock().await;
-        self.shared.git(full_name)?.delete_branch(branch).await?;
-        repo::follow_refs(self.shared, full_name, &self.login).await
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
     for organization in organizations {
         if account(&azure, options, &organization, &mut findings).await {
             if let Some(first) = repositories(&azure, settings, &organization, &mut findings).await.first() {
-                scopes(&azure, first, &mut findings).await;
+                scopes(&azure, first, settings.automerge, &mut findings).await;
             }
             service_hooks(&azure, options, &organization, events, &mut findings).await;
         }
@@ -97,19 +97,23 @@ async fn repositories(
     served
 }
 
-/// Each scope is tried by a request that can change nothing.
-async fn scopes(azure: &AzureDevops, access: &RepoAccess, findings: &mut Findings) {
+/// Each scope is tried by a request that can change nothing. The one for merging is a fault where the server merges, and a warning
+/// where only a repo config could ask for it.
+async fn scopes(azure: &AzureDevops, access: &RepoAccess, automerge: bool, findings: &mut Findings) {
     let name = access.repo.full_name();
     match azure.missing_scopes(&access.repo).await {
         Ok(missing) if missing.is_empty() => findings.fine(AZURE, format!("{name}: the token has the scopes it needs")),
         Ok(missing) => {
             for scope in missing {
                 let mend = format!("make a token with the scope {}", scope.name);
-                findings.fault(
-                    AZURE,
-                    format!("{name}: the token lacks the scope {}: {}", scope.name, scope.without),
-                    &mend,
+                let text = format!(
+                    "{name}: the token lacks the scope {}: {} (a request that it is for was refused; it could change nothing)",
+                    scope.name, scope.without
                 );
+                match scope.for_automerge && !automerge {
+                    true => findings.warn(AZURE, text, &format!("{mend}, if `automerge` is to be used")),
+                    false => findings.fault(AZURE, text, &mend),
+                }
             }
         }
         Err(error) => findings.unknown(AZURE, error.to_string(), "run the doctor again"),
@@ -180,6 +184,7 @@ mod tests {
             token: None,
             webhook_user: "hooks".into(),
             webhook_password: Some("password".into()),
+            previous_webhook_password: None,
         };
         let sound = Subscription {
             event: NEEDED[0].into(),

@@ -1,11 +1,11 @@
 //! GitHub: the token, what it may do, how much it may still ask; and whether `repos.yaml` speaks of what is served.
 
-use super::{client, webhooks};
+use super::{app_doctor, client, webhooks};
 use crate::app::doctor::report::Findings;
 use crate::config::global::GlobalConfig;
 use crate::dispatch::Allowlist;
 use crate::domain::RepoId;
-use crate::settings::{GithubSettings, Settings};
+use crate::settings::{GithubSettings, GithubToken, Settings};
 use crate::vcs::github::Github;
 use crate::vcs::{Host as _, HostError, RepoAccess};
 
@@ -20,7 +20,13 @@ pub(super) async fn check(settings: &Settings, events: &str) -> Findings {
         findings.fine(GITHUB, "there is no token, and --events-only needs none");
         return findings;
     };
-    if account(&github, options, &mut findings).await {
+    if let Some(GithubToken::App(_)) = &options.token {
+        if app_doctor::check(&github, settings, events, &mut findings).await {
+            let served = repositories(&github, settings, options, &mut findings).await;
+            rules(settings, &served, &mut findings);
+            budget(&github, &mut findings);
+        }
+    } else if account(&github, options, &mut findings).await {
         let served = repositories(&github, settings, options, &mut findings).await;
         rules(settings, &served, &mut findings);
         webhooks::check(&github, &options.api_url, events, &served, &mut findings).await;
@@ -73,7 +79,10 @@ async fn repositories(
     let allowlist = Allowlist::new(&settings.repo_allowlist);
     let served: Vec<RepoAccess> =
         seen.into_iter().filter(|access| !access.archived && allowlist.allows(&access.repo)).collect();
-    let invite = format!("give {} write access there, and accept the invitation as {0}", options.user);
+    let invite = match options.token {
+        Some(GithubToken::App(_)) => "install the App there, and give it those repositories".to_owned(),
+        _ => format!("give {} write access there, and accept the invitation as {0}", options.user),
+    };
     for rule in settings.repo_allowlist.iter().filter(|rule| !rule.contains(['*', '!'])) {
         if !served.iter().any(|access| access.repo.to_string().eq_ignore_ascii_case(rule.trim())) {
             findings.fault(GITHUB, format!("{rule} is in --repo-allowlist, and the token does not see it"), &invite);

@@ -7,13 +7,13 @@ use crate::vcs::{HostError, RepoAccess, Webhook};
 use std::collections::BTreeMap;
 use url::Url;
 
-const WEBHOOK: &str = "webhook";
+pub(super) const WEBHOOK: &str = "webhook";
 /// Repositories whose webhooks are looked at; those of organizations cover the rest.
 const MAX_REPOS: usize = 50;
 /// Events that cause work, those of a merge queue, and those that Atlantis' documentation asks for besides.
-const NEEDED: [&str; 2] = ["pull_request", "issue_comment"];
-const QUEUE: [&str; 1] = ["merge_group"];
-const USUAL: [&str; 2] = ["pull_request_review", "push"];
+pub(super) const NEEDED: [&str; 2] = ["pull_request", "issue_comment"];
+pub(super) const QUEUE: [&str; 1] = ["merge_group"];
+pub(super) const USUAL: [&str; 2] = ["pull_request_review", "push"];
 
 /// Every served repository needs one webhook that comes to us, its own or its organization's.
 pub(super) async fn check(
@@ -131,7 +131,7 @@ fn same_host(one: &str, other: &str) -> bool {
 }
 
 /// What is wrong with a webhook that comes to us, with its mend.
-fn judge(hook: &Webhook) -> Vec<(Verdict, String, String)> {
+pub(super) fn judge(hook: &Webhook) -> Vec<(Verdict, String, String)> {
     let mut wrong = Vec::new();
     let mut say = |verdict, text: String, mend: &str| wrong.push((verdict, text, mend.to_owned()));
     if !hook.active {
@@ -167,7 +167,7 @@ fn judge(hook: &Webhook) -> Vec<(Verdict, String, String)> {
 
 /// Adds what we answered to the last delivery of each webhook that comes to us, where that was no success: the host's list of
 /// webhooks has the status alone.
-async fn hear(github: &Github, events: &str, hooks: &mut [Webhook]) {
+pub(super) async fn hear(github: &Github, events: &str, hooks: &mut [Webhook]) {
     for hook in hooks.iter_mut().filter(|hook| hook.url == events && hook.was_used) {
         if !hook.last_status.is_some_and(|status| (200..300).contains(&status)) {
             // The status is said without it too.

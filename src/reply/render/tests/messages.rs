@@ -104,6 +104,21 @@ fn refusals_say_what_blocks_and_what_to_do() {
 }
 
 #[test]
+fn automerge_says_what_it_does_and_why_it_does_not() {
+    assert_snapshot!(say(CommandName::Apply, Message::Automerging), @r"
+    automerge: Automatically merging because all plans have been successfully applied.
+    ");
+    let because = "the host does not merge it: At least 1 approving review is required".to_owned();
+    assert_snapshot!(say(CommandName::Apply, Message::NotMerged { because }), @r"
+    automerge: ### Automerging failed
+
+    The host does not merge it: At least 1 approving review is required.
+
+    Everything is applied. Solve that, and merge pull request #42 on the host: nothing is merged automatically until something is applied again.
+    ");
+}
+
+#[test]
 fn unlocking_lists_the_projects() {
     assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")], kept: vec![] }), @r"
     unlocked: ### Unlocked: 2 projects
@@ -124,6 +139,16 @@ fn unlocking_lists_the_projects() {
     discarded: ### Plan discarded, lock released: `network` · dir `infra/network` · workspace `prod`
 
     alice deleted the lock on the server's page. To plan again: `atlantis plan -p network`
+    ");
+    let plain = ProjectId { dir: "live/app".into(), workspace: "default".into(), name: None };
+    let outdated = Message::OutdatedPlans { projects: vec![network(), plain], on: network(), number: 7 };
+    assert_snapshot!(say(CommandName::Plan, outdated), @r"
+    discarded: ### 2 plans dropped: `network` · dir `infra/network` · workspace `prod` was applied in #7
+
+    These were made with its outputs from before:
+
+    - `network` · dir `infra/network` · workspace `prod`. To plan again: `atlantis plan -p network`
+    - dir `live/app` · workspace `default`. To plan again: `atlantis plan -d live/app`
     ");
 }
 

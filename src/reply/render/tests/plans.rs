@@ -223,7 +223,7 @@ fn only_so_many_applies_are_offered_one_by_one() {
 
 #[test]
 fn commits_lead_to_their_page_on_the_host() {
-    let address = "https://github.com/{repo}/commit/{commit}".to_owned();
+    let address = CommitAddress::below("https://github.com");
     let said = read(&one(network_plan()), &RenderOptions { commit_address: Some(address), ..options() });
     let head = format!("commit [3f2c1ab](https://github.com/acme/infra/commit/{HEAD}) on top of `main` ");
     assert!(said.contains(&(head + "[9d0e77c](https://github.com/acme/infra/commit/9d0e77c0000)")), "{said}");

@@ -75,7 +75,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
 }
 
 fn any_message() -> impl Strategy<Value = Reply> {
-    (nasty(), nasty(), 0..9_usize).prop_map(|(a, b, kind)| {
+    (nasty(), nasty(), 0..10_usize).prop_map(|(a, b, kind)| {
         let message = match kind {
             0 => Message::Help { text: a },
             1 => Message::Usage { text: a },
@@ -85,6 +85,7 @@ fn any_message() -> impl Strategy<Value = Reply> {
             5 => Message::HookFailed { output: a },
             6 => Message::UnlockRefused { because: a, link: Some(b) },
             7 => Message::Cancelled { stopped: vec![a], left: vec![b] },
+            8 => Message::NotMerged { because: a },
             _ => Message::Discarded { project: unnamed(&a), user: b },
         };
         reply(CommandName::Plan, ReplyBody::Message(message))

@@ -67,7 +67,8 @@ impl Maker<'_> {
                 }
             }
             Failure::Requirements(checks) => {
-                let unmet: Vec<_> = checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect();
+                let mut unmet: Vec<_> = checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect();
+                unmet.dedup();
                 FailureView { checks: checks.clone(), ..simple("requirements", &unmet.join(", "), "") }
             }
             Failure::Dependency { missing } => FailureView {

@@ -141,6 +141,9 @@ fn totals_line(command: CommandName, results: &Results) -> String {
         }
         let refused = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
         vec![(ok, "applied"), (refused, "refused"), (all - ok - refused, "failed")]
+    } else if command == CommandName::PolicyCheck {
+        let errored = count(&|outcome| matches!(outcome, Outcome::Errored(_)));
+        vec![(ok, "passed"), (all - ok - errored, "failed"), (errored, "errored")]
     } else {
         let failed = count(&|outcome| matches!(outcome, Outcome::Failed(_)));
         vec![(ok, "successful"), (failed, "failed"), (all - ok - failed, "errored")]
@@ -149,6 +152,7 @@ fn totals_line(command: CommandName, results: &Results) -> String {
     let verb = match command {
         CommandName::Plan => "Planned".to_owned(),
         CommandName::Apply => "Apply of".to_owned(),
+        CommandName::PolicyCheck => "Checked policies of".to_owned(),
         CommandName::ApprovePolicies => "Approved policies of".to_owned(),
         other => format!("Ran {} for", other.spoken()),
     };

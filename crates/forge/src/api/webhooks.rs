@@ -1,0 +1,34 @@
+//! The webhook and its deliveries, as each repository shows them.
+
+use super::super::shapes;
+use super::{Call, NOT_FOUND, Result, ok};
+use serde_json::{Value, json};
+
+impl Call<'_> {
+    /// Each repository shows the one webhook, to its admins.
+    pub(super) fn webhooks(&self) -> Result {
+        let state = self.shared.look();
+        let repo = state.repo(&self.full_name).map_err(|_| NOT_FOUND())?;
+        if repo.permission(&self.login) != "admin" {
+            return Err(NOT_FOUND());
+        }
+        ok(Value::Array(shapes::webhook(&self.shared.url, &state, repo).into_iter().collect()))
+    }
+
+    /// Deliveries that were tried, latest first.
+    pub(super) fn deliveries(&self) -> Result {
+        let rows = {
+            let state = self.shared.look();
+            state.deliveries.iter().rev().filter(|delivery| delivery.done).map(shapes::delivery).collect()
+        };
+        self.page(rows, "hooks/1/deliveries")
+    }
+
+    pub(super) fn delivery(&self, id: &str) -> Result {
+        let state = self.shared.look();
+        let found = state.deliveries.iter().find(|delivery| delivery.id.to_string() == id).ok_or_else(NOT_FOUND)?;
+        let mut body = shapes::delivery(found);
+        body["response"] = json!({"headers": {}, "payload": found.answer});
+        ok(body)
+    }
+}

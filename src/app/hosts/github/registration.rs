@@ -1,0 +1,198 @@
+//! Making a GitHub App: `/github-app/setup` sends a manifest to GitHub, which leads back to `/github-app/exchange-code` with a code. That is
+//! exchanged for the App's id, private key and webhook secret, which are shown once and kept nowhere.
+
+use crate::settings::{GithubToken, Settings};
+use crate::vcs::github::{NewApp, convert_manifest, pages_url};
+use crate::web::host_pages::{HostForm, HostPage, HostPageContent};
+use async_trait::async_trait;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq as _;
+use url::Url;
+use url::form_urlencoded;
+
+const SETUP: &str = "/github-app/setup";
+const EXCHANGE: &str = "/github-app/exchange-code";
+/// GitHub's code is good for so long.
+const CODE_LIFE: Duration = Duration::from_secs(3600);
+/// Longest name of an App, in characters.
+const LONGEST_NAME: usize = 34;
+/// Longest code that is exchanged, in bytes.
+const LONGEST_CODE: usize = 256;
+/// What the App is told of.
+const EVENTS: [&str; 5] = ["issue_comment", "merge_group", "pull_request", "pull_request_review", "push"];
+
+/// What both pages know.
+struct Registration {
+    /// Address of this server.
+    url: String,
+    api_url: String,
+    organization: String,
+    /// The server is an App already.
+    is_app: bool,
+    /// What the last manifest was sent with, and when: whoever comes back with another one did not begin here.
+    begun: Mutex<Option<(String, Instant)>>,
+}
+
+/// Begins.
+struct SetupPage(Arc<Registration>);
+
+/// Ends.
+struct ExchangePage(Arc<Registration>);
+
+/// Both pages, where settings name GitHub.
+pub(super) fn pages(settings: &Settings) -> Vec<Arc<dyn HostPage>> {
+    let Some(github) = &settings.github else { return Vec::new() };
+    let registration = Arc::new(Registration {
+        url: settings.atlantis_url.clone(),
+        api_url: github.api_url.clone(),
+        organization: github.organization.clone(),
+        is_app: matches!(github.token, Some(GithubToken::App(_))),
+        begun: Mutex::default(),
+    });
+    vec![Arc::new(SetupPage(Arc::clone(&registration))), Arc::new(ExchangePage(registration))]
+}
+
+fn refused(title: &str, text: impl Into<String>) -> HostPageContent {
+    HostPageContent { status: 400, title: title.into(), text: vec![text.into()], ..HostPageContent::default() }
+}
+
+impl Registration {
+    fn refusal(&self) -> Option<HostPageContent> {
+        let text = "The server is a GitHub App already (--gh-app-id). To make another one, start it without gh-app-id.";
+        self.is_app.then(|| refused("There is an App already", text))
+    }
+
+    fn manifest(&self) -> serde_json::Value {
+        let host = Url::parse(&self.url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+        let name: String = format!("Tidelock for {host}").chars().take(LONGEST_NAME).collect();
+        json!({
+            "name": name,
+            "description": "Plans and applies Terraform from pull requests",
+            "url": self.url,
+            "public": false,
+            "hook_attributes": {"url": format!("{}/events", self.url), "active": true},
+            "redirect_url": format!("{}{EXCHANGE}", self.url),
+            "default_events": EVENTS,
+            "default_permissions": {
+                "actions": "read", "administration": "read", "contents": "write", "issues": "write", "members": "read",
+                "merge_queues": "read", "metadata": "read", "pull_requests": "write", "statuses": "write",
+            },
+        })
+    }
+
+    /// Whether this is what the last manifest was sent with; once.
+    fn take(&self, state: &str) -> bool {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = begun.as_ref().is_some_and(|(known, at)| {
+            at.elapsed() < CODE_LIFE && bool::from(known.as_bytes().ct_eq(state.as_bytes()))
+        });
+        if fits {
+            *begun = None;
+        }
+        fits
+    }
+}
+
+#[async_trait]
+impl HostPage for SetupPage {
+    fn path(&self) -> &'static str {
+        SETUP
+    }
+
+    async fn show(&self, _: &str) -> HostPageContent {
+        let Registration { organization, api_url, .. } = &*self.0;
+        if let Some(refusal) = self.0.refusal() {
+            return refusal;
+        }
+        let mut random = [0; 16];
+        if let Err(error) = getrandom::fill(&mut random) {
+            return HostPageContent {
+                status: 500,
+                ..refused("Something broke", format!("There is no randomness: {error}"))
+            };
+        }
+        let state = hex::encode(random);
+        *self.0.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some((state.clone(), Instant::now()));
+        let pages = pages_url(api_url);
+        let (place, whose) = match organization.as_str() {
+            "" => (format!("{pages}/settings/apps/new?state={state}"), "your own account".to_owned()),
+            name => {
+                let escaped: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
+                (format!("{pages}/organizations/{escaped}/settings/apps/new?state={state}"), name.to_owned())
+            }
+        };
+        let text = vec![
+            format!("GitHub makes a private App in {whose}, with the permissions and events that the server needs."),
+            "Then it leads back here, and the App's id, private key and webhook secret are shown once.".to_owned(),
+        ];
+        let form = HostForm {
+            action: place,
+            fields: vec![("manifest".into(), self.0.manifest().to_string())],
+            button: "Make the App on GitHub".into(),
+        };
+        HostPageContent { status: 200, title: "Make a GitHub App".into(), text, values: Vec::new(), form: Some(form) }
+    }
+}
+
+#[async_trait]
+impl HostPage for ExchangePage {
+    fn path(&self) -> &'static str {
+        EXCHANGE
+    }
+
+    async fn show(&self, query: &str) -> HostPageContent {
+        if let Some(refusal) = self.0.refusal() {
+            return refusal;
+        }
+        let parameter = |name: &str| {
+            let found = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name);
+            found.map(|(_, value)| value.into_owned()).unwrap_or_default()
+        };
+        let (code, state) = (parameter("code"), parameter("state"));
+        if code.is_empty() || code.len() > LONGEST_CODE {
+            return refused(
+                "There is no code",
+                format!("GitHub leads here with a code: begin at {}{SETUP}.", self.0.url),
+            );
+        }
+        if !self.0.take(&state) {
+            let text = "This was not begun here within the last hour, so that the App may be somebody else's: nothing was exchanged.";
+            return refused("Not begun here", format!("{text} Begin at {}{SETUP}.", self.0.url));
+        }
+        match convert_manifest(&self.0.api_url, &code).await {
+            Ok(app) => made(&app),
+            Err(error) => {
+                tracing::warn!("the code of an app's manifest was not exchanged: {error}");
+                let text = format!(
+                    "GitHub did not exchange the code: {error}. A code is good for one exchange within an hour."
+                );
+                HostPageContent { status: 502, ..refused("The App was not told", text) }
+            }
+        }
+    }
+}
+
+fn made(app: &NewApp) -> HostPageContent {
+    tracing::info!(id = app.id, slug = app.slug, "a GitHub App was made; its key is shown once");
+    let value = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let text = vec![
+        format!(
+            "{} was made. What follows is shown only now, and kept nowhere: copy it into the server's settings.",
+            app.slug
+        ),
+        format!(
+            "Then start the server without gh-user and gh-token, and install the App at {}/installations/new.",
+            app.page
+        ),
+    ];
+    let values = vec![
+        value("gh-app-id", &app.id.to_string()),
+        value("gh-app-slug", &app.slug),
+        value("gh-webhook-secret", app.webhook_secret.expose_secret()),
+        value("gh-app-key-file: the contents of this file", app.key.expose_secret()),
+    ];
+    HostPageContent { status: 200, title: "The App was made".into(), text, values, form: None }
+}

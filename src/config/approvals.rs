@@ -1,0 +1,82 @@
+//! `approvals`: who has to approve before the requirement `approved` of a project is met.
+//!
+//! ```yaml
+//! approvals: {any_of: ["team:sre", "user:alice"], all_of: [codeowners], count: 2, of_plan: true, exclude_pushers: true}
+//! ```
+
+use super::ConfigError;
+use super::approvers::{Approver, MAX_APPROVERS};
+use super::raw::{LocatedText, RawApprovals};
+use super::yaml::{error_at, quoted};
+use serde::{Deserialize, Serialize};
+use serde_saphyr::Spanned;
+
+/// Most people that `count` can ask for.
+const MAX_COUNT: i64 = 20;
+
+/// The rules of one project; each of them has to be met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalRules {
+    /// So many different people of these have to approve; of all who may write where it is empty.
+    pub any_of: Vec<Approver>,
+    /// Of each of these somebody has to.
+    pub all_of: Vec<Approver>,
+    /// How many people of `any_of`; zero where `all_of` is all that is asked.
+    pub count: usize,
+    /// What was approved before the plan was made does not count.
+    pub of_plan: bool,
+    /// The approval of who pushed to the pull request does not count.
+    pub exclude_pushers: bool,
+}
+
+/// Checks what the file says.
+pub(super) fn rules(raw: &Spanned<RawApprovals>, file: &str) -> Result<ApprovalRules, ConfigError> {
+    let at = raw;
+    let raw = &raw.value;
+    let any_of = approvers(raw.any_of.as_deref().unwrap_or_default(), "approvals.any_of", true, file)?;
+    let all_of = approvers(raw.all_of.as_deref().unwrap_or_default(), "approvals.all_of", true, file)?;
+    let by_default = usize::from(!any_of.is_empty() || all_of.is_empty());
+    let count = match &raw.count {
+        None => by_default,
+        Some(count) => usize::try_from(count.value)
+            .ok()
+            .filter(|_| (1..=MAX_COUNT).contains(&count.value))
+            .ok_or_else(|| error_at(file, count, format!("approvals.count: it is a number from 1 to {MAX_COUNT}")))?,
+    };
+    let nobody_is_named = any_of.is_empty() && all_of.is_empty();
+    if nobody_is_named && raw.count.is_none() && raw.of_plan.is_none() && raw.exclude_pushers.is_none() {
+        let message = "approvals: it says nothing; known here: any_of, all_of, count, of_plan, exclude_pushers";
+        return Err(error_at(file, at, message));
+    }
+    Ok(ApprovalRules {
+        any_of,
+        all_of,
+        count,
+        of_plan: raw.of_plan.unwrap_or_default(),
+        exclude_pushers: raw.exclude_pushers.unwrap_or_default(),
+    })
+}
+
+/// A list of people. `owners`: `codeowners` may be among them.
+pub(super) fn approvers(
+    list: &[LocatedText],
+    key: &str,
+    owners: bool,
+    file: &str,
+) -> Result<Vec<Approver>, ConfigError> {
+    if let Some(last) = list.last().filter(|_| list.len() > MAX_APPROVERS) {
+        return Err(error_at(file, last, format!("{key}: more than {MAX_APPROVERS} entries; use teams")));
+    }
+    list.iter()
+        .map(|text| {
+            let wrong = |problem: &str| error_at(file, text, format!("{key}: \"{}\": {problem}", quoted(&text.value)));
+            match Approver::parse(&text.value) {
+                Ok(Approver::CodeOwners) if !owners => {
+                    Err(wrong("it is none of `user:NAME`, `team:NAME`, `team:OWNER/NAME`"))
+                }
+                Ok(approver) => Ok(approver),
+                Err(problem) => Err(wrong(&problem)),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,198 @@
+//! `CODEOWNERS`: who owns which file of a repository. The last rule that matches a file says so, as on GitHub. Pure.
+//!
+//! ```text
+//! *              @acme/everybody
+//! /conf/pay/     @alice @acme/payments
+//! ```
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+/// Largest file that is read, in bytes; GitHub's own limit.
+pub const MAX_OWNERS_FILE: usize = 3 << 20;
+/// Most rules of a file.
+const MAX_RULES: usize = 5000;
+
+/// Somebody who owns files; names are in lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CodeOwner {
+    /// A login of the host, or an email address.
+    User(String),
+    /// `owner/team`.
+    Team(String),
+}
+
+impl CodeOwner {
+    /// For people.
+    pub fn words(&self) -> String {
+        match self {
+            CodeOwner::User(name) => name.clone(),
+            CodeOwner::Team(name) => format!("team {name}"),
+        }
+    }
+}
+
+/// The rules of one file.
+#[derive(Debug, Clone)]
+pub struct OwnerRules {
+    patterns: GlobSet,
+    owners: Vec<Vec<CodeOwner>>,
+}
+
+impl OwnerRules {
+    /// Reads a file. Lines that cannot be read name nobody, as on GitHub; the error is a file that is too large.
+    pub fn parse(text: &str) -> Result<OwnerRules, String> {
+        if text.len() > MAX_OWNERS_FILE {
+            return Err(format!("it is larger than {} MiB", MAX_OWNERS_FILE >> 20));
+        }
+        let (mut patterns, mut owners) = (GlobSetBuilder::new(), Vec::new());
+        for line in text.lines() {
+            let words = words(line);
+            let Some((pattern, names)) = words.split_first() else { continue };
+            let Some(globs) = globs(pattern) else { continue };
+            if owners.len() >= MAX_RULES {
+                return Err(format!("it has more than {MAX_RULES} rules"));
+            }
+            let people: Vec<CodeOwner> = names.iter().filter_map(|name| owner(name)).collect();
+            for glob in globs {
+                patterns.add(glob);
+                owners.push(people.clone());
+            }
+        }
+        let patterns = patterns.build().map_err(|error| error.to_string())?;
+        Ok(OwnerRules { patterns, owners })
+    }
+
+    /// Who owns a file, by its path from the root; empty for nobody.
+    pub fn owners_of(&self, path: &str) -> &[CodeOwner] {
+        let last = self.patterns.matches(path).into_iter().max();
+        last.and_then(|at| self.owners.get(at)).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The words of a line: a backslash keeps a space in a word, and `#` begins a comment.
+fn words(line: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = line.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '#' if word.is_none() => break,
+            '\\' => {
+                let word = word.get_or_insert_default();
+                match chars.next() {
+                    Some(kept @ (' ' | '#' | '@')) => word.push(kept),
+                    Some(kept) => word.extend(['\\', kept]),
+                    None => word.push('\\'),
+                }
+            }
+            _ if char.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(char),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+fn owner(name: &str) -> Option<CodeOwner> {
+    let lower = name.to_lowercase();
+    match lower.strip_prefix('@') {
+        Some("") => None,
+        Some(team) if team.contains('/') => Some(CodeOwner::Team(team.to_owned())),
+        Some(user) => Some(CodeOwner::User(user.to_owned())),
+        None => lower.contains('@').then_some(CodeOwner::User(lower)),
+    }
+}
+
+/// The globs of a pattern; none where it is not one of this file's, such as `!x` and `[ab]`.
+fn globs(pattern: &str) -> Option<Vec<globset::Glob>> {
+    if pattern.starts_with('!') || pattern.contains(['[', ']']) {
+        return None;
+    }
+    let is_dir = pattern.ends_with('/');
+    let path = pattern.trim_end_matches('/');
+    let rest = path.trim_start_matches('/');
+    if rest.is_empty() {
+        return None;
+    }
+    let anchored = path.starts_with('/') || rest.contains('/');
+    let start = if anchored { "" } else { "**/" };
+    let escaped = rest.replace('{', "\\{").replace('}', "\\}");
+    // `docs/*` owns what lies directly there; all else also what is below it.
+    let is_level = anchored && rest.ends_with("/*");
+    let mut texts = Vec::new();
+    if !is_dir {
+        texts.push(format!("{start}{escaped}"));
+    }
+    if is_dir || !is_level {
+        texts.push(format!("{start}{escaped}/**"));
+    }
+    let glob = |text: &String| GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build().ok();
+    texts.iter().map(glob).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn owners(text: &str, path: &str) -> String {
+        let rules = OwnerRules::parse(text).unwrap();
+        rules.owners_of(path).iter().map(CodeOwner::words).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn patterns_match_as_githubs_documentation_says() {
+        let text = "# All\n*       @global-owner1 @Global-Owner2\n*.js    @js-owner #inline comment\n*.go docs@example.com\n\
+                    *.txt @octo-org/octocats\n/build/logs/ @doctocat\ndocs/*  docs2@example.com\napps/ @octocat\n\
+                    /docs/ @doctocat\n/scripts/ @doctocat @octocat\n**/logs @octocat2\n/apps/github\n/with\\ space/x @s\n\
+                    !negated @nobody\n/x[ab] @nobody\n";
+        for (path, expected) in [
+            ("README.md", "global-owner1,global-owner2"),
+            ("a/b/c.js", "js-owner"),
+            ("c.go", "docs@example.com"),
+            ("a/x.txt", "team octo-org/octocats"),
+            ("build/logs/a/b", "octocat2"),
+            ("other/build/logs/a", "octocat2"),
+            ("apps/a/b", "octocat"),
+            ("deep/apps/x", "octocat"),
+            ("docs/a/b.md", "doctocat"),
+            ("apps/github/x", ""),
+            ("with space/x", "s"),
+            ("negated", "global-owner1,global-owner2"),
+            ("xa", "global-owner1,global-owner2"),
+        ] {
+            assert_eq!(owners(text, path), expected, "{path}");
+        }
+        assert_eq!(owners("docs/* @d\n", "docs/getting-started.md"), "d");
+        assert_eq!(owners("docs/* @d\n", "docs/build-app/troubleshooting.md"), "");
+        assert_eq!(owners("/a{b}/ @d\n", "a{b}/c"), "d");
+        assert_eq!(owners("", "x"), "");
+    }
+
+    #[test]
+    fn a_file_without_end_is_refused() {
+        assert!(OwnerRules::parse(&"x @a\n".repeat(MAX_RULES + 1)).unwrap_err().contains("rules"));
+        assert!(OwnerRules::parse(&"#".repeat(MAX_OWNERS_FILE + 1)).unwrap_err().contains("3 MiB"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "[ -~\n]{0,200}", path in "[a-z/.*]{1,20}") {
+            if let Ok(rules) = OwnerRules::parse(&text) {
+                rules.owners_of(&path);
+            }
+        }
+
+        /// A directory owns what is in it, and a later rule takes it over.
+        #[test]
+        fn the_last_rule_that_matches_counts(dir in "[a-z]{1,6}", file in "[a-z]{1,6}", depth in 0..3_usize) {
+            let path = format!("{dir}/{}{file}.tf", "sub/".repeat(depth));
+            let exact = format!("/{path} @exact");
+            let text = format!("* @all\n/{dir}/ @dir\n");
+            prop_assert_eq!(owners(&text, &path), "dir");
+            prop_assert_eq!(owners(&format!("{text}{exact}\n"), &path), "exact");
+            prop_assert_eq!(owners(&format!("{exact}\n{text}"), &path), "dir");
+            prop_assert_eq!(owners(&text, &format!("elsewhere/{path}")), "all");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Where people find the commits of a host.
+
+use super::{CommitSha, RepoId};
+use url::Url;
+
+/// Pages of commits: `BASE/OWNER/NAME/commit/COMMIT`, on some hosts with a folder before the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitAddress {
+    base: String,
+    folder: Option<&'static str>,
+}
+
+impl CommitAddress {
+    /// Repositories lie below this address, `OWNER/NAME`.
+    pub fn below(base: impl Into<String>) -> CommitAddress {
+        CommitAddress { base: base.into(), folder: None }
+    }
+
+    /// The same with repositories in a folder of their owner: `OWNER/FOLDER/NAME`.
+    pub fn in_folder(self, folder: &'static str) -> CommitAddress {
+        CommitAddress { folder: Some(folder), ..self }
+    }
+
+    /// The page of a commit; absent where the base is no address.
+    pub fn of(&self, repo: &RepoId, commit: &CommitSha) -> Option<String> {
+        let mut url = Url::parse(&self.base).ok()?;
+        let owner = repo.owner.split('/').chain(self.folder);
+        url.path_segments_mut().ok()?.pop_if_empty().extend(owner).extend([&repo.name, "commit", commit.as_str()]);
+        Some(url.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_encoded_and_stay_where_they_are_put() {
+        let repo = |owner: &str, name: &str| RepoId { host: "h".into(), owner: owner.into(), name: name.into() };
+        let (plain, folder) = (
+            CommitAddress::below("https://github.com"),
+            CommitAddress::below("https://tfs.example.com/tfs").in_folder("_git"),
+        );
+        assert_eq!(
+            plain.of(&repo("acme", "infra"), &"c0ffee".into()).unwrap(),
+            "https://github.com/acme/infra/commit/c0ffee"
+        );
+        assert_eq!(
+            folder.of(&repo("acme/Cloud Infra", "live?"), &"c0ffee".into()).unwrap(),
+            "https://tfs.example.com/tfs/acme/Cloud%20Infra/_git/live%3F/commit/c0ffee"
+        );
+        assert_eq!(CommitAddress::below("no address").of(&repo("a", "b"), &"c".into()), None);
+    }
+}

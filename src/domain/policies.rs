@@ -1,0 +1,131 @@
+//! What is remembered of the policy check of a project's plan, and the approvals of what it found.
+
+use super::outcome::{PolicyReport, PolicySetReport};
+use super::{CommitSha, Login, PlanId, ProjectId, PullId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The latest policy check of a project. It counts for the plan that it names only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyCheckRecord {
+    /// The pull request.
+    pub pull: PullId,
+    /// The project.
+    pub project: ProjectId,
+    /// The plan that was checked.
+    pub plan: PlanId,
+    /// Head commit of the plan.
+    pub head: CommitSha,
+    /// SHA-256 of what it was checked with, hex: a check with other policy sets does not count.
+    pub policies_digest: String,
+    /// The policy sets.
+    pub sets: Vec<PolicySetRecord>,
+    /// When it was checked.
+    pub checked: Timestamp,
+}
+
+/// What one policy set has found, and who has approved that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicySetRecord {
+    /// Its name.
+    pub name: String,
+    /// It found nothing.
+    pub passed: bool,
+    /// SHA-256 of each item that it found, hex.
+    pub items: Vec<String>,
+    /// What an item of the output was; absent for the whole output.
+    #[serde(default)]
+    pub item_regex: Option<String>,
+    /// Approvals, oldest first.
+    pub approvals: Vec<PolicyApproval>,
+}
+
+/// An owner's approval of what a policy set has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyApproval {
+    /// Who.
+    pub by: Login,
+    /// When.
+    pub at: Timestamp,
+    /// The items that were there then.
+    pub items: Vec<String>,
+}
+
+/// What the configuration says of a policy set's approvals now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovalRule {
+    /// How many have to approve.
+    pub required: u32,
+    /// Who may, in words.
+    pub owners: String,
+}
+
+impl PolicySetRecord {
+    /// Approvals that cover all that it found.
+    pub fn valid_approvals(&self) -> impl Iterator<Item = &PolicyApproval> {
+        self.approvals.iter().filter(|approval| self.items.iter().all(|item| approval.items.contains(item)))
+    }
+
+    /// How many items an approval covers.
+    pub fn known_items(&self) -> usize {
+        let covered = |item: &&String| self.approvals.iter().any(|approval| approval.items.contains(item));
+        self.items.iter().filter(covered).count()
+    }
+
+    /// How it stands by this rule.
+    pub fn report(&self, rule: &ApprovalRule, output: String) -> PolicySetReport {
+        PolicySetReport {
+            name: self.name.clone(),
+            passed: self.passed,
+            approvals: u32::try_from(self.valid_approvals().count()).unwrap_or(u32::MAX),
+            required: rule.required,
+            known_items: if self.passed { 0 } else { self.known_items() },
+            output,
+            owners: rule.owners.clone(),
+            note: String::new(),
+        }
+    }
+}
+
+impl PolicyCheckRecord {
+    /// How it stands by these rules, one for each set; without outputs.
+    pub fn report(&self, rules: &[ApprovalRule]) -> PolicyReport {
+        let sets = self.sets.iter().zip(rules).map(|(set, rule)| set.report(rule, String::new())).collect();
+        PolicyReport { sets, ..PolicyReport::default() }
+    }
+
+    /// Takes over the approvals of an earlier check, of the sets that `keeps` names and whose items are made in the same way.
+    pub fn take_approvals(&mut self, earlier: &PolicyCheckRecord, keeps: impl Fn(&str) -> bool) {
+        for set in self.sets.iter_mut().filter(|set| keeps(&set.name)) {
+            let before = earlier.sets.iter().find(|other| other.name == set.name && other.item_regex == set.item_regex);
+            set.approvals = before.map(|other| other.approvals.clone()).unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn approval(by: &str, items: &[&str]) -> PolicyApproval {
+        let items = items.iter().map(|item| (*item).to_owned()).collect();
+        PolicyApproval { by: by.into(), at: Timestamp::UNIX_EPOCH, items }
+    }
+
+    fn set(items: &[&str], approvals: &[PolicyApproval]) -> PolicySetRecord {
+        let items = items.iter().map(|item| (*item).to_owned()).collect();
+        PolicySetRecord { name: "s".into(), passed: false, items, item_regex: None, approvals: approvals.to_vec() }
+    }
+
+    #[test]
+    fn an_approval_counts_only_where_it_covers_everything() {
+        let given = [approval("ann", &["a", "b"]), approval("bob", &["a"])];
+        for (items, valid, known) in [(&["a"][..], 2, 1), (&["a", "b"], 1, 2), (&["a", "c"], 0, 1), (&["c"], 0, 0)] {
+            let set = set(items, &given);
+            assert_eq!((set.valid_approvals().count(), set.known_items()), (valid, known), "{items:?}");
+        }
+        let rule = ApprovalRule { required: 2, owners: String::new() };
+        assert!(set(&["a"], &given).report(&rule, String::new()).is_met());
+        assert!(!set(&["a", "b"], &given).report(&rule, String::new()).is_met());
+    }
+}

@@ -1,0 +1,375 @@
+//! The requirement `approved` of a project that has rules (`approvals`): who approved, whose approval counts, and which rule is not met
+//! by whom. Each rule is a check of its own.
+
+use super::prepare::{self, Prepared, Stop};
+use super::requirements::PullFacts;
+use super::{CommandRun, Context};
+use crate::checkout::disk::DiskTree;
+use crate::config::ProjectConfig;
+use crate::config::approvals::ApprovalRules;
+use crate::config::approvers::Approver;
+use crate::config::codeowners::{CodeOwner, MAX_OWNERS_FILE, OwnerRules};
+use crate::domain::outcome::RequirementCheck;
+use crate::domain::state::PlanRecord;
+use crate::domain::{Login, RepoId};
+use crate::inputs::InputGraph;
+use crate::vcs::{HostError, Review, ReviewVerdict};
+use anyhow::anyhow;
+use std::collections::HashMap;
+
+/// Most memberships that the host is asked about for one project.
+const MAX_ASKED: usize = 100;
+/// Most files, and most people, that a refusal names.
+const MAX_NAMED: usize = 3;
+
+/// What the code owners of a project are told from.
+struct Owned {
+    /// Its changed files, with those who own them.
+    files: Vec<(String, Vec<CodeOwner>)>,
+    /// Why nobody is known to own anything, for people.
+    missing: Option<String>,
+}
+
+/// Checks the rules of one project; the error of the host is the caller's to word.
+pub(super) async fn check(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    rules: &ApprovalRules,
+    facts: &PullFacts,
+    prepared: &Prepared,
+    plan: Option<&PlanRecord>,
+) -> Result<Result<Vec<RequirementCheck>, HostError>, Stop> {
+    let names_owners = rules.any_of.iter().chain(&rules.all_of).any(|one| *one == Approver::CodeOwners);
+    let owned = match names_owners {
+        true => owned(ctx, work, config, prepared).await?,
+        false => Owned { files: Vec::new(), missing: None },
+    };
+    Ok(judge(ctx, work, rules, facts, &owned, plan).await)
+}
+
+async fn judge(
+    ctx: &Context,
+    work: &CommandRun,
+    rules: &ApprovalRules,
+    facts: &PullFacts,
+    owned: &Owned,
+    plan: Option<&PlanRecord>,
+) -> Result<Vec<RequirementCheck>, HostError> {
+    let reviews = facts.reviews(ctx, work).await?;
+    let blocking = blocking(reviews, &work.pull.author);
+    if !blocking.is_empty() {
+        return Ok(vec![one(false, format!("{} requested changes", blocking.join(", ")))]);
+    }
+    let pushers = match rules.exclude_pushers {
+        true => facts.contributors(ctx, work).await?,
+        false => &[],
+    };
+    if pushers.iter().any(Login::is_unknown) {
+        let detail = "the host does not tell who wrote all of its commits, and those who pushed must not approve it \
+                      (`exclude_pushers`): amend commits whose author has no account there";
+        return Ok(vec![one(false, detail.to_owned())]);
+    }
+    let terms = ApprovalTerms {
+        author: &work.pull.author,
+        head: work.pull.head.commit.as_str(),
+        of_head: ctx.settings.approval_of_head,
+        plan: plan.filter(|_| rules.of_plan),
+        pushers,
+    };
+    let (counted, notes) = terms.sort(reviews);
+    let mut members = Members { ctx, repo: &work.pull.id.repo, told: HashMap::new() };
+    let mut checks = Vec::new();
+    if rules.count > 0 {
+        checks.push(members.count(rules, &counted, owned, &notes).await?);
+    }
+    for wanted in &rules.all_of {
+        checks.push(members.each(wanted, &counted, owned, &notes).await?);
+    }
+    Ok(checks)
+}
+
+fn one(met: bool, detail: String) -> RequirementCheck {
+    RequirementCheck { name: "approved".into(), met, detail }
+}
+
+/// Those who requested changes and may.
+fn blocking<'a>(reviews: &'a [Review], author: &Login) -> Vec<&'a str> {
+    let counts = |review: &&Review| review.can_write && !review.user.is(author);
+    let blocks = |review: &&Review| review.verdict == ReviewVerdict::ChangesRequested;
+    reviews.iter().filter(counts).filter(blocks).map(|review| review.user.as_str()).collect()
+}
+
+/// What an approval is bound to.
+struct ApprovalTerms<'a> {
+    author: &'a Login,
+    head: &'a str,
+    of_head: bool,
+    /// The plan that has to be older than the approval.
+    plan: Option<&'a PlanRecord>,
+    /// Whose approval does not count.
+    pushers: &'a [Login],
+}
+
+impl ApprovalTerms<'_> {
+    /// Logins whose approval counts, and why that of others does not.
+    fn sort<'r>(&self, reviews: &'r [Review]) -> (Vec<&'r Login>, Vec<String>) {
+        let (mut counted, mut notes) = (Vec::new(), Vec::new());
+        for review in reviews.iter().filter(|review| review.verdict == ReviewVerdict::Approved) {
+            match self.problem(review) {
+                None => counted.push(&review.user),
+                Some(note) => notes.push(note),
+            }
+        }
+        (counted, notes)
+    }
+
+    fn problem(&self, review: &Review) -> Option<String> {
+        let user = &review.user;
+        let is_of_head = review.commit.as_ref().is_some_and(|commit| commit.as_str() == self.head);
+        if user.is(self.author) {
+            return Some(format!("{user} is the author"));
+        }
+        if !review.can_write {
+            return Some(format!("{user} has no write access"));
+        }
+        if self.pushers.iter().any(|pusher| pusher.is(user)) {
+            return Some(format!("{user} pushed to it"));
+        }
+        if (self.of_head || self.plan.is_some()) && !is_of_head {
+            return Some(format!("the approval of {user} is of an earlier head"));
+        }
+        // Hosts tell whole seconds.
+        let plan = self.plan?;
+        let is_later = review.at.is_some_and(|at| at.as_second() >= plan.made.as_second());
+        (!is_later).then(|| format!("{user} approved before this plan was made"))
+    }
+}
+
+/// Memberships of teams, each asked for once.
+struct Members<'a> {
+    ctx: &'a Context,
+    repo: &'a RepoId,
+    told: HashMap<(String, String), bool>,
+}
+
+impl Members<'_> {
+    async fn has(&mut self, team: &str, login: &Login) -> Result<bool, HostError> {
+        let key = (team.to_owned(), login.as_str().to_lowercase());
+        if let Some(known) = self.told.get(&key) {
+            return Ok(*known);
+        }
+        if self.told.len() >= MAX_ASKED {
+            return Ok(false);
+        }
+        let is_member = self.ctx.teams.is_member(self.ctx, self.repo, team, login.as_str()).await? == Some(true);
+        self.told.insert(key, is_member);
+        Ok(is_member)
+    }
+
+    async fn owns(&mut self, owners: &[CodeOwner], login: &Login) -> Result<bool, HostError> {
+        for owner in owners {
+            let is_owner = match owner {
+                CodeOwner::User(name) => login.as_str().eq_ignore_ascii_case(name),
+                CodeOwner::Team(team) => self.has(team, login).await?,
+            };
+            if is_owner {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn is_one(&mut self, wanted: &Approver, login: &Login, owned: &Owned) -> Result<bool, HostError> {
+        match wanted {
+            Approver::User(name) => Ok(login.as_str().eq_ignore_ascii_case(name)),
+            Approver::Team(team) => self.has(team, login).await,
+            Approver::CodeOwners => {
+                for (_, owners) in &owned.files {
+                    if self.owns(owners, login).await? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// `any_of` with `count`.
+    async fn count(
+        &mut self,
+        rules: &ApprovalRules,
+        counted: &[&Login],
+        owned: &Owned,
+        notes: &[String],
+    ) -> Result<RequirementCheck, HostError> {
+        let mut found = Vec::new();
+        for login in counted {
+            let mut is_any = rules.any_of.is_empty();
+            for wanted in &rules.any_of {
+                is_any = is_any || self.is_one(wanted, login, owned).await?;
+            }
+            if is_any {
+                found.push(login.as_str());
+            }
+        }
+        let who = match rules.any_of.is_empty() {
+            true => "people who may write".to_owned(),
+            false => rules.any_of.iter().map(|one| words(one, owned)).collect::<Vec<_>>().join(", "),
+        };
+        let met = found.len() >= rules.count;
+        let by = if found.is_empty() { String::new() } else { format!(" ({})", found.join(", ")) };
+        Ok(one(met, format!("{} of {} of: {who}{by}", found.len(), rules.count) + &noted(met, notes)))
+    }
+
+    /// One of `all_of`.
+    async fn each(
+        &mut self,
+        wanted: &Approver,
+        counted: &[&Login],
+        owned: &Owned,
+        notes: &[String],
+    ) -> Result<RequirementCheck, HostError> {
+        if *wanted == Approver::CodeOwners {
+            return self.owners(counted, owned, notes).await;
+        }
+        for login in counted {
+            if self.is_one(wanted, login, owned).await? {
+                return Ok(one(true, format!("{}: {login}", wanted.words())));
+            }
+        }
+        let who = match wanted {
+            Approver::User(name) => format!("{name} has to approve"),
+            _ => format!("somebody of {} has to approve", wanted.words()),
+        };
+        Ok(one(false, who + &noted(false, notes)))
+    }
+
+    /// Each changed file of the project that has owners is approved by one of them.
+    async fn owners(
+        &mut self,
+        counted: &[&Login],
+        owned: &Owned,
+        notes: &[String],
+    ) -> Result<RequirementCheck, HostError> {
+        if let Some(missing) = &owned.missing {
+            return Ok(one(false, missing.clone()));
+        }
+        let mut open = Vec::new();
+        for (file, owners) in owned.files.iter().filter(|(_, owners)| !owners.is_empty()) {
+            let mut is_approved = false;
+            for login in counted {
+                is_approved = is_approved || self.owns(owners, login).await?;
+            }
+            if !is_approved {
+                open.push(format!("`{file}` ({})", named(owners.iter().map(CodeOwner::words).collect(), " or ")));
+            }
+        }
+        if open.is_empty() {
+            let has_owners = owned.files.iter().any(|(_, owners)| !owners.is_empty());
+            let detail = if has_owners { "by the code owners" } else { "its files have no code owners" };
+            return Ok(one(true, detail.to_owned()));
+        }
+        Ok(one(false, format!("code owners have to approve {}", named(open, ", ")) + &noted(false, notes)))
+    }
+}
+
+fn words(approver: &Approver, owned: &Owned) -> String {
+    match (approver, &owned.missing) {
+        (Approver::CodeOwners, Some(missing)) => format!("the code owners ({missing})"),
+        _ => approver.words(),
+    }
+}
+
+/// Why approvals do not count, where something is not met.
+fn noted(met: bool, notes: &[String]) -> String {
+    if met { String::new() } else { notes.iter().map(|note| format!("; {note}")).collect() }
+}
+
+fn named(mut list: Vec<String>, between: &str) -> String {
+    let more = list.len().saturating_sub(MAX_NAMED);
+    list.truncate(MAX_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    list.join(between) + &more
+}
+
+/// The changed files of a project and who owns them, by the `CODEOWNERS` of the base branch.
+async fn owned(ctx: &Context, work: &CommandRun, config: &ProjectConfig, prepared: &Prepared) -> Result<Owned, Stop> {
+    let nobody = |missing: String| Owned { files: Vec::new(), missing: Some(missing) };
+    let base = &prepared.tree.base;
+    let credentials = prepare::credentials(ctx, work).await;
+    let places = ctx.hosts.of(&work.pull.id.repo).map(|host| host.profile().owner_files).unwrap_or_default();
+    let mut text = None;
+    for place in places {
+        text = ctx.checkouts.file_at(&work.pull, base, place, MAX_OWNERS_FILE, credentials.as_ref()).await?;
+        if text.is_some() {
+            break;
+        }
+    }
+    let branch = &work.pull.base.branch;
+    let Some(text) = text else {
+        return Ok(nobody(format!("`{branch}` has no CODEOWNERS, so nobody is a code owner")));
+    };
+    let rules = match OwnerRules::parse(&text) {
+        Ok(rules) => rules,
+        Err(problem) => return Ok(nobody(format!("the CODEOWNERS of `{branch}` cannot be read: {problem}"))),
+    };
+    let files = changed_files(ctx, work, config, prepared).await?;
+    let files = files.into_iter().map(|file| {
+        let owners = rules.owners_of(&file).to_vec();
+        (ctx.redactor.redact(&file), owners)
+    });
+    Ok(Owned { files: files.collect(), missing: None })
+}
+
+/// The files of the pull request that a project is made of. Where there are none, its directory stands for them.
+async fn changed_files(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    prepared: &Prepared,
+) -> Result<Vec<String>, Stop> {
+    let modified = ctx.checkouts.modified_files(&work.pull, &prepared.fetched).await?;
+    let (options, project, rules) = (prepare::options(ctx), config.clone(), work.rules.clone());
+    let root = prepared.tree.root.clone();
+    let touching = tokio::task::spawn_blocking(move || {
+        let tree = DiskTree { root };
+        let graph = InputGraph::new(&tree, options.input_rules(&rules));
+        let is_input = |file: &String| graph.is_touched(&project, std::slice::from_ref(file));
+        modified.into_iter().filter(is_input).collect::<Vec<_>>()
+    });
+    let mut files = touching.await.map_err(|error| anyhow!(error).context("looking for the project's files"))?;
+    if files.is_empty() {
+        files.push(if config.id.dir == "." { "main.tf".to_owned() } else { format!("{}/main.tf", config.id.dir) });
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn review(user: &str, commit: &str, at: &str) -> Review {
+        let verdict = ReviewVerdict::Approved;
+        Review { user: user.into(), can_write: true, verdict, commit: Some(commit.into()), at: at.parse().ok() }
+    }
+
+    #[test]
+    fn an_approval_counts_unless_something_speaks_against_it() {
+        let reviews = [
+            review("ann", "h", "2026-01-01T00:00:00Z"),
+            review("bob", "old", "2026-01-01T00:00:00Z"),
+            review("Cid", "h", "2026-01-01T00:00:00Z"),
+            review("dan", "h", "2026-01-01T00:00:00Z"),
+            Review { can_write: false, ..review("eve", "h", "2026-01-01T00:00:00Z") },
+        ];
+        let (author, pushers) = (Login::from("dan"), [Login::from("cid")]);
+        let loose = ApprovalTerms { author: &author, head: "h", of_head: false, plan: None, pushers: &pushers };
+        let (counted, notes) = loose.sort(&reviews);
+        assert_eq!(counted, [&Login::from("ann"), &Login::from("bob")]);
+        assert_eq!(notes, ["Cid pushed to it", "dan is the author", "eve has no write access"]);
+        let (counted, notes) = ApprovalTerms { of_head: true, ..loose }.sort(&reviews);
+        assert_eq!(counted, [&Login::from("ann")]);
+        assert!(notes.contains(&"the approval of bob is of an earlier head".to_owned()), "{notes:?}");
+    }
+}

@@ -1,0 +1,67 @@
+//! Automerge, as settings, the repo config and the command want it: what the run records, and the effects that follow once all is
+//! applied.
+
+use super::{CommandRun, Context, random_bits};
+use crate::domain::automerge::Automerge;
+use crate::domain::outcome::JobOutcome;
+use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::state::{Effect, Run};
+use crate::domain::{PullId, RunId};
+use crate::reply::comments;
+use crate::reply::render::RenderOptions;
+use crate::schedule::Schedule;
+use crate::store::Tx;
+use crate::vcs::Hosts;
+use anyhow::Result;
+
+/// How the pull request of an apply is to be merged; absent where it is not.
+pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Option<Automerge> {
+    let (settings, command) = (&ctx.settings, &work.command);
+    if command.auto_merge_disabled || !schedule.automerge.unwrap_or(settings.automerge) {
+        return None;
+    }
+    let mut projects = schedule.groups.iter().flatten().peekable();
+    Some(Automerge {
+        base_branch: work.pull.base.branch.clone(),
+        method: command.auto_merge_method.clone().or_else(|| settings.automerge_method.clone()),
+        delete_branch: projects.peek().is_some() && projects.all(|project| project.delete_source_branch_on_merge),
+        unless_label: settings.disable_automerge_label.clone(),
+    })
+}
+
+/// Words and posts merges where there is no context, as in a transaction.
+#[derive(Clone)]
+pub struct Automerger {
+    hosts: Hosts,
+    rendering: RenderOptions,
+}
+
+impl Automerger {
+    /// With the wording of the server.
+    pub fn new(ctx: &Context) -> Automerger {
+        Automerger { hosts: ctx.hosts.clone(), rendering: ctx.rendering.clone() }
+    }
+
+    /// Records the merge that an apply has come to, with the comment that tells it; true: there is one. An apply of nothing, or one that
+    /// failed in part, merges nothing, nor does a pull request whose last plan of everything failed as a whole.
+    pub fn record(&self, tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<bool> {
+        let Some(how) = &run.automerge else { return Ok(false) };
+        if outcomes.is_empty() || outcomes.iter().any(|outcome| !outcome.outcome.is_success()) {
+            return Ok(false);
+        }
+        let Some(pull) = tx.pull(&run.pull)?.filter(|pull| pull.head.commit == run.head) else { return Ok(false) };
+        if tx.fault(&run.pull)?.is_some() || !how.is_due(&pull, &tx.project_statuses(&run.pull)?) {
+            return Ok(false);
+        }
+        let refusal = RunId::of(random_bits());
+        let merge = Effect::Merge { head: run.head.clone(), how: how.clone(), refusal };
+        tx.post(&run.pull, self.told(&run.pull).into_iter().chain([merge]))?;
+        Ok(true)
+    }
+
+    fn told(&self, pull: &PullId) -> Vec<Effect> {
+        let (run, body) = (RunId::of(random_bits()), ReplyBody::Message(Message::Automerging));
+        let reply = Reply { run, pull: pull.clone(), command: None, head: None, body };
+        comments::effects_on(&self.hosts, &self.rendering, &reply)
+    }
+}

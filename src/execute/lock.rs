@@ -1,0 +1,92 @@
+//! The `lock` command: all projects that the pull request changes get its project locks, or none where another one holds any of them.
+
+use super::plan::wanted_lock;
+use super::prepare::{self, Prepared, ScheduleScope, Stop};
+use super::{CommandAnswer, CommandRun, Context, audit_entry, permissions, recorder};
+use crate::config::{LockMode, ProjectConfig};
+use crate::domain::ProjectId;
+use crate::domain::outcome::{Failure, Fault, Reason};
+use crate::domain::reply::Message;
+use crate::domain::state::{AuditEntry, LockHolder};
+use crate::locks::{LockEvent, WantedLock};
+use anyhow::Result;
+
+/// Most projects that a refusal names.
+const MAX_NAMED: usize = 10;
+
+/// Takes them, and says so.
+pub(super) async fn answer(ctx: &Context, work: &CommandRun, prepared: &Prepared) -> Result<CommandAnswer, Stop> {
+    let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Plan).await?;
+    let configs: Vec<&ProjectConfig> = schedule.groups.iter().flatten().collect();
+    for config in &configs {
+        if let Some(Failure::Refused { because, .. }) = permissions::refused(ctx, work, config).await? {
+            let fault = Fault { reason: Reason::NotPermitted, message: because, output: String::new() };
+            return Ok(CommandAnswer::refused(fault));
+        }
+    }
+    let why = work.command.why.clone().unwrap_or_default();
+    let wanted: Vec<(WantedLock, AuditEntry)> = configs
+        .iter()
+        .map(|config| (by_hand(wanted_lock(ctx, work, config), &why), audit_entry(work, &config.id, "locked".into())))
+        .filter(|(wanted, _)| wanted.mode != LockMode::Disabled)
+        .collect();
+    if wanted.is_empty() {
+        let because = match configs.is_empty() {
+            true => "This pull request changes no project, so there is nothing to lock.",
+            false => "What this pull request changes is never locked (`repo_locks: {mode: disabled}`).",
+        };
+        return Ok(CommandAnswer::message(Message::NoProjects { because: because.into() }));
+    }
+    let projects: Vec<ProjectId> = wanted.iter().map(|(wanted, _)| wanted.lock.project.clone()).collect();
+    let pull = work.pull.id.clone();
+    let held = recorder::facts(ctx, move |tx| {
+        let mut held: Vec<(ProjectId, LockHolder)> = Vec::new();
+        for (wanted, _) in &wanted {
+            let known = tx.project_lock(&wanted.lock.repo, &wanted.lock.project)?;
+            let other = known.filter(|known| known.holder.pull != pull);
+            held.extend(other.map(|known| (known.project, known.holder)));
+        }
+        if held.is_empty() {
+            let (projects, entries): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+            tx.record_lock_event(&LockEvent::PlanGoesOn { projects })?;
+            entries.iter().try_for_each(|entry| tx.audit(entry))?;
+        }
+        Ok(held)
+    });
+    let held = held.await?;
+    Ok(CommandAnswer::message(match held.is_empty() {
+        true => Message::Locked { projects, why },
+        false => Message::NotLocked { lines: refusals(ctx, work, &held) },
+    }))
+}
+
+/// The same lock, taken whenever the project is locked at all, and kept when a plan fails.
+fn by_hand(mut wanted: WantedLock, why: &str) -> WantedLock {
+    if wanted.mode != LockMode::Disabled {
+        wanted.mode = LockMode::OnPlan;
+    }
+    wanted.lock.why = Some(why.to_owned());
+    wanted
+}
+
+fn refusals(ctx: &Context, work: &CommandRun, held: &[(ProjectId, LockHolder)]) -> Vec<String> {
+    let executable = &ctx.rendering.executable;
+    let name = |number: u64| {
+        let host = ctx.hosts.of(&work.pull.id.repo);
+        host.map_or_else(|_| format!("#{number}"), |host| host.profile().pull_name(number))
+    };
+    let line = |(project, holder): &(ProjectId, LockHolder)| {
+        let pull = name(holder.pull.number);
+        let (user, since) = (&holder.user, holder.since.strftime("%Y-%m-%d %H:%M UTC"));
+        format!(
+            "`{}` is held by {pull} ({user}, since {since}) until that is merged or closed, or somebody who may says \
+             `{executable} unlock {pull}`",
+            project.label()
+        )
+    };
+    let mut lines: Vec<String> = held.iter().take(MAX_NAMED).map(line).collect();
+    if held.len() > MAX_NAMED {
+        lines.push(format!("{} more projects are held by other pull requests", held.len() - MAX_NAMED));
+    }
+    lines
+}

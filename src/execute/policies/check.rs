@@ -1,0 +1,269 @@
+//! Checks the plans of a run against the policy sets, each as a job of its own. A run that goes on takes checks that are recorded.
+
+use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::plan_files::bring;
+use super::super::prepare::{Prepared, Stop};
+use super::super::requirements::PullFacts;
+use super::super::{CommandRun, Context, unrecorded_outcomes::UnrecordedOutcomes};
+use super::{CheckedPlans, digest, is_on, rules, set_of, status};
+use crate::config::ProjectConfig;
+use crate::domain::command::{Command, CommandName};
+use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, PolicyReport, Reason};
+use crate::domain::policies::{PolicyCheckRecord, PolicySetRecord};
+use crate::domain::state::PlanRecord;
+use crate::runner::local::Place;
+use crate::runner::result::{PoliciesRan, PolicySetRan};
+use crate::runner::spec::{PolicySetSpec, PolicySpec, Steps};
+use crate::schedule::Schedule;
+use anyhow::Result;
+use futures::StreamExt;
+use jiff::Timestamp;
+use regex::Regex;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
+
+/// Most items of one output that are told apart; one with more is one item.
+const MAX_ITEMS: usize = 10_000;
+
+/// Checks the plans that a run has made, if all of them succeeded.
+pub(in super::super) async fn run(
+    ctx: &Context,
+    work: &CommandRun,
+    prepared: &Prepared,
+    (schedule, slots): (&Schedule, usize),
+    planned: &[JobOutcome],
+) -> Result<Option<CheckedPlans>> {
+    if !ctx.settings.enable_policy_checks {
+        return Ok(None);
+    }
+    let wanted: Vec<&ProjectConfig> = schedule.groups.iter().flatten().filter(|config| is_on(ctx, config)).collect();
+    if planned.iter().any(|outcome| !outcome.outcome.is_success()) || wanted.is_empty() {
+        // Earlier checks of this head do not count any more.
+        return Ok(Some(CheckedPlans { outcomes: Vec::new(), status: status(ctx, work).await? }));
+    }
+    let checking = checking(work);
+    let (pull, run) = (work.pull.id.clone(), work.run.id.clone());
+    let (plans, checks, jobs) =
+        ctx.store.read(move |view| Ok((view.plans(&pull)?, view.policy_checks(&pull)?, view.jobs_of(&run)?))).await?;
+    let plans: HashMap<_, _> = plans.into_iter().map(|plan| (plan.project.clone(), plan)).collect();
+    let check = CheckRun { ctx, work: &checking, prepared, facts: &PullFacts::default(), checks: &checks };
+    let told: HashMap<_, _> = jobs
+        .into_iter()
+        .filter_map(|job| job.outcome.filter(|outcome| matches!(outcome.outcome, Outcome::PoliciesChecked(_))))
+        .map(|outcome| (outcome.project.clone(), outcome))
+        .collect();
+    let projects: Vec<_> =
+        wanted.into_iter().map(|config| check.project(config, plans.get(&config.id), told.get(&config.id))).collect();
+    let outcomes: Vec<_> = futures::stream::iter(projects).buffered(slots.max(1)).collect().await;
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(Some(CheckedPlans { outcomes, status: status(ctx, work).await? }))
+}
+
+/// The run of the plan, with the command that its checks are.
+fn checking(work: &CommandRun) -> CommandRun {
+    CommandRun {
+        run: work.run.clone(),
+        pull: work.pull.clone(),
+        command: Command { name: CommandName::PolicyCheck, ..work.command.clone() },
+        rules: work.rules.clone(),
+        owed: work.owed.clone(),
+        cancel: work.cancel.clone(),
+        begun: AtomicUsize::default(),
+        unrecorded: UnrecordedOutcomes::default(),
+        automerge: OnceLock::new(),
+    }
+}
+
+/// What the checks of one run share.
+struct CheckRun<'a> {
+    ctx: &'a Context,
+    work: &'a CommandRun,
+    prepared: &'a Prepared,
+    facts: &'a PullFacts,
+    /// Those that are recorded, of this run or of earlier ones.
+    checks: &'a [PolicyCheckRecord],
+}
+
+impl CheckRun<'_> {
+    async fn project(
+        &self,
+        config: &ProjectConfig,
+        plan: Option<&PlanRecord>,
+        told: Option<&JobOutcome>,
+    ) -> Result<JobOutcome> {
+        let (ctx, work) = (self.ctx, self.work);
+        let refused = |failure| job::refused(work, config, Outcome::Failed(failure));
+        let Some(plan) = plan else {
+            return Ok(refused(Failure::NoPlan {
+                because: "Its plan was dropped before its policies were checked.".into(),
+            }));
+        };
+        let recorded = self.checks.iter().find(|check| check.project == config.id);
+        let is_done =
+            recorded.is_some_and(|check| check.plan == plan.id && check.policies_digest == digest(ctx, config));
+        if let Some(told) = told.filter(|_| is_done) {
+            return Ok(told.clone());
+        }
+        let permit = ctx.admission.enter_when_free().await;
+        if work.cancel.token.is_cancelled() {
+            return Ok(refused(Failure::Cancelled { by: work.cancel.by() }));
+        }
+        let begun = JobRun::begin(ctx, work, config, |_, _| Ok(Ok::<(), ()>(()))).await?;
+        let Ok((mut job, ())) = begun else { anyhow::bail!("a policy check was not allowed to begin") };
+        let checked = match self.check(&mut job, config, plan, permit).await {
+            Ok(ran) => Ok(self.record(config, plan, recorded, ran)),
+            Err(stop) => Err(stop),
+        };
+        let (outcome, record) = match checked {
+            Ok((report, record)) => (Outcome::PoliciesChecked(report), Some(record)),
+            Err(NotChecked::Outcome(outcome)) => (*outcome, None),
+            Err(NotChecked::Stop(stop)) => (job::stop_outcome(ctx, work, stop)?, None),
+        };
+        let outcome = job.outcome(outcome);
+        job.end(outcome, move |tx, _| record.iter().try_for_each(|record| tx.put_policy_check(record))).await
+    }
+
+    /// Runs the steps of the stage where the plan was made.
+    async fn check<T: Send>(
+        &self,
+        job: &mut JobRun<'_>,
+        config: &ProjectConfig,
+        plan: &PlanRecord,
+        turn: T,
+    ) -> Result<PoliciesRan, NotChecked> {
+        let (ctx, work) = (self.ctx, self.work);
+        let (spec, tree) = job::tree_of_plan(ctx, work, self.prepared, config, plan).await?;
+        let dir = job::project_dir(&tree.root, &config.id.dir).map_err(Outcome::Errored)?;
+        let _directory = ctx.runner.directories.lock(&dir).await;
+        let tool = job::resolve_tool(ctx, config, &tree).await?;
+        let ready = Ready { tree: spec, place: Place::new(tree, dir, &config.id, tool) };
+        let first =
+            bring(ctx, config, plan, &ready.place, &config.workflow.policy_check).await?.map_err(Outcome::Failed)?;
+        let steps = Steps::Stage { first, steps: config.workflow.policy_check.clone() };
+        let task = JobTask::Policies { steps, policies: policies(ctx, config) };
+        let ran = job.run(config, &ready, self.facts, task, turn).await;
+        if let Some(outcome) = job.failed(config, &ran) {
+            return Err(outcome.into());
+        }
+        ran.policies.ok_or_else(|| {
+            let message = "The policies were checked, and the runner did not give the results back".to_owned();
+            Outcome::Errored(Fault { reason: Reason::Internal, message, output: ran.output }).into()
+        })
+    }
+
+    /// What was found, to be told and to be recorded. Sticky approvals of an earlier check are taken over.
+    fn record(
+        &self,
+        config: &ProjectConfig,
+        plan: &PlanRecord,
+        earlier: Option<&PolicyCheckRecord>,
+        ran: PoliciesRan,
+    ) -> (PolicyReport, PolicyCheckRecord) {
+        let ctx = self.ctx;
+        let mut record = PolicyCheckRecord {
+            pull: plan.pull.clone(),
+            project: config.id.clone(),
+            plan: plan.id.clone(),
+            head: plan.head.clone(),
+            policies_digest: digest(ctx, config),
+            sets: ran.sets.iter().map(|set| set_record(ctx, set)).collect(),
+            checked: Timestamp::now(),
+        };
+        if let Some(earlier) = earlier {
+            record.take_approvals(earlier, |name| set_of(ctx, name).is_some_and(|set| set.sticky_approvals));
+        }
+        let mut report = record.report(&rules(ctx, &record));
+        for (set, ran) in report.sets.iter_mut().zip(ran.sets) {
+            set.output = ran.output;
+        }
+        (PolicyReport { before: ran.before, after: ran.after, ..report }, record)
+    }
+}
+
+/// Why a plan was not checked.
+enum NotChecked {
+    Outcome(Box<Outcome>),
+    Stop(Stop),
+}
+
+impl From<Outcome> for NotChecked {
+    fn from(outcome: Outcome) -> NotChecked {
+        NotChecked::Outcome(Box::new(outcome))
+    }
+}
+
+impl From<Stop> for NotChecked {
+    fn from(stop: Stop) -> NotChecked {
+        NotChecked::Stop(stop)
+    }
+}
+
+impl From<anyhow::Error> for NotChecked {
+    fn from(error: anyhow::Error) -> NotChecked {
+        NotChecked::Stop(Stop::Other(error))
+    }
+}
+
+/// What the runner is told of the policies.
+fn policies(ctx: &Context, config: &ProjectConfig) -> PolicySpec {
+    let policies = &ctx.global.policies;
+    PolicySpec {
+        engine: ctx.settings.policy_engine,
+        conftest_version: policies.conftest_version.clone(),
+        custom: config.custom_policy_check,
+        sets: policies
+            .sets
+            .iter()
+            .map(|set| PolicySetSpec { name: set.name.clone(), path: set.path.clone() })
+            .collect(),
+    }
+}
+
+fn set_record(ctx: &Context, set: &PolicySetRan) -> PolicySetRecord {
+    let item_regex = set_of(ctx, &set.name).and_then(|set| set.item_regex.clone());
+    let items = if set.passed { Vec::new() } else { items(&set.output, item_regex.as_deref()) };
+    PolicySetRecord { name: set.name.clone(), passed: set.passed, items, item_regex, approvals: Vec::new() }
+}
+
+/// SHA-256 of each item that a pattern finds in an output. An output where it finds none is one item: its approval covers nothing else.
+fn items(output: &str, pattern: Option<&str>) -> Vec<String> {
+    let hash = |text: &str| hex::encode(Sha256::digest(text));
+    let found = pattern.and_then(|pattern| Regex::new(pattern).ok());
+    let mut items: Vec<String> = found
+        .iter()
+        .flat_map(|regex| regex.find_iter(output))
+        .take(MAX_ITEMS + 1)
+        .map(|one| hash(one.as_str()))
+        .collect();
+    items.sort();
+    items.dedup();
+    match items.is_empty() || items.len() > MAX_ITEMS {
+        true => vec![hash(output)],
+        false => items,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_output_without_items_is_one_item() {
+        let whole = items("FAIL - a\nFAIL - b", None);
+        assert_eq!(whole.len(), 1);
+        assert_eq!(items("FAIL - a\nFAIL - b", Some("nothing")), whole);
+        let (ab, b) = (items("FAIL - a\nFAIL - b", Some("FAIL.*")), items("FAIL - b", Some("FAIL.*")));
+        assert_eq!((ab.len(), b.len()), (2, 1));
+        assert!(ab.contains(&b[0]));
+    }
+
+    proptest! {
+        #[test]
+        fn a_failed_set_always_has_an_item(output in "\\PC{0,200}", pattern in "[a-z.*]{0,5}") {
+            prop_assert!(!items(&output, Some(&pattern)).is_empty());
+        }
+    }
+}

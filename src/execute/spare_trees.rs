@@ -1,0 +1,46 @@
+//! Makes spare trees while the machine has nothing better to do, so that the next pull request of a large repository need not wait for its
+//! files to be written.
+
+use super::{Context, capacity};
+use crate::checkout::space::taken_by;
+use crate::checkout::{SpareMaking, WantedSpare};
+use anyhow::Result;
+use tokio_util::sync::CancellationToken;
+
+/// Makes those that are wanted, one after the other; never ends.
+pub async fn keep(ctx: &Context) {
+    loop {
+        let wanted = ctx.checkouts.spare_wanted().await;
+        ctx.admission.calm().await;
+        if let Err(error) = make(ctx, &wanted).await {
+            // The next pull request waits longer for its tree, and nothing else is different.
+            tracing::warn!(error = format!("{error:#}"), "no spare checkout could be made");
+            ctx.checkouts.do_without_spare(&wanted);
+        }
+    }
+}
+
+/// Makes one, where there is room, until somebody waits for the machine.
+async fn make(ctx: &Context, wanted: &WantedSpare) -> Result<()> {
+    let bytes = taken_by(wanted.like().to_owned()).await?;
+    if !capacity::has_room_for(ctx, bytes).await? {
+        tracing::debug!(bytes, "there is no room for a spare checkout");
+        ctx.checkouts.do_without_spare(wanted);
+        return Ok(());
+    }
+    let end = CancellationToken::new();
+    let making = ctx.checkouts.make_spare(wanted, &end);
+    tokio::pin!(making);
+    let made = tokio::select! {
+        made = &mut making => made?,
+        () = ctx.admission.crowded() => {
+            end.cancel();
+            making.await?
+        }
+    };
+    if made == SpareMaking::Made {
+        capacity::added(ctx, bytes).await;
+        tracing::debug!(like = %wanted.like().display(), bytes, "a spare checkout is ready");
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Notifications: Slack and HTTP addresses of `webhooks` are told of applies. What is to be sent is recorded in the transaction that records
+//! the apply's end, so that a killed server loses nothing; each receiver has a worker of its own, so that one which does not answer delays
+//! nobody. A message is sent at least once, and names itself by an id that stays the same.
+
+mod message;
+mod send;
+
+use crate::domain::command::Command;
+use crate::domain::notification::Notification;
+use crate::domain::{JobId, ProjectId, PullRequest};
+use crate::retry;
+use crate::settings::{NotificationAddress, NotificationEvent, NotificationReceiver, NotificationSettings};
+use crate::store::notifications::PendingNotification;
+use crate::store::{Store, is_closed, is_deposed};
+use anyhow::Result;
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use jiff::{SignedDuration, Timestamp};
+use secrecy::ExposeSecret as _;
+use send::{Sender, Sent};
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// What was recorded longer ago than this is given up.
+const OLDEST: SignedDuration = SignedDuration::from_hours(6);
+/// Waits between tries.
+const RETRIES: ExponentialBuilder = retry::jittered(Duration::from_secs(1), Duration::from_secs(300));
+/// Most messages that are loaded at once.
+const BATCH: usize = 20;
+/// Bytes of an address' digest that name a receiver.
+const NAME_BYTES: usize = 8;
+
+/// The apply of a project that has ended.
+pub struct ApplyEnd<'a> {
+    /// Its job.
+    pub job: &'a JobId,
+    /// Which project.
+    pub project: &'a ProjectId,
+    /// The pull request as it was then.
+    pub pull: &'a PullRequest,
+    /// Who asked for it.
+    pub command: &'a Command,
+    /// Whether it has succeeded.
+    pub success: bool,
+}
+
+/// Tells receivers, for as long as this server leads. Cheap to clone.
+#[derive(Clone)]
+pub struct Notifier {
+    inner: Arc<NotifierInner>,
+}
+
+struct NotifierInner {
+    settings: Arc<NotificationSettings>,
+    names: Vec<String>,
+    kinds: BTreeMap<String, u8>,
+    wakes: BTreeMap<String, Arc<Notify>>,
+    stop: CancellationToken,
+}
+
+impl Notifier {
+    /// Starts a worker for each receiver, beginning with what an earlier process recorded. `kinds` has Atlantis' number of each host's kind,
+    /// by the host's name.
+    pub async fn start(
+        store: Store,
+        settings: Arc<NotificationSettings>,
+        kinds: BTreeMap<String, u8>,
+    ) -> Result<Notifier> {
+        let names: Vec<String> = settings.receivers.iter().map(|receiver| name(&receiver.address)).collect();
+        let known: BTreeSet<&String> = names.iter().collect();
+        let waiting = store.read(|view| view.notified_receivers()).await?;
+        for receiver in waiting.into_iter().filter(|receiver| !known.contains(receiver)) {
+            let gone = receiver.clone();
+            let count = store.write(move |tx| tx.forget_receiver(&gone)).await?;
+            tracing::warn!(
+                receiver,
+                count,
+                "notifications are dropped: their receiver is not among the webhooks any more"
+            );
+        }
+        let wakes: BTreeMap<String, Arc<Notify>> =
+            known.into_iter().map(|name| (name.clone(), Arc::default())).collect();
+        let stop = CancellationToken::new();
+        let sender = Arc::new(Sender::new(Arc::clone(&settings)));
+        for (name, wake) in &wakes {
+            let Some(place) = names.iter().position(|other| other == name) else { continue };
+            let address = settings.receivers[place].address.clone();
+            let worker = ReceiverWorker {
+                store: store.clone(),
+                sender: Arc::clone(&sender),
+                address,
+                name: name.clone(),
+                wake: Arc::clone(wake),
+            };
+            let stop = stop.clone();
+            tokio::spawn(async move { stop.run_until_cancelled(worker.run()).await });
+        }
+        Ok(Notifier { inner: Arc::new(NotifierInner { settings, names, kinds, wakes, stop }) })
+    }
+
+    /// What is to be recorded of an apply.
+    pub fn of_apply(&self, end: &ApplyEnd<'_>) -> Vec<Notification> {
+        let NotifierInner { settings, names, kinds, .. } = &*self.inner;
+        let mut all: Vec<Notification> = Vec::new();
+        for (receiver, name) in settings.receivers.iter().zip(names) {
+            let is_meant = receiver.event == NotificationEvent::Apply
+                && receiver.workspace.is_match(&end.project.workspace)
+                && receiver.branch.is_match(&end.pull.base.branch);
+            // Two entries of one address mean one message, each with filters of its own.
+            if !is_meant || all.iter().any(|other| other.receiver == *name) {
+                continue;
+            }
+            let body = match &receiver.address {
+                NotificationAddress::Slack { channel } => message::slack(channel, end),
+                NotificationAddress::Http { .. } => {
+                    let kind = kinds.get(&end.pull.id.repo.host.to_ascii_lowercase()).copied();
+                    message::http(end, kind.unwrap_or_default())
+                }
+            };
+            all.push(Notification { id: format!("{}-{name}", end.job), receiver: name.clone(), body });
+        }
+        all
+    }
+
+    /// Something was committed.
+    pub fn wake(&self) {
+        self.inner.wakes.values().for_each(|wake| wake.notify_one());
+    }
+
+    /// Nothing more is sent; what is recorded is sent by whoever leads next.
+    pub fn stop(&self) {
+        self.inner.stop.cancel();
+    }
+}
+
+/// The name of a receiver in the state and the log: a channel, or a digest of an address, which may have a secret in it.
+fn name(address: &NotificationAddress) -> String {
+    match address {
+        NotificationAddress::Slack { channel } => format!("slack:{channel}"),
+        NotificationAddress::Http { url } => {
+            let digest = Sha256::digest(url.expose_secret());
+            format!("http:{}", hex::encode(&digest[..NAME_BYTES]))
+        }
+    }
+}
+
+/// Sends what is recorded for one receiver, one after the other.
+struct ReceiverWorker {
+    store: Store,
+    sender: Arc<Sender>,
+    address: NotificationAddress,
+    name: String,
+    wake: Arc<Notify>,
+}
+
+impl ReceiverWorker {
+    async fn run(self) {
+        let mut waits = RETRIES.build();
+        loop {
+            let pause = match self.round().await {
+                Ok(None) => {
+                    waits = RETRIES.build();
+                    self.wake.notified().await;
+                    continue;
+                }
+                Ok(Some(least)) => waits.next().unwrap_or_default().max(least),
+                // Whoever leads now, or next, sends the rest.
+                Err(error) if is_deposed(&error) || is_closed(&error) => return,
+                Err(error) => {
+                    tracing::warn!(receiver = self.name, "notifications wait for the state: {error:#}");
+                    waits.next().unwrap_or_default()
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Sends all there is; how long to wait at least, where it has to be tried again.
+    async fn round(&self) -> Result<Option<Duration>> {
+        loop {
+            let name = self.name.clone();
+            let pending = self.store.read(move |view| view.notifications_to(&name, BATCH)).await?;
+            if pending.is_empty() {
+                return Ok(None);
+            }
+            for one in pending {
+                if let Some(pause) = self.one(&one).await? {
+                    return Ok(Some(pause));
+                }
+                let row = one.row;
+                self.store.write(move |tx| tx.notification_done(row)).await?;
+            }
+        }
+    }
+
+    /// Tries one; how long to wait at least, where it has to be tried again.
+    async fn one(&self, one: &PendingNotification) -> Result<Option<Duration>> {
+        let (receiver, id) = (&self.name, &one.notification.id);
+        self.store.may_act().await?;
+        match self.sender.send(&self.address, &one.notification).await {
+            Sent::Taken => Ok(None),
+            Sent::Refused(why) => {
+                tracing::error!(receiver, id, "a notification is given up: {why}");
+                Ok(None)
+            }
+            Sent::Later(why, _) if Timestamp::now().duration_since(one.at) > OLDEST => {
+                tracing::error!(receiver, id, "a notification is given up, it was tried for hours: {why}");
+                Ok(None)
+            }
+            Sent::Later(why, least) => {
+                tracing::warn!(receiver, id, "a notification was not taken, and is tried again: {why}");
+                Ok(Some(least))
+            }
+        }
+    }
+}
+
+/// Whether Slack takes the token; absent where no receiver is a channel. For the doctor.
+pub async fn slack_account(settings: &Arc<NotificationSettings>) -> Option<Result<String, String>> {
+    let is_slack = |receiver: &NotificationReceiver| matches!(receiver.address, NotificationAddress::Slack { .. });
+    if !settings.receivers.iter().any(is_slack) {
+        return None;
+    }
+    Some(Sender::new(Arc::clone(settings)).slack_account().await)
+}

@@ -1,0 +1,69 @@
+//! What receivers are told, in Atlantis' words and shapes. Pure.
+
+use super::ApplyEnd;
+use crate::domain::{PullRequest, PullState};
+use serde_json::{Value, json};
+
+/// The JSON that HTTP addresses get. Unlike Atlantis', no address in it has a token in it.
+pub(super) fn http(end: &ApplyEnd<'_>, host_kind: u8) -> Value {
+    let ApplyEnd { project, pull, command, success, .. } = end;
+    let repo = repo(pull, host_kind);
+    json!({
+        "Workspace": project.workspace,
+        "Repo": repo,
+        "Pull": {
+            "Num": pull.id.number,
+            "HeadCommit": pull.head.commit,
+            "URL": pull.url,
+            "HeadBranch": pull.head.branch,
+            "BaseBranch": pull.base.branch,
+            "Author": pull.author,
+            "State": if pull.state == PullState::Open { 0 } else { 1 },
+            "BaseRepo": repo,
+        },
+        "User": {"Username": command.user, "Teams": null},
+        "Success": success,
+        "Directory": project.dir,
+        "ProjectName": project.name.as_deref().unwrap_or_default(),
+    })
+}
+
+fn repo(pull: &PullRequest, host_kind: u8) -> Value {
+    let repo = &pull.id.repo;
+    json!({
+        "FullName": repo.full_name(),
+        "Owner": repo.owner,
+        "Name": repo.name,
+        "CloneURL": pull.clone_url,
+        "SanitizedCloneURL": pull.clone_url,
+        "VCSHost": {"Hostname": repo.host, "Type": host_kind},
+    })
+}
+
+/// The message that a channel of Slack gets.
+pub(super) fn slack(channel: &str, end: &ApplyEnd<'_>) -> Value {
+    let ApplyEnd { project, pull, command, success, .. } = end;
+    let (color, word) = if *success { ("good", "succeeded") } else { ("danger", "failed") };
+    let field = |title: &str, value: &str| json!({"title": title, "value": escaped(value), "short": true});
+    let directory = if project.dir == "." { "/" } else { &project.dir };
+    json!({
+        "channel": channel,
+        "as_user": true,
+        "text": "",
+        "attachments": [{
+            "color": color,
+            "text": format!("Apply {word} for <{}|{}>", escaped(&pull.url), escaped(&pull.id.repo.full_name())),
+            "fields": [
+                field("Workspace", &project.workspace),
+                field("Branch", &pull.head.branch),
+                field("User", command.user.as_str()),
+                field("Directory", directory),
+            ],
+        }],
+    })
+}
+
+/// Text that Slack does not read as a link or a mention.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

@@ -1,0 +1,176 @@
+//! The built-in policy engine, `tidelock policy-check`: evaluates policies in Rego on one JSON file, with the flags and the output of
+//! `conftest test`. It is a process of its own: what a policy does with time, memory and stack ends with it.
+
+mod evaluate;
+mod load;
+mod print;
+#[cfg(test)]
+mod tests;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use evaluate::{Evaluation, evaluate};
+use load::PolicyReader;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Name of the command.
+pub const COMMAND: &str = "policy-check";
+/// Address space of the process.
+const MEMORY: u64 = 2 << 30;
+/// Seconds of processor time; the time of an evaluation ends before.
+const PROCESSOR_TIME: u64 = 60;
+/// Both, and the stack, in words.
+pub const LIMITS: &str = "2 GiB of memory, 64 MiB of stack and 60 s of processor time";
+/// Stack of the evaluation: policies call each other.
+const STACK: usize = 64 << 20;
+/// Exit code of a command line that is refused, and of what could not be evaluated.
+const NOT_EVALUATED: u8 = 1;
+/// Said where the other engine helps.
+const OTHER_ENGINE: &str = "Start the server with `--policy-engine=conftest` for all of conftest";
+
+/// What is asked of it.
+struct PolicyArguments {
+    policies: Vec<String>,
+    data: Vec<String>,
+    namespaces: Vec<String>,
+    all_namespaces: bool,
+    rego_v0: bool,
+    no_fail: bool,
+    fail_on_warn: bool,
+    json: bool,
+    with_exceptions: bool,
+    /// Root of the tree where nobody may be trusted: no link is followed there.
+    tree: Option<PathBuf>,
+    input: String,
+}
+
+/// Its flags, as conftest has them.
+pub fn command() -> Command {
+    let list = |name: &'static str, short: char, value: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name).short(short).value_name(value).help(help);
+        arg.action(ArgAction::Append).value_delimiter(',')
+    };
+    let switch =
+        |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    Command::new(COMMAND)
+        .about("Checks a plan, as JSON, against policies in Rego, as policy checks of the server do")
+        .after_help(
+            "To try policies: terraform show -json PLANFILE > plan.json && tidelock policy-check -p policies plan.json",
+        )
+        .arg(list("policy", 'p', "PATH", "File or directory with policies").default_value("policy"))
+        .arg(list("data", 'd', "PATH", "File or directory with documents for `data`, in JSON or YAML"))
+        .arg(list("namespace", 'n', "NAME", "Package whose rules are evaluated").default_value("main"))
+        .arg(switch("all-namespaces", "Evaluate the rules of all packages"))
+        .arg(switch("no-fail", "Exit with 0 even if a policy fails"))
+        .arg(switch("fail-on-warn", "Exit with 1 where there are warnings, and with 2 where there are failures"))
+        .arg(switch("no-color", "For compatibility: there is no colour"))
+        .arg(switch("quiet", "For compatibility: successes are only counted"))
+        .arg(switch("suppress-exceptions", "Leave exceptions out of the output"))
+        .arg(Arg::new("output").long("output").short('o').value_parser(["stdout", "json"]).default_value("stdout"))
+        .arg(Arg::new("rego-version").long("rego-version").value_parser(["v0", "v1"]).default_value("v1"))
+        .arg(Arg::new("tree").long("tree").value_name("DIR").hide(true).help("Follow no link below this directory"))
+        .arg(Arg::new("input").value_name("FILE").required(true).help("The plan, as JSON"))
+}
+
+/// Runs `tidelock policy-check` with the arguments after its name.
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let name = std::iter::once(OsString::from("tidelock policy-check"));
+    let asked = match command().try_get_matches_from(name.chain(args)) {
+        Ok(matches) => PolicyArguments::of(&matches),
+        Err(error) => return refused(&error),
+    };
+    // Where the kernel knows no such limit, the server's limit of time remains.
+    let limit = |most| Rlimit { current: Some(most), maximum: Some(most) };
+    let _ = setrlimit(Resource::As, limit(MEMORY));
+    let _ = setrlimit(Resource::Cpu, limit(PROCESSOR_TIME));
+    let evaluating = std::thread::Builder::new().stack_size(STACK).spawn(move || checked(&asked));
+    let checked = match evaluating.map(std::thread::JoinHandle::join) {
+        Ok(Ok(checked)) => checked,
+        Ok(Err(_)) => return said("", "Error: the evaluation broke off\n", NOT_EVALUATED),
+        Err(error) => return said("", &format!("Error: {error}\n"), NOT_EVALUATED),
+    };
+    match checked {
+        Ok((output, code)) => said(&output, "", code),
+        Err(error) => said("", &format!("Error: {error:#}\n"), NOT_EVALUATED),
+    }
+}
+
+/// What is printed, and the exit code.
+fn checked(asked: &PolicyArguments) -> anyhow::Result<(String, u8)> {
+    let mut reader = PolicyReader::new(asked.tree.as_deref())?;
+    let evaluation = Evaluation {
+        policies: reader.policies(&asked.policies)?,
+        data: reader.data(&asked.data)?,
+        input: reader.input(&asked.input)?,
+        namespaces: (!asked.all_namespaces).then(|| asked.namespaces.clone()),
+        rego_v0: asked.rego_v0,
+    };
+    let results = evaluate(evaluation)?;
+    let output = match asked.json {
+        true => print::json(&results, &asked.input)?,
+        false => print::lines(&results, &asked.input, asked.with_exceptions),
+    };
+    let failures = results.iter().any(|result| !result.failures.is_empty());
+    let warnings = results.iter().any(|result| !result.warnings.is_empty());
+    let code = match (asked.no_fail, asked.fail_on_warn) {
+        (true, _) => 0,
+        (false, true) if failures => 2,
+        (false, true) => u8::from(warnings),
+        (false, false) => u8::from(failures),
+    };
+    Ok((output, code))
+}
+
+impl PolicyArguments {
+    fn of(matches: &ArgMatches) -> PolicyArguments {
+        let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect();
+        let one = |name: &str| matches.get_one::<String>(name).cloned();
+        PolicyArguments {
+            policies: all("policy"),
+            data: all("data"),
+            namespaces: all("namespace"),
+            all_namespaces: matches.get_flag("all-namespaces"),
+            rego_v0: one("rego-version").as_deref() == Some("v0"),
+            no_fail: matches.get_flag("no-fail"),
+            fail_on_warn: matches.get_flag("fail-on-warn"),
+            json: one("output").as_deref() == Some("json"),
+            with_exceptions: !matches.get_flag("suppress-exceptions"),
+            tree: one("tree").map(PathBuf::from),
+            input: one("input").unwrap_or_default(),
+        }
+    }
+}
+
+/// The answer to a command line that is not taken: help that was asked for, or what the engine lacks.
+fn refused(error: &clap::Error) -> ExitCode {
+    let named = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let text = match error.kind() {
+        ErrorKind::DisplayHelp => return said(&error.to_string(), "", 0),
+        ErrorKind::UnknownArgument => {
+            format!(
+                "Error: the built-in policy engine does not know `{}`. {OTHER_ENGINE}\n",
+                named(ContextKind::InvalidArg)
+            )
+        }
+        ErrorKind::InvalidValue => {
+            let (flag, value) = (named(ContextKind::InvalidArg), named(ContextKind::InvalidValue));
+            format!("Error: the built-in policy engine does not know `{value}` for {flag}. {OTHER_ENGINE}\n")
+        }
+        _ => error.to_string(),
+    };
+    said("", &text, NOT_EVALUATED)
+}
+
+fn said(output: &str, error: &str, code: u8) -> ExitCode {
+    // Nobody may be listening; that changes nothing about the exit code.
+    let _ = std::io::stdout().write_all(output.as_bytes());
+    let _ = std::io::stderr().write_all(error.as_bytes());
+    ExitCode::from(code)
+}

@@ -1,0 +1,18 @@
+//! A reply becomes the comments that the outbox posts, in the wording of its host.
+
+use super::render::{RenderOptions, render};
+use crate::domain::reply::Reply;
+use crate::domain::state::Effect;
+use crate::vcs::Hosts;
+use jiff::Timestamp;
+
+/// The comments of a reply, as effects for the outbox.
+pub fn effects_on(hosts: &Hosts, rendering: &RenderOptions, reply: &Reply) -> Vec<Effect> {
+    let options = match hosts.of(&reply.pull.repo) {
+        Ok(host) => rendering.on(host.profile()),
+        Err(_) => RenderOptions { now: Timestamp::now(), ..rendering.clone() },
+    };
+    let bodies = render(reply, &options);
+    let numbered = bodies.into_iter().zip(1..);
+    numbered.map(|(body, part)| Effect::Comment { run: reply.run.clone(), part, body }).collect()
+}

@@ -1,0 +1,181 @@
+//! Merges a pull request once what was recorded before it is told: a status that the host requires is set then.
+//!
+//! A merge names the head that was applied, so that it is done once however often it is tried: a pull request that is merged already
+//! counts as merged. Its end is recorded together with what follows from it: the closing, as if its delivery had come, or the comment
+//! that tells a refusal. A refusal is final, and so is a host that does not answer for long.
+
+use super::{Outbox, OutboxInner, Worker, lock};
+use crate::domain::automerge::Automerge;
+use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::state::{Delivery, Effect, PendingEffect};
+use crate::domain::{
+    CommitSha, DeliveryId, Event, Login, PullAction, PullEvent, PullRequest, PullState, PullVersion, RunId,
+};
+use crate::reply::comments;
+use crate::reply::duplicates::HostOrStateError;
+use crate::store::Lane;
+use crate::vcs::{HostError, Merging};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Longest wait for effects before it: those that the host refuses do not hold it up for ever.
+const FOR_OTHERS: SignedDuration = SignedDuration::from_mins(1);
+/// Most attempts while the host does not answer; with the pauses this takes some minutes.
+const MAX_TRIES: u32 = 10;
+
+/// How a merge ended.
+enum MergeEnd {
+    Merged(Box<PullRequest>),
+    /// The host merges it when its queue has come to it.
+    Queued,
+    /// It was closed meanwhile, which is told where closings are.
+    Closed,
+    Refused(String),
+}
+
+impl Worker {
+    /// One round of the merge: tries it or waits, and returns whether none is left. `waits` has the times before which it must not be
+    /// tried again.
+    pub(super) async fn merge_round(&self, waits: &mut HashMap<i64, Instant>) -> anyhow::Result<bool> {
+        let (shared, pull) = (&self.shared, self.key.0.clone());
+        let found = shared.store.read(move |view| {
+            let Some(merge) = view.effects_of(&pull, Lane::Merge, 1)?.pop() else { return Ok(None) };
+            let is_first = !view.has_effects_before(&pull, merge.id)?;
+            Ok(Some((merge, is_first)))
+        });
+        let Some((merge, is_first)) = found.await? else { return Ok(true) };
+        let now = Instant::now();
+        let paused = lock(&shared.pauses).get(&self.key.0.repo.host).copied();
+        let retried = waits.get(&merge.id).copied().max(paused).filter(|until| *until > now);
+        if let Some(until) = retried {
+            self.wait_until(until).await;
+            return Ok(false);
+        }
+        if let Some(left) = for_others(&merge, is_first) {
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                () = self.wake.notified() => {}
+            }
+            return Ok(false);
+        }
+        let Effect::Merge { head, how, refusal } = &merge.effect else { return Ok(true) };
+        let Some(_slot) = shared.slot(&merge.pull.repo).await else { return Ok(true) };
+        let end = match shared.merge(&merge, head, how).await {
+            Ok(end) => end,
+            Err(HostOrStateError::State(error)) => return Err(error),
+            Err(HostOrStateError::Host(error)) if error.is_transient() && merge.attempts + 1 < MAX_TRIES => {
+                let pause = shared.pause_after(&merge, &error);
+                tracing::warn!(pull = %merge.pull, "{error}; trying to merge again in {pause:?}");
+                waits.insert(merge.id, now + pause);
+                let id = merge.id;
+                shared.store.write(move |tx| tx.effect_tried(id)).await?;
+                return Ok(false);
+            }
+            Err(HostOrStateError::Host(error)) => MergeEnd::Refused(told(&error)),
+        };
+        shared.record_merge(&merge, head, refusal, end).await?;
+        Outbox { shared: Arc::clone(shared) }.wake(&merge.pull);
+        Ok(false)
+    }
+}
+
+/// How long it still waits for effects that were recorded before it.
+fn for_others(merge: &PendingEffect, is_first: bool) -> Option<Duration> {
+    let age = Timestamp::now().duration_since(merge.recorded?);
+    let left = Duration::try_from(FOR_OTHERS.checked_sub(age)?).ok()?;
+    (!is_first && !left.is_zero()).then_some(left)
+}
+
+/// The host's reason, and what can be done about it.
+fn told(error: &HostError) -> String {
+    match error {
+        HostError::Rejected { message, .. } => format!("the host does not merge it: {}", message.trim()),
+        HostError::Denied { message, .. } => format!(
+            "the host does not let the server's account merge: {}. `tidelock doctor` says what its token lacks",
+            message.trim().trim_end_matches('.')
+        ),
+        error => error.to_string(),
+    }
+}
+
+impl OutboxInner {
+    /// Asks the host for the pull request as it is now, and to merge it if it is still the one that was applied.
+    async fn merge(
+        &self,
+        effect: &PendingEffect,
+        head: &CommitSha,
+        how: &Automerge,
+    ) -> Result<MergeEnd, HostOrStateError> {
+        let host = self.hosts.of(&effect.pull.repo)?;
+        let now = host.pull_request(&effect.pull).await?;
+        let merged = match now.state {
+            PullState::Merged { .. } => now,
+            PullState::Closed => return Ok(MergeEnd::Closed),
+            PullState::Open => {
+                if let Some(because) = how.refusal(&now, head) {
+                    return Ok(MergeEnd::Refused(because));
+                }
+                self.store.may_act().await?;
+                match host.merge(&now, how.method.as_deref(), how.delete_branch).await? {
+                    Merging::Queued => return Ok(MergeEnd::Queued),
+                    Merging::Merged(commit) => PullRequest { state: PullState::Merged { commit }, ..now },
+                }
+            }
+        };
+        if how.delete_branch && !merged.fork && merged.head.commit == *head {
+            self.store.may_act().await?;
+            if let Err(error) = host.delete_source_branch(&merged).await {
+                tracing::warn!(pull = %effect.pull, "it is merged, and its source branch stays: {error}");
+            }
+        }
+        Ok(MergeEnd::Merged(Box::new(merged)))
+    }
+
+    /// One commit: the effect is done, and what follows from it is recorded. Then dispatch, or the lane of comments, goes on with that.
+    async fn record_merge(
+        &self,
+        effect: &PendingEffect,
+        head: &CommitSha,
+        refusal: &RunId,
+        end: MergeEnd,
+    ) -> anyhow::Result<()> {
+        let (id, pull) = (effect.id, effect.pull.clone());
+        let (note, delivery, effects) = match end {
+            MergeEnd::Merged(merged) => ("merged".to_owned(), Some(closing(*merged, head)), Vec::new()),
+            MergeEnd::Queued => ("queued by the host".to_owned(), None, Vec::new()),
+            MergeEnd::Closed => ("closed meanwhile".to_owned(), None, Vec::new()),
+            MergeEnd::Refused(because) => {
+                let body = ReplyBody::Message(Message::NotMerged { because: because.clone() });
+                let reply = Reply { run: refusal.clone(), pull: pull.clone(), command: None, head: None, body };
+                let told = comments::effects_on(&self.hosts, &self.rendering, &reply);
+                (format!("refused: {because}"), None, told)
+            }
+        };
+        tracing::info!(%pull, head = head.as_str(), "automerge: {note}");
+        let (of, accepted) = (pull.clone(), delivery.clone());
+        let recorded = self.store.write(move |tx| {
+            if let Some(delivery) = &accepted {
+                tx.accept_delivery(delivery)?;
+            }
+            tx.post(&of, effects)?;
+            tx.effect_done(id, &note)
+        });
+        recorded.await?;
+        if let Some(delivery) = delivery {
+            // Without a receiver this server stops: the next start takes it up.
+            let _ = self.merged.send(delivery).await;
+        }
+        Ok(())
+    }
+}
+
+/// The closing, as a delivery of our own: what is locked and planned is freed by what this server knows.
+fn closing(pull: PullRequest, head: &CommitSha) -> Delivery {
+    let identity = DeliveryId::new(format!("merged:{}:{head}", pull.id));
+    let action = PullAction::Closed { merged: true };
+    let event = Event::Pull(PullEvent { action, pull, sender: Login::unknown(), version: PullVersion::default() });
+    Delivery { identity, host_id: "merged".to_owned(), received: Timestamp::now(), event }
+}

@@ -1,0 +1,427 @@
+//! A GitHub App: it signs short-lived tokens of its own with its private key, and gets from GitHub a token for each of its installations
+//! (one for each account that has installed it), which lives an hour. Those are kept, and renewed ahead of their end.
+
+mod key;
+
+use super::super::http::{Http, IssuedTokens, NotAnswered, RequestToken, odd, page_of, too_many};
+use super::super::{HostError, TokenSource};
+use super::Login;
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use key::signed;
+use reqwest::Method;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
+
+/// A difference of clocks from which the host's time is used for the App's own tokens, in seconds.
+const SKEW: i64 = 30;
+/// A token that lives no longer than this is renewed; it still serves while that fails.
+const RENEWED_AHEAD: Duration = Duration::from_secs(10 * 60);
+/// What a token must still live to be used.
+const LEAST_LIFE: Duration = Duration::from_secs(30);
+/// Longest life of a token that is believed; GitHub's is an hour.
+const LONGEST_LIFE: Duration = Duration::from_secs(3600);
+/// The list of installations is read again after this, ...
+const LIST_AGE: Duration = Duration::from_secs(600);
+/// ... and, for an account that it does not have, after this.
+const ASKED_AGAIN: Duration = Duration::from_secs(20);
+/// Installations asked for at once: GitHub's most.
+const PER_PAGE: u32 = 100;
+/// Most pages of installations, and of repositories of one.
+const PAGES: u32 = 20;
+
+/// Which App we are.
+pub struct AppOptions {
+    /// Its id.
+    pub id: u64,
+    /// Its private key, in PEM.
+    pub key: TokenSource,
+    /// The only installation that is used; absent: that of a repository's owner.
+    pub installation: Option<u64>,
+}
+
+/// An account that has installed the App.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Installation {
+    /// Its id.
+    pub id: u64,
+    /// Login of the account.
+    pub account: String,
+    /// Its tokens are not taken.
+    pub suspended: bool,
+    /// What the account has granted: `read` or `write`, by the name of each permission.
+    pub permissions: BTreeMap<String, String>,
+    /// Events that it has accepted.
+    pub events: Vec<String>,
+    /// Its page for people.
+    pub page: String,
+}
+
+/// What GitHub tells of the App itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AppFacts {
+    /// Name in addresses; its login is `SLUG[bot]`.
+    pub slug: String,
+    /// What it asks for: `read` or `write`, by the name of each permission.
+    pub permissions: BTreeMap<String, String>,
+    /// Events that it is told of.
+    pub events: Vec<String>,
+    /// Its page for people.
+    pub page: String,
+}
+
+/// The tokens of one App.
+pub(super) struct App {
+    options: AppOptions,
+    /// Address of the host's pages.
+    pages: String,
+    /// How far the host's clock is ahead of ours, in seconds.
+    ahead: AtomicI64,
+    login: OnceLock<Login>,
+    installations: AsyncMutex<KnownInstallations>,
+    /// By installation; bounded by the list.
+    tokens: Mutex<HashMap<u64, Arc<AsyncMutex<Option<InstallationToken>>>>>,
+}
+
+/// The installations as they were last listed.
+#[derive(Default)]
+struct KnownInstallations {
+    list: Arc<[Installation]>,
+    listed: Option<Instant>,
+}
+
+#[derive(Clone)]
+struct InstallationToken {
+    value: SecretString,
+    until: Instant,
+}
+
+impl InstallationToken {
+    fn lives(&self, least: Duration) -> bool {
+        self.until.saturating_duration_since(Instant::now()) > least
+    }
+}
+
+impl App {
+    pub(super) fn new(options: AppOptions, pages: String) -> App {
+        App {
+            options,
+            pages,
+            ahead: AtomicI64::new(0),
+            login: OnceLock::new(),
+            installations: AsyncMutex::default(),
+            tokens: Mutex::default(),
+        }
+    }
+
+    /// Its login, once it is known.
+    pub(super) fn login(&self) -> Option<&Login> {
+        self.login.get()
+    }
+
+    /// A request with the App's own token; once more by the host's clock where ours is wrong.
+    pub(super) async fn ask(&self, http: &Http, method: Method, path: &str) -> Result<Value, HostError> {
+        let token = RequestToken { value: Some(self.own_token().await?), purse: 0 };
+        let refused = match http.exchange_as(&token, method.clone(), path, None, None).await {
+            Ok(answer) => return Ok(answer.body),
+            Err(refused) => refused,
+        };
+        if !self.set_clock(&refused) {
+            return Err(self.worded(refused));
+        }
+        let token = RequestToken { value: Some(self.own_token().await?), purse: 0 };
+        let answer = http.exchange_as(&token, method, path, None, None).await;
+        answer.map(|answer| answer.body).map_err(|refused| self.worded(refused))
+    }
+
+    /// The App's own token, by the host's clock.
+    async fn own_token(&self) -> Result<SecretString, HostError> {
+        let denied =
+            |message| HostError::Denied { what: format!("the key of the GitHub App {}", self.options.id), message };
+        let key = self.options.key.read().await.map_err(denied)?;
+        let key = key.ok_or_else(|| denied("it is empty".to_owned()))?;
+        let now = Timestamp::now().as_second() + self.ahead.load(Ordering::Relaxed);
+        signed(key.expose_secret(), self.options.id, now).map_err(denied)
+    }
+
+    /// Notes the host's time where it has refused a token and its clock differs from what we took it for; whether that is so.
+    fn set_clock(&self, refused: &NotAnswered) -> bool {
+        let Some(at) = refused.at.filter(|_| refused.status == 401) else { return false };
+        let ahead = at.as_second() - Timestamp::now().as_second();
+        if (ahead - self.ahead.load(Ordering::Relaxed)).abs() < SKEW {
+            return false;
+        }
+        tracing::warn!(
+            seconds = ahead,
+            "the host's clock is ahead of this machine's by so much: its time is used for the app's tokens"
+        );
+        self.ahead.store(ahead, Ordering::Relaxed);
+        true
+    }
+
+    /// An error about the App's own token, with what to do.
+    fn worded(&self, refused: NotAnswered) -> HostError {
+        match refused.error {
+            HostError::Denied { what, message } if refused.status == 401 => {
+                let message = format!(
+                    "GitHub does not take the key of the App {} ({message}): make a new private key on the App's page, give it as \
+                     --gh-app-key-file, and check that --gh-app-id is that App's",
+                    self.options.id
+                );
+                HostError::Denied { what, message }
+            }
+            error => error,
+        }
+    }
+
+    /// What GitHub tells of the App; its login is known from then on.
+    pub(super) async fn facts(&self, http: &Http) -> Result<AppFacts, HostError> {
+        let body = self.ask(http, Method::GET, "/app").await?;
+        let slug = body["slug"].as_str().ok_or_else(|| odd("GET /app", "an app without a slug"))?;
+        self.login.get_or_init(|| Login::new(format!("{slug}[bot]")));
+        Ok(AppFacts {
+            slug: slug.to_owned(),
+            permissions: permissions(&body),
+            events: events(&body),
+            page: text(&body["html_url"]),
+        })
+    }
+
+    /// All installations, listed again where that is longer ago than `age`.
+    pub(super) async fn installations(&self, http: &Http, age: Duration) -> Result<Arc<[Installation]>, HostError> {
+        let mut known = self.installations.lock().await;
+        if known.listed.is_some_and(|listed| listed.elapsed() < age) {
+            return Ok(Arc::clone(&known.list));
+        }
+        let mut list = Vec::new();
+        for page in 1.. {
+            if page > PAGES {
+                return Err(too_many("/app/installations", PER_PAGE, PAGES));
+            }
+            let body = self.ask(http, Method::GET, &page_of("/app/installations", PER_PAGE, page)).await?;
+            let Value::Array(rows) = body else { return Err(odd("GET /app/installations", "not a list")) };
+            let is_last = rows.len() < PER_PAGE as usize;
+            list.extend(rows.iter().filter_map(installation));
+            if is_last {
+                break;
+            }
+        }
+        *known = KnownInstallations { list: list.into(), listed: Some(Instant::now()) };
+        let list = Arc::clone(&known.list);
+        let is_known = |id: &u64| Some(*id) == self.options.installation || list.iter().any(|one| one.id == *id);
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| is_known(id));
+        Ok(list)
+    }
+
+    /// Accounts whose repositories can be asked for.
+    pub(super) async fn owners(&self, http: &Http) -> Vec<String> {
+        match self.installations(http, LIST_AGE).await {
+            Ok(list) => list.iter().filter(|one| self.uses(one)).map(|one| one.account.clone()).collect(),
+            Err(error) => {
+                tracing::warn!("the installations of the app cannot be listed: {error}");
+                Vec::new()
+            }
+        }
+    }
+
+    fn uses(&self, installation: &Installation) -> bool {
+        !installation.suspended && self.options.installation.is_none_or(|id| id == installation.id)
+    }
+
+    /// The installation of an account; without a name the only one there is, or the first.
+    async fn installation_of(&self, http: &Http, owner: &str) -> Result<u64, HostError> {
+        if let Some(id) = self.options.installation {
+            return Ok(id);
+        }
+        for age in [LIST_AGE, ASKED_AGAIN] {
+            let list = self.installations(http, age).await?;
+            let named = |one: &&Installation| owner.is_empty() || one.account.eq_ignore_ascii_case(owner);
+            match list.iter().find(named) {
+                Some(one) if one.suspended => return Err(self.suspended(one)),
+                Some(one) => return Ok(one.id),
+                None => {}
+            }
+        }
+        Err(self.not_installed(owner))
+    }
+
+    fn suspended(&self, installation: &Installation) -> HostError {
+        let message = format!(
+            "{} has suspended its installation of the GitHub App: an owner of it can resume it at {}",
+            installation.account, installation.page
+        );
+        HostError::Denied { what: format!("the GitHub App {}", self.options.id), message }
+    }
+
+    fn not_installed(&self, owner: &str) -> HostError {
+        let slug = self.login().map(|login| login.as_str().trim_end_matches("[bot]")).unwrap_or("SLUG");
+        let message =
+            format!("it is not installed for {owner}: install it at {}/apps/{slug}/installations/new", self.pages);
+        HostError::Denied { what: format!("the GitHub App {}", self.options.id), message }
+    }
+
+    /// The token for the repositories of an account.
+    pub(super) async fn installation_token(&self, http: &Http, owner: &str) -> Result<Option<SecretString>, HostError> {
+        let id = self.installation_of(http, owner).await?;
+        self.token_of(http, id).await.map(Some)
+    }
+
+    /// The token of an installation: as it is known, or a new one. Whoever needs the same one meanwhile waits for it.
+    pub(super) async fn token_of(&self, http: &Http, id: u64) -> Result<SecretString, HostError> {
+        let place = {
+            let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(tokens.entry(id).or_default())
+        };
+        let mut place = place.lock().await;
+        if let Some(token) = place.as_ref().filter(|token| token.lives(RENEWED_AHEAD)) {
+            return Ok(token.value.clone());
+        }
+        if self.login().is_none()
+            && let Err(error) = self.facts(http).await
+        {
+            tracing::warn!("the app's own name is not known yet: {error}");
+        }
+        match self.new_token(http, id).await {
+            Ok(token) => Ok(place.insert(token).value.clone()),
+            Err(error) => match place.as_ref().filter(|token| error.is_transient() && token.lives(LEAST_LIFE)) {
+                Some(token) => {
+                    tracing::warn!("the token of an installation could not be renewed yet: {error}");
+                    Ok(token.value.clone())
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    async fn new_token(&self, http: &Http, id: u64) -> Result<InstallationToken, HostError> {
+        let path = format!("/app/installations/{id}/access_tokens");
+        let asked = Instant::now();
+        let body = match self.ask(http, Method::POST, &path).await {
+            Ok(body) => body,
+            Err(HostError::NotFound { .. }) => {
+                self.installations.lock().await.listed = None;
+                let message = format!("there is no installation {id} of the App {}", self.options.id);
+                return Err(HostError::Denied { what: format!("POST {path}"), message });
+            }
+            Err(HostError::Denied { what, message }) if message.to_ascii_lowercase().contains("suspended") => {
+                self.installations.lock().await.listed = None;
+                let message = format!(
+                    "{message}. An owner of the account can resume the App in its settings, Installed GitHub Apps"
+                );
+                return Err(HostError::Denied { what, message });
+            }
+            Err(error) => return Err(error),
+        };
+        let value = body["token"].as_str().filter(|token| !token.is_empty());
+        let value = value.ok_or_else(|| odd(&path, "no token"))?;
+        let end: Option<Timestamp> = body["expires_at"].as_str().and_then(|end| end.parse().ok());
+        let host = Timestamp::now() + SignedDuration::from_secs(self.ahead.load(Ordering::Relaxed));
+        let life = end.map_or(Duration::ZERO, |end| end.duration_since(host).try_into().unwrap_or_default());
+        Ok(InstallationToken { value: value.into(), until: asked + life.min(LONGEST_LIFE) })
+    }
+
+    /// All repositories of the installations, each with whether its account lets statuses be set.
+    pub(super) async fn repositories(&self, http: &Http) -> Result<Vec<(Value, bool)>, HostError> {
+        let mut all = Vec::new();
+        let list = self.installations(http, ASKED_AGAIN).await?;
+        for one in list.iter().filter(|one| self.uses(one)) {
+            let token = RequestToken { value: Some(self.token_of(http, one.id).await?), purse: one.id };
+            let can_write = one.permissions.get("statuses").is_some_and(|level| level == "write");
+            for page in 1.. {
+                if page > PAGES {
+                    return Err(too_many("/installation/repositories", PER_PAGE, PAGES));
+                }
+                let path = page_of("/installation/repositories", PER_PAGE, page);
+                let answer = http.exchange_as(&token, Method::GET, &path, None, None).await;
+                let mut answer = answer.map_err(|refused| refused.error)?;
+                let Value::Array(rows) = answer.body["repositories"].take() else {
+                    return Err(odd(&path, "not a list"));
+                };
+                let is_last = rows.len() < PER_PAGE as usize;
+                all.extend(rows.into_iter().map(|row| (row, can_write)));
+                if is_last {
+                    break;
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Whose a path of the API is.
+#[derive(Debug, PartialEq, Eq)]
+enum Whose<'a> {
+    App,
+    Account(&'a str),
+    Unknown,
+}
+
+fn whose(path: &str) -> Whose<'_> {
+    let mut parts = path.split('?').next().unwrap_or_default().split('/').skip(1);
+    match (parts.next(), parts.next()) {
+        (Some("app"), _) => Whose::App,
+        (Some("repos" | "orgs" | "users"), Some(account)) => Whose::Account(account),
+        _ => Whose::Unknown,
+    }
+}
+
+#[async_trait]
+impl IssuedTokens for App {
+    async fn token(&self, http: &Http, path: &str) -> Result<RequestToken, HostError> {
+        let account = match whose(path) {
+            Whose::App => return Ok(RequestToken { value: Some(self.own_token().await?), purse: 0 }),
+            Whose::Account(account) => account,
+            // Such as a repository by its number, where one has moved.
+            Whose::Unknown => "",
+        };
+        let id = self.installation_of(http, account).await?;
+        Ok(RequestToken { value: Some(self.token_of(http, id).await?), purse: id })
+    }
+
+    async fn refused(&self, path: &str, token: &RequestToken) -> bool {
+        if whose(path) == Whose::App {
+            return false;
+        }
+        let place = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&token.purse).map(Arc::clone);
+        let (Some(place), Some(refused)) = (place, &token.value) else { return false };
+        let mut place = place.lock().await;
+        // Somebody else may have a new one already.
+        if place.as_ref().is_some_and(|known| known.value.expose_secret() == refused.expose_secret()) {
+            *place = None;
+        }
+        true
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn permissions(body: &Value) -> BTreeMap<String, String> {
+    let all = body["permissions"].as_object().into_iter().flatten();
+    all.map(|(name, level)| (name.clone(), text(level))).collect()
+}
+
+fn events(body: &Value) -> Vec<String> {
+    body["events"].as_array().into_iter().flatten().map(text).collect()
+}
+
+fn installation(row: &Value) -> Option<Installation> {
+    Some(Installation {
+        id: row["id"].as_u64()?,
+        account: row["account"]["login"].as_str().or(row["account"]["slug"].as_str())?.to_owned(),
+        suspended: !row["suspended_at"].is_null(),
+        permissions: permissions(row),
+        events: events(row),
+        page: text(&row["html_url"]),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Deliveries of a GitHub App that nobody has taken: GitHub keeps a list of them, does not send them again by itself, and does when it is
+//! asked to.
+
+use super::super::HostError;
+use super::super::http::{Http, odd};
+use jiff::{SignedDuration, Timestamp};
+use reqwest::Method;
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// Deliveries that are looked at, and most that are sent again in one round.
+const LOOKED_AT: u32 = 100;
+const AT_ONCE: usize = 25;
+/// Attempts of one delivery, the first included.
+const ATTEMPTS: usize = 4;
+/// The last attempt is this long ago: it may still be answered.
+const SETTLED: SignedDuration = SignedDuration::from_secs(30);
+/// What is older is not asked for any more; the comparison with open pull requests has found what it was about.
+const OLDEST: SignedDuration = SignedDuration::from_hours(24);
+/// Events that cause work.
+const WANTED: [&str; 3] = ["pull_request", "issue_comment", "merge_group"];
+
+/// One attempt of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DeliveryAttempt {
+    id: u64,
+    guid: String,
+    event: String,
+    status: u64,
+    at: Timestamp,
+}
+
+/// Asks for what failed lately; how many.
+pub(super) async fn missed(http: &Http) -> Result<usize, HostError> {
+    let path = format!("/app/hook/deliveries?per_page={LOOKED_AT}");
+    let answer = http.get(&path).await?;
+    let Value::Array(rows) = answer.body else { return Err(odd(&path, "not a list")) };
+    let attempts: Vec<DeliveryAttempt> = rows.iter().filter_map(attempt).collect();
+    let wanted = to_repeat(&attempts, answer.at.unwrap_or_else(Timestamp::now));
+    let mut asked = 0;
+    for id in wanted {
+        match http.send(Method::POST, &format!("/app/hook/deliveries/{id}/attempts"), None).await {
+            Ok(_) => asked += 1,
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) => tracing::warn!("a delivery that was missed cannot be asked for again: {error}"),
+        }
+    }
+    Ok(asked)
+}
+
+/// Those whose attempts all failed, the oldest first: ids of their last attempts.
+fn to_repeat(attempts: &[DeliveryAttempt], now: Timestamp) -> Vec<u64> {
+    let mut deliveries: HashMap<&str, Vec<&DeliveryAttempt>> = HashMap::new();
+    for attempt in attempts.iter().filter(|attempt| WANTED.contains(&attempt.event.as_str())) {
+        deliveries.entry(&attempt.guid).or_default().push(attempt);
+    }
+    let mut wanted: Vec<&DeliveryAttempt> = Vec::new();
+    for tries in deliveries.into_values() {
+        let taken = tries.iter().any(|attempt| (200..300).contains(&attempt.status));
+        let Some(last) = tries.iter().max_by_key(|attempt| attempt.at) else { continue };
+        let age = now.duration_since(last.at);
+        if !taken && tries.len() < ATTEMPTS && age >= SETTLED && age <= OLDEST {
+            wanted.push(last);
+        }
+    }
+    wanted.sort_by_key(|attempt| (attempt.at, attempt.id));
+    wanted.into_iter().take(AT_ONCE).map(|attempt| attempt.id).collect()
+}
+
+fn attempt(row: &Value) -> Option<DeliveryAttempt> {
+    Some(DeliveryAttempt {
+        id: row["id"].as_u64()?,
+        guid: row["guid"].as_str()?.to_owned(),
+        event: row["event"].as_str()?.to_owned(),
+        status: row["status_code"].as_u64().unwrap_or_default(),
+        at: row["delivered_at"].as_str()?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn one(id: u64, guid: &str, status: u64, seconds_ago: i64) -> DeliveryAttempt {
+        let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1_000_000 - seconds_ago);
+        DeliveryAttempt { id, guid: guid.into(), event: "pull_request".into(), status, at }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1_000_000)
+    }
+
+    #[test]
+    fn what_nobody_took_is_asked_for_until_it_is_taken() {
+        let failed = [one(1, "a", 502, 100), one(2, "b", 0, 90), one(3, "c", 200, 80), one(4, "d", 500, 5)];
+        assert_eq!(to_repeat(&failed, now()), [1, 2]);
+        let taken = [&failed[..], &[one(5, "a", 202, 60)]].concat();
+        assert_eq!(to_repeat(&taken, now()), [2]);
+        let again = [&failed[..], &[one(6, "a", 502, 60)]].concat();
+        assert_eq!(to_repeat(&again, now()), [2, 6]);
+        let other = DeliveryAttempt { event: "push".into(), ..one(7, "e", 500, 100) };
+        assert!(to_repeat(&[other, one(8, "f", 500, 100_000)], now()).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_delivery_is_asked_for_without_end(rows in proptest::collection::vec((0_u64..6, 0_u64..600, 0_i64..200_000), 0..60)) {
+            let attempts: Vec<DeliveryAttempt> =
+                rows.iter().zip(1..).map(|((guid, status, ago), id)| one(id, &guid.to_string(), *status, *ago)).collect();
+            let asked = to_repeat(&attempts, now());
+            prop_assert!(asked.len() <= AT_ONCE);
+            for id in asked {
+                let guid = &attempts.iter().find(|attempt| attempt.id == id).unwrap().guid;
+                let tries: Vec<&DeliveryAttempt> = attempts.iter().filter(|attempt| attempt.guid == *guid).collect();
+                prop_assert!(tries.len() < ATTEMPTS);
+                prop_assert!(tries.iter().all(|attempt| !(200..300).contains(&attempt.status)));
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What an answer that is no success means, from its status, headers and words.
+
+use super::MAX_WAIT;
+use crate::vcs::HostError;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use serde_json::Value;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longest text of a host that is passed on, in characters.
+const MAX_MESSAGE: usize = 300;
+/// Wait after a rate limit that names no time (GitHub's advice for secondary limits).
+const UNNAMED_WAIT: Duration = Duration::from_secs(60);
+
+/// The error that it stands for.
+pub(super) fn refusal(what: String, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> HostError {
+    let message = said(body);
+    match status.as_u16() {
+        203 => HostError::Denied { what, message: "a page to sign in: the token is not taken there".to_owned() },
+        301 | 302 | 303 | 307 | 308 => HostError::Moved { what, to: location(headers) },
+        410 if !what.starts_with("POST") => HostError::NotFound { what },
+        404 => HostError::NotFound { what },
+        429 => HostError::RateLimited { what, wait: wait(headers).unwrap_or(UNNAMED_WAIT) },
+        403 if is_locked(&message) => HostError::Rejected { what, status: 403, message },
+        403 | 422 if is_too_quick(&message) => HostError::RateLimited { what, wait: UNNAMED_WAIT },
+        401 | 403 => match wait(headers) {
+            Some(wait) => HostError::RateLimited { what, wait },
+            None if is_limit(&message) => HostError::RateLimited { what, wait: UNNAMED_WAIT },
+            None => HostError::Denied { what, message },
+        },
+        408 | 500..=599 => HostError::Unavailable { what, message: format!("{status}: {message}") },
+        status => HostError::Rejected { what, status, message },
+    }
+}
+
+fn is_limit(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    ["rate limit", "abuse detection"].iter().any(|words| message.contains(words))
+}
+
+/// Nobody of those who may not write can comment there, until somebody unlocks it.
+fn is_locked(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    ["issue is locked", "conversation is locked"].iter().any(|words| message.contains(words))
+}
+
+/// GitHub's answer to many comments in a row, with the status of an invalid request.
+fn is_too_quick(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("submitted too quickly")
+}
+
+/// How long a rate limit lasts, if the headers speak of one.
+fn wait(headers: &HeaderMap) -> Option<Duration> {
+    let number = |value: Option<&HeaderValue>| value?.to_str().ok()?.trim().parse::<u64>().ok();
+    if let Some(seconds) = number(headers.get(RETRY_AFTER)) {
+        return Some(Duration::from_secs(seconds.max(1)).min(MAX_WAIT));
+    }
+    if number(headers.get("x-ratelimit-remaining")) != Some(0) {
+        return None;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let reset = number(headers.get("x-ratelimit-reset")).map(|at| at.saturating_sub(now).max(1));
+    Some(reset.map_or(UNNAMED_WAIT, Duration::from_secs).min(MAX_WAIT))
+}
+
+/// Where a redirect leads.
+fn location(headers: &HeaderMap) -> String {
+    let location = headers.get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or("nowhere");
+    location.chars().take(MAX_MESSAGE).collect()
+}
+
+/// The host's own words in an error's body, in one line.
+fn said(body: &[u8]) -> String {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return "no reason given".to_owned() };
+    let mut words = vec![value["message"].as_str().unwrap_or("no reason given").to_owned()];
+    for error in value["errors"].as_array().into_iter().flatten() {
+        let field = |name: &str| error[name].as_str().unwrap_or_default();
+        words.push(match error.as_str().unwrap_or(field("message")) {
+            "" => format!("{} {}", field("field"), field("code")),
+            text => text.to_owned(),
+        });
+    }
+    let text = words.join("; ");
+    text.split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_MESSAGE)
+        .collect()
+}

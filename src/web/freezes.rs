@@ -1,0 +1,92 @@
+//! Frozen repositories: for scripts, on the dashboard, and the button that lifts one.
+
+use super::Site;
+use super::answer::{HttpProblem, Visit};
+use super::locks::FormFields;
+use super::pages::When;
+use crate::domain::freeze::Freeze;
+use crate::domain::state::AuditEntry;
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use jiff::Timestamp;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// A frozen repository as scripts read it.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct FreezeJson {
+    repo: String,
+    user: String,
+    why: String,
+    since: String,
+    /// The pull request where it was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pull: Option<u64>,
+}
+
+/// All frozen repositories.
+pub(super) async fn api(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
+    let freezes = site.services()?.store.read(|view| view.freezes()).await?;
+    let one = |freeze: Freeze| FreezeJson {
+        repo: freeze.repo.to_string(),
+        user: freeze.user,
+        why: freeze.why,
+        since: freeze.since.to_string(),
+        pull: freeze.pull.map(|pull| pull.number),
+    };
+    let freezes: Vec<FreezeJson> = freezes.into_iter().map(one).collect();
+    Ok(axum::Json(serde_json::json!({ "Freezes": freezes })).into_response())
+}
+
+/// A frozen repository on the dashboard.
+#[derive(Serialize)]
+pub(super) struct FreezeRow {
+    /// `host/owner/name`, for the button.
+    id: String,
+    repo: String,
+    user: String,
+    why: String,
+    since: When,
+}
+
+impl FreezeRow {
+    pub(super) fn new(freeze: &Freeze, now: Timestamp) -> FreezeRow {
+        FreezeRow {
+            id: freeze.repo.to_string(),
+            repo: freeze.repo.full_name(),
+            user: freeze.user.clone(),
+            why: freeze.why.clone(),
+            since: When::new(freeze.since, now),
+        }
+    }
+}
+
+/// Lets applies of one repository go on.
+pub(super) async fn lift(
+    State(site): State<Arc<Site>>,
+    Extension(visit): Extension<Visit>,
+    request: Request,
+) -> Result<Response, HttpProblem> {
+    let services = site.services()?;
+    let fields = FormFields::of(request).await?;
+    let named = fields.get("repo").unwrap_or_default().to_owned();
+    let entry = visit.entry("unfreeze", &named, "done");
+    let lifted = services
+        .store
+        .write(move |tx| {
+            let Some(freeze) = tx.freezes()?.into_iter().find(|freeze| freeze.repo.to_string() == named) else {
+                return Ok(false);
+            };
+            tx.unfreeze(&freeze.repo)?;
+            tx.audit(&AuditEntry { result: format!("lifted: {}", freeze.words()), ..entry })?;
+            Ok(true)
+        })
+        .await?;
+    match lifted {
+        true => Ok(visit.done("unfrozen", "Unfrozen".into())),
+        false => Err(HttpProblem::new(StatusCode::NOT_FOUND, "Not frozen", "No such repository is frozen.")),
+    }
+}

@@ -1,0 +1,107 @@
+//! What a server loses when it is killed: pull requests are planned, applied and closed on a forge while the server, a process of its own,
+//! is killed at a random moment and started again, and what can be seen from outside is judged.
+//!
+//! Each test plays one way to end on one host. More trials by hand, and the ones of a failure again (their timing never repeats exactly):
+//!
+//!     TIDELOCK_CHAOS_TRIALS=60 TIDELOCK_CHAOS_SEED=7 cargo test --test hard -- chaos::azure_devops::sigkill_lost --nocapture
+
+#![expect(clippy::print_stdout, reason = "whoever runs many trials reads how they went")]
+
+mod judge;
+mod judge_tests;
+mod player;
+mod server;
+mod trace;
+
+use player::Trial;
+use server::Ending;
+use std::time::Instant;
+use tidelock::sandbox::HostKind;
+
+/// Trials of each test, unless the environment says more.
+const TRIALS: u64 = 1;
+/// Trials at once. Most of a trial is waiting.
+const AT_ONCE: u64 = 2;
+
+/// Numbers that follow from a seed (splitmix64).
+#[derive(Clone)]
+pub(crate) struct Seeded(u64);
+
+impl Seeded {
+    pub(crate) fn new(seed: u64) -> Seeded {
+        Seeded(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// One of them.
+    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().map_or(usual, |text| text.parse().expect("a number"))
+}
+
+/// Plays the trials of one test. All that is violated is told at its end.
+fn play(host: HostKind, ending: Ending) {
+    let (trials, seed) = (number("TIDELOCK_CHAOS_TRIALS", TRIALS), number("TIDELOCK_CHAOS_SEED", 1));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let began = Instant::now();
+    let violations = runtime.block_on(async {
+        let one = async |first: u64| {
+            let mut found = Vec::new();
+            for number in (first..trials).step_by(AT_ONCE as usize) {
+                let trial = Trial { host, ending, seed: seed.wrapping_mul(1_000_003).wrapping_add(number) };
+                let played = Instant::now();
+                let violations = trial.play().await;
+                println!(
+                    "{host:?} {ending:?} seed {}: {} violations, {:.1?}",
+                    trial.seed,
+                    violations.len(),
+                    played.elapsed()
+                );
+                found.extend(violations.into_iter().map(|violation| format!("seed {}: {violation}", trial.seed)));
+            }
+            found
+        };
+        let (one, other) = tokio::join!(one(0), one(1));
+        [one, other].concat()
+    });
+    println!("{host:?} {ending:?}: {trials} trials in {:.0?}, {} violations", began.elapsed(), violations.len());
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+macro_rules! on_each_host {
+    ($($name:ident: $ending:expr;)*) => {
+        mod github {
+            use super::*;
+            $(#[test] fn $name() { play(HostKind::Github, $ending); })*
+        }
+
+        mod azure_devops {
+            use super::*;
+            $(#[test] fn $name() { play(HostKind::AzureDevops, $ending); })*
+        }
+    };
+}
+
+on_each_host! {
+    none: Ending::None;
+    sigkill_kept: Ending::Sigkill { disk_lost: false };
+    sigkill_lost: Ending::Sigkill { disk_lost: true };
+    sigterm_kept: Ending::Sigterm { disk_lost: false };
+    sigterm_overlap: Ending::SigtermOverlap;
+}

@@ -1,0 +1,117 @@
+//! The judge finds each fault that is put into a good trace.
+
+use super::judge::violations;
+use super::trace::{Act, Applied, Event, Result, Trace};
+
+fn said(pull: u64, act: Act) -> Event {
+    Event::Said { pull, act, accepted: true }
+}
+
+fn answered(pull: u64, command: &str, outcomes: &[(&str, &str, &str)]) -> Event {
+    let result = |(dir, outcome, reason): &(&str, &str, &str)| Result {
+        dir: (*dir).to_owned(),
+        outcome: (*outcome).to_owned(),
+        reason: (*reason).to_owned(),
+    };
+    let results: Vec<Result> = outcomes.iter().map(result).collect();
+    let text = if outcomes.iter().any(|(_, _, reason)| *reason == "locked") { "waits for !1 Change" } else { "" };
+    Event::Answered { pull, id: 0, command: command.to_owned(), results, text: text.to_owned() }
+}
+
+const DONE: (&str, &str, &str) = ("a", "success", "");
+const LOCKED: (&str, &str, &str) = ("a", "failure", "locked");
+
+/// One is planned and applied with a server that ends in between, and merged; two waits for it.
+fn good() -> Trace {
+    Trace {
+        mark: "!".to_owned(),
+        events: vec![
+            said(1, Act::Open),
+            answered(1, "plan", &[DONE]),
+            Event::Ending,
+            Event::Ended,
+            said(2, Act::Open),
+            answered(2, "plan", &[LOCKED]),
+            said(1, Act::Apply),
+            answered(1, "apply", &[DONE]),
+            said(1, Act::Merge),
+            answered(1, "cleanup", &[]),
+            said(2, Act::Plan),
+            answered(2, "plan", &[DONE]),
+        ],
+        dirs: [(1, vec!["a".to_owned()]), (2, vec!["a".to_owned()])].into(),
+        statuses: vec![(2, "atlantis/plan".to_owned(), "success".to_owned())],
+        applied: vec![Applied { pull: 1, dir: "a".to_owned(), plan: "one".to_owned() }],
+        broken: Vec::new(),
+    }
+}
+
+/// The trace with this change has violations of this kind.
+#[track_caller]
+fn is_found(kind: &str, change: impl FnOnce(&mut Trace)) {
+    let mut trace = good();
+    change(&mut trace);
+    let found = violations(&trace);
+    assert!(found.iter().any(|violation| violation.starts_with(&format!("{kind}: "))), "{kind}: {found:?}");
+}
+
+#[test]
+fn a_good_trace_has_no_violation() {
+    assert_eq!(violations(&good()), Vec::<String>::new());
+}
+
+#[test]
+fn each_fault_is_found() {
+    for place in [1, 5, 7, 9, 11] {
+        is_found("lost_delivery", |trace| drop(trace.events.remove(place)));
+        is_found("duplicate", |trace| trace.events.insert(place, trace.events[place].clone()));
+    }
+    is_found("error", |trace| trace.events[1] = answered(1, "plan", &[("a", "error", "internal")]));
+    is_found("lost_plan", |trace| trace.events[7] = answered(1, "apply", &[("a", "failure", "no_plan")]));
+    is_found("lost_plan", |trace| trace.events[7] = answered(1, "apply", &[("a", "error", "interrupted")]));
+    is_found("lost_lock", |trace| trace.events[5] = answered(2, "plan", &[DONE]));
+    is_found("leaked_lock", |trace| trace.events[11] = answered(2, "plan", &[LOCKED]));
+    is_found("double_apply", |trace| trace.applied.push(trace.applied[0].clone()));
+    is_found("silent_apply", |trace| trace.applied[0].pull = 2);
+    is_found("stuck_status", |trace| trace.statuses[0].2 = "pending".to_owned());
+    is_found("broken", |trace| trace.broken.push("the server does not start".to_owned()));
+}
+
+#[test]
+fn what_a_server_that_ends_may_do_is_no_fault() {
+    // An apply that was cut off is told as such; a delivery that was not accepted is owed nothing.
+    let mut trace = good();
+    trace.events[7] = answered(1, "apply", &[("a", "error", "interrupted")]);
+    trace.events.remove(2);
+    trace.events.remove(2);
+    let place = trace.events.iter().position(|event| *event == said(1, Act::Apply)).unwrap();
+    trace.events.splice(place + 1..place + 1, [Event::Ending, Event::Ended]);
+    assert_eq!(violations(&trace), Vec::<String>::new());
+    trace.events.push(Event::Said { pull: 2, act: Act::Apply, accepted: false });
+    assert_eq!(violations(&trace), Vec::<String>::new());
+    // A plan that nobody took at first is told before the unlock that was said later, which frees what it locked.
+    let mut trace = good();
+    let late = Event::Said { pull: 1, act: Act::Push, accepted: false };
+    let unlocked = [late, said(1, Act::Unlock), answered(1, "plan", &[DONE]), answered(1, "unlock", &[])];
+    let taken = [said(2, Act::Open), answered(2, "plan", &[DONE]), said(1, Act::Merge)];
+    trace.events.splice(2..9, unlocked.into_iter().chain(taken));
+    trace.applied.clear();
+    assert_eq!(violations(&trace), Vec::<String>::new());
+    // An apply that had not begun is told as cancelled, and its plan stays.
+    let mut trace = good();
+    trace.events.splice(2..4, []);
+    let cancelled = [Event::Ending, answered(1, "apply", &[("a", "failure", "cancelled")]), Event::Ended];
+    trace.events.splice(5..6, cancelled.into_iter().chain([said(1, Act::Apply), answered(1, "apply", &[DONE])]));
+    assert_eq!(violations(&trace), Vec::<String>::new());
+    trace.events[9] = answered(1, "apply", &[("a", "error", "no_plan")]);
+    assert!(violations(&trace).iter().any(|violation| violation.starts_with("lost_plan: ")));
+    // Who is about to give a lock up may have given it up.
+    let mut trace = good();
+    trace.events[5] = answered(2, "plan", &[DONE]);
+    trace.events.insert(5, said(1, Act::Unlock));
+    trace.events.insert(7, answered(1, "unlock", &[]));
+    trace.events[9] = answered(1, "apply", &[("a", "failure", "no_plan")]);
+    trace.events.remove(11);
+    trace.applied.clear();
+    assert!(!violations(&trace).iter().any(|violation| violation.starts_with("lost_")), "{:?}", violations(&trace));
+}

@@ -1,0 +1,354 @@
+//! Plays a trial: people who act on their pull requests one after the other, a server that ends meanwhile, and what is looked at when all
+//! is at rest.
+
+use super::Seeded;
+use super::judge::violations;
+use super::server::{Ending, Running, Servers};
+use super::trace::{Act, Applied, Event, Trace};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tidelock::sandbox::{Forge, ForgeOptions, HostKind, OpenOptions, Pull, Repo};
+use tokio::sync::watch;
+
+/// How long an accepted command may go without its answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a command is waited for whose delivery nobody took: the server finds it by itself, and owes nothing.
+const HOPE: Duration = Duration::from_secs(10);
+/// Nothing new for so long is rest.
+const REST: Duration = Duration::from_millis(700);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+const DIRS: [&str; 2] = ["a", "b"];
+
+/// The step that plans makes each plan another one, and the one that applies writes down which one it was.
+const WORKFLOW: &str = r#"repos:
+  - id: /.*/
+    workflow: counted
+workflows:
+  counted:
+    plan:
+      steps:
+        - run: 'sleep 0.2; cat /proc/sys/kernel/random/uuid > "$PLANFILE"; echo "Plan: 1 to add, 0 to change, 0 to destroy."'
+    apply:
+      steps:
+        - run: 'plan=$(cat "$PLANFILE") && sleep 0.1 && echo "$PULL_NUM $REPO_REL_DIR $plan" >> {dir}/applied && sleep 0.2'
+"#;
+
+/// One trial.
+pub(crate) struct Trial {
+    pub(crate) host: HostKind,
+    pub(crate) ending: Ending,
+    pub(crate) seed: u64,
+}
+
+/// What the people of a trial share.
+struct Play {
+    forge: Forge,
+    repo: Repo,
+    dir: PathBuf,
+    trace: Mutex<Trace>,
+    /// Held while somebody acts and what follows is delivered, so that deliveries are known by whose they are.
+    acting: tokio::sync::Mutex<()>,
+    /// Acts whose deliveries were accepted.
+    accepted: watch::Sender<u64>,
+}
+
+impl Trial {
+    /// Plays it; what is violated.
+    pub(crate) async fn play(&self) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        let trace = self.trace(&path).await;
+        let found = violations(&trace);
+        if !found.is_empty() {
+            let kept = dir.keep();
+            println!("{}: {found:#?}\n{trace:#?}", kept.display());
+        }
+        found
+    }
+
+    async fn trace(&self, dir: &std::path::Path) -> Trace {
+        let forge = Forge::start_as(self.host, ForgeOptions { dir: dir.join("forge"), port: 0 }).await.unwrap();
+        let name = if self.host == HostKind::Github { "acme/infra" } else { "acme/Cloud Infra/live" };
+        let files: Vec<(String, &str)> = DIRS.iter().map(|dir| (format!("{dir}/main.tf"), "# 1\n")).collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+        let repo = forge.create_repo(name, &files).await.unwrap();
+        std::fs::write(dir.join("repos.yaml"), WORKFLOW.replace("{dir}", dir.to_str().unwrap())).unwrap();
+        let servers = Servers::new(forge.clone(), dir);
+        let trace = Trace { mark: self.host.pull_mark().to_string(), ..Trace::default() };
+        let play = Arc::new(Play {
+            forge,
+            repo,
+            dir: dir.to_owned(),
+            trace: Mutex::new(trace),
+            acting: tokio::sync::Mutex::new(()),
+            accepted: watch::channel(0).0,
+        });
+        match self.with_server(&play, &servers).await {
+            Ok(server) => {
+                play.rest(&server.url).await;
+                play.look_at_the_end();
+                server.terminate(false).await;
+            }
+            Err(broken) => play.trace.lock().unwrap().broken.push(broken),
+        }
+        play.trace.lock().unwrap().clone()
+    }
+
+    /// Everybody plays, and the server ends meanwhile; the server that runs then.
+    async fn with_server(&self, play: &Arc<Play>, servers: &Servers) -> Result<Running, String> {
+        let mut random = Seeded::new(self.seed);
+        let mut server = servers.start("data-0").await?;
+        server.leads().await?;
+        play.listen(&server);
+        let people: Vec<_> = (0..2 + random.below(2))
+            .map(|person| {
+                let (play, own) = (Arc::clone(play), Seeded::new(random.next()));
+                tokio::spawn(async move { play.person(person, own).await })
+            })
+            .collect();
+        let (after, most) = (1 + random.below(8), random.pick(&[1, 60, 900]));
+        let delay = random.below(most);
+        let ended = async {
+            let mut accepted = play.accepted.subscribe();
+            // Where everybody is done before, it ends at rest.
+            let _ = tokio::time::timeout(PATIENCE, accepted.wait_for(|count| *count >= after)).await;
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            self.end(server, play, servers).await
+        };
+        let all = async {
+            for person in people {
+                person.await.unwrap();
+            }
+            // Wakes who still waits for that many.
+            play.accepted.send_modify(|count| *count += after);
+        };
+        let (server, ()) = tokio::join!(ended, all);
+        let mut server = server?;
+        server.leads().await?;
+        play.rest(&server.url).await;
+        play.probe(&mut random).await;
+        Ok(server)
+    }
+
+    /// Ends the server in its way, and starts another one.
+    async fn end(&self, server: Running, play: &Play, servers: &Servers) -> Result<Running, String> {
+        play.record(Event::Ending);
+        let next = match self.ending {
+            Ending::None => return Ok(server),
+            Ending::Sigkill { disk_lost } => {
+                server.kill(disk_lost).await;
+                servers.start("data-0").await?
+            }
+            Ending::Sigterm { disk_lost } => {
+                server.terminate(disk_lost).await;
+                servers.start("data-0").await?
+            }
+            Ending::SigtermOverlap => {
+                let next = servers.start("data-1").await?;
+                play.listen(&next);
+                server.terminate(true).await;
+                next
+            }
+        };
+        play.listen(&next);
+        play.record(Event::Ended);
+        Ok(next)
+    }
+}
+
+impl Play {
+    fn record(&self, event: Event) -> usize {
+        let mut trace = self.trace.lock().unwrap();
+        trace.events.push(event);
+        trace.events.len() - 1
+    }
+
+    /// Deliveries go there from now on.
+    fn listen(&self, server: &Running) {
+        self.forge.set_webhook(&format!("{}/events", server.url));
+    }
+
+    /// A person opens a pull request, does some more with it, and may close it.
+    async fn person(&self, person: u64, mut random: Seeded) {
+        tokio::time::sleep(Duration::from_millis(person * random.below(800))).await;
+        let dirs = random.pick(&[&DIRS[..1], &DIRS[..1], &DIRS[1..], &DIRS[..]]);
+        let reader = self.open(&format!("person-{person}"), dirs).await;
+        for number in 0..2 + random.below(3) {
+            let act = random.pick(&[Act::Apply, Act::Apply, Act::Apply, Act::Plan, Act::Push, Act::Unlock]);
+            self.act(&reader, act, number).await;
+        }
+        match random.below(4) {
+            0 => self.act(&reader, Act::Close, 0).await,
+            1 => self.act(&reader, Act::Merge, 0).await,
+            _ => {}
+        }
+    }
+
+    async fn open(&self, branch: &str, dirs: &[&str]) -> Reader {
+        let files: Vec<String> = dirs.iter().map(|dir| format!("{dir}/{branch}.tf")).collect();
+        let changes: Vec<(&str, Option<&str>)> = files.iter().map(|path| (path.as_str(), Some("# 1\n"))).collect();
+        let acting = self.acting.lock().await;
+        let before = self.last_delivery();
+        let title = format!("Change by {branch}");
+        let pull = self.repo.open_pull(branch, "alice", &title, &changes, OpenOptions::default()).await.unwrap();
+        let number = pull.number();
+        self.trace.lock().unwrap().dirs.insert(number, dirs.iter().map(|dir| (*dir).to_owned()).collect());
+        let said = self.record(Event::Said { pull: number, act: Act::Open, accepted: false });
+        let accepted = self.delivered(before, said).await;
+        drop(acting);
+        self.read_answer(&pull, Act::Open, accepted).await;
+        Reader { pull, file: files[0].clone() }
+    }
+
+    async fn act(&self, reader: &Reader, act: Act, number: u64) {
+        let acting = self.acting.lock().await;
+        // What was said before is known before.
+        let (before, pull) = (self.last_delivery(), &reader.pull);
+        self.read(pull);
+        let said = self.record(Event::Said { pull: pull.number(), act, accepted: false });
+        match act {
+            Act::Open => unreachable!("it is open"),
+            Act::Push => {
+                drop(pull.push(&[(reader.file.as_str(), Some(&format!("# {number} again\n")))]).await.unwrap());
+            }
+            Act::Plan => drop(pull.comment("bob", "atlantis plan").unwrap()),
+            Act::Apply => drop(pull.comment("bob", "atlantis apply").unwrap()),
+            Act::Unlock => drop(pull.comment("bob", "atlantis unlock").unwrap()),
+            Act::Close => pull.close().unwrap(),
+            Act::Merge => drop(pull.merge().await.unwrap()),
+        }
+        let accepted = self.delivered(before, said).await;
+        drop(acting);
+        self.read_answer(pull, act, accepted).await;
+    }
+
+    fn last_delivery(&self) -> u64 {
+        self.forge.deliveries().last().map_or(0, |delivery| delivery.id)
+    }
+
+    /// Waits until what follows from an act is delivered; whether a server took it.
+    async fn delivered(&self, before: u64, said: usize) -> bool {
+        self.forge.wait_for_deliveries(PATIENCE).await.unwrap();
+        let is_persons = |body: &str| !body.contains("tidelock:{");
+        let accepted = self.forge.deliveries().into_iter().any(|delivery| {
+            delivery.id > before && delivery.event != "ping" && delivery.succeeded() && is_persons(&delivery.body)
+        });
+        if let Event::Said { accepted: known, .. } = &mut self.trace.lock().unwrap().events[said] {
+            *known = accepted;
+        }
+        if accepted {
+            self.accepted.send_modify(|count| *count += 1);
+        }
+        accepted
+    }
+
+    /// Records new comments of the server on a pull request; what they answer.
+    fn read(&self, pull: &Pull) -> Vec<String> {
+        let mut trace = self.trace.lock().unwrap();
+        let known = |id: u64| move |event: &Event| matches!(event, Event::Answered { id: other, .. } if *other == id);
+        let mut commands = Vec::new();
+        for comment in pull.bot_comments().unwrap() {
+            if trace.events.iter().any(known(comment.id)) {
+                continue;
+            }
+            let Some(event) = Event::of_comment(pull.number(), comment.id, &comment.body) else { continue };
+            if let Event::Answered { command, .. } = &event {
+                commands.push(command.clone());
+            }
+            trace.events.push(event);
+        }
+        commands
+    }
+
+    async fn read_answer(&self, pull: &Pull, act: Act, accepted: bool) {
+        // A closing may have nothing to tell.
+        let limit = if accepted && act.answered_by() != "cleanup" { PATIENCE } else { HOPE };
+        let began = Instant::now();
+        while began.elapsed() < limit {
+            if self.read(pull).iter().any(|command| command == act.answered_by()) {
+                return;
+            }
+            if act.answered_by() == "cleanup" && accepted && began.elapsed() > REST * 3 {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What should be there is used: what is planned is applied, and somebody else asks for every directory.
+    async fn probe(&self, random: &mut Seeded) {
+        for pull in self.repo.pulls().unwrap().into_iter().filter(|pull| pull.is_open().unwrap()) {
+            if random.below(2) == 0 {
+                self.act(&Reader { pull, file: String::new() }, Act::Apply, 0).await;
+            }
+        }
+        for dir in DIRS {
+            self.open(&format!("probe-{dir}"), &[dir]).await;
+        }
+    }
+
+    /// Waits until nothing runs, nothing new is said, and no status changes.
+    async fn rest(&self, url: &str) {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let (began, mut seen, mut since) = (Instant::now(), (0, BTreeMap::new()), Instant::now());
+        while since.elapsed() < REST && began.elapsed() < PATIENCE {
+            tokio::time::sleep(LOOK).await;
+            let busy = match client.get(format!("{url}/status")).send().await {
+                Ok(answer) => match answer.text().await.map(|text| serde_json::from_str::<serde_json::Value>(&text)) {
+                    Ok(Ok(status)) => status["in_progress_operations"] != 0,
+                    _ => true,
+                },
+                Err(_) => true,
+            };
+            let pulls = self.repo.pulls().unwrap();
+            let comments: usize = pulls.iter().map(|pull| pull.bot_comments().unwrap().len()).sum();
+            let states = pulls
+                .iter()
+                .flat_map(|pull| states(pull).into_iter().map(|(name, state)| ((pull.number(), name), state)));
+            let now = (comments, states.collect());
+            if busy || now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+        }
+        for pull in self.repo.pulls().unwrap() {
+            self.read(&pull);
+        }
+    }
+
+    /// Comments that are still there, statuses of open pull requests, and what was applied.
+    fn look_at_the_end(&self) {
+        let pulls = self.repo.pulls().unwrap();
+        let there: Vec<u64> =
+            pulls.iter().flat_map(|pull| pull.bot_comments().unwrap()).map(|comment| comment.id).collect();
+        let statuses: Vec<(u64, String, String)> = pulls
+            .iter()
+            .filter(|pull| pull.is_open().unwrap())
+            .flat_map(|pull| states(pull).into_iter().map(|(context, state)| (pull.number(), context, state)))
+            .collect();
+        let mut trace = self.trace.lock().unwrap();
+        trace.statuses = statuses;
+        // What was said twice for a moment and taken back is no second answer.
+        trace.events.retain(|event| !matches!(event, Event::Answered { id, .. } if !there.contains(id)));
+        let text = std::fs::read_to_string(self.dir.join("applied")).unwrap_or_default();
+        let line = |line: &str| {
+            let mut words = line.split_whitespace().map(str::to_owned);
+            Some(Applied { pull: words.next()?.parse().ok()?, dir: words.next()?, plan: words.next()? })
+        };
+        trace.applied = text.lines().filter_map(line).collect();
+    }
+}
+
+/// A pull request of somebody.
+struct Reader {
+    pull: Pull,
+    /// What pushes change.
+    file: String,
+}
+
+/// Contexts and states of a head's statuses.
+fn states(pull: &Pull) -> BTreeMap<String, String> {
+    pull.statuses().unwrap().into_iter().map(|(context, status)| (context, status.state)).collect()
+}

@@ -1,0 +1,157 @@
+//! The server under trial, a process of its own, and what a container's runtime does with it: it ends with all that it has started.
+
+use crate::place::{binary, free_port};
+use secrecy::ExposeSecret as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tidelock::sandbox::Forge;
+use tokio::process::{Child, Command};
+
+/// Longest time for a start.
+const START: Duration = Duration::from_secs(60);
+/// From SIGTERM to SIGKILL.
+const GRACE: Duration = Duration::from_secs(10);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// Variable that the server and all that it starts have.
+const MARK: &str = "TIDELOCK_CHAOS";
+
+/// How the server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// A control.
+    None,
+    Sigkill {
+        disk_lost: bool,
+    },
+    /// SIGTERM, and SIGKILL ten seconds later.
+    Sigterm {
+        disk_lost: bool,
+    },
+    /// The same while another server with a disk of its own runs already.
+    SigtermOverlap,
+}
+
+/// How servers of one trial are started.
+pub(crate) struct Servers {
+    pub(crate) forge: Forge,
+    pub(crate) dir: PathBuf,
+    started: AtomicUsize,
+}
+
+/// A server that runs.
+pub(crate) struct Running {
+    pub(crate) url: String,
+    child: Child,
+    mark: String,
+    data: PathBuf,
+}
+
+impl Servers {
+    pub(crate) fn new(forge: Forge, dir: &Path) -> Servers {
+        Servers { forge, dir: dir.to_owned(), started: AtomicUsize::new(0) }
+    }
+
+    /// Starts one with the given data directory. It answers when this returns, and need not lead yet.
+    pub(crate) async fn start(&self, data: &str) -> Result<Running, String> {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let (data, port) = (self.dir.join(data), free_port());
+        let mark = format!("{}-{number}", self.dir.display());
+        let log = std::fs::File::create(self.dir.join(format!("server-{number}.log"))).unwrap();
+        let mut settings = vec![
+            ("bind", "127.0.0.1".to_owned()),
+            ("port", port.to_string()),
+            ("atlantis-url", "http://tidelock.test".to_owned()),
+            ("data-dir", data.display().to_string()),
+            ("bucket", format!("file://{}", self.dir.join("bucket").display())),
+            ("repo-config", self.dir.join("repos.yaml").display().to_string()),
+            ("repo-allowlist", "*".to_owned()),
+            ("checkout-strategy", "merge".to_owned()),
+            ("tf-download", "false".to_owned()),
+        ];
+        settings.extend(self.forge.server_settings());
+        let child = Command::new(binary())
+            .arg("server")
+            .args(settings.iter().map(|(name, value)| format!("--{name}={value}")))
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", &self.dir)
+            .env("CHECKPOINT_DISABLE", "1")
+            .env(MARK, &mark)
+            .envs(self.forge.server_secrets().map(|(name, secret)| (name, secret.expose_secret().to_owned())))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut running = Running { url: format!("http://127.0.0.1:{port}"), child, mark, data };
+        running.answers("healthz").await?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Waits until this path answers with success.
+    async fn answers(&mut self, path: &str) -> Result<(), String> {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let looking = async {
+            loop {
+                if let Ok(Some(status)) = self.child.try_wait() {
+                    return Err(format!("the server ends at its start: {status}"));
+                }
+                let answer = client.get(format!("{}/{path}", self.url)).send().await;
+                if answer.is_ok_and(|answer| answer.status().is_success()) {
+                    return Ok(());
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let answered = tokio::time::timeout(START, looking).await;
+        answered.unwrap_or_else(|_| Err(format!("the server does not answer /{path} within {START:?}")))
+    }
+
+    /// Waits until it leads.
+    pub(crate) async fn leads(&mut self) -> Result<(), String> {
+        self.answers("readyz").await
+    }
+
+    /// SIGKILL for it, and then for all that it has started.
+    pub(crate) async fn kill(mut self, disk_lost: bool) {
+        let _ = self.child.kill().await;
+        while !kill_marked(&self.mark) {
+            tokio::time::sleep(LOOK).await;
+        }
+        if disk_lost {
+            std::fs::remove_dir_all(&self.data).unwrap();
+        }
+    }
+
+    /// SIGTERM for it alone, and SIGKILL for everything ten seconds later or when it has ended.
+    pub(crate) async fn terminate(mut self, disk_lost: bool) {
+        if let Some(pid) = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id as i32)) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = tokio::time::timeout(GRACE, self.child.wait()).await;
+        self.kill(disk_lost).await;
+    }
+}
+
+/// Sends SIGKILL to all processes with this mark in their environment; whether there was none.
+fn kill_marked(mark: &str) -> bool {
+    let entry = format!("{MARK}={mark}").into_bytes();
+    let mut none = true;
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(id) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|variable| variable == entry)
+            && let Some(pid) = rustix::process::Pid::from_raw(id)
+        {
+            none = false;
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+    none
+}

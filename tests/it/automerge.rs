@@ -1,0 +1,93 @@
+//! Which pull requests are merged once they are applied, and how. What every host does alike is in `flow`.
+
+use crate::support::*;
+use tidelock::sandbox::{OpenOptions, Pull};
+
+const APPLY: &str = "echo $REPO_REL_DIR >> {tmp}/applied";
+
+fn projects(flags: &[&str]) -> Setup {
+    Setup::projects(&["one", "two"]).steps(&[PLANNED], &[APPLY]).flags(flags)
+}
+
+/// It is told that it is merged, and it is.
+async fn is_merged(ctx: &Ctx, pull: &Pull) {
+    ctx.next(pull).await.is_message("automerge");
+    ctx.next(pull).await.is_message("cleanup");
+    assert!(pull.is_merged().unwrap());
+}
+
+async fn is_left_open(ctx: &Ctx, pull: &Pull) {
+    ctx.quiet().await;
+    assert!(pull.is_open().unwrap());
+}
+
+#[test]
+fn all_projects_have_to_be_applied_and_the_method_is_the_commands_or_the_servers() {
+    run_test(projects(&["--automerge", "--automerge-method=squash"]), async |ctx| {
+        let pull = ctx.open_dirs("first", &["one", "two"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply -d one").await.is("apply", "success");
+        is_left_open(ctx, &pull).await;
+        ctx.say(&pull, "atlantis apply -d two").await.is("apply", "success");
+        is_merged(ctx, &pull).await;
+        assert_eq!(ctx.repo.subject("main").await.unwrap(), "Change by first (#1)", "squashed");
+        assert!(ctx.repo.tip("first").await.is_ok(), "nobody asked for its deletion");
+        let pull = ctx.open_dirs("second", &["one"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply --auto-merge-method merge").await.is("apply", "success");
+        is_merged(ctx, &pull).await;
+        assert_eq!(ctx.repo.subject("main").await.unwrap(), "Merge pull request #2 from second");
+    });
+}
+
+#[test]
+fn a_failed_plan_of_everything_a_draft_and_the_label_keep_it_open() {
+    let setup = projects(&["--automerge", "--allow-draft-prs", "--disable-automerge-label=by-hand"]);
+    run_test(setup, async |ctx| {
+        let labelled = OpenOptions { labels: vec!["by-hand".to_owned()], ..OpenOptions::default() };
+        for (branch, options) in [("label", labelled), ("draft", OpenOptions { draft: true, ..OpenOptions::default() })]
+        {
+            let pull = ctx.open_as("alice", branch, &[("one/main.tf", "# 2\n")], options).await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+            is_left_open(ctx, &pull).await;
+            ctx.say(&pull, "atlantis unlock").await.is_message("unlocked");
+        }
+        // All of it cannot be planned, and one project can.
+        let broken = "version: 3\nprojects: [{dir: one}, {dir: two, autoplan: {when_modified: ['[']}}]\n";
+        let pull = ctx.open("broken", &[("one/main.tf", "# 2\n"), ("atlantis.yaml", broken)]).await;
+        ctx.next(&pull).await.is("plan", "error").because("config");
+        ctx.say(&pull, "atlantis plan -d one").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        is_left_open(ctx, &pull).await;
+        ctx.push(&pull, "atlantis.yaml", "version: 3\nprojects: [{dir: one}]\n").await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        is_merged(ctx, &pull).await;
+    });
+}
+
+#[test]
+fn a_repository_says_for_itself_whether_it_is_merged_and_what_has_no_changes_is_not_waited_for() {
+    let yaml =
+        "version: 3\nautomerge: true\nprojects: [{dir: one}, {dir: two, autoplan: {when_modified: ['../one/*.tf']}}]\n";
+    run_test(Setup::projects(&["one", "two"]).file("atlantis.yaml", yaml), async |ctx| {
+        // The second one's input is what was never applied; the first apply makes it so.
+        let pull = ctx.open_dirs("first", &["one"]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        is_merged(ctx, &pull).await;
+        let pull = ctx.open("second", &[("one/main.tf", &ctx.fill(&terraform("one", "3")))]).await;
+        let plan = ctx.next(&pull).await;
+        plan.is("plan", "success");
+        assert_eq!(plan.marker["results"][1]["no_changes"], true, "{}", plan.text);
+        ctx.say(&pull, "atlantis apply -d one").await.is("apply", "success");
+        is_merged(ctx, &pull).await;
+        let off = yaml.replace("automerge: true", "automerge: false");
+        let text = ctx.fill(&terraform("one", "4"));
+        let pull = ctx.open("third", &[("one/main.tf", &text), ("atlantis.yaml", &off)]).await;
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        is_left_open(ctx, &pull).await;
+    });
+}

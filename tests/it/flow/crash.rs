@@ -1,0 +1,126 @@
+//! A server that ends before or after any commit of a story from autoplan to automerge: another one, with an empty disk, goes on, with one answer to
+//! each command, one apply and one merge. On the hosts that another process can reach.
+
+use super::{FlowHost, GithubForge, Reader, one_project};
+use crate::azure_devops::AzureFake;
+use crate::resumed::{AT_ONCE, BUCKET, commits, give_up_lease};
+use crate::support::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tidelock_storage_double::{Effect, Fault, Operation, Settings, StorageDouble};
+
+/// Ends the server when the bucket is asked for this commit, which is stored without an answer or not at all.
+struct Cut<'a, H> {
+    ctx: &'a Ctx,
+    host: &'a H,
+    double: &'a StorageDouble,
+    /// The server has ended, or is not to end.
+    is_over: bool,
+}
+
+impl<H: FlowHost> Cut<'_, H> {
+    /// Waits for something that the server does. Where the commit is stored meanwhile, another server does it.
+    async fn through<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        if self.is_over {
+            return work.await;
+        }
+        let is_asked_for = async || self.double.seen().iter().any(|seen| seen.effect.is_some());
+        tokio::select! {
+            done = &mut work => return done,
+            () = self.ctx.until("the commit is asked for", is_asked_for) => {}
+        }
+        self.is_over = true;
+        self.ctx.server.kill().await;
+        self.double.heal();
+        give_up_lease(self.double).await;
+        self.ctx.server.flag(&format!("--data-dir={}", self.ctx.tmp.join("data-2").display()));
+        self.ctx.server.start().await;
+        self.host.hear(self.ctx, true);
+        work.await
+    }
+}
+
+/// The story, cut at this commit, which ends like this, or not at all; how many commits there were.
+fn trial<H: FlowHost>(host: &H, effect: Effect, cut: Option<usize>) -> usize {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let double = runtime.block_on(StorageDouble::start()).unwrap();
+    double.bucket(BUCKET, Settings::default());
+    double.limit_mutations(false);
+    let bucket = [format!("--bucket=gs://{BUCKET}/prod"), format!("--bucket-endpoint={}", double.endpoint())];
+    let setup = one_project("").flags(&[&bucket[0], &bucket[1], "--lease-ttl=120s", "--automerge"]).own_process();
+    let mut counted = 0;
+    run_test(host.served(setup), async |ctx| {
+        host.connect(ctx).await;
+        let before = commits(&double);
+        if let Some(cut) = cut {
+            double.fault(Fault::next(Operation::Insert, effect).named("/journal/").skip(cut as u32 - 1));
+        }
+        let mut cut = Cut { ctx, host, double: &double, is_over: cut.is_none() };
+        let opened = async {
+            let mut pull = Reader::open(ctx, host, "one", ("main.tf", "# 2\n")).await;
+            pull.next().await.is("plan", "success");
+            pull
+        };
+        let mut pull = cut.through(opened).await;
+        let applied = cut.through(pull.say("atlantis apply")).await;
+        let is_applied = applied.marker["results"][0]["outcome"] == "success";
+        if is_applied {
+            cut.through(async {
+                pull.next().await.is_message("automerge").has("Automatically merging");
+            })
+            .await;
+            cut.through(async {
+                pull.next().await.is_message("cleanup");
+            })
+            .await;
+            assert!(host.is_merged(ctx, pull.number));
+        } else {
+            assert_eq!(applied.marker["results"][0]["reason"], "interrupted");
+        }
+        ctx.quiet().await;
+        let told = if is_applied { 4 } else { 2 };
+        assert_eq!((pull.count(), host.is_merged(ctx, pull.number)), (told, is_applied));
+        assert!(ctx.lines("applied") <= 1 && (!is_applied || ctx.lines("applied") == 1));
+        assert_eq!(ctx.locks().await.is_empty(), is_applied);
+        // An orderly end records all that was said as said.
+        ctx.server.stop().await;
+        counted = commits(&double) - before;
+        ctx.server.start().await;
+    });
+    counted
+}
+
+fn at_each_commit<H: FlowHost>(host: impl Fn() -> H + Sync, effect: Effect) {
+    let commits = trial(&host(), effect, None);
+    assert!((8..40).contains(&commits), "{commits}");
+    // Nobody looks for what happened before the first commit: it makes the repository known.
+    let first = if effect == Effect::Hang { 2 } else { 1 };
+    let (host, next) = (&host, &AtomicUsize::new(first));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(move || {
+                loop {
+                    let cut = next.fetch_add(1, Ordering::Relaxed);
+                    // What the orderly end records is not cut: nobody waits for it.
+                    if cut >= commits {
+                        return;
+                    }
+                    let named = std::thread::Builder::new().name(format!("{effect:?} at commit {cut} of {commits}"));
+                    named.spawn_scoped(scope, move || trial(&host(), effect, Some(cut))).unwrap().join().unwrap();
+                }
+            });
+        }
+    });
+}
+
+// What the last commit made visible is done on the host, and nothing of it is recorded.
+#[test]
+fn before_each_commit_on_github() {
+    at_each_commit(|| GithubForge, Effect::Hang);
+}
+
+// The commit is stored, and nothing that follows from it is done.
+#[test]
+fn after_each_commit_on_azure_devops() {
+    at_each_commit(AzureFake::start_unsteady, Effect::Lost);
+}

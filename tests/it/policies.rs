@@ -1,0 +1,297 @@
+//! Policy checks: what is checked with which engine, what a failed check blocks, and who lets it pass.
+
+use crate::support::*;
+use tidelock::sandbox::Pull;
+
+/// Refuses every resource that is made, by the value that it is made with.
+const NO_CREATION: &str = r#"package main
+
+deny contains msg if {
+	some change in input.resource_changes
+	"create" in change.change.actions
+	msg := sprintf("no creation of %s with %s", [change.address, change.change.after.input])
+}
+"#;
+
+/// One project that is checked by the built-in engine, as a process of its own; `policies` is YAML of `repos.yaml`.
+fn checked(policies: &str) -> Setup {
+    Setup::one_project().own_process().flags(&["--enable-policy-checks"]).repos_yaml(policies)
+}
+
+/// A set of these keys, whose policies lie on the server.
+fn one_set(keys: &str) -> String {
+    let keys: String = keys.lines().map(|line| format!("      {line}\n")).collect();
+    format!("policies:\n  policy_sets:\n    - name: gate\n      path: '{{tmp}}/policies'\n{keys}")
+}
+
+fn write_policy(ctx: &Ctx, text: &str) {
+    std::fs::create_dir_all(ctx.tmp.join("policies")).unwrap();
+    std::fs::write(ctx.tmp.join("policies/gate.rego"), text).unwrap();
+}
+
+/// The plan's comment, and that of its policy check.
+async fn plan_and_check(ctx: &Ctx, pull: &Pull) -> (Said, Said) {
+    (ctx.next(pull).await, ctx.next(pull).await)
+}
+
+/// Name, whether it passed, approvals and how many are required, of each set of a lone result.
+fn sets(said: &Said) -> Vec<(String, bool, u64, u64)> {
+    let rows = said.marker["results"][0]["policy_sets"].as_array().unwrap();
+    let row = |row: &serde_json::Value| {
+        let number = |key: &str| row[key].as_u64().unwrap();
+        (row["name"].as_str().unwrap().to_owned(), row["passed"] == true, number("approvals"), number("required"))
+    };
+    rows.iter().map(row).collect()
+}
+
+#[test]
+fn what_fails_is_applied_only_when_an_owner_has_approved_it() {
+    run_test(checked(&one_set("owners: {users: [Olga]}")), async |ctx| {
+        write_policy(ctx, NO_CREATION);
+        let pull = ctx.open_input("change", "2").await;
+        let (plan, check) = plan_and_check(ctx, &pull).await;
+        plan.is("plan", "success");
+        check.is("policy_check", "failure").because("policy");
+        check.has("FAIL - <redacted plan file> - main - no creation of terraform_data.this with 2");
+        check.has("1 test, 0 passed, 0 warnings, 1 failure, 0 exceptions");
+        check
+            .has("Some policy sets did not pass")
+            .has("may be approved by Olga")
+            .has("`atlantis approve_policies -d .`");
+        assert_eq!(sets(&check), [("gate".into(), false, 0, 1)]);
+        ctx.status(&pull, "atlantis/policy_check", "failure", "1/1 projects failed their policies").await;
+        ctx.status(&pull, "atlantis/plan", "success", "").await;
+
+        let said = ctx.say(&pull, "atlantis apply").await;
+        said.is("apply", "failure").because("requirement").has("policies have not passed");
+        said.has("`gate` did not pass, and has 0 of 1 approval").has("Olga may approve");
+        said.has("`atlantis approve_policies -d .`");
+        let said = ctx.say_as("mallory", &pull, "atlantis approve_policies").await;
+        said.is("approve_policies", "failure").because("not_permitted");
+        said.has("mallory is not a policy owner of `gate`: its owners are Olga");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure");
+
+        let said = ctx.say_as("olga", &pull, "atlantis approve_policies").await;
+        said.is("approve_policies", "success").has("approved by olga").has("`atlantis apply -d .`");
+        assert_eq!(sets(&said), [("gate".into(), false, 1, 1)]);
+        ctx.status(&pull, "atlantis/policy_check", "success", "1/1 projects have passed or are approved").await;
+        // It is durable.
+        ctx.server.restart().await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn a_plan_that_passes_is_applied_and_a_quiet_server_says_nothing_of_it() {
+    let policies = format!("{}repos:\n  - id: /.*/\n    allowed_overrides: [policy_check]\n", one_set(""));
+    let config = "version: 3\nprojects:\n  - dir: fine\n  - dir: bad\n  - dir: unchecked\n    policy_check: false\n";
+    let setup = Setup::projects(&["fine", "bad", "unchecked"]).file("atlantis.yaml", config).own_process();
+    let setup = setup.flags(&["--enable-policy-checks", "--quiet-policy-checks"]).repos_yaml(&policies);
+    run_test(setup, async |ctx| {
+        write_policy(
+            ctx,
+            &NO_CREATION
+                .replace("some change in", "input.resource_changes[_].change.after.input == \"bad\"\n\tsome change in"),
+        );
+        let dirs = ["fine", "bad", "unchecked"].map(|dir| (format!("{dir}/main.tf"), terraform(dir, dir)));
+        let files: Vec<_> = dirs.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let pull = ctx.open("change", &files).await;
+        let (plan, check) = plan_and_check(ctx, &pull).await;
+        plan.is("plan", "success");
+        assert_eq!(check.outcomes(), [("bad".to_owned(), "failure".to_owned())]);
+        check.has_not("dir `fine`");
+        ctx.status(&pull, "atlantis/policy_check", "failure", "1/2 projects failed").await;
+        let mut outcomes = ctx.say(&pull, "atlantis apply").await.outcomes();
+        outcomes.sort();
+        let want = [("bad", "failure"), ("fine", "success"), ("unchecked", "success")];
+        assert_eq!(outcomes, want.map(|(dir, outcome)| (dir.to_owned(), outcome.to_owned())));
+    });
+}
+
+#[test]
+fn several_owners_of_teams_have_to_approve_and_may_take_it_back() {
+    let keys = "owners: {users: [alice], teams: [sre]}\napprove_count: 2\nprevent_self_approve: true";
+    run_test(checked(&one_set(keys)), async |ctx| {
+        ctx.forge.set_team("acme", "sre", &["bob", "carol"]);
+        write_policy(ctx, NO_CREATION);
+        let pull = ctx.open_input("change", "2").await;
+        plan_and_check(ctx, &pull).await.1.has("0 of 2 approvals").has("alice, team sre");
+        let said = ctx.say_as("alice", &pull, "atlantis approve_policies").await;
+        said.is("approve_policies", "failure").has("alice is the author").has("prevent_self_approve");
+        let said = ctx.say_as("bob", &pull, "atlantis approve_policies -d . --policy-set gate").await;
+        said.is("approve_policies", "success").has("1 of 2 approvals");
+        let said = ctx.say_as("bob", &pull, "atlantis approve_policies").await;
+        said.is("approve_policies", "failure").has("bob has approved `gate` already");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("1 of 2 approvals");
+        ctx.say_as("carol", &pull, "atlantis approve_policies --policy-set other").await.has("there are: `gate`");
+        let said = ctx.say_as("carol", &pull, "atlantis approve_policies").await;
+        said.is("approve_policies", "success").has("✓ approved");
+        let said = ctx.say_as("mallory", &pull, "atlantis approve_policies --clear-policy-approval").await;
+        said.is("approve_policies", "failure").has("mallory is not a policy owner");
+        let said = ctx.say_as("bob", &pull, "atlantis approve_policies --clear-policy-approval").await;
+        said.is("approve_policies", "success").has("bob took its approvals back").has("0 of 2 approvals");
+        ctx.status(&pull, "atlantis/policy_check", "failure", "").await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure");
+    });
+}
+
+#[test]
+fn approvals_end_with_the_plan_unless_they_are_sticky_and_cover_everything() {
+    for sticky in [false, true] {
+        let keys = format!("owners: {{users: [olga]}}\nsticky_policy_approvals: {sticky}\npolicy_item_regex: 'FAIL.*'");
+        run_test(checked(&one_set(&keys)), async |ctx| {
+            write_policy(ctx, NO_CREATION);
+            let pull = ctx.open_input("change", "2").await;
+            plan_and_check(ctx, &pull).await;
+            ctx.say_as("olga", &pull, "atlantis approve_policies").await.is("approve_policies", "success");
+            pull.comment("alice", "atlantis plan").unwrap();
+            let check = plan_and_check(ctx, &pull).await.1;
+            if !sticky {
+                check.is("policy_check", "failure").has("0 of 1 approval");
+                ctx.say(&pull, "atlantis apply").await.is("apply", "failure");
+                return;
+            }
+            check.is("policy_check", "success").has("✓ approved").has("1 previously approved item");
+            // A push with something new in it.
+            ctx.push(&pull, "main.tf", &terraform("root", "3")).await;
+            let check = plan_and_check(ctx, &pull).await.1;
+            check.is("policy_check", "failure").has("no creation of terraform_data.this with 3");
+            ctx.say(&pull, "atlantis apply").await.is("apply", "failure");
+            // And back to what was approved.
+            ctx.push(&pull, "main.tf", &terraform("root", "2")).await;
+            plan_and_check(ctx, &pull).await.1.is("policy_check", "success");
+            ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_evaluated_is_not_taken_for_passed() {
+    let extra =
+        "workflows:\n  default:\n    policy_check:\n      steps: [show, {policy_check: {extra_args: [$EXTRA]}}]\n";
+    let setup = checked(&format!("{}{extra}", one_set("owners: {users: [alice]}"))).variable("EXTRA", "--no-fail");
+    run_test(setup, async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        let check = plan_and_check(ctx, &pull).await.1;
+        check.is("policy_check", "error").because("policy").has("no such file or directory");
+        ctx.say(&pull, "atlantis approve_policies").await.is_message("no_projects").has("`atlantis plan`");
+        let said = ctx.say(&pull, "atlantis apply").await;
+        said.is("apply", "failure").has("this plan was not checked against the policies").has("`atlantis plan -d .`");
+        for (policy, words) in [
+            ("package main\ndeny contains", "gate.rego"),
+            ("package main\ndeny contains msg if { msg := http.send({}) }", "--policy-engine=conftest"),
+            ("package main\ndeny := true", "make it a set of messages"),
+        ] {
+            write_policy(ctx, policy);
+            pull.comment("alice", "atlantis plan").unwrap();
+            plan_and_check(ctx, &pull).await.1.is("policy_check", "error").has(words);
+        }
+        // No rule of the package `main`: conftest would let that pass.
+        write_policy(ctx, "package other\ndeny contains \"x\"");
+        pull.comment("alice", "atlantis plan").unwrap();
+        plan_and_check(ctx, &pull).await.1.is("policy_check", "failure").has("No rule was evaluated");
+        // Whatever the exit code.
+        write_policy(ctx, NO_CREATION);
+        pull.comment("alice", "atlantis plan").unwrap();
+        plan_and_check(ctx, &pull).await.1.is("policy_check", "failure").has("1 failure");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").because("requirement");
+    });
+}
+
+#[test]
+fn an_argument_that_the_engine_lacks_is_refused_with_the_name_of_the_other_one() {
+    let extra =
+        "workflows:\n  default:\n    policy_check:\n      steps: [show, {policy_check: {extra_args: [--update, x]}}]\n";
+    run_test(checked(&format!("{}{extra}", one_set(""))), async |ctx| {
+        write_policy(ctx, NO_CREATION);
+        let pull = ctx.open_input("change", "2").await;
+        let check = plan_and_check(ctx, &pull).await.1;
+        check.is("policy_check", "error").has("does not know `--update`").has("--policy-engine=conftest");
+    });
+}
+
+/// What a plan prints with steps of its own, and what `run` steps of its policy check do.
+fn custom(steps: &[&str]) -> Setup {
+    let steps: String =
+        steps.iter().map(|step| format!("        - run: {}\n", serde_json::Value::from(*step))).collect();
+    let text = workflow("custom_policy_check: true", &["echo planned >> {tmp}/planned", PLANNED], &["echo applied"]);
+    Setup::one_project().own_process().flags(&["--enable-policy-checks"]).repos_yaml(&format!(
+        "{text}    policy_check:\n      steps:\n{steps}policies:\n  owners: {{users: [olga]}}\n  policy_sets:\n    - name: one\n    - name: two\n"
+    ))
+}
+
+#[test]
+fn what_run_steps_print_is_the_result_of_the_sets_in_their_order() {
+    run_test(custom(&["echo PASS - 0 failures", "echo '2 failures'"]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        let check = plan_and_check(ctx, &pull).await.1;
+        assert_eq!(sets(&check), [("one".into(), true, 0, 1), ("two".into(), false, 0, 1)]);
+        let said = ctx.say_as("olga", &pull, "atlantis approve_policies").await;
+        said.is("approve_policies", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_checks_goes_on_with_the_check_alone() {
+    run_test(custom(&["echo fine", &gate("check")]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.reached("check", 1).await;
+        ctx.server.kill().await;
+        ctx.server.start().await;
+        ctx.reached("check", 2).await;
+        ctx.open_gate("check");
+        let (plan, check) = plan_and_check(ctx, &pull).await;
+        plan.is("plan", "success");
+        assert_eq!(sets(&check), [("one".into(), true, 0, 1), ("two".into(), false, 0, 1)]);
+        assert_eq!(ctx.lines("planned"), 1);
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure");
+    });
+}
+
+#[test]
+fn a_check_is_cancelled_like_a_plan_and_blocks_the_apply() {
+    run_test(custom(&["echo fine", &gate("check")]), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        ctx.reached("check", 1).await;
+        pull.comment("alice", "atlantis cancel").unwrap();
+        let first = ctx.next(&pull).await;
+        let second = ctx.next(&pull).await;
+        let third = ctx.next(&pull).await;
+        let kinds =
+            [&first, &second, &third].map(|said| said.marker["command"].as_str().unwrap_or_default().to_owned());
+        assert!(
+            ["plan", "policy_check", "cancel"].iter().all(|kind| kinds.iter().any(|said| said == kind)),
+            "{kinds:?}"
+        );
+        let check = [&first, &second, &third].into_iter().find(|said| said.marker["command"] == "policy_check");
+        check.unwrap().is("policy_check", "failure").because("cancelled");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("was not checked against the policies");
+    });
+}
+
+#[test]
+fn conftest_is_run_where_it_is_asked_for_and_reads_no_configuration_of_the_pull_request() {
+    let path = format!("{{tmp}}/bin:{}", std::env::var("PATH").unwrap());
+    let keys = "owners: {users: [olga]}";
+    let setup =
+        Setup::one_project().flags(&["--enable-policy-checks", "--policy-engine=conftest"]).variable("PATH", &path);
+    run_test(setup.repos_yaml(&one_set(keys)), async |ctx| {
+        let pull = ctx.open_input("change", "2").await;
+        let check = plan_and_check(ctx, &pull).await.1;
+        // None is on PATH, or one that finds no policies.
+        check.is("policy_check", "error").because("policy");
+        std::fs::create_dir(ctx.tmp.join("bin")).unwrap();
+        let script = "#!/bin/sh\necho \"$@\" >> {tmp}/args\nprintf 'FAIL - %s - main - no\\n\\n1 test, 0 passed, 0 warnings, 1 failure, 0 exceptions\\n' \"$4\"\nexit 1\n";
+        std::fs::write(ctx.tmp.join("bin/conftest"), ctx.fill(script)).unwrap();
+        make_executable(&ctx.tmp.join("bin/conftest"));
+        pull.comment("alice", "atlantis plan").unwrap();
+        let check = plan_and_check(ctx, &pull).await.1;
+        check.is("policy_check", "failure").has("FAIL - <redacted plan file> - main - no");
+        let args = std::fs::read_to_string(ctx.tmp.join("args")).unwrap();
+        let words: Vec<&str> = args.split_whitespace().collect();
+        assert_eq!(words[..3], ["test", "-p", ctx.tmp.join("policies").to_str().unwrap()]);
+        assert_eq!((words[4], words[5]), ("--no-color", "--config-file"));
+        assert_eq!(std::fs::read_to_string(words[6]).unwrap(), "");
+    });
+}
