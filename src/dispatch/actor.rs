@@ -145,7 +145,6 @@ async fn autoplan(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<
         tracing::info!(pull = %pull.id, "no autoplan: {why}");
         return inner.answer_delivery(&pull.id, &item.delivery, None, message).await;
     }
-    immediate_commands::note_reopened(inner, &pull).await?;
     let sender = if event.sender.is_unknown() { pusher(inner, &pull).await } else { event.sender.clone() };
     let command = Command::new(CommandName::Plan, Trigger::Autoplan, sender);
     match start(inner, pull.clone(), command, &item.delivery).await? {
@@ -227,7 +226,6 @@ async fn comment_command(
         let message = (!settings.silence_fork_pr_errors).then_some(Message::ForkRefused);
         return inner.answer_delivery(id, &item.delivery, Some(&command), message).await;
     }
-    immediate_commands::note_reopened(inner, &pull).await?;
     if let Some(owed) = merged::owed(&inner.ctx, &pull, &command).await? {
         return after_merge(inner, (pull, owed), command, &item).await;
     }
@@ -324,6 +322,7 @@ async fn start_with(
     delivery: &DeliveryId,
     owed: Option<Vec<ProjectId>>,
 ) -> Result<Ended> {
+    immediate_commands::note_reopened(inner, &pull).await?;
     let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
     // Stopped while it was looked at: nothing of it is recorded or told as begun.
     if let Some(why) = cancel.reason().cloned() {

@@ -199,7 +199,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
                 tx.put_project_status(pull, &status)?;
                 let (pull, at) = (pull.clone(), Timestamp::now());
                 let changed = LockEvent::StateChanged { pull, project, outputs: true, at };
-                teller.tell(tx, &tx.record_lock_event(&changed)?)?;
+                teller.record(tx, &changed)?;
                 tx.post(&ended.pull, [told(statuses.project(&outcome))])?;
             }
             job.state = JobState::Interrupted;

@@ -379,13 +379,10 @@ impl ApplyRun<'_> {
                 outputs,
                 at: Timestamp::now(),
             };
-            let follows = tx.record_lock_event(&event)?;
-            telling.tell(tx, &follows)?;
+            let follows = telling.record(tx, &event)?;
             let say = |reply: &Reply| comments::effects_on(&hosts, &rendering, reply);
             outputs::tell_others(tx, &pull, &status.project, &follows.outdated(), say)?;
-            if let Some(satisfied) = &satisfied {
-                telling.tell(tx, &tx.record_lock_event(satisfied)?)?;
-            }
+            satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
         };

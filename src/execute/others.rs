@@ -6,7 +6,7 @@ use crate::domain::ownership::{FallCause, FallenPlan, OwnerState};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::state::{Effect, PlanRecord};
 use crate::domain::{ProjectId, PullId, RunId};
-use crate::locks::Consequences;
+use crate::locks::{Consequences, LockEvent};
 use crate::reply::comments;
 use crate::reply::render::RenderOptions;
 use crate::reply::statuses::Statuses;
@@ -41,6 +41,13 @@ impl Teller {
             statuses: ctx.statuses.clone(),
             after: Arc::default(),
         }
+    }
+
+    /// Decides about an event, and enqueues what others read of it.
+    pub fn record(&self, tx: &Tx<'_>, event: &LockEvent) -> Result<Consequences> {
+        let follows = tx.record_lock_event(event)?;
+        self.tell(tx, &follows)?;
+        Ok(follows)
     }
 
     /// Enqueues what others read of this event.

@@ -105,10 +105,9 @@ async fn project(
         }
     }
     let frozen = FreezeGuard::of(ctx, work, config).await?;
-    let is_strict = wanted_lock(ctx, work, config).is_strict();
     let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
-    let teller = Teller::new(ctx);
-    let telling = teller.clone();
+    let (is_strict, teller) = (wanted.is_strict(), Teller::new(ctx));
+    let (at_beginning, at_end) = (teller.clone(), teller.clone());
     let _permit = ctx.admission.enter_when_free().await;
     if changes_state && let Some(failure) = current.refusal(ctx, work).await {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
@@ -121,9 +120,7 @@ async fn project(
             return Ok(Err(failure));
         }
         let beginning = LockEvent::StateChangeBegins { project: wanted, job: job.id.clone(), head };
-        let follows = tx.record_lock_event(&beginning)?;
-        telling.tell(tx, &follows)?;
-        Ok(follows.refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
+        Ok(at_beginning.record(tx, &beginning)?.refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
     });
     let begun = begun.await?;
     teller.committed(ctx).await;
@@ -141,7 +138,6 @@ async fn project(
     let pull = work.pull.id.clone();
     let entry = super::audit_entry(work, &config.id, if success { "done" } else { "failed" }.into());
     let project = config.id.clone();
-    let telling = teller.clone();
     let ended = job.end(outcome, move |tx, record| {
         if !changes_state {
             return Ok(());
@@ -157,10 +153,8 @@ async fn project(
             outputs: true,
             at: Timestamp::now(),
         };
-        let follows = tx.record_lock_event(&changed)?;
-        telling.tell(tx, &follows)?;
-        match follows.dropped().iter().any(|plan| plan.project == project && plan.pull == pull) {
-            true => tx.put_project_status(&pull, &discarded(record, &project)),
+        match at_end.record(tx, &changed)?.dropped().iter().any(|plan| plan.project == project && plan.pull == pull) {
+            true => tx.put_project_status(&pull, &discarded(&project, record)),
             false => Ok(()),
         }
     });
@@ -169,8 +163,8 @@ async fn project(
     Ok(ended)
 }
 
-/// The project's own plan is worth nothing any more.
-fn discarded(job: &Job, project: &ProjectId) -> ProjectStatus {
+/// The project's plan is worth nothing since this job.
+fn discarded(project: &ProjectId, job: &Job) -> ProjectStatus {
     ProjectStatus {
         project: project.clone(),
         state: ProjectState::PlanDiscarded,

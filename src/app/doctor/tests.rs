@@ -92,7 +92,7 @@ async fn settings_that_a_server_would_refuse_are_faults() {
     let looked = look(Settings::load(["--port=x".into(), "--data-dir=/d".into()], []), &Asked::default()).await;
     assert!(!looked.well());
     assert_snapshot!(looked.text(), @"
-    FAULT    settings   --gh-token (ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. A fine-grained token needs, on the repositories: Contents read, Pull requests read and write, Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the scope repo (and admin:repo_hook for the doctor)
+    FAULT    settings   --gh-token (ATLANTIS_GH_TOKEN) is missing, and so is gh-token-file. A fine-grained token needs, on the repositories: Contents read (and write for automerge), Pull requests read and write, Commit statuses read and write, Issues read and write (reactions); Webhooks read is for `tidelock doctor`. A classic one needs the scope repo (and admin:repo_hook for the doctor)
     FAULT    settings   --gh-user (ATLANTIS_GH_USER) is missing: the login of the account that the token belongs to
     FAULT    settings   --gh-webhook-secret (ATLANTIS_GH_WEBHOOK_SECRET) is missing: without it everybody who reaches the port can run commands here. Set the same text here and in the webhook on GitHub; or say --allow-unsigned-webhooks, which is unsafe
     FAULT    settings   --port is no number from 1 to 65535

@@ -133,9 +133,7 @@ impl PlanRun<'_> {
         let teller = Teller::new(self.ctx);
         let telling = teller.clone();
         let ended = job.end(outcome, move |tx, record| {
-            if let Some(satisfied) = &satisfied {
-                telling.tell(tx, &tx.record_lock_event(satisfied)?)?;
-            }
+            satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;
             match &plan {
                 Some((plan, left)) => {
                     tx.put_plan(plan)?;

@@ -3,11 +3,11 @@
 use super::RenderOptions;
 use super::markdown;
 use super::view::cut;
-use crate::domain::ProjectId;
 use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
-use crate::domain::ownership::FallCause;
-use crate::domain::reply::{Message, Reply};
+use crate::domain::ownership::{FallCause, OwnerState};
+use crate::domain::reply::{LeftLock, Message, Reply};
+use crate::domain::{JobId, ProjectId};
 use crate::reply::wording;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
@@ -35,30 +35,19 @@ pub(super) fn template(
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
         Message::UnlockedOthers { lines } => ("unlocked_others.md", context! { lines }),
         Message::UnlockedBy { projects, user, from, why } => {
-            let projects = Serde(projects);
+            let facts = context! { projects => Serde(projects), user => user.as_str(), why, plan => plan(None) };
             // Our own word for a pull request, which the host links.
-            let from = Value::from_safe_string(from.clone());
-            ("unlocked_by.md", context! { projects, user => user.as_str(), from, why, plan => plan(None) })
+            ("unlocked_by.md", context! { from => Value::from_safe_string(from.clone()), ..facts })
         }
         Message::Locked { projects, why } => ("locked.md", context! { projects => Serde(projects), why }),
         Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
-        Message::Frozen { freeze, already } => {
-            let (words, why) = (freeze.words(), &freeze.why);
-            ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
-        }
+        Message::Frozen { freeze, already } => frozen(freeze, *already),
         Message::Unfrozen { freeze, user } => {
             ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
         }
-        Message::Unlocked { projects, kept } => {
-            ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept) })
-        }
-        Message::Owes { state, projects } => {
-            let (state, way_out) = (state.as_str(), state.way_out(&options.executable));
-            ("owes.md", context! { state, projects => Serde(projects), way_out })
-        }
-        Message::AppliedByAnother { project, pull } => {
-            ("applied_by_another.md", context! { project => Serde(project), other => pull.number })
-        }
+        Message::Unlocked { projects, kept } => unlocked(projects, kept),
+        Message::Owes { state, projects } => owes(*state, projects, options),
+        Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
         Message::PlansFell { projects, cause } => plans_fell(projects, cause),
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
         Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
@@ -69,11 +58,7 @@ pub(super) fn template(
         Message::NotMerged { because } => ("not_merged.md", context! { because }),
         Message::ClosedPull => ("closed_pull.md", context! {}),
         Message::LateEnd { project, because, output } => {
-            let output = match output.trim().is_empty() {
-                true => String::new(),
-                false => markdown::output(&cut(output, budget, None), "", "Output", !options.disable_folding),
-            };
-            let output = Value::from_safe_string(output);
+            let output = late_output(output, options, budget);
             ("late_end.md", context! { project => Serde(project), because, output, plan => plan(Some(project)) })
         }
         Message::Cleanup { locks, remarks } => {
@@ -93,16 +78,7 @@ pub(super) fn template(
             ("hook_failed.md", context! { output => Value::from_safe_string(output), again => again(reply, options) })
         }
         Message::Interrupted { because } => ("interrupted.md", context! { because }),
-        Message::StateLocks { left } => {
-            let left: Vec<_> = left
-                .iter()
-                .map(|one| {
-                    let log = format!("{}/jobs/{}", options.url, one.job);
-                    context! { project => Serde(&one.project), kind => &one.kind, log, because => &one.because }
-                })
-                .collect();
-            ("state_locks.md", context! { left })
-        }
+        Message::StateLocks { left } => state_locks(left, options),
         Message::ShuttingDown => ("shutting_down.md", context! { again => again(reply, options) }),
         Message::NoProjects { because } => {
             let told = because.contains(&format!("{} plan", options.executable));
@@ -116,12 +92,47 @@ pub(super) fn template(
     }
 }
 
+fn state_locks(left: &[LeftLock], options: &RenderOptions) -> (&'static str, Value) {
+    let log = |job: &JobId| format!("{}/jobs/{job}", options.url);
+    let left = left.iter().map(
+        |one| context! { project => Serde(&one.project), kind => &one.kind, log => log(&one.job), because => &one.because },
+    );
+    ("state_locks.md", context! { left => left.collect::<Vec<_>>() })
+}
+
+fn frozen(freeze: &Freeze, already: bool) -> (&'static str, Value) {
+    let (words, why) = (freeze.words(), &freeze.why);
+    ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
+}
+
+fn unlocked(projects: &[ProjectId], kept: &[ProjectId]) -> (&'static str, Value) {
+    ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept) })
+}
+
+fn applied_by_another(project: &ProjectId, other: u64) -> (&'static str, Value) {
+    ("applied_by_another.md", context! { project => Serde(project), other })
+}
+
 fn plans_fell(projects: &[ProjectId], cause: &FallCause) -> (&'static str, Value) {
     let (kind, other, branch, commit) = match cause {
         FallCause::AppliedBy { pull } => ("applied", pull.number, "", ""),
         FallCause::BaseMoved { branch, commit } => ("moved", 0, branch.as_str(), commit.short()),
     };
     ("plans_fell.md", context! { projects => Serde(projects), kind, other, branch, commit })
+}
+
+fn owes(state: OwnerState, projects: &[ProjectId], options: &RenderOptions) -> (&'static str, Value) {
+    let (state, way_out) = (state.as_str(), state.way_out(&options.executable));
+    ("owes.md", context! { state, projects => Serde(projects), way_out })
+}
+
+/// What Terraform printed after its command was told as ended; empty for nothing.
+fn late_output(output: &str, options: &RenderOptions, budget: usize) -> Value {
+    let output = match output.trim().is_empty() {
+        true => String::new(),
+        false => markdown::output(&cut(output, budget, None), "", "Output", !options.disable_folding),
+    };
+    Value::from_safe_string(output)
 }
 
 /// The command that a mistyped word probably means.
