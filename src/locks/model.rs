@@ -32,7 +32,7 @@ const LENGTH: usize = 60;
 /// Histories in which each fault has to be found.
 const PATIENCE: u64 = 20_000;
 /// How long the rules are tried: seconds.
-const LONGER: &str = "TIDELOCK_LOCKS_MODEL_SECONDS";
+const LONGER: &str = "LOCKS_MODEL_SECONDS";
 
 /// Plays a history; what the judge says of the first wrong step.
 fn play(actions: &[Action], fault: Option<Fault>) -> Result<(), String> {
