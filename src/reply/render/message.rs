@@ -7,7 +7,7 @@ use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
 use crate::domain::ownership::{FallCause, OwnerState};
 use crate::domain::reply::{LeftLock, Message, Reply};
-use crate::domain::{JobId, ProjectId};
+use crate::domain::{JobId, Login, ProjectId};
 use crate::reply::wording;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
@@ -35,9 +35,7 @@ pub(super) fn template(
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
         Message::UnlockedOthers { lines } => ("unlocked_others.md", context! { lines }),
         Message::UnlockedBy { projects, user, from, why } => {
-            let facts = context! { projects => Serde(projects), user => user.as_str(), why, plan => plan(None) };
-            // Our own word for a pull request, which the host links.
-            ("unlocked_by.md", context! { from => Value::from_safe_string(from.clone()), ..facts })
+            ("unlocked_by.md", unlocked_by(projects, user, from, why, &plan(None)))
         }
         Message::Locked { projects, why } => ("locked.md", context! { projects => Serde(projects), why }),
         Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
@@ -69,9 +67,7 @@ pub(super) fn template(
             ("discarded.md", context! { project => Serde(project), user, plan => plan(Some(project)) })
         }
         Message::OutdatedPlans { projects, on, number } => {
-            let commands: Vec<_> = projects.iter().map(|project| plan(Some(project))).collect();
-            let by = Value::from_safe_string(format!("{}{number}", options.pull_mark));
-            ("outdated_plans.md", context! { projects => Serde(projects), on => Serde(on), by, commands })
+            ("outdated_plans.md", outdated_plans(projects, on, *number, options))
         }
         Message::HookFailed { output } => {
             let output = markdown::output(&cut(output, budget, None), "", "Log of the hook", !options.disable_folding);
@@ -124,6 +120,20 @@ fn plans_fell(projects: &[ProjectId], cause: &FallCause) -> (&'static str, Value
 fn owes(state: OwnerState, projects: &[ProjectId], options: &RenderOptions) -> (&'static str, Value) {
     let (state, way_out) = (state.as_str(), state.way_out(&options.executable));
     ("owes.md", context! { state, projects => Serde(projects), way_out })
+}
+
+fn unlocked_by(projects: &[ProjectId], user: &Login, from: &str, why: &str, plan: &str) -> Value {
+    // Our own word for a pull request, which the host links.
+    let from = Value::from_safe_string(from.to_owned());
+    context! { projects => Serde(projects), user => user.as_str(), from, why, plan }
+}
+
+fn outdated_plans(projects: &[ProjectId], on: &ProjectId, number: u64, options: &RenderOptions) -> Value {
+    let commands: Vec<_> = (projects.iter())
+        .map(|project| wording::command_line(&options.executable, "plan", Some(project), &[], &[]))
+        .collect();
+    let by = Value::from_safe_string(format!("{}{number}", options.pull_mark));
+    context! { projects => Serde(projects), on => Serde(on), by, commands }
 }
 
 /// What Terraform printed after its command was told as ended; empty for nothing.
