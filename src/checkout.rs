@@ -236,6 +236,15 @@ impl Checkouts {
         }
     }
 
+    /// Whether a commit contains another one. Both have to be in the mirror: of a commit that is not, the answer is no.
+    pub async fn contains(&self, repo: &RepoId, commit: &CommitSha, other: &CommitSha) -> Result<bool, CheckoutError> {
+        for sha in [commit, other] {
+            CommitSha::parse(sha.as_str()).map_err(|error| CheckoutError::Git(error.to_string()))?;
+        }
+        let args = ["merge-base", "--is-ancestor", other.as_str(), commit.as_str()];
+        Ok(Git::new(self, &self.mirror_path(repo), &args).finish().await?.code == Some(0))
+    }
+
     /// The tree of this pull request and workspace at `fetched`, made or moved there. `.terraform` folders and untracked files
     /// survive a move; `*.tfplan` do not. It shares no writable file with another tree. Call it for one tree at a time.
     /// With [`Checkouts::sparse`] on, `dirs` are the only directories in it, besides the files next to them on the way from the

@@ -212,6 +212,7 @@ fn build(spec: &CommandSpec, typed: Typed, user: &Login, names: &ParserSettings)
         _ => (positional, Vec::new()),
     };
     Ok(Command {
+        accept_drift: typed.is_on(Flag::AcceptDrift),
         target,
         positional,
         pulls,
@@ -237,6 +238,7 @@ fn reason(spec: &CommandSpec, typed: &Typed) -> Result<Option<String>, Mistake> 
     let forced = typed.is_on(Flag::Force);
     let (what, example) = match spec.name {
         CommandName::Apply if forced => ("--force", "apply --force -m 'why'"),
+        CommandName::Unlock if typed.is_on(Flag::AcceptDrift) => ("--accept-drift", "unlock --accept-drift -m 'why'"),
         CommandName::Freeze | CommandName::Lock => (spec.word, spec.example),
         _ => ("", spec.example),
     };

@@ -48,6 +48,18 @@ pub enum LockMode {
     Disabled,
     OnPlan,
     OnApply,
+    /// Plans lock nothing; whoever changes the state owns the project until everything is applied and merged.
+    Strict(LockScope),
+}
+
+/// `repo_locks.scope`: what a pull request owns from its first apply on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LockScope {
+    /// The project that is applied.
+    Project,
+    /// All projects that the pull request changes.
+    PullRequest,
 }
 
 /// A requirement that users can set.

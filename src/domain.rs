@@ -13,6 +13,7 @@ pub mod freeze;
 mod ids;
 pub mod notification;
 pub mod outcome;
+pub mod ownership;
 pub mod policies;
 mod pull;
 pub mod reply;

@@ -19,6 +19,8 @@ mod hooks;
 mod job;
 mod lock;
 mod memory;
+pub mod merged;
+pub mod others;
 pub mod permissions;
 mod plan;
 mod plan_files;
@@ -171,6 +173,8 @@ pub struct CommandRun {
     pub command: Command,
     /// Rules of the repository and base branch.
     pub rules: RepoRules,
+    /// Of a merged pull request: the projects that it has not applied. Its head is the tip of the base branch then.
+    pub owed: Option<Vec<ProjectId>>,
     /// Stops it.
     pub cancel: Cancel,
     /// How many jobs it has begun.

@@ -6,14 +6,18 @@
 //! A project lock is known by host, repository, directory, workspace and project name (Atlantis leaves out the host, so that
 //! repositories of the same name on two hosts block each other there).
 
+#[cfg(test)]
+mod model;
+mod ownership;
 mod rules;
 #[cfg(test)]
 mod tests;
 
 use crate::config::LockMode;
+use crate::domain::ownership::{ChangedProjects, FallCause, FallenPlan, ProjectOwner};
 use crate::domain::reply::Message;
 use crate::domain::state::{ApplyLock, AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectStatus};
-use crate::domain::{JobId, PlanId, ProjectId, PullId};
+use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 pub use rules::step;
 
@@ -28,6 +32,10 @@ pub struct World {
     pub statuses: Vec<(PullId, ProjectStatus)>,
     /// The stop on all applies.
     pub apply_lock: Option<ApplyLock>,
+    /// Owners of projects in mode `strict`, oldest first.
+    pub owners: Vec<ProjectOwner>,
+    /// What the pull request of the event changes, as it was last planned.
+    pub changed: Option<ChangedProjects>,
 }
 
 /// A project that a command works on, with the lock that it would take.
@@ -39,10 +47,30 @@ pub struct WantedLock {
     pub mode: LockMode,
 }
 
+/// How a pull request was merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergedPull {
+    /// The head that was merged.
+    pub head: CommitSha,
+    /// The commit that it became on the base branch; absent where the host does not tell.
+    pub commit: Option<CommitSha>,
+    /// The base branch.
+    pub branch: String,
+    /// When this server heard of it.
+    pub at: Timestamp,
+    /// Whom refusals name for what is not applied yet.
+    pub holder: LockHolder,
+}
+
 impl WantedLock {
     /// Whether a plan of the project takes its lock.
     pub fn is_locked_by_plan(&self) -> bool {
         self.mode == LockMode::OnPlan
+    }
+
+    /// Whether whoever changes its state owns the project.
+    pub fn is_strict(&self) -> bool {
+        matches!(self.mode, LockMode::Strict(_))
     }
 }
 
@@ -83,6 +111,10 @@ pub enum LockEvent {
     StateChangeBegins {
         /// Its project.
         project: WantedLock,
+        /// Its job.
+        job: JobId,
+        /// The head that it works on.
+        head: CommitSha,
     },
     /// A job has changed the state of a project, or may have: a plan of it is worth nothing. Nor are plans of other pull requests of the
     /// repository that are known to depend on it.
@@ -96,12 +128,44 @@ pub enum LockEvent {
         /// When.
         at: Timestamp,
     },
+    /// A project is as its code says: applied, or planned without changes, at a commit that contains these merges.
+    Satisfied {
+        /// By this pull request.
+        pull: PullId,
+        /// The project.
+        project: ProjectId,
+        /// Commits that pull requests were merged as.
+        merges: Vec<CommitSha>,
+    },
+    /// Plans fall, whoever made them.
+    PlansFall {
+        /// The plans; others of them may be gone.
+        plans: Vec<PlanId>,
+        /// Why.
+        cause: FallCause,
+        /// When.
+        at: Timestamp,
+    },
+    /// A person takes all projects in mode `strict` that a pull request changes.
+    OwnershipTaken {
+        /// For this pull request, and why they do it.
+        holder: LockHolder,
+        /// Why.
+        reason: String,
+    },
+    /// A pull request that was closed is open again.
+    Reopened {
+        /// The pull request.
+        pull: PullId,
+    },
     /// Somebody said `unlock` on a pull request.
     Unlocked {
         /// The pull request.
         pull: PullId,
         /// Only these projects; absent: all.
         only: Option<Vec<ProjectId>>,
+        /// What was applied and is not merged, or merged and is not applied, stays so: its projects are free all the same.
+        accept_drift: bool,
         /// Who, when, and on what request.
         by: AuditEntry,
     },
@@ -120,6 +184,8 @@ pub enum LockEvent {
         pull: PullId,
         /// What people have to know of projects that are freed by it.
         remarks: Vec<String>,
+        /// How it was merged; absent where it was closed without a merge.
+        merged: Option<MergedPull>,
     },
 }
 
@@ -136,6 +202,10 @@ pub struct Consequences {
     pub message: Option<Message>,
     /// What the audit log gets.
     pub audit: Option<AuditEntry>,
+    /// Plans that fell, whoever made them. They are among the dropped ones.
+    pub fallen: Vec<FallenPlan>,
+    /// What other pull requests are told.
+    pub others: Vec<(PullId, Message)>,
 }
 
 /// One changed row.
@@ -153,6 +223,12 @@ pub enum LockChange {
     UsePlan(ConsumedPlan),
     /// A project of a pull request stands differently.
     SetStatus(PullId, ProjectStatus),
+    /// A pull request owns a project from now on.
+    Own(ProjectOwner),
+    /// An owner stands differently; the row as it becomes.
+    ChangeOwner(ProjectOwner),
+    /// A pull request owns a project no more.
+    Disown(ProjectOwner),
 }
 
 /// A plan that the job of an apply uses up. Only the rules make one, when they let the apply begin. The job of an apply is made of it
@@ -172,6 +248,12 @@ impl ConsumedPlan {
 pub enum LockRefusal {
     /// Another pull request has the lock.
     HeldBy(Box<LockHolder>),
+    /// Another pull request owns the project, or one that this pull request changes too.
+    OwnedBy(Box<ProjectOwner>),
+    /// The pull request does not change the project: its plan is a preview.
+    NotChanged,
+    /// What the pull request changes was not recorded for this head.
+    ChangesUnknown,
     /// All applies are stopped.
     AppliesStopped(ApplyLock),
     /// The plan is not there any more: used, dropped or replaced.
@@ -192,6 +274,13 @@ impl Consequences {
             LockChange::Free(lock) => Some(lock),
             _ => None,
         })
+    }
+
+    /// Dropped plans that did not fall: they are told in another way.
+    pub fn outdated(&self) -> Vec<PlanRecord> {
+        let mut outdated = self.dropped();
+        outdated.retain(|plan| self.fallen.iter().all(|fallen| fallen.plan.id != plan.id));
+        outdated
     }
 
     /// The plan that is used up.

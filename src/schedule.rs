@@ -11,8 +11,9 @@ pub use discover::Directories;
 
 use crate::config::global::{AutodiscoverMode, RepoRules};
 use crate::config::repo::RepoConfig;
-use crate::config::{ConfigError, ProjectConfig};
+use crate::config::{ConfigError, LockMode, ProjectConfig};
 use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::ownership::ChangedProject;
 use crate::domain::{Distribution, ProjectId};
 use crate::inputs::{Dependencies, InputGraph, InputRules, Tree};
 use discover::config_error;
@@ -95,6 +96,8 @@ pub struct Schedule {
     pub units: BTreeMap<ProjectId, Dependencies>,
     /// What people should know of how projects were chosen and put in order.
     pub remarks: Vec<String>,
+    /// For a plan where a project's mode is `strict`: all projects that the pull request changes, chosen or not.
+    pub changed: Vec<ChangedProject>,
 }
 
 /// Why there is no schedule.
@@ -114,13 +117,35 @@ pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusa
         true => modified(facts)?,
         false => target::resolve(command, facts)?,
     };
+    let changed = match command.target.is_all() {
+        true => changed(&projects),
+        false if may_be_strict(facts) => changed(&modified(facts)?),
+        false => Vec::new(),
+    };
     if command.target.is_all() && command.trigger == Trigger::Autoplan {
         projects.retain(|project| project.autoplan_enabled);
     }
     if command.name == CommandName::Import && projects.len() > 1 {
         return Err(target::ambiguous(facts, command, &projects, "import cannot run on multiple projects; name one"));
     }
-    schedule(projects, facts)
+    Ok(Schedule { changed, ..schedule(projects, facts)? })
+}
+
+/// Whether any project here may be in mode `strict`.
+fn may_be_strict(facts: &Facts<'_>) -> bool {
+    let is_strict = |mode: LockMode| matches!(mode, LockMode::Strict(_));
+    let mut listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
+    is_strict(facts.rules.repo_locks) || listed.any(|project| is_strict(project.repo_locks))
+}
+
+/// These projects as they are recorded; none where no mode is `strict`.
+fn changed(projects: &[ProjectConfig]) -> Vec<ChangedProject> {
+    let changed = |config: &ProjectConfig| ChangedProject {
+        project: config.id.clone(),
+        strict: matches!(config.repo_locks, LockMode::Strict(_)),
+    };
+    let all: Vec<ChangedProject> = projects.iter().map(changed).collect();
+    if all.iter().any(|changed| changed.strict) { all } else { Vec::new() }
 }
 
 /// Effective config of projects that were planned earlier, for `apply`, `version`: configured ones by name or dir and workspace,
@@ -187,5 +212,6 @@ fn schedule(mut projects: Vec<ProjectConfig>, facts: &Facts<'_>) -> Result<Sched
         dependencies,
         units,
         remarks,
+        changed: Vec::new(),
     })
 }

@@ -21,6 +21,7 @@ mod listing;
 mod locks;
 pub mod logs;
 pub mod notifications;
+mod owners;
 mod plans;
 mod policies;
 mod pulls;

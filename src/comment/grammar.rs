@@ -14,6 +14,7 @@ pub(super) enum Flag {
     PolicySet,
     ClearPolicyApproval,
     InterruptApply,
+    AcceptDrift,
     Force,
     Only,
     Why,
@@ -141,6 +142,13 @@ const WHY: FlagSpec = FlagSpec {
     help: "Say why; everybody can read it",
 };
 
+const ACCEPT_DRIFT: FlagSpec = FlagSpec {
+    flag: Flag::AcceptDrift,
+    long: "accept-drift",
+    short: None,
+    value: None,
+    help: "Also half-done changes; needs -m",
+};
 const TARGET: &[&FlagSpec] = &[&DIR, &WORKSPACE, &PROJECT, &VERBOSE];
 
 /// All commands, in the order in which they are listed.
@@ -202,7 +210,7 @@ pub(super) static COMMANDS: [CommandSpec; 12] = [
         positional: Positional::Pulls,
         form: "unlock",
         summary: "Drops plans and locks of this or other pull requests.",
-        flags: &[&DIR, &WORKSPACE, &PROJECT, &WHY],
+        flags: &[&DIR, &WORKSPACE, &PROJECT, &ACCEPT_DRIFT, &WHY],
         passes_extra_args: false,
         example: "unlock",
         examples: &[],

@@ -394,6 +394,7 @@ fn usage_shows_flags_and_what_to_type() {
       -d, --dir DIR                   Only this directory, from the root; or a glob
       -w, --workspace WORKSPACE       Only this Terraform workspace
       -p, --project NAME              Only this project; not with -d or -w
+          --accept-drift              Also half-done changes; needs -m
       -m, --message WHY               Say why; everybody can read it
 
     Type: atlantis unlock #12

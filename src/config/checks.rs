@@ -4,7 +4,7 @@ use super::global::{Autodiscover, AutodiscoverMode};
 use super::paths::Glob;
 use super::raw::{LocatedText, RawAutodiscover, RawRepoLocks, Texts};
 use super::yaml::{error_at, quoted, regex_problem};
-use super::{ConfigError, LockMode, Requirement, permissions};
+use super::{ConfigError, LockMode, LockScope, Requirement, permissions};
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::domain::duration;
@@ -86,16 +86,32 @@ pub(super) fn slashed_regex(text: &LocatedText, key: &str, file: &str) -> Result
 }
 
 pub(super) fn lock_mode(raw: &RawRepoLocks, file: &str) -> Result<LockMode, ConfigError> {
-    let Some(mode) = &raw.mode else { return Ok(LockMode::OnPlan) };
-    match mode.value.as_str() {
-        "disabled" => Ok(LockMode::Disabled),
-        "on_plan" => Ok(LockMode::OnPlan),
-        "on_apply" => Ok(LockMode::OnApply),
-        other => {
+    let mode = match &raw.mode {
+        None => LockMode::OnPlan,
+        Some(mode) => match mode.value.as_str() {
+            "disabled" => LockMode::Disabled,
+            "on_plan" => LockMode::OnPlan,
+            "on_apply" => LockMode::OnApply,
+            "strict" => LockMode::Strict(LockScope::PullRequest),
+            other => {
+                let shown = quoted(other);
+                let message = format!(
+                    "\"{shown}\" is not a valid repo_locks mode; there are: disabled, on_plan, on_apply, strict"
+                );
+                return Err(error_at(file, mode, message));
+            }
+        },
+    };
+    let Some(scope) = &raw.scope else { return Ok(mode) };
+    match (mode, scope.value.as_str()) {
+        (LockMode::Strict(_), "project") => Ok(LockMode::Strict(LockScope::Project)),
+        (LockMode::Strict(_), "pull_request") => Ok(mode),
+        (LockMode::Strict(_), other) => {
             let message =
-                format!("\"{}\" is not a valid repo_locks mode; there are: disabled, on_plan, on_apply", quoted(other));
-            Err(error_at(file, mode, message))
+                format!("\"{}\" is not a valid repo_locks scope; there are: project, pull_request", quoted(other));
+            Err(error_at(file, scope, message))
         }
+        _ => Err(error_at(file, scope, "repo_locks: `scope` is for `mode: strict` only; drop it, or set that mode")),
     }
 }
 

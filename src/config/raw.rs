@@ -88,6 +88,7 @@ pub(super) struct RawHook {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRepoLocks {
     pub(super) mode: Option<LocatedText>,
+    pub(super) scope: Option<LocatedText>,
 }
 
 #[derive(Debug, Deserialize)]

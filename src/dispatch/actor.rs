@@ -7,8 +7,8 @@ use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
 use crate::domain::state::{Effect, Run};
-use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, PullEvent, PullId, PullRequest, RunId};
-use crate::execute::{self, CancelReason, CommandRun, Ended, random_bits};
+use crate::domain::{CommentEvent, CommitSha, DeliveryId, Login, ProjectId, PullEvent, PullId, PullRequest, RunId};
+use crate::execute::{self, CancelReason, CommandRun, Ended, merged, random_bits};
 use crate::retry;
 use crate::store::is_deposed;
 use crate::vcs::HostError;
@@ -226,6 +226,9 @@ async fn comment_command(
         let message = (!settings.silence_fork_pr_errors).then_some(Message::ForkRefused);
         return inner.answer_delivery(id, &item.delivery, Some(&command), message).await;
     }
+    if let Some(owed) = merged::owed(&inner.ctx, &pull, &command).await? {
+        return after_merge(inner, (pull, owed), command, &item).await;
+    }
     if !pull.is_open() && !unlock {
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::ClosedPull)).await;
     }
@@ -267,6 +270,36 @@ async fn comment_command(
     }
 }
 
+/// A command on a merged pull request that has not applied all of it: it runs at the tip of the base branch.
+async fn after_merge(
+    inner: &Arc<Inner>,
+    (pull, owed): (PullRequest, Vec<ProjectId>),
+    command: Command,
+    item: &Item,
+) -> Result<()> {
+    let id = pull.id.clone();
+    if !inner.ctx.global.rules(&id.repo, &pull.base.branch).branch_allowed {
+        let message = Message::NotPermitted { because: not_served(inner, &pull, &command) };
+        return inner.answer_delivery(&id, &item.delivery, Some(&command), Some(message)).await;
+    }
+    let at_tip = match merged::at_tip(&inner.ctx, &pull).await {
+        Ok(at_tip) => at_tip,
+        Err(error) => {
+            let message = format!("The base branch could not be fetched, so nothing was done: {error}");
+            let message = inner.ctx.redactor.redact(&message);
+            let fault = Fault { reason: Reason::Internal, message, output: String::new() };
+            let body = ReplyBody::CommandError(fault);
+            return inner.answer_delivery_with(&id, &item.delivery, Some(&command), Some(body)).await;
+        }
+    };
+    let command = merged::plan_first(&inner.ctx, &at_tip, command).await?;
+    match start_with(inner, at_tip, command.clone(), &item.delivery, Some(owed)).await? {
+        Ended::Answered => Ok(()),
+        Ended::Stopped(CancelReason::Shutdown) => later(inner, &id, &item.delivery).await,
+        Ended::Stopped(_) => inner.answer_delivery(&id, &item.delivery, Some(&command), None).await,
+    }
+}
+
 /// The next server goes on with the delivery. Where this one is not told to end, its answer could not be recorded: an error.
 async fn later(inner: &Inner, pull: &PullId, delivery: &DeliveryId) -> Result<()> {
     if !inner.actors.draining() {
@@ -278,6 +311,18 @@ async fn later(inner: &Inner, pull: &PullId, delivery: &DeliveryId) -> Result<()
 
 /// Runs a command as this pull request's running one.
 async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery: &DeliveryId) -> Result<Ended> {
+    start_with(inner, pull, command, delivery, None).await
+}
+
+/// The same; `owed` as in [`CommandRun`].
+async fn start_with(
+    inner: &Arc<Inner>,
+    pull: PullRequest,
+    command: Command,
+    delivery: &DeliveryId,
+    owed: Option<Vec<ProjectId>>,
+) -> Result<Ended> {
+    immediate_commands::note_reopened(inner, &pull).await?;
     let cancel = inner.actors.run(&pull.id, command.name, &pull.head.commit);
     // Stopped while it was looked at: nothing of it is recorded or told as begun.
     if let Some(why) = cancel.reason().cloned() {
@@ -304,7 +349,7 @@ async fn start(inner: &Arc<Inner>, pull: PullRequest, command: Command, delivery
     tracing::info!(pull = %pull.id, command = command.name.as_str(), user = command.user.as_str(), head = pull.head.commit.as_str(), run = run.id.as_str(), "{what}");
     let rules = inner.ctx.global.rules(&pull.id.repo, &pull.base.branch);
     let (begun, unrecorded, automerge) = Default::default();
-    let work = CommandRun { run, pull, command, rules, cancel, begun, unrecorded, automerge };
+    let work = CommandRun { run, pull, command, rules, owed, cancel, begun, unrecorded, automerge };
     let ended = execute::run(&inner.ctx, &work).await;
     tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
     Ok(ended)

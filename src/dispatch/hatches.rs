@@ -193,9 +193,24 @@ impl UnlockingOthers {
             return Ok(nothing(line));
         }
         let by = AuditEntry { pull: Some(pull.clone()), ..self.by.clone() };
-        let follows = tx.record_lock_event(&LockEvent::Unlocked { pull: pull.clone(), only: Some(meant), by })?;
+        let follows = tx.record_lock_event(&LockEvent::Unlocked {
+            pull: pull.clone(),
+            only: Some(meant),
+            accept_drift: false,
+            by,
+        })?;
         let projects = match &follows.message {
-            Some(Message::Unlocked { projects }) => projects.clone(),
+            Some(Message::Unlocked { projects, kept }) if projects.is_empty() => {
+                let kept: Vec<String> = kept.iter().map(|project| format!("`{}`", project.label())).collect();
+                let line = format!(
+                    "Nothing of {name}: it owns {}, where something was applied or merged by half. Say there \
+                     `{} unlock --accept-drift -m 'why'` to leave that as it is",
+                    kept.join(", "),
+                    self.executable
+                );
+                return Ok(nothing(line));
+            }
+            Some(Message::Unlocked { projects, .. }) => projects.clone(),
             _ => return Ok(nothing(format!("Nothing of {name} could be unlocked"))),
         };
         let listed: Vec<String> = projects.iter().map(|project| format!("`{}`", project.label())).collect();

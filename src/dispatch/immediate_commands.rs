@@ -7,12 +7,16 @@ use super::{Inner, reconcile};
 use crate::config::paths::Glob;
 use crate::config::permissions::Act;
 use crate::domain::command::{Command, CommandName, Target};
+use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::reply::{Message, Reply, ReplyBody};
-use crate::domain::state::{AuditEntry, Effect, Job, JobState, ProjectLock, ProjectState};
-use crate::domain::{DeliveryId, JobId, ProjectId, PullEvent, PullId, PullRequest, RepoId, RunId};
+use crate::domain::state::{AuditEntry, Effect, Job, JobState, LockHolder, ProjectLock, ProjectState};
+use crate::domain::{
+    DeliveryId, JobId, ProjectId, PullAction, PullEvent, PullId, PullRequest, PullState, RepoId, RunId,
+};
+use crate::execute::others::Teller;
 use crate::execute::permissions::{Asker, Gatekeeper, unanswered};
 use crate::execute::{random_bits, remove_plan_files};
-use crate::locks::{LockEvent, LockRefusal};
+use crate::locks::{LockEvent, LockRefusal, MergedPull};
 use crate::reply::comments;
 use crate::store::View;
 use crate::store::logs::Logs;
@@ -55,18 +59,19 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
         let message = Message::NotPermitted { because };
         return inner.answer_delivery(&pull.id, &item.delivery, Some(command), Some(message)).await;
     }
-    let by = AuditEntry {
-        why: command.why.clone(),
-        ..entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked")
-    };
-    let target = command.target.clone();
+    let mut by = entry(command.user.as_str(), "unlock", &pull.id, &item.delivery, "unlocked");
+    by.why.clone_from(&command.why);
+    if command.accept_drift {
+        by.result = "unlocked, accepting drift".into();
+    }
+    let (target, accept_drift) = (command.target.clone(), command.accept_drift);
     let answer = answer_later(inner, Some(command));
     let (id, silent) = (pull.id.clone(), inner.ctx.settings.silence_no_projects);
     let commit = Commit::about(&pull.id).done(&item.delivery, "unlocked");
     let follows = commit.record_with(inner, move |tx| {
         let held = (!target.is_all()).then(|| held_of(tx, &id)).transpose()?;
         let only = held.map(|held| held.into_iter().filter(|project| is_targeted(&target, project)).collect());
-        let follows = tx.record_lock_event(&LockEvent::Unlocked { pull: id.clone(), only, by })?;
+        let follows = tx.record_lock_event(&LockEvent::Unlocked { pull: id.clone(), only, accept_drift, by })?;
         let message = follows.message.clone().filter(|_| !(silent && follows.changes.is_empty()));
         tx.post(&id, message.map(|message| answer(&id, message)).into_iter().flatten())?;
         Ok(follows)
@@ -75,10 +80,15 @@ pub(super) async fn unlock(inner: &Arc<Inner>, pull: &PullRequest, command: &Com
     Ok(())
 }
 
-/// Projects that a pull request has locked or planned.
+/// Projects that a pull request has locked, owns or has planned.
 pub(super) fn held_of(view: &View<'_>, pull: &PullId) -> Result<Vec<ProjectId>> {
     let locked = view.locks_of(pull)?.into_iter().map(|lock| lock.project);
-    Ok(locked.chain(view.plans(pull)?.into_iter().map(|plan| plan.project)).collect())
+    let owned = view.owners_of(pull)?.into_iter().map(|owner| owner.project);
+    let planned = view.plans(pull)?.into_iter().map(|plan| plan.project);
+    let mut held: Vec<ProjectId> = locked.chain(owned).chain(planned).collect();
+    held.sort();
+    held.dedup();
+    Ok(held)
 }
 
 /// Whether `-d`, `-w` and `-p` mean this project. A directory that is no valid glob means itself.
@@ -256,12 +266,13 @@ fn is_guess(inner: &Inner, repo: &RepoId, item: &Item) -> bool {
 /// frees nothing; a signed event is believed when the host does not answer.
 pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) -> Result<()> {
     let id = event.pull.id.clone();
+    let mut closed = event.pull.clone();
     match fetch_pull(inner, &id).await {
         Ok(now) if now.is_open() => {
             tracing::info!(pull = %id, "told to be closed, but the host says it is open: nothing is freed");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
         }
-        Ok(_) => {}
+        Ok(now) => closed = now,
         Err(error) if is_guess(inner, &id.repo, item) => {
             tracing::warn!(pull = %id, "it seems to be closed, but the host does not confirm it, so nothing is freed: {error}");
             return inner.answer_delivery(&id, &item.delivery, None, None).await;
@@ -273,15 +284,50 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     }
     let answer = answer_later(inner, None);
     let pull = id.clone();
+    let merged = merged(&closed, event);
+    let teller = Teller::new(&inner.ctx);
+    let telling = teller.clone();
     let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
         let remarks = in_doubt(tx, &pull)?;
-        let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks })?;
+        let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks, merged })?;
+        telling.tell(tx, &follows)?;
         tx.forget_pull(&pull)?;
+        tx.forget_changed_projects(&pull)?;
         tx.post(&pull, follows.message.clone().map(|message| answer(&pull, message)).into_iter().flatten())?;
         Ok(follows)
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
+    teller.committed(&inner.ctx).await;
     inner.ctx.checkouts.remove_pull(&id).await
+}
+
+/// A pull request that is open again owns what it owned when it was closed.
+pub(super) async fn note_reopened(inner: &Inner, pull: &PullRequest) -> Result<()> {
+    let id = pull.id.clone();
+    let is_closed = |owner: &ProjectOwner| owner.state == OwnerState::ClosedApplied;
+    if !pull.is_open() || !inner.ctx.store.read(move |view| view.owners_of(&id)).await?.iter().any(is_closed) {
+        return Ok(());
+    }
+    let reopened = LockEvent::Reopened { pull: pull.id.clone() };
+    recorder::transaction(inner, move |tx| tx.record_lock_event(&reopened).map(drop)).await
+}
+
+/// How a pull request was merged, as the host tells it; absent where it was closed without a merge.
+fn merged(pull: &PullRequest, event: &PullEvent) -> Option<MergedPull> {
+    let commit = match &pull.state {
+        PullState::Merged { commit } => commit.clone(),
+        _ if event.action == (PullAction::Closed { merged: true }) => None,
+        _ => return None,
+    };
+    let holder = LockHolder {
+        pull: pull.id.clone(),
+        title: pull.title.clone(),
+        url: pull.url.clone(),
+        user: pull.author.clone(),
+        since: Timestamp::now(),
+    };
+    let (head, branch) = (pull.head.commit.clone(), pull.base.branch.clone());
+    Some(MergedPull { head, commit, branch, at: Timestamp::now(), holder })
 }
 
 /// Whether what the key names is still the lock that was looked at, and nobody has taken it anew.
@@ -335,7 +381,7 @@ pub(super) async fn discard_lock(inner: &Arc<Inner>, key: &str, by: AuditEntry, 
 mod tests {
     use super::*;
     use crate::domain::RepoId;
-    use crate::domain::state::{LockHolder, StateLockTrace};
+    use crate::domain::state::StateLockTrace;
     use crate::store::Store;
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use crate::domain::state::{Delivery, Effect, Job, JobState, ProjectState, Projec
 use crate::domain::{DeliveryId, Event, JobId, ProjectId, PullAction, PullId, PullRequest};
 use crate::execute::automerge::Automerger;
 use crate::execute::errored_state;
+use crate::execute::others::Teller;
 use crate::execute::state_locks::after_kill;
 use crate::execute::{self, abandoned, comment_effects};
 use crate::locks::LockEvent;
@@ -182,7 +183,8 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
     let because = if how == How::Killed { INTERRUPTED } else { BROKE };
     let commit = Commit::about(&run.pull).posts(effects).done(&delivery.identity, because);
-    let automerger = Automerger::new(&inner.ctx);
+    let (teller, automerger) = (Teller::new(&inner.ctx), Automerger::new(&inner.ctx));
+    let after = teller.clone();
     let recorded = commit.record_with(inner, move |tx| {
         let pull = &ended.pull;
         let told = |status| Effect::Status { commit: ended.head.clone(), status };
@@ -196,7 +198,8 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
             if ended.command == CommandName::Apply {
                 tx.put_project_status(pull, &status)?;
                 let (pull, at) = (pull.clone(), Timestamp::now());
-                tx.record_lock_event(&LockEvent::StateChanged { pull, project, outputs: true, at })?;
+                let changed = LockEvent::StateChanged { pull, project, outputs: true, at };
+                teller.record(tx, &changed)?;
                 tx.post(&ended.pull, [told(statuses.project(&outcome))])?;
             }
             job.state = JobState::Interrupted;
@@ -213,7 +216,9 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
         tx.put_run(&Run { finished: Some(Timestamp::now()), ..ended.clone() })?;
         Ok(merges)
     });
-    if recorded.await? {
+    let merges = recorded.await?;
+    after.committed(&inner.ctx).await;
+    if merges {
         inner.ctx.outbox.wake_merge(&run.pull);
     }
     Ok(true)

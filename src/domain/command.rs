@@ -124,6 +124,9 @@ pub struct Command {
     pub policy_set: Option<String>,
     /// `approve_policies --clear-policy-approval`.
     pub clear_policy_approval: bool,
+    /// `unlock --accept-drift`: what is applied and not merged, or merged and not applied, stays so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_drift: bool,
     /// Who asked.
     pub trigger: Trigger,
     /// The person.
@@ -148,6 +151,7 @@ impl Command {
             auto_merge_method: None,
             policy_set: None,
             clear_policy_approval: false,
+            accept_drift: false,
             trigger,
             user: user.into(),
         }

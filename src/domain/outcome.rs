@@ -1,6 +1,7 @@
 //! Results: one [`JobOutcome`] per job. A *failure* was refused by a rule and says which; an *error* is something that broke.
 
 use super::command::CommandName;
+use super::ownership::ProjectOwner;
 use super::state::LockHolder;
 use super::{CommitSha, JobId, ProjectId};
 use serde::{Deserialize, Serialize};
@@ -120,6 +121,9 @@ pub struct Planned {
     pub extra_args: Vec<String>,
     /// Commit of the base branch that the head was planned on top of, where known.
     pub base_commit: Option<CommitSha>,
+    /// The project's mode takes no lock for a plan.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlocked: bool,
 }
 
 /// Totals of a plan, from Terraform's own `Plan:` lines (summed where there are several).
@@ -183,6 +187,8 @@ pub struct Applied {
 pub enum Failure {
     /// Another pull request holds the project's lock.
     Locked(Box<LockHolder>),
+    /// Another pull request owns the project, or one that has to be owned with it.
+    Owned(Box<ProjectOwner>),
     /// Requirements were checked; at least one is not met.
     Requirements(Vec<RequirementCheck>),
     /// `depends_on` names projects that are not applied yet.
@@ -225,7 +231,7 @@ impl Failure {
     /// The marker's word for it.
     pub fn reason(&self) -> Reason {
         match self {
-            Failure::Locked(_) => Reason::Locked,
+            Failure::Locked(_) | Failure::Owned(_) => Reason::Locked,
             Failure::Requirements(_) => Reason::Requirement,
             Failure::Dependency { .. } | Failure::EarlierGroupFailed => Reason::Dependency,
             Failure::StalePlan { .. } => Reason::StalePlan,

@@ -3,6 +3,7 @@
 use super::command::{Command, CommandName, Trigger};
 use super::freeze::Freeze;
 use super::outcome::{Fault, JobOutcome};
+use super::ownership::{FallCause, OwnerState};
 use super::{CommitSha, JobId, Login, ProjectId, PullId, RunId};
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,30 @@ pub enum Message {
     Unlocked {
         /// Which.
         projects: Vec<ProjectId>,
+        /// Projects that it owns still: something was applied, or merged and not applied.
+        #[serde(default)]
+        kept: Vec<ProjectId>,
+    },
+    /// The pull request was merged or closed, and owns projects on.
+    Owes {
+        /// Why it owns them.
+        state: OwnerState,
+        /// Which.
+        projects: Vec<ProjectId>,
+    },
+    /// What was merged and not applied is applied by another pull request.
+    AppliedByAnother {
+        /// The project.
+        project: ProjectId,
+        /// The other one.
+        pull: PullId,
+    },
+    /// Plans fell.
+    PlansFell {
+        /// Of which projects.
+        projects: Vec<ProjectId>,
+        /// Why.
+        cause: FallCause,
     },
     /// What `unlock #12 #15` came to.
     UnlockedOthers {

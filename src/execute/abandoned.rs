@@ -1,6 +1,7 @@
 //! Jobs that nobody has: their record says that they run, but who had them was killed, broke off, or could not record their end.
 //! They are ended here, each with its commit status, so that nobody waits for them.
 
+use super::others::post_fallen;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job, JobState, ProjectState, ProjectStatus, StatusState};
@@ -33,7 +34,7 @@ pub fn end(
         job.state_lock.untold |= killed && job.project.is_some() && !locks_no_state(&job.kind);
         tx.put_job(&job)?;
         if job.kind == CommandName::Apply.as_str() {
-            end_apply(tx, &job)?;
+            end_apply(tx, statuses, &job)?;
         }
         tx.post(&job.pull, status.map(|status| Effect::Status { commit: job.head.clone(), status }))?;
         ended.push(job);
@@ -47,10 +48,11 @@ pub fn locks_no_state(kind: &str) -> bool {
 }
 
 /// The project of an apply whose end is not known, unless a later command has said more of it.
-fn end_apply(tx: &Tx<'_>, job: &Job) -> Result<()> {
+fn end_apply(tx: &Tx<'_>, statuses: &Statuses, job: &Job) -> Result<()> {
     let Some(project) = &job.project else { return Ok(()) };
     let (pull, at) = (job.pull.clone(), Timestamp::now());
-    tx.record_lock_event(&LockEvent::StateChanged { pull, project: project.clone(), outputs: true, at })?;
+    let changed = LockEvent::StateChanged { pull, project: project.clone(), outputs: true, at };
+    post_fallen(tx, statuses, &tx.record_lock_event(&changed)?.fallen)?;
     let before = tx.project_statuses(&job.pull)?.into_iter().find(|status| status.project == *project);
     if before.as_ref().is_some_and(|status| status.updated > job.started) {
         return Ok(());

@@ -9,12 +9,13 @@ use super::errored_state::{kept_file_or_none, with_errored};
 use super::freeze::FreezeGuard;
 use super::groups::{Groups, Projects};
 use super::job::{self, JobRun, JobTask, Ready};
-use super::plan::{answer_stop, answer_stop_with_hooks, remove_plan_files};
+use super::others::Teller;
+use super::plan::{self, answer_stop, answer_stop_with_hooks, remove_plan_files};
 use super::plan_files::bring;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
 use super::{
-    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, permissions, policies, recorder,
+    CommandAnswer, CommandRun, Context, Ended, StatusUpdate, automerge, hooks, merged, permissions, policies, recorder,
     state_locks,
 };
 use crate::config::workflow::Step;
@@ -357,12 +358,17 @@ impl ApplyRun<'_> {
             job: Some(job.record.id.clone()),
             updated: Timestamp::now(),
         };
+        // Others are told after the commit, which is then not put off until the answer.
+        let tells_others = plan::wanted_lock(ctx, work, config).is_strict();
         let result = if success { "applied" } else { "failed" };
         let entry = self.audit_entry(config, plan, result);
         let end =
             ApplyEnd { job: &job.record.id, project: &config.id, pull: &work.pull, command: &work.command, success };
         let notifications = ctx.notifier.of_apply(&end);
         let pull = work.pull.id.clone();
+        let satisfied = if success { merged::satisfied(ctx, work, plan).await } else { None };
+        let teller = Teller::new(ctx);
+        let telling = teller.clone();
         let (hosts, rendering) = (ctx.hosts.clone(), ctx.rendering.clone());
         let change = move |tx: &Tx<'_>, _: &_| {
             notifications.iter().try_for_each(|one| tx.notify(one))?;
@@ -373,14 +379,16 @@ impl ApplyRun<'_> {
                 outputs,
                 at: Timestamp::now(),
             };
-            let gone = tx.record_lock_event(&event)?.dropped();
+            let follows = telling.record(tx, &event)?;
             let say = |reply: &Reply| comments::effects_on(&hosts, &rendering, reply);
-            outputs::tell_others(tx, &pull, &status.project, &gone, say)?;
+            outputs::tell_others(tx, &pull, &status.project, &follows.outdated(), say)?;
+            satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;
             errored.iter().try_for_each(|file| tx.keep_file(file))?;
             tx.audit(&entry)
         };
-        if !self.alone || !worthless.is_empty() {
+        if !self.alone || !worthless.is_empty() || tells_others {
             let ended = job.end(outcome, change).await?;
+            teller.committed(ctx).await;
             recorder::post_on(ctx, worthless.iter().map(|plan| &plan.pull));
             remove_plan_files(ctx, &worthless).await;
             return Ok(ended);

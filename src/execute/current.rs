@@ -1,7 +1,7 @@
 //! Whether the pull request is still what its command began with. Projects wait for each other and for room, and people go on
 //! meanwhile: what has not begun by then is refused.
 
-use super::{CommandRun, Context};
+use super::{CommandRun, Context, merged};
 use crate::domain::PullRequest;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Reason};
@@ -45,6 +45,9 @@ impl Current {
                     return Some(not_known(ctx, &error));
                 }
             }
+        }
+        if work.owed.is_some() {
+            return merged::refusal(&seen.pull);
         }
         refusal(work.command.name, &work.pull, &seen.pull)
     }

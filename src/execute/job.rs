@@ -220,6 +220,7 @@ fn summary(ctx: &Context, outcome: &JobOutcome, status: Option<&CommitStatus>) -
 fn one_line(ctx: &Context, failure: &Failure) -> String {
     match failure {
         Failure::Locked(holder) => format!("locked by {}", ctx.hosts.pull_name(&holder.pull)),
+        Failure::Owned(owner) => format!("owned by {}", ctx.hosts.pull_name(&owner.holder.pull)),
         Failure::Requirements(checks) => {
             let unmet: Vec<&str> = checks.iter().filter(|check| !check.met).map(|check| check.name.as_str()).collect();
             format!("not {}", unmet.join(", not "))

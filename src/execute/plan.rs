@@ -1,5 +1,6 @@
 //! The `plan` command: which projects, their locks, and the answer; what each project does is in [`projects`].
 
+mod overlaps;
 mod projects;
 mod recorded;
 
@@ -7,11 +8,13 @@ use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::{
-    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, permissions, policies, recorder,
+    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, merged, permissions, policies,
+    recorder,
 };
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
 use crate::domain::outcome::{Failure, Fault, Outcome, Reason};
+use crate::domain::ownership::ChangedProjects;
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectLock};
 use crate::domain::{PlanId, ProjectId};
@@ -146,6 +149,7 @@ async fn plan(
     let at_once = if slots == 1 { 1 } else { slots * 2 };
     let groups = Groups { schedule: &schedule, refused: &refused, at_once };
     let mut outcomes = groups.run(work, &run).await?;
+    let overlaps = overlaps::remarks(ctx, work, &schedule).await?;
     outcomes.extend(permissions::record_unplanned(ctx, work, refused.outcomes).await?);
     let policies = policies::check::run(ctx, work, prepared, (&schedule, slots), &outcomes).await?;
     let checked = policies.iter().flat_map(|checked| &checked.outcomes);
@@ -155,8 +159,10 @@ async fn plan(
         return Ok(None);
     }
     let mut remarks = remarks.into_inner().unwrap_or_else(PoisonError::into_inner);
+    remarks.extend(overlaps);
     remarks.sort();
     remarks.dedup();
+    remarks.extend(merged::remark(ctx, work));
     let answer = CommandAnswer::results(work, outcomes, remarks, StatusUpdate::AfterPlan);
     Ok(Some(CommandAnswer { policies, ..answer }))
 }
@@ -215,9 +221,14 @@ async fn take_locks(
     let projects: Vec<WantedLock> =
         schedule.groups.iter().flatten().map(|config| wanted_lock(ctx, work, config)).collect();
     let is_empty = projects.is_empty();
+    let changed = changed_projects(ctx, work, schedule);
     let event = LockEvent::PlanBegins { pull: pull.clone(), projects, everything };
     let (held, dropped) = recorder::facts(ctx, move |tx| {
         let follows = tx.record_lock_event(&event)?;
+        match &changed {
+            Some(changed) => tx.put_changed_projects(changed)?,
+            None => tx.forget_changed_projects(&pull)?,
+        }
         if everything || tx.project_statuses(&pull)?.iter().any(|status| status.head != head) {
             tx.clear_project_statuses(&pull)?;
         }
@@ -231,6 +242,15 @@ async fn take_locks(
     .await?;
     remove_plan_files(ctx, &dropped).await;
     Ok((held, dropped))
+}
+
+/// What the pull request changes, to be recorded for this head; absent where no project is in mode `strict`.
+fn changed_projects(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Option<ChangedProjects> {
+    if ctx.settings.disable_repo_locking || schedule.changed.is_empty() {
+        return None;
+    }
+    let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
+    Some(ChangedProjects { pull, head, projects: schedule.changed.clone() })
 }
 
 fn holder(work: &CommandRun) -> LockHolder {
@@ -255,6 +275,13 @@ pub(super) fn lock_failure(refusal: locks::LockRefusal) -> Failure {
     let not_permitted = |because: String| Failure::Refused { reason: Reason::NotPermitted, because };
     match refusal {
         locks::LockRefusal::HeldBy(holder) => Failure::Locked(holder),
+        locks::LockRefusal::OwnedBy(owner) => Failure::Owned(owner),
+        locks::LockRefusal::NotChanged => not_permitted(
+            "this pull request does not change the project, so its plan is a preview: nobody applies it".into(),
+        ),
+        locks::LockRefusal::ChangesUnknown => Failure::StalePlan {
+            because: "it is not known of this head which projects the pull request changes".into(),
+        },
         locks::LockRefusal::AppliesStopped(lock) => not_permitted(super::apply::apply_lock_text(&lock)),
         locks::LockRefusal::NoPlan => Failure::NoPlan { because: "Its plan was used or dropped meanwhile.".into() },
         locks::LockRefusal::NoLock => not_permitted("its lock is not there any more".into()),

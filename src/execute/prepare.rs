@@ -1,15 +1,15 @@
 //! Before the projects are known: fetch, the default workspace's tree, modified files, the repo config.
 
 use super::applicable_plans::ApplicablePlans;
-use super::{CommandRun, Context};
+use super::{CommandRun, Context, merged};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
 use crate::config::global::RepoRules;
 use crate::config::paths::parent;
 use crate::config::repo::{self, RepoConfig};
 use crate::config::{ConfigError, ProjectConfig};
-use crate::domain::Distribution;
 use crate::domain::outcome::{Fault, Reason};
+use crate::domain::{Distribution, RepoId};
 use crate::inputs::{self, InputGraph, Tree};
 use crate::schedule::{self, Facts, Refusal, Schedule, ScheduleOptions};
 use anyhow::{Context as _, anyhow};
@@ -64,7 +64,11 @@ pub(super) struct Prepared {
 
 /// What git needs to fetch the repository; absent for public access, and where its host is not configured.
 pub(super) async fn credentials(ctx: &Context, work: &CommandRun) -> Option<Credentials> {
-    let repo = &work.pull.id.repo;
+    credentials_of(ctx, &work.pull.id.repo).await
+}
+
+/// The same for a repository.
+pub(super) async fn credentials_of(ctx: &Context, repo: &RepoId) -> Option<Credentials> {
     let found = ctx.hosts.of(repo).ok()?.git_credentials(&repo.owner).await?;
     Some(Credentials { username: found.username, password: found.password })
 }
@@ -105,6 +109,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
             if let Need::Plans(plans_to_apply) = need {
                 dirs.extend(plans_to_apply.dirs().map(str::to_owned));
             }
+            dirs.extend(work.owed.iter().flatten().map(|project| project.dir.clone()));
             let (tree, dirs) = sparse_tree(ctx, work, &fetched, dirs).await?;
             bring_history_for_hooks(ctx, work, &tree).await?;
             return Ok(Prepared { fetched, tree, modified, dirs: Some(dirs) });
@@ -209,10 +214,12 @@ pub(super) async fn schedule(
         modified.extend(ctx.checkouts.untracked_files(&prepared.tree).await?);
     }
     let options = options(ctx);
-    let planned = match wanted {
-        ScheduleScope::Plan => None,
-        ScheduleScope::Planned(ids) => Some(ids.to_vec()),
+    let planned = match (wanted, &work.owed) {
+        (ScheduleScope::Plan, None) => None,
+        (ScheduleScope::Plan, Some(owed)) => Some(owed.clone()),
+        (ScheduleScope::Planned(ids), _) => Some(ids.to_vec()),
     };
+    let owed = work.owed.clone();
     let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
     let (root, redactor) = (prepared.tree.root.clone(), ctx.redactor.clone());
     tokio::task::spawn_blocking(move || {
@@ -226,7 +233,8 @@ pub(super) async fn schedule(
             None => schedule::for_plan(&command, &facts),
             Some(ids) => schedule::for_planned(&command, &ids, &facts),
         };
-        schedule.map_err(Stop::Refused)
+        let schedule = schedule.map_err(Stop::Refused)?;
+        merged::only_owed(schedule, owed.as_deref()).map_err(Stop::Refused)
     })
     .await
     .map_err(|error| Stop::Other(anyhow!(error).context("making the schedule")))?

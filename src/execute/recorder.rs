@@ -37,7 +37,7 @@ pub(super) async fn begin(ctx: &Context, work: &CommandRun) -> Result<()> {
 
 /// The run's beginning and its pending status, unless they are recorded already; the schedule's part of it also then.
 fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
-    let (run, pull) = (work.recorded_run(), work.pull.clone());
+    let (run, pull, is_merged) = (work.recorded_run(), work.pull.clone(), work.owed.is_some());
     let pending = tells_pending(ctx, work).then(|| ctx.statuses.pending(work.command.name));
     move |tx| {
         if let Some(known) = tx.run(&run.id)? {
@@ -45,7 +45,10 @@ fn beginning(ctx: &Context, work: &CommandRun) -> impl FnOnce(&Tx<'_>) -> Result
             return if known.automerge == run.automerge { Ok(()) } else { tx.put_run(&run) };
         }
         tx.put_run(&run)?;
-        tx.put_pull(&pull)?;
+        // What is known of a merged one is its own head, not the base branch.
+        if !is_merged {
+            tx.put_pull(&pull)?;
+        }
         if let Some(delivery) = &run.delivery {
             tx.set_delivery_state(delivery, DeliveryState::Running, run.id.as_str())?;
         }
@@ -166,13 +169,14 @@ pub(super) async fn answer(ctx: &Context, work: &CommandRun, answer: CommandAnsw
 
 async fn answer_with(ctx: &Context, work: &CommandRun, answer: CommandAnswer, ends: Vec<JobEnd>) -> Result<()> {
     let mut run = work.recorded_run();
-    run.results = answer.body.as_ref().map(marker::results).unwrap_or_default();
+    let executable = &ctx.rendering.executable;
+    run.results = answer.body.as_ref().map(|body| marker::results(body, executable)).unwrap_or_default();
     let (automerger, outcomes) = (Automerger::new(ctx), answer.outcomes().to_vec());
     let mut comments = answer.body.map(|body| reply_comments(ctx, work, body)).unwrap_or_default();
     let mut policy_status = None;
     if let Some(CheckedPlans { outcomes, status }) = answer.policies {
         policy_status = status;
-        run.results.extend(outcomes.iter().map(marker::result));
+        run.results.extend(outcomes.iter().map(|outcome| marker::result(outcome, executable)));
         comments.extend(policy_comments(ctx, work, outcomes));
     }
     run.finished = Some(Timestamp::now());

@@ -135,7 +135,9 @@ pub(super) async fn check(
         Stop::Fault(Fault { reason: Reason::Internal, message, output: String::new() })
     };
     let (mut checks, mut remarks) = (Vec::new(), Vec::new());
-    for requirement in wanted {
+    // A merged pull request can neither be merged again, nor diverge.
+    let is_met = |requirement: &Requirement| work.owed.is_some() && *requirement != Requirement::Approved;
+    for requirement in wanted.iter().filter(|requirement| !is_met(requirement)) {
         let (name, met, detail) = match requirement {
             Requirement::Approved if config.approvals.is_some() => {
                 if let Some(rules) = &config.approvals {

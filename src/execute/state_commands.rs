@@ -3,6 +3,7 @@
 use super::current::Current;
 use super::freeze::FreezeGuard;
 use super::job::{self, JobRun, JobTask};
+use super::others::Teller;
 use super::plan::{answer_stop, answer_stop_with_hooks, lock_failure, wanted_lock};
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::{self, PullFacts};
@@ -104,22 +105,26 @@ async fn project(
         }
     }
     let frozen = FreezeGuard::of(ctx, work, config).await?;
-    let beginning = LockEvent::StateChangeBegins { project: wanted_lock(ctx, work, config) };
+    let (wanted, head) = (wanted_lock(ctx, work, config), work.pull.head.commit.clone());
+    let (is_strict, teller) = (wanted.is_strict(), Teller::new(ctx));
+    let (at_beginning, at_end) = (teller.clone(), teller.clone());
     let _permit = ctx.admission.enter_when_free().await;
     if changes_state && let Some(failure) = current.refusal(ctx, work).await {
         return Ok(job::refused(work, config, Outcome::Failed(failure)));
     }
-    let begun = JobRun::begin(ctx, work, config, move |tx, _| {
+    let begun = JobRun::begin(ctx, work, config, move |tx, job| {
         if !changes_state {
             return Ok(Ok(()));
         }
         if let Some(failure) = frozen.refusal(tx, Timestamp::now())? {
             return Ok(Err(failure));
         }
-        let refusal = tx.record_lock_event(&beginning)?.refusal;
-        Ok(refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
+        let beginning = LockEvent::StateChangeBegins { project: wanted, job: job.id.clone(), head };
+        Ok(at_beginning.record(tx, &beginning)?.refusal.map_or(Ok(()), |refusal| Err(lock_failure(refusal))))
     });
-    let mut job = match begun.await? {
+    let begun = begun.await?;
+    teller.committed(ctx).await;
+    let mut job = match begun {
         Ok((job, ())) => job,
         Err(failure) => return Ok(job::refused(work, config, Outcome::Failed(failure))),
     };
@@ -138,7 +143,8 @@ async fn project(
             return Ok(());
         }
         tx.audit(&entry)?;
-        if !success {
+        // What others have planned meanwhile may be of a state in between.
+        if !success && !is_strict {
             return Ok(());
         }
         let changed = LockEvent::StateChanged {
@@ -147,12 +153,14 @@ async fn project(
             outputs: true,
             at: Timestamp::now(),
         };
-        if tx.record_lock_event(&changed)?.dropped().iter().any(|plan| plan.project == project) {
-            tx.put_project_status(&pull, &discarded(&project, record))?;
+        match at_end.record(tx, &changed)?.dropped().iter().any(|plan| plan.project == project && plan.pull == pull) {
+            true => tx.put_project_status(&pull, &discarded(&project, record)),
+            false => Ok(()),
         }
-        Ok(())
     });
-    Ok(ended.await?)
+    let ended = ended.await?;
+    teller.committed(ctx).await;
+    Ok(ended)
 }
 
 /// The project's plan is worth nothing since this job.

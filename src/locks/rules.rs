@@ -1,5 +1,6 @@
 //! The rules: what each event does to locks and plans.
 
+use super::ownership::StateChange;
 use super::{Consequences, ConsumedPlan, LockChange, LockEvent, LockRefusal, WantedLock, World};
 use crate::config::LockMode;
 use crate::domain::reply::Message;
@@ -18,10 +19,13 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
             step.release(pull, ReleaseReason::NotPlanned, |lock| lock.repo == pull.repo && lock.project == *project);
         }
         LockEvent::ApplyBegins { plan, job, project } => step.apply_begins(plan, job, project),
-        LockEvent::StateChangeBegins { project } => match step.other_holder(project) {
-            Some(holder) => step.refuse(LockRefusal::HeldBy(holder)),
-            None => step.hold_for_change(project),
-        },
+        LockEvent::StateChangeBegins { project, job, head } => {
+            let change = StateChange { project, job, head };
+            match step.refusal_of_change(&change) {
+                Some(refusal) => step.refuse(refusal),
+                None => step.hold_for_change(&change),
+            }
+        }
         LockEvent::StateChanged { pull, project, outputs, at } => {
             let depends = |plan: &PlanRecord| *outputs && plan.may_depend_on(project);
             // Whoever may depend on anything would lose every plan to others' applies.
@@ -33,10 +37,20 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
             for plan in gone.iter().filter(|plan| plan.pull != *pull || plan.project != *project) {
                 step.set_discarded(&plan.pull, &plan.project, &plan.head, *at);
             }
+            step.change_ended(pull, project, *at);
         }
-        LockEvent::Unlocked { pull, only, by } => step.unlocked(pull, only.as_deref(), by),
+        LockEvent::Satisfied { pull, project, merges } => step.satisfied(pull, project, merges),
+        LockEvent::PlansFall { plans, cause, at } => step.fall(cause, *at, |plan| plans.contains(&plan.id)),
+        LockEvent::OwnershipTaken { holder, reason } => step.ownership_taken(holder, reason),
+        LockEvent::Reopened { pull } => step.reopened(pull),
+        LockEvent::Unlocked { pull, only, accept_drift, by } => {
+            step.unlocked(pull, only.as_deref(), *accept_drift, by);
+        }
         LockEvent::LockDeleted { key, applying, by } => step.lock_deleted(key, applying.as_ref(), by),
-        LockEvent::Closed { pull, remarks } => step.closed(pull, remarks),
+        LockEvent::Closed { pull, remarks, merged } => {
+            step.closed(pull, remarks);
+            step.owners_of_closed(pull, merged.as_ref());
+        }
     }
     (step.world, step.follows)
 }
@@ -62,9 +76,9 @@ impl ReleaseReason {
     }
 }
 
-struct Transition {
-    world: World,
-    follows: Consequences,
+pub(super) struct Transition {
+    pub(super) world: World,
+    pub(super) follows: Consequences,
 }
 
 impl Transition {
@@ -85,7 +99,7 @@ impl Transition {
     }
 
     /// Drops the plans that are named and returns them.
-    fn drop_plans(&mut self, is_named: impl Fn(&PlanRecord) -> bool) -> Vec<PlanRecord> {
+    pub(super) fn drop_plans(&mut self, is_named: impl Fn(&PlanRecord) -> bool) -> Vec<PlanRecord> {
         let (dropped, kept) = std::mem::take(&mut self.world.plans).into_iter().partition(is_named);
         self.world.plans = kept;
         let dropped: Vec<PlanRecord> = dropped;
@@ -93,7 +107,7 @@ impl Transition {
         dropped
     }
 
-    fn refuse(&mut self, refusal: LockRefusal) {
+    pub(super) fn refuse(&mut self, refusal: LockRefusal) {
         self.follows.refusal = Some(refusal);
     }
 
@@ -128,10 +142,21 @@ impl Transition {
         }
     }
 
-    /// Holds the lock of a project whose state is about to change: until the merge, or until somebody frees it.
-    fn hold_for_change(&mut self, wanted: &WantedLock) {
-        if wanted.mode == LockMode::Disabled {
-            return;
+    /// Who keeps this change of a project's state from beginning: its lock, or its owner.
+    fn refusal_of_change(&mut self, change: &StateChange<'_>) -> Option<LockRefusal> {
+        if let Some(holder) = self.other_holder(change.project) {
+            return Some(LockRefusal::HeldBy(holder));
+        }
+        self.refusal_of_owners(change)
+    }
+
+    /// Holds a project whose state is about to change: until the merge, or until somebody frees it.
+    fn hold_for_change(&mut self, change: &StateChange<'_>) {
+        let wanted = change.project;
+        match wanted.mode {
+            LockMode::Disabled => return,
+            LockMode::Strict(_) => return self.own_for_change(change),
+            LockMode::OnPlan | LockMode::OnApply => {}
         }
         let applied = ProjectLock { applied: true, ..wanted.lock.clone() };
         match self.lock_of(&wanted.lock) {
@@ -169,19 +194,28 @@ impl Transition {
         if let Some(stop) = self.world.apply_lock.clone() {
             return self.refuse(LockRefusal::AppliesStopped(stop));
         }
-        if let Some(holder) = self.other_holder(project) {
-            return self.refuse(LockRefusal::HeldBy(holder));
-        }
         let Some(at) = self.world.plans.iter().position(|known| known.id == *plan) else {
-            return self.refuse(LockRefusal::NoPlan);
+            return match self.other_holder(project) {
+                Some(holder) => self.refuse(LockRefusal::HeldBy(holder)),
+                None => self.refuse(LockRefusal::NoPlan),
+            };
         };
+        let head = self.world.plans[at].head.clone();
+        let change = StateChange { project, job, head: &head };
+        if let Some(refusal) = self.refusal_of_change(&change) {
+            return self.refuse(refusal);
+        }
+        if let Some(refusal) = self.refusal_of_apply(&change) {
+            return self.refuse(refusal);
+        }
         let used = PlanRecord { consumed_by: Some(job.clone()), ..self.world.plans.remove(at) };
         self.follows.changes.push(LockChange::UsePlan(ConsumedPlan(used)));
-        self.hold_for_change(project);
+        self.hold_for_change(&change);
     }
 
-    /// Locks and plans of the pull request go, all or those of some projects, and it is told of which projects.
-    fn unlocked(&mut self, pull: &PullId, only: Option<&[ProjectId]>, by: &AuditEntry) {
+    /// Locks and plans of the pull request go, all or those of some projects, and it is told of which projects. Of what it owns, only that
+    /// which `unlock` may end.
+    fn unlocked(&mut self, pull: &PullId, only: Option<&[ProjectId]>, accept_drift: bool, by: &AuditEntry) {
         let is_meant = |project: &ProjectId| only.is_none_or(|only| only.contains(project));
         let plans = self.drop_plans(|plan| plan.pull == *pull && is_meant(&plan.project));
         for plan in &plans {
@@ -191,7 +225,9 @@ impl Transition {
         let mut projects: Vec<ProjectId> = locks.into_iter().map(|lock| lock.project).collect();
         let locked: HashSet<ProjectId> = projects.iter().cloned().collect();
         projects.extend(plans.into_iter().map(|plan| plan.project).filter(|project| !locked.contains(project)));
-        self.follows.message = Some(Message::Unlocked { projects });
+        let (freed, kept) = self.disown_by_hand(pull, accept_drift, is_meant);
+        projects.extend(freed.into_iter().filter(|project| !projects.contains(project)).collect::<Vec<_>>());
+        self.follows.message = Some(Message::Unlocked { projects, kept });
         self.follows.audit = Some(by.clone());
     }
 
@@ -242,7 +278,7 @@ impl Transition {
     }
 
     /// The project's plan was discarded.
-    fn set_discarded(&mut self, pull: &PullId, project: &ProjectId, head: &CommitSha, updated: Timestamp) {
+    pub(super) fn set_discarded(&mut self, pull: &PullId, project: &ProjectId, head: &CommitSha, updated: Timestamp) {
         let state = ProjectState::PlanDiscarded;
         let (project, head) = (project.clone(), head.clone());
         let status = ProjectStatus { project, state, head, summary: None, job: None, updated };

@@ -126,18 +126,20 @@ impl History {
                 job: "job".into(),
                 project: wanted(pull, project),
             },
-            Action::Import { pull, project } => LockEvent::StateChangeBegins { project: wanted(pull, project) },
+            Action::Import { pull, project } => {
+                LockEvent::StateChangeBegins { project: wanted(pull, project), job: "job".into(), head: "head".into() }
+            }
             Action::Changed { pull, project: number } => LockEvent::StateChanged {
                 pull: pull_id(pull),
                 project: project(number),
                 outputs: true,
                 at: Timestamp::UNIX_EPOCH,
             },
-            Action::Unlock { pull } => LockEvent::Unlocked { pull: pull_id(pull), only: None, by },
+            Action::Unlock { pull } => LockEvent::Unlocked { pull: pull_id(pull), only: None, accept_drift: false, by },
             Action::Delete { project, applying } => {
                 LockEvent::LockDeleted { key: lock(0, project).key(), applying: applying.then(|| "job".into()), by }
             }
-            Action::Close { pull } => LockEvent::Closed { pull: pull_id(pull), remarks: Vec::new() },
+            Action::Close { pull } => LockEvent::Closed { pull: pull_id(pull), remarks: Vec::new(), merged: None },
             Action::MakePlan { .. } | Action::StopApplies(_) => return None,
         })
     }
@@ -197,7 +199,7 @@ impl History {
                 assert!(before.plans.iter().any(|known| known.id == *plan));
                 is_held_for_change(&after, project);
             }
-            LockEvent::StateChangeBegins { project } if follows.refusal.is_none() => {
+            LockEvent::StateChangeBegins { project, .. } if follows.refusal.is_none() => {
                 is_held_for_change(&after, project);
             }
             LockEvent::Closed { pull, .. } | LockEvent::Unlocked { pull, .. } => {
@@ -263,6 +265,7 @@ fn written(before: &World, follows: &Consequences) -> World {
                 world.statuses.retain(|(of, known)| of != pull || known.project != status.project);
                 world.statuses.push((pull.clone(), status.clone()));
             }
+            LockChange::Own(_) | LockChange::ChangeOwner(_) | LockChange::Disown(_) => panic!("nothing here is strict"),
         }
     }
     world
@@ -275,8 +278,14 @@ fn pull_of<'a>(event: &'a LockEvent, world: &'a World) -> &'a PullId {
         | LockEvent::StateChanged { pull, .. }
         | LockEvent::Unlocked { pull, .. }
         | LockEvent::Closed { pull, .. } => pull,
-        LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project } => &project.lock.holder.pull,
+        LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
+            &project.lock.holder.pull
+        }
         LockEvent::PlanGoesOn { projects } => &projects[0].lock.holder.pull,
+        LockEvent::Satisfied { .. }
+        | LockEvent::PlansFall { .. }
+        | LockEvent::OwnershipTaken { .. }
+        | LockEvent::Reopened { .. } => unreachable!("only of mode `strict`"),
         LockEvent::LockDeleted { key, .. } => &world.locks.iter().find(|lock| lock.key() == *key).unwrap().holder.pull,
     }
 }
@@ -297,6 +306,7 @@ fn names<'a>(world: &'a World, event: &LockEvent) -> Vec<&'a ProjectLock> {
         | LockEvent::PlanGoesOn { .. }
         | LockEvent::StateChangeBegins { .. }
         | LockEvent::StateChanged { .. } => false,
+        _ => unreachable!("only of mode `strict`"),
     };
     world.locks.iter().filter(is_named).collect()
 }
@@ -409,8 +419,12 @@ fn an_unlock_tells_of_locked_projects_first_and_then_of_planned_ones() {
         ..World::default()
     };
     let by = AuditEntry { who: "bob".into(), ..AuditEntry::default() };
-    let (after, follows) = step(world, &LockEvent::Unlocked { pull: pull_id(1), only: None, by: by.clone() });
-    assert_eq!(follows.message, Some(Message::Unlocked { projects: vec![project(2), project(1), project(0)] }));
+    let event = LockEvent::Unlocked { pull: pull_id(1), only: None, accept_drift: false, by: by.clone() };
+    let (after, follows) = step(world, &event);
+    assert_eq!(
+        follows.message,
+        Some(Message::Unlocked { projects: vec![project(2), project(1), project(0)], kept: Vec::new() })
+    );
     assert_eq!(follows.audit, Some(by));
     assert_eq!((after.locks, after.plans), (vec![lock(2, 0)], vec![plan(2, 0, 0)]));
 }

@@ -2,7 +2,7 @@
 //! before it posts again.
 
 use super::render::markdown::turns_direction;
-use crate::domain::outcome::{JobOutcome, Outcome, PolicySetReport, Reason};
+use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicySetReport, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::{ProjectId, RunId, command::CommandName};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ const SUFFIX: &str = " -->";
 
 /// The marker of one part of a reply, at most `limit` bytes long: results that do not fit are left out, and `truncated`
 /// is set.
-pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
+pub fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: usize) -> String {
     let mut marker = JsonObject::default();
     marker.put("v", json!(1));
     marker.put("run", json!(reply.run));
@@ -30,7 +30,7 @@ pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
         marker.put("head", json!(head));
     }
     let (key, rows) = match &reply.body {
-        ReplyBody::Results(_) => ("results", results(&reply.body)),
+        ReplyBody::Results(_) => ("results", results(&reply.body, executable)),
         ReplyBody::CommandError(fault) => match command_word(reply.command_name().unwrap_or(CommandName::Plan)) {
             Some(cmd) => {
                 let row = json!({"cmd": cmd, "scope": "command", "outcome": "error", "reason": fault.reason});
@@ -63,9 +63,11 @@ pub fn line(reply: &Reply, part: usize, parts: usize, limit: usize) -> String {
 }
 
 /// All results of a reply as JSON objects, in the marker's form.
-pub fn results(body: &ReplyBody) -> Vec<String> {
+pub fn results(body: &ReplyBody, executable: &str) -> Vec<String> {
     match body {
-        ReplyBody::Results(results) => results.outcomes.iter().filter(|o| !o.silenced).map(result).collect(),
+        ReplyBody::Results(results) => {
+            results.outcomes.iter().filter(|o| !o.silenced).map(|o| result(o, executable)).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -133,8 +135,17 @@ fn escaped(json: &str) -> String {
     out
 }
 
+/// Who has to give way, and what is said on that pull request for it.
+fn way_out_of(failure: &Failure, executable: &str) -> Option<(u64, String)> {
+    match failure {
+        Failure::Locked(holder) => Some((holder.pull.number, format!("{executable} unlock"))),
+        Failure::Owned(owner) => Some((owner.holder.pull.number, owner.state.way_out(executable))),
+        _ => None,
+    }
+}
+
 /// One result as a JSON object.
-pub fn result(job: &JobOutcome) -> String {
+pub fn result(job: &JobOutcome, executable: &str) -> String {
     let mut row = JsonObject::default();
     row.put("cmd", json!(command_word(job.command).unwrap_or("plan")));
     let ProjectId { dir, workspace, name } = &job.project;
@@ -152,6 +163,12 @@ pub fn result(job: &JobOutcome) -> String {
     row.put("outcome", json!(outcome));
     if let Some(reason) = reason {
         row.put("reason", json!(reason));
+    }
+    if let Outcome::Failed(failure) = &job.outcome
+        && let Some((owner, next)) = way_out_of(failure, executable)
+    {
+        row.put("owner", json!(owner));
+        row.put("next", json!(next));
     }
     match &job.outcome {
         Outcome::Planned(plan) => {
@@ -188,6 +205,9 @@ fn kind(message: &Message) -> &'static str {
         Message::DidYouMean { .. } => "did_you_mean",
         Message::ApplyDisabled { .. } => "apply_disabled",
         Message::Unlocked { .. } | Message::UnlockedOthers { .. } | Message::UnlockedBy { .. } => "unlocked",
+        Message::Owes { .. } => "owes",
+        Message::AppliedByAnother { .. } => "applied_by_another",
+        Message::PlansFell { .. } => "plans_fell",
         Message::Locked { .. } => "locked",
         Message::NotLocked { .. } => "not_locked",
         Message::Frozen { .. } => "frozen",

@@ -77,7 +77,7 @@ pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
         n => MAX_COMMENTS.min(usize::try_from(n).unwrap_or(MAX_COMMENTS)),
     };
     let marker_limit = marker::MAX_MARKER.min(options.comment_limit / 2);
-    let reserve = marker::line(reply, most, most, marker_limit).len() + 2;
+    let reserve = marker::line(reply, &options.executable, most, most, marker_limit).len() + 2;
     let limit = options.comment_limit.saturating_sub(reserve);
     let command = reply.command_name().map_or("the", |name| name.spoken());
 
@@ -100,7 +100,9 @@ pub fn render(reply: &Reply, options: &RenderOptions) -> Vec<String> {
     }
     let count = parts.len();
     let numbered = parts.into_iter().enumerate();
-    numbered.map(|(i, part)| format!("{part}\n\n{}", marker::line(reply, i + 1, count, marker_limit))).collect()
+    numbered
+        .map(|(i, part)| format!("{part}\n\n{}", marker::line(reply, &options.executable, i + 1, count, marker_limit)))
+        .collect()
 }
 
 /// A comment that the host rejected as too long, cut to half of `limit`, with its marker.

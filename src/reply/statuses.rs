@@ -3,6 +3,7 @@
 use super::wording;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicyReport};
+use crate::domain::ownership::FallCause;
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
 use crate::domain::{JobId, ProjectId, PullId};
 use crate::vcs::Hosts;
@@ -101,6 +102,22 @@ impl Statuses {
         (after_apply || applied > 0).then(|| self.make("apply", StatusState::Pending, &text, None))
     }
 
+    /// `atlantis/plan: label`, or `atlantis/plan`, after a plan fell.
+    pub fn fell(&self, project: Option<&ProjectId>, cause: &FallCause) -> CommitStatus {
+        let because = match cause {
+            FallCause::AppliedBy { pull } => format!("{} changes the same", self.hosts.pull_name(pull)),
+            FallCause::BaseMoved { branch, commit } => format!("{branch} has moved to {}", commit.short()),
+        };
+        let name = project.map_or_else(|| "plan".to_owned(), |project| format!("plan: {}", project.label()));
+        self.make(&name, StatusState::Failure, &format!("Plan discarded: {because}"), None)
+    }
+
+    /// `atlantis/apply` of a pull request that was closed after an apply.
+    pub fn owes(&self, projects: usize) -> CommitStatus {
+        let text = format!("Closed after an apply of {projects} project{}", if projects == 1 { "" } else { "s" });
+        self.make("apply", StatusState::Failure, &text, None)
+    }
+
     /// `atlantis/policy_check`: success where the policies of all checked projects have passed or are approved.
     pub fn policies(&self, met: usize, all: usize) -> CommitStatus {
         let failed = all - met;
@@ -176,6 +193,7 @@ impl Statuses {
     fn refusal(&self, failure: &Failure) -> String {
         match failure {
             Failure::Locked(holder) => format!("locked by {}", self.hosts.pull_name(&holder.pull)),
+            Failure::Owned(owner) => format!("owned by {}", self.hosts.pull_name(&owner.holder.pull)),
             Failure::Requirements(checks) => {
                 checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect::<Vec<_>>().join(", ")
             }

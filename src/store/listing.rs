@@ -1,6 +1,7 @@
 //! Lists for the dashboard: search, number of matches, and one page of rows.
 
 use super::{View, parse, rows, word};
+use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{Job, ProjectLock, ProjectState, ProjectStatus};
 use crate::domain::{ProjectId, PullId, PullRequest};
 use crate::locks::waits_for;
@@ -146,6 +147,19 @@ impl View<'_> {
             let status = self.project_status(&lock.holder.pull, &lock.project)?;
             Ok((lock, status))
         })
+    }
+
+    /// Owners of projects in mode `strict`, those first that somebody has to end.
+    pub fn list_owners(&self, window: &Window) -> Result<Found<ProjectOwner>> {
+        let list = ListQuery {
+            from: "owners o".into(),
+            wanted: "1",
+            text: "o.pull || ' ' || o.dir || '/' || o.workspace || ' ' || o.name || ' ' || replace(o.state, '_', ' ') || ' ' ||
+                   json_extract(o.record, '$.holder.title') || ' ' || json_extract(o.record, '$.holder.user')"
+                .into(),
+            order: "o.state IN ('closed_applied', 'merged_unapplied') DESC, o.seq DESC".into(),
+        };
+        self.list(&list, window)
     }
 
     /// Finished jobs, newest first, each with its pull request.

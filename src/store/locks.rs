@@ -73,21 +73,36 @@ impl View<'_> {
             LockEvent::NotPlanned { pull, project } => world.locks.extend(self.project_lock(&pull.repo, project)?),
             LockEvent::ApplyBegins { plan, project, .. } => {
                 world.apply_lock = self.apply_lock()?;
-                world.locks.extend(self.project_lock(&project.lock.repo, &project.lock.project)?);
-                world.plans.extend(self.usable_plan(plan)?);
+                self.add_owners_for_change(&mut world, project)?;
+                if !world.plans.iter().any(|known| known.id == *plan) {
+                    world.plans.extend(self.usable_plan(plan)?);
+                }
             }
-            LockEvent::StateChangeBegins { project } => {
-                world.locks.extend(self.project_lock(&project.lock.repo, &project.lock.project)?);
-            }
+            LockEvent::StateChangeBegins { project, .. } => self.add_owners_for_change(&mut world, project)?,
             LockEvent::StateChanged { pull, project, outputs, .. } => {
                 world.plans = self.plans(pull)?;
                 if *outputs {
                     world.plans.extend(self.plans_elsewhere_with_outputs_of(pull, project)?);
                 }
+                self.add_owners_of_changed(&mut world, pull, project)?;
             }
-            LockEvent::Unlocked { pull, .. } | LockEvent::Closed { pull, .. } => {
+            LockEvent::Satisfied { pull, project, .. } => world.owners = self.owners_of_project(&pull.repo, project)?,
+            LockEvent::PlansFall { plans, .. } => {
+                for plan in plans {
+                    world.plans.extend(self.usable_plan(plan)?);
+                }
+            }
+            LockEvent::OwnershipTaken { holder, .. } => self.add_changed(&mut world, &holder.pull)?,
+            LockEvent::Reopened { pull } => world.owners = self.owners_of(pull)?,
+            LockEvent::Unlocked { pull, .. } => {
                 world.locks = self.locks_of(pull)?;
                 world.plans = self.plans(pull)?;
+                world.owners = self.owners_of(pull)?;
+            }
+            LockEvent::Closed { pull, merged, .. } => {
+                world.locks = self.locks_of(pull)?;
+                world.plans = self.plans(pull)?;
+                self.add_owners_of_closed(&mut world, pull, merged.is_some())?;
             }
             LockEvent::LockDeleted { key, .. } => {
                 if let Some(lock) = self.lock_by_key(key)? {
@@ -137,6 +152,9 @@ impl Tx<'_> {
             LockChange::DropPlan(plan) => self.drop_plan(&plan.id),
             LockChange::UsePlan(plan) => self.use_plan(plan.record()),
             LockChange::SetStatus(pull, status) => self.put_project_status(pull, status),
+            LockChange::Own(owner) => self.insert_owner(owner),
+            LockChange::ChangeOwner(owner) => self.update_owner(owner),
+            LockChange::Disown(owner) => self.delete_owner(owner),
         }
     }
 
@@ -175,6 +193,6 @@ impl Tx<'_> {
 }
 
 /// A project's name as its column holds it: empty for none.
-fn name_of(project: &ProjectId) -> &str {
+pub(super) fn name_of(project: &ProjectId) -> &str {
     project.name.as_deref().unwrap_or("")
 }

@@ -2,7 +2,7 @@
 
 use super::{Tx, View, json, micros};
 use crate::domain::state::PlanRecord;
-use crate::domain::{PlanId, ProjectId, PullId};
+use crate::domain::{PlanId, ProjectId, PullId, RepoId};
 use anyhow::{Result, ensure};
 use rusqlite::{Params, params};
 
@@ -43,6 +43,16 @@ impl View<'_> {
              WHERE pull = ?1 AND dir = ?2 AND workspace = ?3 AND name = ?4 AND consumed_by IS NULL",
             params![pull.to_string(), project.dir, project.workspace, project.name.as_deref().unwrap_or("")],
         )
+    }
+
+    /// Plans of one project that can still be applied, whichever pull request of the repository made them.
+    pub fn plans_of_project(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<PlanRecord>> {
+        let mut plans: Vec<PlanRecord> = self.records(
+            "SELECT record FROM plans WHERE dir = ?1 AND workspace = ?2 AND name = ?3 AND consumed_by IS NULL ORDER BY seq",
+            params![project.dir, project.workspace, project.name.as_deref().unwrap_or("")],
+        )?;
+        plans.retain(|plan| plan.pull.repo == *repo);
+        Ok(plans)
     }
 
     /// A plan that was neither used nor replaced nor discarded.

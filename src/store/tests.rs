@@ -101,7 +101,7 @@ impl Tx<'_> {
     }
 
     fn close_pull(&self, pull: &PullId) -> Result<crate::locks::Consequences> {
-        self.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks: Vec::new() })
+        self.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks: Vec::new(), merged: None })
     }
 
     fn unlock_pull(&self, pull: &PullId) -> Result<Vec<ProjectLock>> {

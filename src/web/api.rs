@@ -2,6 +2,7 @@
 
 use super::Site;
 use super::answer::{HttpProblem, typed};
+use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::ProjectLock;
 use crate::domain::{Login, RunId};
 use crate::server_status::Role;
@@ -154,6 +155,16 @@ struct Lock {
     user: Login,
     workspace: String,
     time: String,
+    /// `planned`, `applied`, or where an owner in mode `strict` stands.
+    state: &'static str,
+}
+
+impl From<ProjectOwner> for Lock {
+    fn from(owner: ProjectOwner) -> Lock {
+        let state = owner.state.as_str();
+        let ProjectOwner { repo, project, holder, .. } = owner;
+        Lock { state, ..Lock::from(ProjectLock { repo, project, holder, why: None, applied: false }) }
+    }
 }
 
 impl From<ProjectLock> for Lock {
@@ -168,18 +179,20 @@ impl From<ProjectLock> for Lock {
             user: lock.holder.user,
             workspace: lock.project.workspace,
             time: lock.holder.since.to_string(),
+            state: if lock.applied { "applied" } else { "planned" },
         }
     }
 }
 
-fn answer(locks: Vec<ProjectLock>) -> Locks {
-    Locks { locks: (!locks.is_empty()).then(|| locks.into_iter().map(Lock::from).collect()) }
+fn answer(locks: Vec<ProjectLock>, owners: Vec<ProjectOwner>) -> Locks {
+    let all: Vec<Lock> = locks.into_iter().map(Lock::from).chain(owners.into_iter().map(Lock::from)).collect();
+    Locks { locks: (!all.is_empty()).then_some(all) }
 }
 
-/// All project locks.
+/// All project locks, then all owners of projects in mode `strict`.
 pub(super) async fn locks(State(site): State<Arc<Site>>) -> Result<Response, HttpProblem> {
-    let locks = site.services()?.store.read(|view| view.locks()).await?;
-    Ok(axum::Json(answer(locks)).into_response())
+    let (locks, owners) = site.services()?.store.read(|view| Ok((view.locks()?, view.owners()?))).await?;
+    Ok(axum::Json(answer(locks, owners)).into_response())
 }
 
 /// A run with all results, also those that the marker of its comment had no space for.
@@ -217,7 +230,7 @@ mod tests {
             unnamed.project.name = None;
             unnamed
         }];
-        assert_snapshot!(serde_json::to_string_pretty(&answer(locks)).unwrap(), @r##"
+        assert_snapshot!(serde_json::to_string_pretty(&answer(locks, Vec::new())).unwrap(), @r##"
     {
       "Locks": [
         {
@@ -229,7 +242,8 @@ mod tests {
           "PullURL": "https://github.com/acme/infra/pull/41",
           "User": "alice",
           "Workspace": "prod",
-          "Time": "2026-08-24T09:55:00Z"
+          "Time": "2026-08-24T09:55:00Z",
+          "State": "planned"
         },
         {
           "Name": "acme/infra/./default/",
@@ -240,11 +254,12 @@ mod tests {
           "PullURL": "https://github.com/acme/infra/pull/7",
           "User": "alice",
           "Workspace": "default",
-          "Time": "2026-08-24T09:55:00Z"
+          "Time": "2026-08-24T09:55:00Z",
+          "State": "planned"
         }
       ]
     }
     "##);
-        assert_eq!(serde_json::to_string(&answer(Vec::new())).unwrap(), r#"{"Locks":null}"#);
+        assert_eq!(serde_json::to_string(&answer(Vec::new(), Vec::new())).unwrap(), r#"{"Locks":null}"#);
     }
 }

@@ -8,6 +8,7 @@ use super::answer::{HttpProblem, Visit};
 use super::freezes::FreezeRow;
 use super::pages::{VERSION, When};
 use crate::domain::freeze::Freeze;
+use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::{ApplyLock, Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::{PullId, PullRequest};
 use crate::server_status::Services;
@@ -17,7 +18,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
 pub(super) use rows::JobRow;
-use rows::{LockRow, PullRow, RowFacts};
+use rows::{LockRow, OwnerRow, PullRow, RowFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ const MAX_SEARCH: usize = 200;
 pub(super) struct DashboardData {
     pub(super) running: Found<(Job, Option<PullRequest>)>,
     pub(super) locks: Found<(ProjectLock, Option<ProjectStatus>)>,
+    /// Owners of projects in mode `strict`, the first ones.
+    pub(super) owners: Found<ProjectOwner>,
     pub(super) pulls: Found<ListedPull>,
     /// Plans of the listed pull requests that may be applied for some time only.
     pub(super) plans: HashMap<PullId, Vec<PlanRecord>>,
@@ -78,6 +81,7 @@ impl DashboardData {
                 }
                 Ok(DashboardData {
                     running: view.list_running_jobs(&running)?,
+                    owners: view.list_owners(&running)?,
                     locks,
                     pulls,
                     plans,
@@ -133,6 +137,8 @@ pub(super) struct ServerState {
     pub(super) apply_allowed: bool,
     /// Pages may set and lift the apply lock.
     pub(super) apply_switch: bool,
+    /// First word of commands.
+    pub(super) executable: String,
 }
 
 impl ServerState {
@@ -142,6 +148,7 @@ impl ServerState {
             draining: services.dispatch.draining(),
             apply_allowed: site.state.apply_allowed,
             apply_switch: !site.state.disable_global_apply_lock,
+            executable: site.state.executable_name.clone(),
         }
     }
 }
@@ -228,6 +235,7 @@ pub(super) struct Dashboard {
     search: String,
     running: ListPage<JobRow>,
     locks: ListPage<LockRow>,
+    owners: ListPage<OwnerRow>,
     pulls: ListPage<PullRow>,
     recent: ListPage<JobRow>,
     apply: ApplySwitch,
@@ -256,6 +264,9 @@ impl Dashboard {
             running: ListPage::new(&facts.running, ("running", 1, MAX_ROWS), asked, job_row),
             locks: ListPage::new(&facts.locks, ("locks", asked.locks, MAX_ROWS), asked, |(lock, status)| {
                 LockRow::new(lock, status.as_ref(), &known)
+            }),
+            owners: ListPage::new(&facts.owners, ("owners", 1, MAX_ROWS), asked, |owner| {
+                OwnerRow::new(owner, &server.executable, now)
             }),
             pulls: ListPage::new(&facts.pulls, ("pulls", asked.pulls, MAX_PULLS), asked, |pull| {
                 PullRow::new(pull, &known)

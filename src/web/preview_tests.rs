@@ -156,6 +156,7 @@ fn busy_facts() -> DashboardData {
             (lock("network", "infra/network", "prod", 41), Some(network.clone())),
             (lock("", "infra/dns", "default", 41), Some(dns.clone())),
         ]),
+        owners: found(Vec::new()),
         pulls: found(vec![
             ListedPull {
                 fault: Some("`atlantis.yaml`, line 3: unknown key `projets`".into()),
@@ -194,6 +195,7 @@ fn empty_facts() -> DashboardData {
     DashboardData {
         running: found(Vec::new()),
         locks: found(Vec::new()),
+        owners: found(Vec::new()),
         pulls: found(Vec::new()),
         plans: HashMap::new(),
         ended: found(Vec::new()),
@@ -205,7 +207,13 @@ fn empty_facts() -> DashboardData {
 }
 
 fn server() -> ServerState {
-    ServerState { in_progress: 2, draining: false, apply_allowed: true, apply_switch: true }
+    ServerState {
+        in_progress: 2,
+        draining: false,
+        apply_allowed: true,
+        apply_switch: true,
+        executable: "atlantis".into(),
+    }
 }
 
 fn dashboard(facts: &DashboardData, server: &ServerState) -> String {

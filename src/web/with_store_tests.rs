@@ -55,7 +55,13 @@ async fn filled() -> (tempfile::TempDir, Store) {
 async fn the_dashboard_shows_what_the_store_holds() {
     let (_folder, store) = filled().await;
     let facts = DashboardData::load(&store, &DashboardQuery::default()).await.unwrap();
-    let server = ServerState { in_progress: 1, draining: false, apply_allowed: true, apply_switch: true };
+    let server = ServerState {
+        in_progress: 1,
+        draining: false,
+        apply_allowed: true,
+        apply_switch: true,
+        executable: "atlantis".into(),
+    };
     let view =
         serde_json::to_value(Dashboard::new(&facts, &server, &DashboardQuery::default(), None, Timestamp::now()))
             .unwrap();

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the answer")]
 
+mod after_merge;
 mod apply;
 mod approvals;
 mod arguments;
@@ -41,6 +42,7 @@ mod rotation;
 mod second_host;
 mod state_locks;
 mod steps;
+mod strict;
 mod support;
 mod terminal;
 mod terragrunt;

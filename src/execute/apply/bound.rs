@@ -9,8 +9,9 @@ use crate::domain::duration;
 use crate::domain::outcome::Failure;
 use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::freeze::FreezeGuard;
+use crate::execute::others::Teller;
 use crate::execute::{Cancel, plan_limit};
-use crate::locks::{ConsumedPlan, LockEvent, WantedLock};
+use crate::locks::{Consequences, ConsumedPlan, LockEvent, WantedLock};
 use crate::store::Tx;
 use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -52,8 +53,14 @@ impl ApplyRun<'_> {
             // Whatever becomes of this server, that it began is known.
             entry: self.audit_entry(config, plan, "begun"),
         };
-        let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| beginning.record(tx, &job.id));
-        begun.await?.map_err(Refused::from)
+        let teller = Teller::new(self.ctx);
+        let telling = teller.clone();
+        let begun = JobRun::begin(self.ctx, self.work, config, move |tx, job| {
+            beginning.record(tx, &job.id, |follows| telling.tell(tx, follows))
+        });
+        let begun = begun.await?.map_err(Refused::from);
+        teller.committed(self.ctx).await;
+        begun
     }
 }
 
@@ -96,7 +103,12 @@ struct Beginning {
 
 impl Beginning {
     /// Uses the plan up for this job. A refusal changes nothing.
-    fn record(&self, tx: &Tx<'_>, job: &JobId) -> Result<Result<ConsumedPlan, Failure>> {
+    fn record(
+        &self,
+        tx: &Tx<'_>,
+        job: &JobId,
+        tell_others: impl FnOnce(&Consequences) -> Result<()>,
+    ) -> Result<Result<ConsumedPlan, Failure>> {
         if self.cancel.token.is_cancelled() {
             return Ok(Err(Failure::Cancelled { by: self.cancel.by() }));
         }
@@ -113,6 +125,7 @@ impl Beginning {
         if let Some(refusal) = follows.refusal {
             return Ok(Err(plan::lock_failure(refusal)));
         }
+        tell_others(&follows)?;
         tx.audit(&self.entry)?;
         Ok(Ok(consumed.context("an apply begins without its plan")?))
     }
@@ -195,7 +208,7 @@ mod tests {
         let said = store.write(move |tx| {
             tx.put_plan(&plan())?;
             change(tx, &cancel)?;
-            Ok(beginning.record(tx, &"job".into())?.map(drop))
+            Ok(beginning.record(tx, &"job".into(), |_| Ok(()))?.map(drop))
         });
         let said = said.await.unwrap();
         let (plans, locks) = store.read(|view| Ok((view.plans(&pull(1))?.len(), view.locks()?))).await.unwrap();

@@ -4,9 +4,10 @@ use super::super::admission::Permit;
 use super::super::errored_state::kept_file;
 use super::super::groups::Projects;
 use super::super::job::{self, JobRun, JobTask, Ready};
+use super::super::others::Teller;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{CommandRun, Context, capacity, plan_limit, random_bits, recorder, state_locks};
+use super::super::{CommandRun, Context, capacity, merged, plan, plan_limit, random_bits, recorder, state_locks};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
@@ -125,7 +126,14 @@ impl PlanRun<'_> {
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let status = self.status(config, &outcome);
         let pull = self.work.pull.id.clone();
-        job.end(outcome, move |tx, record| {
+        let satisfied = match &plan {
+            Some((plan, _)) if plan.summary.no_changes => merged::satisfied(self.ctx, self.work, plan).await,
+            _ => None,
+        };
+        let teller = Teller::new(self.ctx);
+        let telling = teller.clone();
+        let ended = job.end(outcome, move |tx, record| {
+            satisfied.iter().try_for_each(|event| telling.record(tx, event).map(drop))?;
             match &plan {
                 Some((plan, left)) => {
                     tx.put_plan(plan)?;
@@ -137,8 +145,10 @@ impl PlanRun<'_> {
                 }
             }
             tx.put_project_status(&pull, &ProjectStatus { job: Some(record.id.clone()), ..status.clone() })
-        })
-        .await
+        });
+        let ended = ended.await?;
+        teller.committed(self.ctx).await;
+        Ok(ended)
     }
 
     /// What a project of a run that was cancelled ends with.
@@ -222,10 +232,11 @@ impl PlanRun<'_> {
         let mut record = self.record(config, (id, job.record.id.clone()), &ready.place, made, &output);
         let left = archive(ctx, &mut record).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(not_kept(ctx, &record));
-        Ok(Made { planned: self.planned(&record, output), record, left })
+        Ok(Made { planned: self.planned(config, &record, output), record, left })
     }
 
-    fn planned(&self, record: &PlanRecord, output: String) -> Planned {
+    fn planned(&self, config: &ProjectConfig, record: &PlanRecord, output: String) -> Planned {
+        let unlocked = !plan::wanted_lock(self.ctx, self.work, config).is_locked_by_plan();
         Planned {
             summary: record.summary,
             resources: plan_resources(&output),
@@ -234,6 +245,7 @@ impl PlanRun<'_> {
             merged_again: self.merged_again(record),
             extra_args: self.work.command.extra_args.clone(),
             base_commit: Some(record.base.clone()),
+            unlocked,
         }
     }
 

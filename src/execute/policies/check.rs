@@ -68,6 +68,7 @@ fn checking(work: &CommandRun) -> CommandRun {
         pull: work.pull.clone(),
         command: Command { name: CommandName::PolicyCheck, ..work.command.clone() },
         rules: work.rules.clone(),
+        owed: work.owed.clone(),
         cancel: work.cancel.clone(),
         begun: AtomicUsize::default(),
         unrecorded: UnrecordedOutcomes::default(),

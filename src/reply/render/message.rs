@@ -5,7 +5,8 @@ use super::markdown;
 use super::view::cut;
 use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
-use crate::domain::reply::{Message, Reply};
+use crate::domain::ownership::{FallCause, OwnerState};
+use crate::domain::reply::{LeftLock, Message, Reply};
 use crate::domain::{JobId, Login, ProjectId};
 use crate::reply::wording;
 use minijinja::value::Serde;
@@ -32,20 +33,20 @@ pub(super) fn template(
         }
         Message::DidYouMean { suggestion } => ("did_you_mean.md", context! { suggestion }),
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
-        Message::Unlocked { projects } => ("unlocked.md", context! { projects => Serde(projects) }),
         Message::UnlockedOthers { lines } => ("unlocked_others.md", context! { lines }),
         Message::UnlockedBy { projects, user, from, why } => {
             ("unlocked_by.md", unlocked_by(projects, user, from, why, &plan(None)))
         }
         Message::Locked { projects, why } => ("locked.md", context! { projects => Serde(projects), why }),
         Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
-        Message::Frozen { freeze, already } => {
-            let (words, why) = (freeze.words(), &freeze.why);
-            ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
-        }
+        Message::Frozen { freeze, already } => frozen(freeze, *already),
         Message::Unfrozen { freeze, user } => {
             ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
         }
+        Message::Unlocked { projects, kept } => unlocked(projects, kept),
+        Message::Owes { state, projects } => owes(*state, projects, options),
+        Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
+        Message::PlansFell { projects, cause } => plans_fell(projects, cause),
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
         Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
         Message::ForkRefused => ("fork_refused.md", context! {}),
@@ -73,13 +74,7 @@ pub(super) fn template(
             ("hook_failed.md", context! { output => Value::from_safe_string(output), again => again(reply, options) })
         }
         Message::Interrupted { because } => ("interrupted.md", context! { because }),
-        Message::StateLocks { left } => {
-            let log = |job: &JobId| format!("{}/jobs/{job}", options.url);
-            let left = left.iter().map(
-                |one| context! { project => Serde(&one.project), kind => &one.kind, log => log(&one.job), because => &one.because },
-            );
-            ("state_locks.md", context! { left => left.collect::<Vec<_>>() })
-        }
+        Message::StateLocks { left } => state_locks(left, options),
         Message::ShuttingDown => ("shutting_down.md", context! { again => again(reply, options) }),
         Message::NoProjects { because } => {
             let told = because.contains(&format!("{} plan", options.executable));
@@ -91,6 +86,40 @@ pub(super) fn template(
         }
         Message::PlannedAlready { head } => ("planned_already.md", context! { head => head.short() }),
     }
+}
+
+fn state_locks(left: &[LeftLock], options: &RenderOptions) -> (&'static str, Value) {
+    let log = |job: &JobId| format!("{}/jobs/{job}", options.url);
+    let left = left.iter().map(
+        |one| context! { project => Serde(&one.project), kind => &one.kind, log => log(&one.job), because => &one.because },
+    );
+    ("state_locks.md", context! { left => left.collect::<Vec<_>>() })
+}
+
+fn frozen(freeze: &Freeze, already: bool) -> (&'static str, Value) {
+    let (words, why) = (freeze.words(), &freeze.why);
+    ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
+}
+
+fn unlocked(projects: &[ProjectId], kept: &[ProjectId]) -> (&'static str, Value) {
+    ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept) })
+}
+
+fn applied_by_another(project: &ProjectId, other: u64) -> (&'static str, Value) {
+    ("applied_by_another.md", context! { project => Serde(project), other })
+}
+
+fn plans_fell(projects: &[ProjectId], cause: &FallCause) -> (&'static str, Value) {
+    let (kind, other, branch, commit) = match cause {
+        FallCause::AppliedBy { pull } => ("applied", pull.number, "", ""),
+        FallCause::BaseMoved { branch, commit } => ("moved", 0, branch.as_str(), commit.short()),
+    };
+    ("plans_fell.md", context! { projects => Serde(projects), kind, other, branch, commit })
+}
+
+fn owes(state: OwnerState, projects: &[ProjectId], options: &RenderOptions) -> (&'static str, Value) {
+    let (state, way_out) = (state.as_str(), state.way_out(&options.executable));
+    ("owes.md", context! { state, projects => Serde(projects), way_out })
 }
 
 fn unlocked_by(projects: &[ProjectId], user: &Login, from: &str, why: &str, plan: &str) -> Value {

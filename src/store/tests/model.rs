@@ -1,7 +1,9 @@
 //! Any sequence of changes leaves what a simple model says, also when changes fail and the store is opened again in between.
 
 use super::*;
-use crate::locks::{self, World};
+use crate::config::LockScope;
+use crate::domain::ownership::{ChangedProject, ChangedProjects, FallCause, ProjectOwner};
+use crate::locks::{self, MergedPull, World};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -11,6 +13,7 @@ enum Step {
     Event(Box<LockEvent>),
     PutPlan { pull: u64, dir: u8 },
     Forget(u64),
+    PutChanged { pull: u64, dirs: Vec<u8> },
     Reopen,
 }
 
@@ -21,11 +24,19 @@ struct Model {
     locks: Vec<ProjectLock>,
     plans: Vec<PlanRecord>,
     statuses: Vec<(PullId, ProjectStatus)>,
+    owners: Vec<ProjectOwner>,
+    changed: Vec<ChangedProjects>,
     plans_made: usize,
 }
 
 fn lock_events() -> impl Strategy<Value = LockEvent> {
-    let modes = prop_oneof![Just(LockMode::OnPlan), Just(LockMode::OnApply), Just(LockMode::Disabled)];
+    let strict = [LockScope::Project, LockScope::PullRequest].map(LockMode::Strict);
+    let modes = prop_oneof![
+        Just(LockMode::OnPlan),
+        Just(LockMode::OnApply),
+        Just(LockMode::Disabled),
+        prop::sample::select(strict.to_vec())
+    ];
     let some = (0..2u8, 0..2u8, any::<bool>(), 1..4u64, modes).prop_map(|(host, dir, named, pull, mode)| {
         let project = ProjectId { name: named.then(|| "x".into()), ..project(&dir.to_string()) };
         wanted(
@@ -34,7 +45,7 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
         )
     });
     let by = AuditEntry { at: at(9), who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
-    (some.clone(), prop::collection::vec(some, 0..3), 0..9u8, 0..8usize, any::<bool>()).prop_map(
+    (some.clone(), prop::collection::vec(some, 0..3), 0..12u8, 0..8usize, any::<bool>()).prop_map(
         move |(one, more, which, plan, flag)| {
             let (pull, project, by) = (one.lock.holder.pull.clone(), one.lock.project.clone(), by.clone());
             match which {
@@ -46,10 +57,32 @@ fn lock_events() -> impl Strategy<Value = LockEvent> {
                 3 if flag => LockEvent::PlanGoesOn { projects: vec![one] },
                 3 => LockEvent::NotPlanned { pull, project },
                 4 => LockEvent::ApplyBegins { plan: plan.to_string().into(), job: "job".into(), project: one },
-                5 => LockEvent::StateChangeBegins { project: one },
+                5 => LockEvent::StateChangeBegins { project: one, job: "job".into(), head: "head".into() },
                 6 => LockEvent::StateChanged { pull, project, outputs: true, at: jiff::Timestamp::UNIX_EPOCH },
-                7 if flag => LockEvent::Unlocked { pull, only: None, by },
-                7 => LockEvent::Closed { pull, remarks: Vec::new() },
+                7 if flag => LockEvent::Unlocked { pull, only: None, accept_drift: plan % 2 == 0, by },
+                7 => {
+                    let holder = one.lock.holder.clone();
+                    let merged = MergedPull {
+                        head: "head".into(),
+                        commit: Some("merge".into()),
+                        branch: "main".into(),
+                        at: jiff::Timestamp::UNIX_EPOCH,
+                        holder,
+                    };
+                    let merged = Some(merged).filter(|_| plan % 2 == 0);
+                    LockEvent::Closed { pull, remarks: Vec::new(), merged }
+                }
+                8 if flag => LockEvent::Reopened { pull },
+                8 => LockEvent::Satisfied { pull, project, merges: vec!["merge".into()] },
+                9 if flag => LockEvent::OwnershipTaken { holder: one.lock.holder, reason: "why".into() },
+                9 => {
+                    let cause = FallCause::AppliedBy { pull };
+                    LockEvent::PlansFall {
+                        plans: vec![plan.to_string().into()],
+                        cause,
+                        at: jiff::Timestamp::UNIX_EPOCH,
+                    }
+                }
                 _ => {
                     let key = if flag { one.lock.id() } else { one.lock.key() };
                     LockEvent::LockDeleted { key, applying: (plan == 0).then(|| "job".into()), by }
@@ -67,6 +100,7 @@ fn steps() -> impl Strategy<Value = (Step, bool)> {
         12 => lock_events().prop_map(|event| Step::Event(Box::new(event))),
         4 => (1..4u64, 0..3u8).prop_map(|(pull, dir)| Step::PutPlan { pull, dir }),
         1 => (1..4u64).prop_map(Step::Forget),
+        3 => (1..4u64, prop::collection::vec(0..2u8, 1..3)).prop_map(|(pull, dirs)| Step::PutChanged { pull, dirs }),
         1 => Just(Step::Reopen),
     ];
     (step, prop::bool::weighted(0.15))
@@ -108,6 +142,12 @@ impl Model {
                 self.plans_made += 1;
                 "put".into()
             }
+            Step::PutChanged { pull, dirs } => {
+                let new = changed_projects(*pull, dirs);
+                self.changed.retain(|changed| changed.pull != new.pull);
+                self.changed.push(new);
+                "changed".into()
+            }
             Step::Forget(pull) => {
                 self.plans.retain(|plan| plan.pull.number != *pull);
                 self.statuses.retain(|(of, _)| *of != pull_id(*pull));
@@ -121,9 +161,11 @@ impl Model {
     fn lock_event(&mut self, event: &LockEvent) -> String {
         let usable = self.plans.iter().filter(|plan| plan.consumed_by.is_none());
         let (plans, statuses) = (usable.cloned().collect(), self.statuses.clone());
-        let world = World { locks: self.locks.clone(), plans, statuses, apply_lock: None };
+        let changed = self.changed.iter().find(|changed| Some(&changed.pull) == asking(event)).cloned();
+        let (locks, owners) = (self.locks.clone(), self.owners.clone());
+        let world = World { locks, plans, statuses, apply_lock: None, owners, changed };
         let (world, follows) = locks::step(world, event);
-        (self.locks, self.statuses) = (world.locks, world.statuses);
+        (self.locks, self.statuses, self.owners) = (world.locks, world.statuses, world.owners);
         for change in &follows.changes {
             match change {
                 locks::LockChange::DropPlan(dropped) => self.plans.retain(|plan| plan.id != dropped.id),
@@ -140,6 +182,25 @@ impl Model {
     }
 }
 
+/// The pull request whose changed projects an event is about.
+fn asking(event: &LockEvent) -> Option<&PullId> {
+    match event {
+        LockEvent::ApplyBegins { project, .. } | LockEvent::StateChangeBegins { project, .. } => {
+            Some(&project.lock.holder.pull)
+        }
+        LockEvent::OwnershipTaken { holder, .. } => Some(&holder.pull),
+        LockEvent::Closed { pull, .. } => Some(pull),
+        _ => None,
+    }
+}
+
+fn changed_projects(number: u64, dirs: &[u8]) -> ChangedProjects {
+    let mut dirs = dirs.to_vec();
+    dirs.dedup();
+    let projects = dirs.iter().map(|dir| ChangedProject { project: project(&dir.to_string()), strict: *dir == 0 });
+    ChangedProjects { pull: pull_id(number), head: "head".into(), projects: projects.collect() }
+}
+
 /// Does the step in the store; its answer in the model's words.
 fn apply(tx: &Tx<'_>, step: &Step, plans_made: usize) -> Result<String> {
     Ok(match step {
@@ -154,6 +215,10 @@ fn apply(tx: &Tx<'_>, step: &Step, plans_made: usize) -> Result<String> {
         Step::PutPlan { pull, dir } => {
             tx.put_plan(&plan(&plans_made.to_string(), *pull, &dir.to_string()))?;
             "put".into()
+        }
+        Step::PutChanged { pull, dirs } => {
+            tx.put_changed_projects(&changed_projects(*pull, dirs))?;
+            "changed".into()
         }
         Step::Forget(pull) => {
             tx.forget_pull(&pull_id(*pull))?;
@@ -193,7 +258,10 @@ fn held(view: &View<'_>, model: &Model) -> Result<Model> {
         let found = view.project_status(pull, &status.project)?;
         statuses.extend(found.map(|found| (pull.clone(), found)));
     }
-    Ok(Model { locks: view.locks()?, plans, statuses, ..model.clone() })
+    for changed in &model.changed {
+        assert_eq!(view.changed_projects(&changed.pull)?.as_ref(), Some(changed));
+    }
+    Ok(Model { locks: view.locks()?, owners: view.owners()?, plans, statuses, ..model.clone() })
 }
 
 proptest! {

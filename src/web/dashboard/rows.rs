@@ -2,6 +2,7 @@
 
 use super::MAX_PROJECTS;
 use crate::domain::command::CommandName;
+use crate::domain::ownership::{OwnerState, ProjectOwner};
 use crate::domain::state::{Job, PlanRecord, ProjectLock, ProjectStatus};
 use crate::domain::{JobId, Login, PullId, PullRequest};
 use crate::store::ListedPull;
@@ -40,6 +41,40 @@ pub(super) struct LockRow {
     limit: Option<String>,
     /// Link of the mark.
     link: Option<String>,
+}
+
+/// An owner of a project in mode `strict`.
+#[derive(Serialize)]
+pub(super) struct OwnerRow {
+    project: ProjectView,
+    pull: PullView,
+    user: Login,
+    since: When,
+    mark: StatusMark,
+    /// Why a person took it.
+    reason: String,
+    /// What ends it, said on its pull request.
+    way_out: String,
+}
+
+impl OwnerRow {
+    pub(super) fn new(owner: &ProjectOwner, executable: &str, now: Timestamp) -> OwnerRow {
+        let tone = match owner.state {
+            OwnerState::Planned | OwnerState::AppliedUnmerged => "good",
+            OwnerState::MergedUnapplied => "warn",
+            OwnerState::ClosedApplied => "bad",
+        };
+        let holder = &owner.holder;
+        OwnerRow {
+            project: ProjectView::from(&owner.project),
+            pull: PullView::new(&holder.pull, &holder.title, &holder.url),
+            user: holder.user.clone(),
+            since: When::new(holder.since, now),
+            mark: StatusMark::new(owner.state.title().to_owned(), tone),
+            reason: owner.reason.clone(),
+            way_out: owner.state.way_out(executable),
+        }
+    }
 }
 
 /// An open pull request with its projects.

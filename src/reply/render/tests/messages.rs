@@ -120,7 +120,7 @@ fn automerge_says_what_it_does_and_why_it_does_not() {
 
 #[test]
 fn unlocking_lists_the_projects() {
-    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")] }), @r"
+    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![network(), unnamed(".")], kept: vec![] }), @r"
     unlocked: ### Unlocked: 2 projects
 
     Locks and plans of these were deleted:
@@ -130,7 +130,7 @@ fn unlocking_lists_the_projects() {
 
     To plan again: `atlantis plan`
     ");
-    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![] }), @r"
+    assert_snapshot!(say(CommandName::Unlock, Message::Unlocked { projects: vec![], kept: vec![] }), @r"
     unlocked: ### Nothing was locked
 
     This pull request has neither locks nor plans. To plan: `atlantis plan`

@@ -2,6 +2,7 @@
 
 use super::{Maker, Offer};
 use crate::domain::outcome::{Failure, RequirementCheck};
+use crate::domain::ownership::ProjectOwner;
 use crate::domain::state::LockHolder;
 use crate::domain::{Login, ProjectId};
 use crate::reply::wording;
@@ -14,6 +15,7 @@ pub(super) struct FailureView {
     /// The blocker, in a few words.
     pub(super) word: String,
     holder: Option<Holder>,
+    owner: Option<OwnerView>,
     /// Page of the lock.
     lock: String,
     checks: Vec<RequirementCheck>,
@@ -33,6 +35,15 @@ struct Holder {
     age: String,
 }
 
+/// How far the owner of a project is.
+#[derive(Serialize)]
+struct OwnerView {
+    project: ProjectId,
+    state: &'static str,
+    /// What its own pull request can say.
+    way_out: String,
+}
+
 impl Maker<'_> {
     pub(super) fn failure(&self, failure: &Failure, lock: &str) -> FailureView {
         let simple = |kind, word: &str, because: &str| FailureView {
@@ -47,6 +58,14 @@ impl Maker<'_> {
                 lock: lock.to_owned(),
                 ..simple("locked", &format!("locked by {}", self.written(holder)), "")
             },
+            Failure::Owned(owner) => {
+                let word = format!("owned by {}", self.written(&owner.holder));
+                FailureView {
+                    holder: Some(self.holder(&owner.holder)),
+                    owner: Some(self.owner(owner)),
+                    ..simple("owned", &word, "")
+                }
+            }
             Failure::Requirements(checks) => {
                 let mut unmet: Vec<_> = checks.iter().filter(|c| !c.met).map(|c| wording::unmet(&c.name)).collect();
                 unmet.dedup();
@@ -71,6 +90,11 @@ impl Maker<'_> {
     fn apply_of(&self, name: &str) -> String {
         let project = ProjectId { dir: String::new(), workspace: String::new(), name: Some(name.to_owned()) };
         wording::command_line(&self.options.executable, "apply", Some(&project), &[], &[])
+    }
+
+    fn owner(&self, owner: &ProjectOwner) -> OwnerView {
+        let way_out = owner.state.way_out(&self.options.executable);
+        OwnerView { project: owner.project.clone(), state: owner.state.as_str(), way_out }
     }
 
     /// The pull request as its host writes it.

@@ -66,7 +66,7 @@ impl Maker<'_> {
             applies: to_apply.iter().filter(|_| one_by_one).take(LISTED_APPLIES).map(apply).collect(),
             more_applies: if one_by_one { to_apply.len().saturating_sub(LISTED_APPLIES) } else { 0 },
             offers: capitalized(offers),
-            locked: is_plan && self.options.locking && visible(results).any(|job| job.outcome.is_success()),
+            locked: is_plan && self.options.locking && visible(results).any(|job| locks(&job.outcome)),
             remarks: results.remarks.clone(),
         }
     }
@@ -113,6 +113,11 @@ fn sum(command: CommandName, results: &Results) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// Whether this plan has taken the lock of its project.
+pub(super) fn locks(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Planned(planned) if !planned.unlocked)
 }
 
 /// `Planned 4 projects: 2 with changes, 1 without changes, 1 failed`.

@@ -1,0 +1,166 @@
+//! Who owns a project in mode `strict`, which projects a pull request changes, and why plans fall.
+
+use super::state::{LockHolder, PlanRecord, lock_id, lock_key};
+use super::{CommitSha, JobId, ProjectId, PullId, RepoId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A pull request owns a project: nobody else may change the project's state. The record outlives pushes, and the closing or merging of
+/// the pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectOwner {
+    /// The repository.
+    pub repo: RepoId,
+    /// The project.
+    pub project: ProjectId,
+    /// The owning pull request, and whose command made it the owner.
+    pub holder: LockHolder,
+    /// Where it stands.
+    pub state: OwnerState,
+    /// The last change of the project's state under this ownership, if there was any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<AppliedCommit>,
+    /// The commit that the pull request was merged as, where it is merged and the host tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<CommitSha>,
+    /// Why a person took it by hand; empty otherwise.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+impl ProjectOwner {
+    /// The project in the form of Atlantis' lock keys.
+    pub fn key(&self) -> String {
+        lock_key(&self.repo, &self.project)
+    }
+
+    /// The same with the host before it.
+    pub fn id(&self) -> String {
+        lock_id(&self.repo, &self.project)
+    }
+
+    /// Whether a change of the state has begun whose end is not recorded.
+    pub fn is_at_work(&self) -> bool {
+        self.applied.as_ref().is_some_and(|applied| applied.ended.is_none())
+    }
+
+    /// Whether it is about this project of this repository.
+    pub fn is_of(&self, repo: &RepoId, project: &ProjectId) -> bool {
+        self.project == *project && self.repo == *repo
+    }
+}
+
+/// Where an owner stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnerState {
+    /// Owned, and nothing was applied yet: together with another project of the pull request, or by hand.
+    Planned,
+    /// An apply, import or `state rm` has begun, and the pull request is open: what is real is not what the base branch says.
+    AppliedUnmerged,
+    /// The pull request is merged, and its change was not applied as it was merged.
+    MergedUnapplied,
+    /// The pull request was closed without a merge after something was applied.
+    ClosedApplied,
+}
+
+impl OwnerState {
+    /// As the API tells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OwnerState::Planned => "planned",
+            OwnerState::AppliedUnmerged => "applied_unmerged",
+            OwnerState::MergedUnapplied => "merged_unapplied",
+            OwnerState::ClosedApplied => "closed_applied",
+        }
+    }
+
+    /// The command that ends it, said on the owning pull request.
+    pub fn way_out(self, executable: &str) -> String {
+        match self {
+            OwnerState::Planned => format!("{executable} unlock"),
+            OwnerState::MergedUnapplied => format!("{executable} apply"),
+            OwnerState::AppliedUnmerged | OwnerState::ClosedApplied => {
+                format!("{executable} unlock --accept-drift -m \"why\"")
+            }
+        }
+    }
+
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            OwnerState::Planned => "owned, nothing applied yet",
+            OwnerState::AppliedUnmerged => "applied, not merged",
+            OwnerState::MergedUnapplied => "merged, not applied",
+            OwnerState::ClosedApplied => "closed after an apply",
+        }
+    }
+}
+
+/// What changed the state of a project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppliedCommit {
+    /// The commit.
+    pub commit: CommitSha,
+    /// When it began.
+    pub at: Timestamp,
+    /// When it ended; absent while it runs, or where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+    /// Its job.
+    pub job: JobId,
+}
+
+/// The projects that a pull request changes, as they were found when its head was planned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedProjects {
+    /// The pull request.
+    pub pull: PullId,
+    /// Of this head.
+    pub head: CommitSha,
+    /// The projects, also those that are not planned by themselves.
+    pub projects: Vec<ChangedProject>,
+}
+
+impl ChangedProjects {
+    /// Projects in mode `strict`.
+    pub fn strict(&self) -> impl Iterator<Item = &ProjectId> {
+        self.projects.iter().filter(|changed| changed.strict).map(|changed| &changed.project)
+    }
+}
+
+/// A project that a pull request changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedProject {
+    /// The project.
+    pub project: ProjectId,
+    /// Its mode is `strict`.
+    pub strict: bool,
+}
+
+/// A plan that fell: something else made it worthless before anybody used it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FallenPlan {
+    /// The plan as it was.
+    pub plan: PlanRecord,
+    /// What made it fall.
+    pub cause: FallCause,
+}
+
+/// Why a plan fell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FallCause {
+    /// Another pull request changes the state of the project.
+    AppliedBy {
+        /// The other one.
+        pull: PullId,
+    },
+    /// The base branch changed what the project is made of.
+    BaseMoved {
+        /// The branch.
+        branch: String,
+        /// Its new commit.
+        commit: CommitSha,
+    },
+}

@@ -1,0 +1,136 @@
+//! `plan` and `apply` on a pull request that was merged before all of it was applied. They run at the tip of the base branch.
+
+use super::{CommandRun, Context, prepare};
+use crate::checkout::{CheckoutError, Strategy};
+use crate::domain::command::{Command, CommandName};
+use crate::domain::outcome::{Failure, Reason};
+use crate::domain::ownership::OwnerState;
+use crate::domain::state::PlanRecord;
+use crate::domain::{Base, CommitSha, Head, ProjectId, PullRequest, PullState};
+use crate::locks::LockEvent;
+use crate::schedule::{Refusal, Schedule};
+use anyhow::Result;
+
+/// Projects that a pull request has merged and not applied, oldest first, for a command that runs after the merge; absent where there is
+/// nothing for it to do.
+pub async fn owed(ctx: &Context, pull: &PullRequest, command: &Command) -> Result<Option<Vec<ProjectId>>> {
+    let is_merged = matches!(pull.state, PullState::Merged { .. });
+    if !is_merged || !matches!(command.name, CommandName::Plan | CommandName::Apply) {
+        return Ok(None);
+    }
+    let id = pull.id.clone();
+    let mut owners = ctx.store.read(move |view| view.owners_of(&id)).await?;
+    owners.retain(|owner| owner.state == OwnerState::MergedUnapplied);
+    let owed: Vec<ProjectId> = owners.into_iter().map(|owner| owner.project).collect();
+    Ok(Some(owed).filter(|owed| !owed.is_empty()))
+}
+
+/// The merged pull request as commands see it: its head is the tip of the base branch as it is now.
+pub async fn at_tip(ctx: &Context, pull: &PullRequest) -> Result<PullRequest, CheckoutError> {
+    let commit = match &pull.state {
+        PullState::Merged { commit: Some(commit) } => commit.clone(),
+        // Its own commits are on the base branch, or the host keeps them for it.
+        _ => pull.head.commit.clone(),
+    };
+    let branch = pull.base.branch.clone();
+    let (repo_owner, repo_name) = (pull.id.repo.owner.clone(), pull.id.repo.name.clone());
+    let on_base = |commit: CommitSha| PullRequest {
+        head: Head {
+            branch: branch.clone(),
+            commit: commit.clone(),
+            repo_owner: repo_owner.clone(),
+            repo_name: repo_name.clone(),
+        },
+        base: Base { branch: branch.clone(), commit },
+        fork: false,
+        ..pull.clone()
+    };
+    let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
+    let fetched = ctx.checkouts.fetch(&on_base(commit), credentials.as_ref(), true).await?;
+    Ok(on_base(fetched.base_tip))
+}
+
+/// The command that runs: an apply of what has no plan of this tip becomes that plan, which people look at before they say `apply`
+/// again.
+pub async fn plan_first(ctx: &Context, at_tip: &PullRequest, command: Command) -> Result<Command> {
+    if command.name != CommandName::Apply {
+        return Ok(command);
+    }
+    let (pull, tip) = (at_tip.id.clone(), at_tip.head.commit.clone());
+    let plans = ctx.store.read(move |view| view.plans(&pull)).await?;
+    let has_plan = plans.iter().any(|plan| plan.head == tip && means(&command, &plan.project));
+    Ok(if has_plan { command } else { Command { name: CommandName::Plan, extra_args: Vec::new(), ..command } })
+}
+
+/// Whether the target of a command may mean this project.
+fn means(command: &Command, project: &ProjectId) -> bool {
+    let target = &command.target;
+    let is_glob = |dir: &String| dir.contains(['*', '?', '[']);
+    target.project.as_ref().is_none_or(|name| project.name.as_ref() == Some(name))
+        && target.dir.as_ref().is_none_or(|dir| is_glob(dir) || *dir == project.dir)
+        && target.workspace.as_ref().is_none_or(|workspace| *workspace == project.workspace)
+}
+
+/// After the merge only what is owed can be planned and applied.
+pub(super) fn only_owed(schedule: Schedule, owed: Option<&[ProjectId]>) -> Result<Schedule, Refusal> {
+    let Some(owed) = owed else { return Ok(schedule) };
+    let other = schedule.groups.iter().flatten().find(|config| !owed.contains(&config.id));
+    match other {
+        None => Ok(schedule),
+        Some(other) => Err(Refusal::Target(format!(
+            "the pull request is merged, and `{}` is not among what it has not applied: {}",
+            other.id.label(),
+            owed.iter().map(|project| format!("`{}`", project.label())).collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+/// Why the next project may not begin, by what the host says of the pull request now.
+pub(super) fn refusal(now: &PullRequest) -> Option<Failure> {
+    let is_merged = matches!(now.state, PullState::Merged { .. });
+    (!is_merged).then(|| Failure::Refused {
+        reason: Reason::NotPermitted,
+        because: "the pull request is not merged any more, so it did not begin".to_owned(),
+    })
+}
+
+/// What a plan after the merge says below its results.
+pub(super) fn remark(ctx: &Context, work: &CommandRun) -> Option<String> {
+    work.owed.as_ref()?;
+    Some(format!(
+        "The pull request is merged: this is planned at the tip of `{}`, {}. To apply it: `{} apply`",
+        work.pull.base.branch,
+        work.pull.head.commit.short(),
+        ctx.rendering.executable
+    ))
+}
+
+/// What follows when a project is as this plan's commit says: applied, or planned without changes. None where nobody owes it.
+pub(super) async fn satisfied(ctx: &Context, work: &CommandRun, plan: &PlanRecord) -> Option<LockEvent> {
+    let (pull, project) = (plan.pull.clone(), plan.project.clone());
+    let (repo, asked) = (pull.repo.clone(), project.clone());
+    let owners = match ctx.store.read(move |view| view.owners_of_project(&repo, &asked)).await {
+        Ok(owners) => owners,
+        Err(error) => {
+            tracing::error!(%pull, error = format!("{error:#}"), "what was merged and not applied could not be read");
+            return None;
+        }
+    };
+    let owing = owners.iter().filter(|owner| owner.state == OwnerState::MergedUnapplied);
+    let mut merges = Vec::new();
+    let mut owes = false;
+    for owner in owing {
+        owes |= owner.holder.pull == pull && work.owed.is_some();
+        let Some(merge) = &owner.merged else { continue };
+        // With the strategy `merge` the tree has the base branch in it.
+        let with_base = ctx.checkouts.strategy == Strategy::Merge;
+        for commit in [Some(&plan.head), Some(&plan.base).filter(|_| with_base)].into_iter().flatten() {
+            match ctx.checkouts.contains(&pull.repo, commit, merge).await {
+                Ok(true) => merges.push(merge.clone()),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%pull, "whether {merge} is contained could not be found: {error}"),
+            }
+        }
+    }
+    (owes || !merges.is_empty()).then_some(LockEvent::Satisfied { pull, project, merges })
+}

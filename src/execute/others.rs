@@ -1,0 +1,111 @@
+//! What a command means for other pull requests: commit statuses of their plans that fell, and one comment for each cause.
+
+use super::plan::remove_plan_files;
+use super::{Context, random_bits};
+use crate::domain::ownership::{FallCause, FallenPlan, OwnerState};
+use crate::domain::reply::{Message, Reply, ReplyBody};
+use crate::domain::state::{Effect, PlanRecord};
+use crate::domain::{ProjectId, PullId, RunId};
+use crate::locks::{Consequences, LockEvent};
+use crate::reply::comments;
+use crate::reply::render::RenderOptions;
+use crate::reply::statuses::Statuses;
+use crate::store::Tx;
+use crate::vcs::Hosts;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Tells other pull requests in the transaction of the event, and after its commit has that posted.
+#[derive(Clone)]
+pub struct Teller {
+    hosts: Hosts,
+    rendering: RenderOptions,
+    statuses: Statuses,
+    after: Arc<Mutex<AfterCommit>>,
+}
+
+/// What is to be done once the transaction is committed.
+#[derive(Default)]
+struct AfterCommit {
+    told: Vec<PullId>,
+    dropped: Vec<PlanRecord>,
+}
+
+impl Teller {
+    /// One for a transaction.
+    pub fn new(ctx: &Context) -> Teller {
+        Teller {
+            hosts: ctx.hosts.clone(),
+            rendering: ctx.rendering.clone(),
+            statuses: ctx.statuses.clone(),
+            after: Arc::default(),
+        }
+    }
+
+    /// Decides about an event, and enqueues what others read of it.
+    pub fn record(&self, tx: &Tx<'_>, event: &LockEvent) -> Result<Consequences> {
+        let follows = tx.record_lock_event(event)?;
+        self.tell(tx, &follows)?;
+        Ok(follows)
+    }
+
+    /// Enqueues what others read of this event.
+    pub fn tell(&self, tx: &Tx<'_>, follows: &Consequences) -> Result<()> {
+        let mut told = post_fallen(tx, &self.statuses, &follows.fallen)?;
+        for ((pull, _), (projects, cause)) in by_cause(&follows.fallen) {
+            self.say(tx, pull, Message::PlansFell { projects, cause: cause.clone() })?;
+        }
+        for (pull, message) in &follows.others {
+            if let Message::Owes { state: OwnerState::ClosedApplied, projects } = message
+                && let Some(known) = tx.pull(pull)?
+            {
+                let status = self.statuses.owes(projects.len());
+                tx.post(pull, [Effect::Status { commit: known.head.commit, status }])?;
+            }
+            self.say(tx, pull, message.clone())?;
+            told.push(pull.clone());
+        }
+        let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
+        after.told.extend(told);
+        after.dropped.extend(follows.fallen.iter().map(|fallen| fallen.plan.clone()));
+        Ok(())
+    }
+
+    fn say(&self, tx: &Tx<'_>, pull: &PullId, message: Message) -> Result<()> {
+        let (run, body) = (RunId::of(random_bits()), ReplyBody::Message(message));
+        let reply = Reply { run, pull: pull.clone(), command: None, head: None, body };
+        tx.post(pull, comments::effects_on(&self.hosts, &self.rendering, &reply))
+    }
+
+    /// The transaction is committed.
+    pub async fn committed(&self, ctx: &Context) {
+        let after = std::mem::take(&mut *self.after.lock().unwrap_or_else(PoisonError::into_inner));
+        after.told.iter().for_each(|pull| ctx.outbox.wake(pull));
+        remove_plan_files(ctx, &after.dropped).await;
+    }
+}
+
+/// Projects of fallen plans, by pull request and cause.
+fn by_cause(fallen: &[FallenPlan]) -> BTreeMap<(&PullId, String), (Vec<ProjectId>, &FallCause)> {
+    let mut grouped: BTreeMap<(&PullId, String), (Vec<ProjectId>, &FallCause)> = BTreeMap::new();
+    for FallenPlan { plan, cause } in fallen {
+        let group = grouped.entry((&plan.pull, format!("{cause:?}"))).or_insert_with(|| (Vec::new(), cause));
+        group.0.push(plan.project.clone());
+    }
+    grouped
+}
+
+/// Enqueues the commit statuses of fallen plans; the pull requests that have them.
+pub(super) fn post_fallen(tx: &Tx<'_>, statuses: &Statuses, fallen: &[FallenPlan]) -> Result<Vec<PullId>> {
+    let mut told = Vec::new();
+    for FallenPlan { plan, cause } in fallen {
+        let status = |project| Effect::Status { commit: plan.head.clone(), status: statuses.fell(project, cause) };
+        tx.post(&plan.pull, [status(Some(&plan.project))])?;
+        if !told.contains(&plan.pull) {
+            tx.post(&plan.pull, [status(None)])?;
+            told.push(plan.pull.clone());
+        }
+    }
+    Ok(told)
+}

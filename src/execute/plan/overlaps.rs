@@ -1,0 +1,76 @@
+//! What people are told of other pull requests that change the same projects, in mode `strict`.
+
+use super::super::{CommandRun, Context};
+use super::wanted_lock;
+use crate::domain::ProjectId;
+use crate::domain::duration;
+use crate::domain::ownership::{OwnerState, ProjectOwner};
+use crate::domain::state::PlanRecord;
+use crate::schedule::Schedule;
+use anyhow::Result;
+use jiff::Timestamp;
+
+/// Most pull requests that are named for one project.
+const MAX_NAMED: usize = 5;
+
+/// A remark for each project that others have planned or own, and for each that this pull request does not change.
+pub(super) async fn remarks(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Result<Vec<String>> {
+    let strict = schedule.groups.iter().flatten().filter(|config| wanted_lock(ctx, work, config).is_strict());
+    let projects: Vec<ProjectId> = strict.map(|config| config.id.clone()).collect();
+    let mut remarks = Vec::new();
+    if projects.is_empty() {
+        return Ok(remarks);
+    }
+    let (pull, asked) = (work.pull.id.clone(), projects.clone());
+    let known = ctx.store.read(move |view| {
+        let mut known = Vec::new();
+        for project in asked {
+            let mut owners = view.owners_of_project(&pull.repo, &project)?;
+            let mut plans = view.plans_of_project(&pull.repo, &project)?;
+            let is_own = owners.iter().any(|owner| owner.holder.pull == pull);
+            owners.retain(|owner| owner.holder.pull != pull);
+            plans.retain(|plan| plan.pull != pull && owners.iter().all(|owner| owner.holder.pull != plan.pull));
+            known.push((project, is_own, owners, plans));
+        }
+        Ok(known)
+    });
+    for (project, is_own, owners, plans) in known.await? {
+        let label = project.label();
+        if !is_own && schedule.changed.iter().all(|changed| changed.project != project) {
+            remarks.push(format!(
+                "This pull request does not change `{label}`: its plan is a preview, and cannot be applied."
+            ));
+        }
+        remarks.extend(owners.first().map(|owner| owned(ctx, &label, owner)));
+        remarks.extend(planned(ctx, &label, &plans));
+    }
+    Ok(remarks)
+}
+
+fn owned(ctx: &Context, label: &str, owner: &ProjectOwner) -> String {
+    let other = ctx.hosts.pull_name(&owner.holder.pull);
+    let (on, first) = match owner.state {
+        OwnerState::Planned => ("besides", "is applied and merged first"),
+        OwnerState::AppliedUnmerged => ("on top of unmerged", "is merged first"),
+        OwnerState::MergedUnapplied => ("on top of unapplied", "is applied first"),
+        OwnerState::ClosedApplied => ("on top of closed", "was applied and never merged"),
+    };
+    format!("The plan of `{label}` is a preview {on} {other}, which {first}.")
+}
+
+/// `net/default` is also changed by #41, which planned it 1 h ago.
+fn planned(ctx: &Context, label: &str, plans: &[PlanRecord]) -> Option<String> {
+    let now = Timestamp::now();
+    let told = |plan: &PlanRecord| {
+        let name = ctx.hosts.pull_name(&plan.pull);
+        match plan.age(now) {
+            age if age.as_secs() < 60 => format!("{name}, which planned it just now"),
+            age => format!("{name}, which planned it {} ago", duration::words(age)),
+        }
+    };
+    let mut named: Vec<String> = plans.iter().take(MAX_NAMED).map(told).collect();
+    if plans.len() > MAX_NAMED {
+        named.push(format!("{} more", plans.len() - MAX_NAMED));
+    }
+    (!named.is_empty()).then(|| format!("`{label}` is also changed by {}.", named.join(", and by ")))
+}

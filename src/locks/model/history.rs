@@ -1,0 +1,574 @@
+//! What can happen, and what is true after it.
+
+use super::super::*;
+use super::Numbers;
+use super::faults::{self, Fault};
+use super::judge;
+use crate::config::LockScope;
+use crate::domain::RepoId;
+use crate::domain::outcome::PlanSummary;
+use crate::domain::ownership::{ChangedProject, OwnerState};
+use crate::domain::state::{LeftFiles, ProjectState};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) const PULLS: u64 = 4;
+pub(super) const PROJECTS: u8 = 3;
+
+/// What can happen; pull requests and projects by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// A new head that changes these projects, a bit each; with the base branch merged into it or not.
+    Push {
+        pull: u64,
+        projects: u8,
+        merges_base: bool,
+    },
+    /// All that the pull request changes is planned; projects without changes, a bit each.
+    Plan {
+        pull: u64,
+        empty: u8,
+    },
+    /// The last plan that was made of the project, whatever has become of it.
+    ApplyBegins {
+        pull: u64,
+        project: u8,
+        alone: bool,
+    },
+    /// The running apply, or what else changes the state, ends.
+    Ends {
+        pull: u64,
+        success: bool,
+    },
+    Import {
+        pull: u64,
+        project: u8,
+    },
+    Merge {
+        pull: u64,
+    },
+    Close {
+        pull: u64,
+    },
+    Reopen {
+        pull: u64,
+    },
+    Unlock {
+        pull: u64,
+        accept_drift: bool,
+    },
+    /// A person takes all that the pull request changes.
+    Own {
+        pull: u64,
+    },
+}
+
+impl Action {
+    pub(super) fn random(numbers: &mut Numbers) -> Action {
+        let (pull, project) = (1 + numbers.below(PULLS), numbers.below(PROJECTS.into()) as u8);
+        match numbers.below(24) {
+            0..=1 => {
+                let projects = 1 + numbers.below((1 << PROJECTS) - 1) as u8;
+                Action::Push { pull, projects, merges_base: numbers.one_in(2) }
+            }
+            2..=6 => Action::Plan { pull, empty: (numbers.below(8) & numbers.below(8)) as u8 },
+            7..=12 => Action::ApplyBegins { pull, project, alone: numbers.one_in(4) },
+            13..=16 => Action::Ends { pull, success: !numbers.one_in(4) },
+            17 => Action::Import { pull, project },
+            18..=19 => Action::Merge { pull },
+            20 => Action::Close { pull },
+            21 => Action::Reopen { pull },
+            22 => Action::Unlock { pull, accept_drift: numbers.one_in(2) },
+            _ => Action::Own { pull },
+        }
+    }
+}
+
+/// Where a pull request is, as the host has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Open,
+    Closed,
+    Merged,
+}
+
+/// What the last command on a project of a head has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Done {
+    Applied,
+    Empty,
+    Not,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct PullTruth {
+    pub(super) place: Place,
+    pub(super) head: u64,
+    pub(super) changes: BTreeSet<u8>,
+    /// The head of which the changed projects are recorded.
+    pub(super) planned: Option<u64>,
+    /// Merges that the head contains.
+    pub(super) contains: BTreeSet<u64>,
+    /// The project whose state it is changing.
+    pub(super) running: Option<(u8, bool)>,
+}
+
+/// What a plan was made of.
+#[derive(Debug, Clone)]
+pub(super) struct PlanTruth {
+    pub(super) id: PlanId,
+    pub(super) head: u64,
+    /// Changes of the project's state until then, and of its code on the base branch.
+    pub(super) state: u64,
+    pub(super) base: u64,
+}
+
+/// What is true, whatever the rules make of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Truth {
+    pub(super) pulls: BTreeMap<u64, PullTruth>,
+    /// Changes of the projects' states, and of their code on the base branch.
+    pub(super) state: BTreeMap<u8, u64>,
+    pub(super) base: BTreeMap<u8, u64>,
+    /// Pull requests that were merged.
+    pub(super) merges: BTreeSet<u64>,
+    /// Real, and on no base branch.
+    pub(super) applied: BTreeSet<(u64, u8)>,
+    /// On the base branch, and not real.
+    pub(super) owed: BTreeSet<(u64, u8)>,
+    pub(super) done: BTreeMap<(u64, u8), (u64, Done)>,
+    /// The last plan of each.
+    pub(super) plans: BTreeMap<(u64, u8), PlanTruth>,
+    /// Plans that an apply has used.
+    pub(super) used: BTreeSet<PlanId>,
+}
+
+impl Truth {
+    pub(super) fn plan_is_stale(&self, project: u8, plan: &PlanTruth) -> bool {
+        plan.state != self.state[&project] || plan.base != self.base[&project]
+    }
+
+    /// Plans of the project tell nothing of what a later look would find: those that nobody has used count as not made.
+    fn plans_fall(&mut self, project: u8, except: u64) {
+        for ((pull, of), plan) in &self.plans {
+            if *of == project && *pull != except && !self.used.contains(&plan.id) {
+                self.done.insert((*pull, project), (plan.head, Done::Not));
+            }
+        }
+    }
+}
+
+/// A history so far.
+pub(super) struct Simulation {
+    fault: Option<Fault>,
+    pub(super) world: World,
+    pub(super) truth: Truth,
+    pub(super) changed: BTreeMap<u64, ChangedProjects>,
+    made: u64,
+}
+
+pub(super) fn pull_id(number: u64) -> PullId {
+    PullId { repo: RepoId { host: "h".into(), owner: "acme".into(), name: "infra".into() }, number }
+}
+
+pub(super) fn project_id(number: u8) -> ProjectId {
+    ProjectId { dir: number.to_string(), workspace: "default".into(), name: None }
+}
+
+pub(super) fn number_of(project: &ProjectId) -> u8 {
+    project.dir.parse().unwrap()
+}
+
+pub(super) fn holder(pull: u64) -> LockHolder {
+    let (title, url, user) = (String::new(), String::new(), "alice".into());
+    LockHolder { pull: pull_id(pull), title, url, user, since: Timestamp::UNIX_EPOCH }
+}
+
+pub(super) fn head(number: u64) -> CommitSha {
+    format!("head-{number}").into()
+}
+
+pub(super) fn merge_commit(pull: u64) -> CommitSha {
+    format!("merge-{pull}").into()
+}
+
+pub(super) fn wanted(pull: u64, project: u8, alone: bool) -> WantedLock {
+    let scope = if alone { LockScope::Project } else { LockScope::PullRequest };
+    let (repo, project) = (pull_id(pull).repo, project_id(project));
+    let lock = ProjectLock { repo, project, holder: holder(pull), why: None, applied: false };
+    WantedLock { lock, mode: LockMode::Strict(scope) }
+}
+
+fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecord {
+    PlanRecord {
+        id: plan.id.clone(),
+        pull: pull_id(pull),
+        project: project_id(project),
+        head: head(plan.head),
+        base: "base".into(),
+        base_branch: String::new(),
+        config_digest: String::new(),
+        tool: String::new(),
+        path: None,
+        sha256: None,
+        summary: PlanSummary::default(),
+        made: Timestamp::UNIX_EPOCH,
+        job: "planned".into(),
+        consumed_by: None,
+        left: LeftFiles::default(),
+        dependencies: Vec::new(),
+        may_depend_on_more: false,
+        max_age: None,
+    }
+}
+
+impl Simulation {
+    pub(super) fn new(fault: Option<Fault>) -> Simulation {
+        let mut truth = Truth::default();
+        for pull in 1..=PULLS {
+            // Each of the first heads changes two of the projects.
+            let changes = BTreeSet::from([(pull % 3) as u8, ((pull + 1) % 3) as u8]);
+            let (place, planned, running) = (Place::Open, None, None);
+            let one = PullTruth { place, head: pull * 1000, changes, planned, contains: BTreeSet::new(), running };
+            truth.pulls.insert(pull, one);
+        }
+        for project in 0..PROJECTS {
+            truth.state.insert(project, 0);
+            truth.base.insert(project, 0);
+        }
+        Simulation { fault, world: World::default(), truth, changed: BTreeMap::new(), made: 0 }
+    }
+
+    /// Does it, unless it cannot happen now.
+    pub(super) fn act(&mut self, action: &Action) -> Result<(), String> {
+        match *action {
+            Action::Push { pull, projects, merges_base } => {
+                let merges = self.truth.merges.clone();
+                let of = self.truth.pulls.get_mut(&pull).unwrap();
+                if of.place == Place::Open && of.running.is_none() {
+                    of.head += 1;
+                    of.changes = (0..PROJECTS).filter(|project| projects & (1 << project) != 0).collect();
+                    if merges_base {
+                        of.contains = merges;
+                    }
+                }
+                Ok(())
+            }
+            Action::Plan { pull, empty } => self.plan(pull, empty),
+            Action::ApplyBegins { pull, project, alone } => self.apply_begins(pull, project, alone),
+            Action::Import { pull, project } => self.import(pull, project),
+            Action::Ends { pull, success } => self.ends(pull, success),
+            Action::Merge { pull } => self.merge(pull),
+            Action::Close { pull } => self.close(pull),
+            Action::Reopen { pull } => self.reopen(pull),
+            Action::Unlock { pull, accept_drift } => self.unlock(pull, accept_drift),
+            Action::Own { pull } => {
+                if self.idle(pull, Place::Open) {
+                    self.event(pull, &LockEvent::OwnershipTaken { holder: holder(pull), reason: "mine".into() })?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn idle(&self, pull: u64, place: Place) -> bool {
+        let of = &self.truth.pulls[&pull];
+        of.place == place && of.running.is_none()
+    }
+
+    /// What the rules, or the fault, make of an event, after a look at it by the judge.
+    pub(super) fn event(&mut self, pull: u64, event: &LockEvent) -> Result<Consequences, String> {
+        let changed = self.changed.get(&pull).cloned();
+        let before = World { changed, ..self.world.clone() };
+        let (after, follows) = faults::step(self.fault, before.clone(), event);
+        judge::of_step(&before, &after, &follows, event, self.fault)?;
+        self.world = after;
+        Ok(follows)
+    }
+
+    fn set_status(&mut self, pull: u64, project: u8, state: ProjectState) {
+        let of_head = head(self.truth.pulls[&pull].head);
+        let status = ProjectStatus {
+            project: project_id(project),
+            state,
+            head: of_head,
+            summary: None,
+            job: None,
+            updated: Timestamp::UNIX_EPOCH,
+        };
+        let id = pull_id(pull);
+        self.world.statuses.retain(|(of, known)| *of != id || known.project != status.project);
+        self.world.statuses.push((id, status));
+    }
+
+    /// Projects that a plan of the pull request is of: those that it changes; once it is merged, those that it owes.
+    fn plannable(&self, pull: u64) -> Vec<u8> {
+        let of = &self.truth.pulls[&pull];
+        match of.place {
+            Place::Open => of.changes.iter().copied().collect(),
+            Place::Closed => Vec::new(),
+            Place::Merged => {
+                let own = self.world.owners.iter().filter(|owner| owner.holder.pull == pull_id(pull));
+                own.map(|owner| number_of(&owner.project)).collect()
+            }
+        }
+    }
+
+    fn plan(&mut self, pull: u64, empty: u8) -> Result<(), String> {
+        let projects = self.plannable(pull);
+        if self.truth.pulls[&pull].running.is_some() || projects.is_empty() {
+            return Ok(());
+        }
+        let wanted = projects.iter().map(|project| wanted(pull, *project, false)).collect();
+        self.event(pull, &LockEvent::PlanBegins { pull: pull_id(pull), projects: wanted, everything: true })?;
+        self.world.statuses.retain(|(of, _)| *of != pull_id(pull));
+        let of = self.truth.pulls.get_mut(&pull).unwrap();
+        if of.place == Place::Open {
+            of.planned = Some(of.head);
+            let changes = of.changes.iter();
+            let projects = changes.map(|project| ChangedProject { project: project_id(*project), strict: true });
+            let (head, projects) = (head(of.head), projects.collect());
+            self.changed.insert(pull, ChangedProjects { pull: pull_id(pull), head, projects });
+        }
+        let at_head = self.truth.pulls[&pull].head;
+        let before: Vec<u8> = (0..PROJECTS).collect();
+        for project in before {
+            self.truth.done.remove(&(pull, project));
+            self.truth.plans.remove(&(pull, project));
+        }
+        for project in projects {
+            self.made += 1;
+            let (state, base) = (self.truth.state[&project], self.truth.base[&project]);
+            let plan = PlanTruth { id: format!("plan-{}", self.made).as_str().into(), head: at_head, state, base };
+            self.world.plans.push(plan_record(pull, project, &plan));
+            self.truth.plans.insert((pull, project), plan);
+            let is_empty = empty & (1 << project) != 0;
+            let state = if is_empty { ProjectState::PlannedNoChanges } else { ProjectState::Planned };
+            self.set_status(pull, project, state);
+            let done = if is_empty { Done::Empty } else { Done::Not };
+            self.truth.done.insert((pull, project), (at_head, done));
+        }
+        self.judge()
+    }
+
+    fn apply_begins(&mut self, pull: u64, project: u8, alone: bool) -> Result<(), String> {
+        let of = self.truth.pulls[&pull].clone();
+        let Some(plan) = self.truth.plans.get(&(pull, project)).cloned() else { return Ok(()) };
+        // The head is compared before the transaction; a merged pull request is planned and applied while it owes something.
+        let owes = self.plannable(pull).contains(&project);
+        if of.running.is_some()
+            || plan.head != of.head
+            || of.place == Place::Closed
+            || (of.place == Place::Merged && !owes)
+        {
+            return Ok(());
+        }
+        let project_wanted = wanted(pull, project, alone);
+        let event = LockEvent::ApplyBegins { plan: plan.id.clone(), job: "job".into(), project: project_wanted };
+        let follows = self.event(pull, &event)?;
+        if let Some(refusal) = follows.refusal {
+            return judge::leads_out(self, &refusal, pull);
+        }
+        judge::may_apply(self, pull, project, Some(&plan))?;
+        self.truth.used.insert(plan.id);
+        self.begun(pull, project, alone, true)
+    }
+
+    fn import(&mut self, pull: u64, project: u8) -> Result<(), String> {
+        if !self.idle(pull, Place::Open) || self.truth.pulls[&pull].planned.is_none() {
+            return Ok(());
+        }
+        let of_head = head(self.truth.pulls[&pull].head);
+        let event =
+            LockEvent::StateChangeBegins { project: wanted(pull, project, true), job: "job".into(), head: of_head };
+        let follows = self.event(pull, &event)?;
+        if let Some(refusal) = follows.refusal {
+            return judge::leads_out(self, &refusal, pull);
+        }
+        judge::may_apply(self, pull, project, None)?;
+        self.begun(pull, project, true, false)
+    }
+
+    fn begun(&mut self, pull: u64, project: u8, alone: bool, applies: bool) -> Result<(), String> {
+        self.truth.plans_fall(project, pull);
+        *self.truth.state.get_mut(&project).unwrap() += 1;
+        self.truth.pulls.get_mut(&pull).unwrap().running = Some((project, applies));
+        if self.truth.pulls[&pull].place == Place::Open {
+            self.truth.applied.insert((pull, project));
+        }
+        let at_head = self.truth.pulls[&pull].head;
+        if applies {
+            self.truth.done.insert((pull, project), (at_head, Done::Not));
+            self.set_status(pull, project, ProjectState::ApplyErrored);
+        }
+        judge::owns_all(self, pull, alone)?;
+        self.judge()
+    }
+
+    fn ends(&mut self, pull: u64, success: bool) -> Result<(), String> {
+        let Some((project, applies)) = self.truth.pulls[&pull].running else { return Ok(()) };
+        let at = Timestamp::UNIX_EPOCH;
+        self.truth.pulls.get_mut(&pull).unwrap().running = None;
+        // Its own plan of the project is worth nothing as well.
+        if let Some(plan) = self.truth.plans.get(&(pull, project)).filter(|plan| !self.truth.used.contains(&plan.id)) {
+            self.truth.done.insert((pull, project), (plan.head, Done::Not));
+        }
+        self.truth.plans_fall(project, pull);
+        *self.truth.state.get_mut(&project).unwrap() += 1;
+        let (id, of_project) = (pull_id(pull), project_id(project));
+        if self.world.plans.iter().any(|plan| plan.pull == id && plan.project == of_project) {
+            self.set_status(pull, project, ProjectState::PlanDiscarded);
+        }
+        self.event(pull, &LockEvent::StateChanged { pull: id, project: of_project, outputs: false, at })?;
+        if !applies {
+            return self.judge();
+        }
+        let of = self.truth.pulls[&pull].clone();
+        if success {
+            self.set_status(pull, project, ProjectState::Applied);
+            self.truth.done.insert((pull, project), (of.head, Done::Applied));
+            let contains = if of.place == Place::Merged { &self.truth.merges } else { &of.contains };
+            let is_there = |(other, of): &(u64, u8)| {
+                *of == project && (contains.contains(other) || (*other == pull && self.truth.merges.contains(other)))
+            };
+            let satisfied: Vec<(u64, u8)> = self.truth.owed.iter().copied().filter(is_there).collect();
+            let merges: Vec<CommitSha> = contains.iter().map(|merge| merge_commit(*merge)).collect();
+            for one in satisfied {
+                self.truth.owed.remove(&one);
+            }
+            let (pull_name, project) = (pull_id(pull), project_id(project));
+            self.event(pull, &LockEvent::Satisfied { pull: pull_name, project, merges })?;
+        } else if self.fault == Some(Fault::FailedApplySatisfies) {
+            let merges: Vec<CommitSha> = self.truth.merges.iter().map(|merge| merge_commit(*merge)).collect();
+            self.event(pull, &LockEvent::Satisfied { pull: pull_id(pull), project: project_id(project), merges })?;
+        }
+        self.judge()
+    }
+
+    fn merge(&mut self, pull: u64) -> Result<(), String> {
+        if !self.idle(pull, Place::Open) {
+            return Ok(());
+        }
+        let of = self.truth.pulls[&pull].clone();
+        let is_done = |project: u8| {
+            let done = self.truth.done.get(&(pull, project));
+            done.is_some_and(|(at, done)| *at == of.head && *done != Done::Not)
+        };
+        let mut touched: BTreeSet<u8> =
+            (0..PROJECTS).filter(|project| self.truth.applied.contains(&(pull, *project))).collect();
+        if of.planned == Some(of.head) {
+            touched.extend(&of.changes);
+        } else {
+            let own = self.world.owners.iter().filter(|owner| owner.holder.pull == pull_id(pull));
+            touched.extend(own.map(|owner| number_of(&owner.project)));
+        }
+        let owed: Vec<u8> = touched.into_iter().filter(|project| !is_done(*project)).collect();
+        let merged = Some(MergedPull {
+            head: head(of.head),
+            commit: Some(merge_commit(pull)),
+            branch: "main".into(),
+            at: Timestamp::UNIX_EPOCH,
+            holder: holder(pull),
+        });
+        self.event(pull, &LockEvent::Closed { pull: pull_id(pull), remarks: Vec::new(), merged })?;
+        self.closed(pull, Place::Merged);
+        self.truth.merges.insert(pull);
+        self.truth.owed.extend(owed.into_iter().map(|project| (pull, project)));
+        // What it changes on the base branch.
+        for project in of.changes {
+            self.truth.plans_fall(project, 0);
+            *self.truth.base.get_mut(&project).unwrap() += 1;
+            let of_project = |plan: &&PlanRecord| plan.project == project_id(project);
+            let plans: Vec<PlanId> = self.world.plans.iter().filter(of_project).map(|plan| plan.id.clone()).collect();
+            let cause = FallCause::BaseMoved { branch: "main".into(), commit: merge_commit(pull) };
+            self.event(0, &LockEvent::PlansFall { plans, cause, at: Timestamp::UNIX_EPOCH })?;
+        }
+        // After the merge it runs on the base branch.
+        self.truth.pulls.get_mut(&pull).unwrap().head += 500;
+        self.judge()
+    }
+
+    fn closed(&mut self, pull: u64, place: Place) {
+        self.truth.pulls.get_mut(&pull).unwrap().place = place;
+        self.truth.pulls.get_mut(&pull).unwrap().planned = None;
+        self.changed.remove(&pull);
+        self.world.statuses.retain(|(of, _)| *of != pull_id(pull));
+        for project in 0..PROJECTS {
+            self.truth.done.remove(&(pull, project));
+            self.truth.plans.remove(&(pull, project));
+            if place == Place::Merged {
+                self.truth.applied.remove(&(pull, project));
+            }
+        }
+    }
+
+    fn close(&mut self, pull: u64) -> Result<(), String> {
+        if self.idle(pull, Place::Open) {
+            self.event(pull, &LockEvent::Closed { pull: pull_id(pull), remarks: Vec::new(), merged: None })?;
+            self.closed(pull, Place::Closed);
+        }
+        self.judge()
+    }
+
+    fn reopen(&mut self, pull: u64) -> Result<(), String> {
+        if self.idle(pull, Place::Closed) {
+            self.event(pull, &LockEvent::Reopened { pull: pull_id(pull) })?;
+            self.truth.pulls.get_mut(&pull).unwrap().place = Place::Open;
+        }
+        self.judge()
+    }
+
+    fn unlock(&mut self, pull: u64, accept_drift: bool) -> Result<(), String> {
+        if self.truth.pulls[&pull].running.is_some() {
+            return Ok(());
+        }
+        let by = AuditEntry { who: "bob".into(), act: "unlock".into(), ..AuditEntry::default() };
+        self.event(pull, &LockEvent::Unlocked { pull: pull_id(pull), only: None, accept_drift, by })?;
+        for project in 0..PROJECTS {
+            if let Some(plan) =
+                self.truth.plans.remove(&(pull, project)).filter(|plan| !self.truth.used.contains(&plan.id))
+            {
+                self.truth.done.insert((pull, project), (plan.head, Done::Not));
+            }
+            if accept_drift {
+                self.truth.applied.remove(&(pull, project));
+                self.truth.owed.remove(&(pull, project));
+            }
+        }
+        self.judge()
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        judge::of_state(self)
+    }
+}
+
+/// The state of an owner that the truth asks for.
+pub(super) fn state_of(truth: &Truth, pull: u64, project: u8) -> Option<OwnerState> {
+    if truth.owed.contains(&(pull, project)) {
+        return Some(OwnerState::MergedUnapplied);
+    }
+    let is_applied = truth.applied.contains(&(pull, project));
+    match truth.pulls[&pull].place {
+        Place::Open if is_applied => Some(OwnerState::AppliedUnmerged),
+        Place::Closed if is_applied => Some(OwnerState::ClosedApplied),
+        _ => None,
+    }
+}
+
+impl Simulation {
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// Who would refuse a change of this project by this pull request, if it came now.
+    pub(super) fn refused_alone(&self, pull: u64, project: u8) -> Option<ProjectOwner> {
+        let plan = PlanTruth { id: "trial".into(), head: self.truth.pulls[&pull].head, state: 0, base: 0 };
+        let mut world = World { changed: self.changed.get(&pull).cloned(), ..self.world.clone() };
+        world.plans = vec![plan_record(pull, project, &plan)];
+        let event = LockEvent::ApplyBegins { plan: plan.id, job: "job".into(), project: wanted(pull, project, true) };
+        match faults::step(self.fault, world, &event).1.refusal {
+            Some(LockRefusal::OwnedBy(owner)) => Some(*owner),
+            _ => None,
+        }
+    }
+}

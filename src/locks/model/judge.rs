@@ -1,0 +1,144 @@
+//! What must always hold, said of the truth and not of the rules.
+
+use super::super::*;
+use super::faults::{self, Fault};
+use super::history::{PROJECTS, PULLS, Place, PlanTruth, Simulation, number_of, project_id, pull_id, state_of};
+use crate::domain::ownership::OwnerState;
+
+type Verdict = Result<(), String>;
+
+fn must(holds: bool, what: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+/// After each event: one owner, no lost obligation, none too many, no stale plan.
+pub(super) fn of_state(simulation: &Simulation) -> Verdict {
+    let (world, truth) = (&simulation.world, &simulation.truth);
+    for project in 0..PROJECTS {
+        let id = project_id(project);
+        let owners: Vec<&ProjectOwner> = world.owners.iter().filter(|owner| owner.project == id).collect();
+        let open: Vec<usize> =
+            (0..owners.len()).filter(|at| owners[*at].state != OwnerState::MergedUnapplied).collect();
+        must(open.is_empty() || open == [0], || format!("the one owner of {project} is the oldest: {owners:?}"))?;
+        for pull in 1..=PULLS {
+            let rows: Vec<_> = owners.iter().filter(|owner| owner.holder.pull == pull_id(pull)).collect();
+            must(rows.len() < 2, || format!("#{pull} owns {project} twice"))?;
+            let (is, wanted) = (rows.first().map(|owner| owner.state), state_of(truth, pull, project));
+            let fits = match (is, wanted) {
+                (Some(OwnerState::Planned), None) => truth.pulls[&pull].place == Place::Open,
+                _ => is == wanted,
+            };
+            must(fits, || format!("#{pull} is {is:?} for {project}, and has to be {wanted:?}"))?;
+        }
+    }
+    for plan in &world.plans {
+        let project = number_of(&plan.project);
+        must(!truth.used.contains(&plan.id), || format!("{} is used, and can be applied again", plan.id))?;
+        // Commands of one pull request run one after the other: its own plan goes at the end of what changes the state.
+        if truth.pulls[&plan.pull.number].running.is_some_and(|(running, _)| running == project) {
+            continue;
+        }
+        let known = truth.plans.get(&(plan.pull.number, project)).filter(|known| known.id == plan.id);
+        let is_stale = known.is_none_or(|known| truth.plan_is_stale(project, known));
+        must(!is_stale, || format!("{} of {} for {project} is stale and can be applied", plan.id, plan.pull))?;
+    }
+    Ok(())
+}
+
+/// What an event may change at all.
+pub(super) fn of_step(
+    before: &World,
+    after: &World,
+    follows: &Consequences,
+    event: &LockEvent,
+    fault: Option<Fault>,
+) -> Verdict {
+    if follows.refusal.is_some() {
+        let same = (&before.owners, &before.plans) == (&after.owners, &after.plans);
+        must(same && follows.changes.is_empty(), || "a refusal changes nothing".into())?;
+    }
+    if matches!(event, LockEvent::PlanBegins { .. }) {
+        must(before.owners == after.owners, || "a plan owns nothing".into())?;
+    }
+    for fallen in &follows.fallen {
+        let told = after.statuses.iter().any(|(pull, status)| {
+            let state = crate::domain::state::ProjectState::PlanDiscarded;
+            *pull == fallen.plan.pull && status.project == fallen.plan.project && status.state == state
+        });
+        must(told, || "the status of a plan that fell says so".into())?;
+    }
+    let unique = |follows: &Consequences| {
+        let gone = follows.changes.iter().filter(|change| matches!(change, LockChange::Disown(_))).count();
+        let owned = follows.changes.iter().filter(|change| matches!(change, LockChange::Own(_))).count();
+        after.owners.len() + gone == before.owners.len() + owned
+    };
+    // Faults change the rows behind the back of the rules.
+    must(fault.is_some() || unique(follows), || "the changes are all that changes".into())
+}
+
+/// An apply begins only where nobody else's change is real or merged by half, and with a plan of what is real.
+pub(super) fn may_apply(simulation: &Simulation, pull: u64, project: u8, plan: Option<&PlanTruth>) -> Verdict {
+    let truth = &simulation.truth;
+    let others = || (1..=PULLS).filter(|other| *other != pull);
+    for other in others() {
+        let applied = truth.applied.contains(&(other, project));
+        let running = truth.pulls[&other].running.is_some_and(|(running, _)| running == project);
+        must(!running, || format!("#{pull} changes {project} while #{other} does"))?;
+        must(!applied, || format!("#{pull} changes {project}, which #{other} has changed and not merged"))?;
+    }
+    let owns = truth.applied.contains(&(pull, project)) || truth.owed.contains(&(pull, project));
+    let held = simulation.world.owners.iter().any(|owner| {
+        owner.project == project_id(project) && owner.holder.pull == pull_id(pull) && owner.state != OwnerState::Planned
+    });
+    let took_before = owns || held_before(simulation, pull, project);
+    let owed = others().any(|other| truth.owed.contains(&(other, project)));
+    must(took_before || !owed, || format!("#{pull} changes {project}, which was merged and not applied ({held})"))?;
+    if let Some(plan) = plan {
+        must(!truth.plan_is_stale(project, plan), || format!("{} is stale", plan.id))?;
+        must(!truth.used.contains(&plan.id), || format!("{} is used twice", plan.id))?;
+    }
+    Ok(())
+}
+
+/// Whether the pull request owned the project before somebody merged a change of it: then its row is the oldest.
+fn held_before(simulation: &Simulation, pull: u64, project: u8) -> bool {
+    let mut owners = simulation.world.owners.iter().filter(|owner| owner.project == project_id(project));
+    owners.next().is_some_and(|owner| owner.holder.pull == pull_id(pull))
+}
+
+/// With the scope of the pull request it owns all that it changes from its first apply on.
+pub(super) fn owns_all(simulation: &Simulation, pull: u64, alone: bool) -> Verdict {
+    let of = &simulation.truth.pulls[&pull];
+    if alone || of.place != Place::Open || of.planned != Some(of.head) {
+        return Ok(());
+    }
+    for project in &of.changes {
+        let owns = |owner: &ProjectOwner| owner.holder.pull == pull_id(pull) && owner.project == project_id(*project);
+        must(simulation.world.owners.iter().any(owns), || format!("#{pull} applies, and does not own {project}"))?;
+    }
+    Ok(())
+}
+
+/// Whoever is refused is told of an owner that can be ended: by its own apply if it is merged, and by `unlock` in any case.
+pub(super) fn leads_out(simulation: &Simulation, refusal: &LockRefusal, pull: u64) -> Verdict {
+    let LockRefusal::OwnedBy(owner) = refusal else { return Ok(()) };
+    let world = &simulation.world;
+    let named = owner.holder.pull.number;
+    must(named != pull, || "it waits for itself".into())?;
+    must(world.owners.contains(owner), || "a refusal names an owner that is there".into())?;
+    let by = AuditEntry::default();
+    let accept_drift = owner.state != OwnerState::Planned;
+    let event = LockEvent::Unlocked { pull: owner.holder.pull.clone(), only: None, accept_drift, by };
+    let (after, _) = faults::step(simulation.fault(), world.clone(), &event);
+    must(!after.owners.contains(owner), || format!("`unlock` on #{named} does not end what it owns"))?;
+    // Along the owners that are named: somebody can go on.
+    let (mut seen, mut at, mut project) = (vec![pull], named, number_of(&owner.project));
+    loop {
+        must(!seen.contains(&at), || format!("they wait for each other: {seen:?}, then #{at}"))?;
+        seen.push(at);
+        match simulation.refused_alone(at, project) {
+            Some(next) => (at, project) = (next.holder.pull.number, number_of(&next.project)),
+            None => return Ok(()),
+        }
+    }
+}

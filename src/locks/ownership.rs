@@ -1,0 +1,301 @@
+//! The rules of mode `strict`: who owns a project, what ends that, and which plans fall.
+//!
+//! Of a project at most one owner is not merged, and it is the oldest one. Pull requests that were merged without being applied may
+//! stand beside each other and behind it, since nobody can keep a pull request from being merged.
+
+use super::rules::Transition;
+use super::{LockChange, LockRefusal, MergedPull, WantedLock};
+use crate::config::{LockMode, LockScope};
+use crate::domain::ownership::{AppliedCommit, FallCause, FallenPlan, OwnerState, ProjectOwner};
+use crate::domain::reply::Message;
+use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::{CommitSha, JobId, ProjectId, PullId, RepoId};
+use jiff::Timestamp;
+
+/// A change of a project's state that is about to begin.
+pub(super) struct StateChange<'a> {
+    pub(super) project: &'a WantedLock,
+    pub(super) job: &'a JobId,
+    /// The head that it works on.
+    pub(super) head: &'a CommitSha,
+}
+
+impl StateChange<'_> {
+    fn pull(&self) -> &PullId {
+        &self.project.lock.holder.pull
+    }
+
+    fn repo(&self) -> &RepoId {
+        &self.project.lock.repo
+    }
+}
+
+impl Transition {
+    /// The owner that keeps a pull request from changing the state of a project; none where it may.
+    ///
+    /// An owner that is not merged comes before all others. Of those that are merged and not applied each may apply, one at a time;
+    /// whoever is not among them waits for the first one.
+    fn owner_before(&self, pull: &PullId, project: &ProjectId) -> Option<&ProjectOwner> {
+        let of_project = || self.world.owners.iter().filter(|owner| owner.is_of(&pull.repo, project));
+        match of_project().find(|owner| owner.state != OwnerState::MergedUnapplied) {
+            Some(owner) => (owner.holder.pull != *pull).then_some(owner),
+            None if of_project().any(|owner| owner.holder.pull != *pull && owner.is_at_work()) => {
+                of_project().find(|owner| owner.holder.pull != *pull && owner.is_at_work())
+            }
+            None if of_project().any(|owner| owner.holder.pull == *pull) => None,
+            None => of_project().next(),
+        }
+    }
+
+    /// What a pull request owns from this change on: the project, and with it all that the pull request changes where the scope says
+    /// so. One that is merged owns already what is its own.
+    fn wanted_by(&self, change: &StateChange<'_>) -> Vec<ProjectId> {
+        let (pull, project) = (change.pull(), &change.project.lock.project);
+        let mut wanted = vec![project.clone()];
+        let own = || self.world.owners.iter().filter(|owner| owner.holder.pull == *pull);
+        let is_merged = own().any(|owner| owner.state == OwnerState::MergedUnapplied);
+        if change.project.mode == LockMode::Strict(LockScope::PullRequest) && !is_merged {
+            let changed = self.world.changed.iter().flat_map(|changed| changed.strict());
+            let mut more: Vec<&ProjectId> = changed.chain(own().map(|owner| &owner.project)).collect();
+            more.sort();
+            more.dedup();
+            wanted.extend(more.into_iter().filter(|more| *more != project).cloned());
+        }
+        wanted
+    }
+
+    /// Who owns one of the projects that this change would own.
+    pub(super) fn refusal_of_owners(&self, change: &StateChange<'_>) -> Option<LockRefusal> {
+        if change.project.mode == LockMode::Disabled {
+            return None;
+        }
+        let wanted = self.wanted_by(change);
+        let owner = wanted.iter().find_map(|project| self.owner_before(change.pull(), project))?;
+        Some(LockRefusal::OwnedBy(Box::new(owner.clone())))
+    }
+
+    /// Why the plan of a project in mode `strict` is no plan to apply, whoever owns the project.
+    pub(super) fn refusal_of_apply(&self, change: &StateChange<'_>) -> Option<LockRefusal> {
+        if !matches!(change.project.mode, LockMode::Strict(_)) {
+            return None;
+        }
+        let (pull, project) = (change.pull(), &change.project.lock.project);
+        if self.world.owners.iter().any(|owner| owner.holder.pull == *pull && owner.project == *project) {
+            return None;
+        }
+        match &self.world.changed {
+            Some(changed) if changed.pull == *pull && changed.head == *change.head => {
+                let is_changed = changed.projects.iter().any(|changed| changed.project == *project);
+                (!is_changed).then_some(LockRefusal::NotChanged)
+            }
+            _ => Some(LockRefusal::ChangesUnknown),
+        }
+    }
+
+    /// The pull request owns all that it has to, and plans of others for the project fall.
+    pub(super) fn own_for_change(&mut self, change: &StateChange<'_>) {
+        let (holder, project) = (&change.project.lock.holder, &change.project.lock.project);
+        for wanted in self.wanted_by(change) {
+            self.own(change.repo(), &wanted, holder, "");
+        }
+        let applied =
+            AppliedCommit { commit: change.head.clone(), at: holder.since, ended: None, job: change.job.clone() };
+        let pull = change.pull().clone();
+        let is_own = |owner: &ProjectOwner| owner.holder.pull == pull && owner.project == *project;
+        self.change_owners(is_own, |owner| {
+            owner.applied = Some(applied.clone());
+            if owner.state != OwnerState::MergedUnapplied {
+                owner.state = OwnerState::AppliedUnmerged;
+            }
+        });
+        let cause = FallCause::AppliedBy { pull: pull.clone() };
+        let falls = |plan: &PlanRecord| plan.pull != pull && plan.pull.repo == pull.repo && plan.project == *project;
+        self.fall(&cause, holder.since, falls);
+    }
+
+    /// The pull request owns this project from now on, unless it does already.
+    fn own(&mut self, repo: &RepoId, project: &ProjectId, holder: &LockHolder, reason: &str) {
+        let is_own = |owner: &ProjectOwner| owner.holder.pull == holder.pull && owner.is_of(repo, project);
+        if self.world.owners.iter().any(is_own) {
+            return;
+        }
+        let (repo, project, holder, reason) = (repo.clone(), project.clone(), holder.clone(), reason.to_owned());
+        let owner =
+            ProjectOwner { repo, project, holder, state: OwnerState::Planned, applied: None, merged: None, reason };
+        self.world.owners.push(owner.clone());
+        self.follows.changes.push(LockChange::Own(owner));
+    }
+
+    /// A person takes all that a pull request changes; nothing, where one of it has another owner.
+    pub(super) fn ownership_taken(&mut self, holder: &LockHolder, reason: &str) {
+        let Some(changed) = self.world.changed.clone().filter(|changed| changed.pull == holder.pull) else {
+            return self.refuse(LockRefusal::ChangesUnknown);
+        };
+        let owner = changed.strict().find_map(|project| self.owner_before(&holder.pull, project)).cloned();
+        if let Some(owner) = owner {
+            return self.refuse(LockRefusal::OwnedBy(Box::new(owner)));
+        }
+        if changed.strict().next().is_none() {
+            return self.refuse(LockRefusal::NotChanged);
+        }
+        for project in changed.strict() {
+            self.own(&holder.pull.repo, project, holder, reason);
+        }
+    }
+
+    /// A change of the state under an ownership has ended. Plans that others have recorded meanwhile are made of the state in between.
+    pub(super) fn change_ended(&mut self, pull: &PullId, project: &ProjectId, at: Timestamp) {
+        let is_own = |owner: &ProjectOwner| owner.holder.pull == *pull && owner.project == *project;
+        if !self.world.owners.iter().any(is_own) {
+            return;
+        }
+        self.change_owners(is_own, |owner| {
+            if let Some(applied) = &mut owner.applied {
+                applied.ended = Some(at);
+            }
+        });
+        let cause = FallCause::AppliedBy { pull: pull.clone() };
+        self.fall(&cause, at, |plan| plan.pull != *pull && plan.pull.repo == pull.repo && plan.project == *project);
+    }
+
+    /// The project is as a commit with these merges says: what was merged by then, and its own merge, is applied.
+    pub(super) fn satisfied(&mut self, pull: &PullId, project: &ProjectId, merges: &[CommitSha]) {
+        let is_satisfied = |owner: &ProjectOwner| {
+            owner.state == OwnerState::MergedUnapplied
+                && owner.is_of(&pull.repo, project)
+                && (owner.holder.pull == *pull || owner.merged.as_ref().is_some_and(|merge| merges.contains(merge)))
+        };
+        for owner in self.disown(is_satisfied) {
+            if owner.holder.pull != *pull {
+                let told = Message::AppliedByAnother { project: owner.project, pull: pull.clone() };
+                self.follows.others.push((owner.holder.pull, told));
+            }
+        }
+    }
+
+    /// What becomes of what a pull request owns when it is merged or closed.
+    pub(super) fn owners_of_closed(&mut self, pull: &PullId, merged: Option<&MergedPull>) {
+        let (state, left) = match merged {
+            Some(merged) => {
+                self.owners_of_merged(pull, merged);
+                (OwnerState::MergedUnapplied, self.owned_by(pull))
+            }
+            None => {
+                self.disown(|owner| owner.holder.pull == *pull && owner.applied.is_none());
+                self.change_owners(
+                    |owner| owner.holder.pull == *pull && owner.state != OwnerState::MergedUnapplied,
+                    |owner| owner.state = OwnerState::ClosedApplied,
+                );
+                (OwnerState::ClosedApplied, self.owned_by(pull))
+            }
+        };
+        // The same again, as hosts and this server may say it, tells nobody anything.
+        let changed = |change: &LockChange| matches!(change, LockChange::Own(_) | LockChange::ChangeOwner(_));
+        if !left.is_empty() && self.follows.changes.iter().any(changed) {
+            self.follows.others.push((pull.clone(), Message::Owes { state, projects: left }));
+        }
+    }
+
+    fn owned_by(&self, pull: &PullId) -> Vec<ProjectId> {
+        let own = self.world.owners.iter().filter(|owner| owner.holder.pull == *pull);
+        own.map(|owner| owner.project.clone()).collect()
+    }
+
+    /// What was applied as it was merged is done; all else of it is to be applied.
+    fn owners_of_merged(&mut self, pull: &PullId, merged: &MergedPull) {
+        let is_done = |status: &&(PullId, ProjectStatus)| {
+            let done = [ProjectState::Applied, ProjectState::PlannedNoChanges];
+            status.0 == *pull && status.1.head == merged.head && done.contains(&status.1.state)
+        };
+        let done: Vec<ProjectId> =
+            self.world.statuses.iter().filter(is_done).map(|(_, status)| status.project.clone()).collect();
+        self.disown(|owner| owner.holder.pull == *pull && done.contains(&owner.project));
+        let of_head = self.world.changed.clone().filter(|changed| changed.pull == *pull && changed.head == merged.head);
+        self.base_moved(pull, merged, of_head.iter().flat_map(|changed| changed.strict()));
+        if let Some(of_head) = &of_head {
+            // Owned with an earlier head, and not changed by what was merged.
+            let is_changed = |project: &ProjectId| of_head.strict().any(|changed| changed == project);
+            let is_over = |owner: &ProjectOwner| owner.applied.is_none() && !is_changed(&owner.project);
+            self.disown(|owner| owner.holder.pull == *pull && is_over(owner));
+        }
+        for project in of_head.iter().flat_map(|changed| changed.strict()).filter(|project| !done.contains(project)) {
+            self.own(&pull.repo, project, &merged.holder, "");
+        }
+        self.change_owners(
+            |owner| owner.holder.pull == *pull,
+            |owner| {
+                owner.state = OwnerState::MergedUnapplied;
+                owner.merged.clone_from(&merged.commit);
+            },
+        );
+    }
+
+    /// The merge has changed what these projects are made of: plans on the same base branch fall.
+    fn base_moved<'a>(&mut self, pull: &PullId, merged: &MergedPull, projects: impl Iterator<Item = &'a ProjectId>) {
+        let commit = merged.commit.clone().unwrap_or_else(|| merged.head.clone());
+        let cause = FallCause::BaseMoved { branch: merged.branch.clone(), commit };
+        for project in projects {
+            let is_on_it = |plan: &PlanRecord| plan.base_branch.is_empty() || plan.base_branch == merged.branch;
+            let falls = |plan: &PlanRecord| {
+                plan.pull != *pull && plan.pull.repo == pull.repo && plan.project == *project && is_on_it(plan)
+            };
+            self.fall(&cause, merged.at, falls);
+        }
+    }
+
+    /// What was closed after an apply is open again.
+    pub(super) fn reopened(&mut self, pull: &PullId) {
+        self.change_owners(
+            |owner| owner.holder.pull == *pull && owner.state == OwnerState::ClosedApplied,
+            |owner| owner.state = OwnerState::AppliedUnmerged,
+        );
+    }
+
+    /// Ends what a person may end: what nothing was applied under, and with `accept_drift` all. The freed projects, and those that stay
+    /// owned.
+    pub(super) fn disown_by_hand(
+        &mut self,
+        pull: &PullId,
+        accept_drift: bool,
+        is_meant: impl Fn(&ProjectId) -> bool,
+    ) -> (Vec<ProjectId>, Vec<ProjectId>) {
+        let is_freed = |owner: &ProjectOwner| {
+            owner.holder.pull == *pull
+                && is_meant(&owner.project)
+                && (accept_drift || owner.state == OwnerState::Planned)
+        };
+        let freed = self.disown(is_freed);
+        let mut kept = self.owned_by(pull);
+        kept.retain(|project| is_meant(project));
+        (freed.into_iter().map(|owner| owner.project).collect(), kept)
+    }
+
+    /// These plans fall: they are dropped, and their pull requests are told why.
+    pub(super) fn fall(&mut self, cause: &FallCause, at: Timestamp, falls: impl Fn(&PlanRecord) -> bool) {
+        for plan in self.drop_plans(falls) {
+            let pull = plan.pull.clone();
+            self.set_discarded(&pull, &plan.project, &plan.head, at);
+            self.follows.fallen.push(FallenPlan { plan, cause: cause.clone() });
+        }
+    }
+
+    /// Changes the owners that are named.
+    fn change_owners(&mut self, is_named: impl Fn(&ProjectOwner) -> bool, change: impl Fn(&mut ProjectOwner)) {
+        for owner in self.world.owners.iter_mut().filter(|owner| is_named(owner)) {
+            let before = owner.clone();
+            change(owner);
+            if *owner != before {
+                self.follows.changes.push(LockChange::ChangeOwner(owner.clone()));
+            }
+        }
+    }
+
+    /// Ends the ownerships that are named, and returns them, oldest first; the only way in which one ends.
+    fn disown(&mut self, is_named: impl Fn(&ProjectOwner) -> bool) -> Vec<ProjectOwner> {
+        let (gone, kept) = std::mem::take(&mut self.world.owners).into_iter().partition(is_named);
+        self.world.owners = kept;
+        let gone: Vec<ProjectOwner> = gone;
+        self.follows.changes.extend(gone.iter().cloned().map(LockChange::Disown));
+        gone
+    }
+}

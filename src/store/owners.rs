@@ -1,0 +1,165 @@
+//! Rows of owners in mode `strict`, and what pull requests change. What an event makes of them is decided in `locks`.
+
+use super::locks::name_of;
+use super::{Tx, View, json};
+use crate::domain::ownership::{ChangedProjects, ProjectOwner};
+use crate::domain::{ProjectId, PullId, RepoId};
+use crate::locks::{WantedLock, World};
+use anyhow::{Result, ensure};
+use rusqlite::params;
+
+impl View<'_> {
+    /// All owners, oldest first.
+    pub fn owners(&self) -> Result<Vec<ProjectOwner>> {
+        self.records("SELECT record FROM owners ORDER BY seq", [])
+    }
+
+    /// What a pull request owns, oldest first.
+    pub fn owners_of(&self, pull: &PullId) -> Result<Vec<ProjectOwner>> {
+        self.records("SELECT record FROM owners WHERE pull = ?1 ORDER BY seq", [pull.to_string()])
+    }
+
+    /// The owners of a project, oldest first.
+    pub fn owners_of_project(&self, repo: &RepoId, project: &ProjectId) -> Result<Vec<ProjectOwner>> {
+        self.records(
+            "SELECT record FROM owners WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5 ORDER BY seq",
+            params![repo.host, repo.full_name(), project.dir, project.workspace, name_of(project)],
+        )
+    }
+
+    /// What a pull request changes, as it was last planned.
+    pub fn changed_projects(&self, pull: &PullId) -> Result<Option<ChangedProjects>> {
+        self.record("SELECT record FROM changed_projects WHERE pull = ?1", [pull.to_string()])
+    }
+
+    /// Adds what decides whether a change of a project's state may begin: the lock, all owners of the projects that would be owned, and
+    /// plans for the project.
+    pub(super) fn add_owners_for_change(&self, world: &mut World, wanted: &WantedLock) -> Result<()> {
+        let (repo, project) = (&wanted.lock.repo, &wanted.lock.project);
+        world.locks.extend(self.project_lock(repo, project)?);
+        if !wanted.is_strict() {
+            world.owners = self.owners_of_project(repo, project)?;
+            return Ok(());
+        }
+        self.add_changed(world, &wanted.lock.holder.pull)?;
+        if !world.owners.iter().any(|owner| owner.is_of(repo, project)) {
+            world.owners.extend(self.owners_of_project(repo, project)?);
+        }
+        world.plans = self.plans_of_project(repo, project)?;
+        Ok(())
+    }
+
+    /// Adds the owners of a project whose state was changed, and where it has any the plans that others have for it.
+    pub(super) fn add_owners_of_changed(&self, world: &mut World, pull: &PullId, project: &ProjectId) -> Result<()> {
+        world.owners = self.owners_of_project(&pull.repo, project)?;
+        if !world.owners.is_empty() {
+            let others = self.plans_of_project(&pull.repo, project)?;
+            world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
+        }
+        Ok(())
+    }
+
+    /// Adds what a pull request that is closed owns, changes and has come to, and of a merged one the plans that others have for it.
+    pub(super) fn add_owners_of_closed(&self, world: &mut World, pull: &PullId, is_merged: bool) -> Result<()> {
+        world.owners = self.owners_of(pull)?;
+        world.changed = self.changed_projects(pull)?;
+        let changed = world.changed.iter().filter(|_| is_merged).flat_map(|changed| changed.strict());
+        for project in changed {
+            let others = self.plans_of_project(&pull.repo, project)?;
+            world.plans.extend(others.into_iter().filter(|plan| plan.pull != *pull));
+        }
+        let statuses = self.project_statuses(pull)?;
+        world.statuses = statuses.into_iter().map(|status| (pull.clone(), status)).collect();
+        Ok(())
+    }
+
+    /// Adds what a pull request changes and owns, and all owners of those projects.
+    pub(super) fn add_changed(&self, world: &mut World, pull: &PullId) -> Result<()> {
+        world.changed = self.changed_projects(pull)?;
+        let own = self.owners_of(pull)?.into_iter().map(|owner| owner.project);
+        let mut projects: Vec<ProjectId> = own.collect();
+        let changed = world.changed.iter().flat_map(|changed| changed.strict()).cloned();
+        projects.extend(changed.collect::<Vec<_>>());
+        projects.sort();
+        projects.dedup();
+        for project in &projects {
+            world.owners.extend(self.owners_of_project(&pull.repo, project)?);
+        }
+        Ok(())
+    }
+}
+
+impl Tx<'_> {
+    /// Records what a pull request changes, in place of what was known of an earlier head.
+    pub fn put_changed_projects(&self, changed: &ChangedProjects) -> Result<()> {
+        self.execute(
+            "INSERT INTO changed_projects (pull, record) VALUES (?1, ?2)
+             ON CONFLICT (pull) DO UPDATE SET record = excluded.record",
+            params![changed.pull.to_string(), json(changed)?],
+        )?;
+        Ok(())
+    }
+
+    /// Forgets what a pull request changes.
+    pub fn forget_changed_projects(&self, pull: &PullId) -> Result<()> {
+        self.execute("DELETE FROM changed_projects WHERE pull = ?1", [pull.to_string()])?;
+        Ok(())
+    }
+
+    /// A pull request owns a project once: a second time is an error.
+    pub(super) fn insert_owner(&self, owner: &ProjectOwner) -> Result<()> {
+        self.execute(
+            "INSERT INTO owners (host, repo, dir, workspace, name, pull, state, record)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![
+                owner.repo.host,
+                owner.repo.full_name(),
+                owner.project.dir,
+                owner.project.workspace,
+                name_of(&owner.project),
+                owner.holder.pull.to_string(),
+                owner.state.as_str(),
+                json(owner)?
+            ],
+        )?;
+        Ok(())
+    }
+
+    pub(super) fn update_owner(&self, owner: &ProjectOwner) -> Result<()> {
+        let (repo, project) = (&owner.repo, &owner.project);
+        let changed = self.execute(
+            "UPDATE owners SET state = ?7, record = ?8
+             WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5 AND pull = ?6",
+            params![
+                repo.host,
+                repo.full_name(),
+                project.dir,
+                project.workspace,
+                name_of(project),
+                owner.holder.pull.to_string(),
+                owner.state.as_str(),
+                json(owner)?
+            ],
+        )?;
+        ensure!(changed == 1, "the owner {} of {} is not there", owner.holder.pull, owner.key());
+        Ok(())
+    }
+
+    pub(super) fn delete_owner(&self, owner: &ProjectOwner) -> Result<()> {
+        let (repo, project) = (&owner.repo, &owner.project);
+        let gone = self.execute(
+            "DELETE FROM owners
+             WHERE host = ?1 AND repo = ?2 AND dir = ?3 AND workspace = ?4 AND name = ?5 AND pull = ?6",
+            params![
+                repo.host,
+                repo.full_name(),
+                project.dir,
+                project.workspace,
+                name_of(project),
+                owner.holder.pull.to_string()
+            ],
+        )?;
+        ensure!(gone == 1, "the owner {} of {} is not there", owner.holder.pull, owner.key());
+        Ok(())
+    }
+}

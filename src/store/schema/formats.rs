@@ -1,0 +1,214 @@
+//! The steps from each format of the state to the next. What was released is never changed.
+
+/// The first one.
+pub(super) const FORMAT_1: &str = "
+CREATE TABLE deliveries (
+  seq INTEGER PRIMARY KEY,
+  identity TEXT NOT NULL UNIQUE,
+  host_id TEXT NOT NULL,
+  state TEXT NOT NULL,
+  received INTEGER NOT NULL,
+  finished INTEGER,               -- when it became done
+  outcome TEXT NOT NULL DEFAULT '',
+  record TEXT                     -- absent once it is done
+);
+CREATE INDEX deliveries_unfinished ON deliveries (seq) WHERE finished IS NULL;
+CREATE INDEX deliveries_finished ON deliveries (finished) WHERE finished IS NOT NULL;
+
+CREATE TABLE runs (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  pull TEXT NOT NULL,
+  started INTEGER NOT NULL,
+  finished INTEGER,
+  record TEXT NOT NULL
+);
+CREATE INDEX runs_unfinished ON runs (seq) WHERE finished IS NULL;
+CREATE INDEX runs_finished ON runs (finished) WHERE finished IS NOT NULL;
+
+CREATE TABLE jobs (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  run TEXT NOT NULL,
+  pull TEXT NOT NULL,
+  state TEXT NOT NULL,
+  started INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE INDEX jobs_unfinished ON jobs (seq) WHERE state = 'running';
+CREATE INDEX jobs_started ON jobs (started);
+
+CREATE TABLE locks (
+  seq INTEGER PRIMARY KEY,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  key TEXT NOT NULL,              -- Atlantis' form, without the host
+  pull TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (host, repo, dir, workspace, name)
+);
+CREATE INDEX locks_key ON locks (key);
+CREATE INDEX locks_pull ON locks (pull);
+
+CREATE TABLE apply_lock (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  record TEXT NOT NULL
+);
+
+CREATE TABLE pulls (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL UNIQUE,
+  open INTEGER NOT NULL,
+  activity INTEGER NOT NULL,      -- a time, and growing: no two are the same
+  record TEXT NOT NULL
+);
+CREATE INDEX pulls_activity ON pulls (activity);
+
+CREATE TABLE project_statuses (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,
+  state TEXT NOT NULL,
+  updated INTEGER NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
+);
+
+CREATE TABLE plans (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,
+  made INTEGER NOT NULL,
+  consumed_by TEXT,
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
+);
+
+CREATE TABLE effects (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  pull TEXT NOT NULL,
+  attempts INTEGER NOT NULL DEFAULT 0,
+  done INTEGER,
+  note TEXT NOT NULL DEFAULT '',
+  record TEXT                     -- absent once it is done
+);
+CREATE INDEX effects_pending ON effects (pull, id) WHERE done IS NULL;
+CREATE INDEX effects_all_pending ON effects (id) WHERE done IS NULL;
+CREATE INDEX effects_done ON effects (done) WHERE done IS NOT NULL;
+
+CREATE TABLE audit (
+  seq INTEGER PRIMARY KEY,
+  at INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE INDEX audit_at ON audit (at);
+";
+
+/// Adds files that are kept besides the state.
+pub(super) const FORMAT_2: &str = "
+CREATE TABLE kept_files (
+  seq INTEGER PRIMARY KEY,
+  path TEXT NOT NULL UNIQUE,      -- below the data directory
+  sha256 TEXT NOT NULL,
+  length INTEGER NOT NULL,
+  mode INTEGER NOT NULL
+);
+";
+
+/// Adds the times since which repositories are served, and indexes, so that no query of a command scans a table.
+pub(super) const FORMAT_3: &str = "
+CREATE INDEX runs_pull ON runs (pull, started);
+CREATE INDEX jobs_run ON jobs (run, seq);
+CREATE INDEX jobs_untold ON jobs (seq)
+  WHERE state IN ('interrupted', 'failed') AND json_extract(record, '$.state_lock.untold');
+CREATE INDEX effects_told ON effects (pull, id) WHERE record IS NOT NULL;
+CREATE TABLE repos (
+  seq INTEGER PRIMARY KEY,
+  repo TEXT NOT NULL UNIQUE,      -- host/owner/name
+  served INTEGER NOT NULL,        -- since when it is served with this state
+  record TEXT NOT NULL
+);
+";
+
+/// What any leader needs to go on with a run that another one began.
+pub(super) const FORMAT_4: &str = "
+CREATE TABLE schedules (
+  seq INTEGER PRIMARY KEY,
+  run TEXT NOT NULL UNIQUE,
+  record TEXT NOT NULL
+);
+CREATE TABLE claims (
+  seq INTEGER PRIMARY KEY,
+  run TEXT NOT NULL,
+  project TEXT NOT NULL,
+  job TEXT NOT NULL,              -- the last one that has claimed the project
+  UNIQUE (run, project)
+);
+";
+
+/// Adds what is to be sent to those who are told besides pull requests, repositories that are frozen by hand, what policies found, with who
+/// approved it, who owns projects in mode `strict`, what pull requests change, and who waits for projects.
+pub(super) const FORMAT_5: &str = "
+CREATE TABLE notifications (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  receiver TEXT NOT NULL,         -- its name, without what is secret in its address
+  record TEXT NOT NULL
+);
+CREATE INDEX notifications_receiver ON notifications (receiver, id);
+CREATE TABLE freezes (
+  seq INTEGER PRIMARY KEY,
+  repo TEXT NOT NULL UNIQUE,      -- host/owner/name
+  since INTEGER NOT NULL,
+  record TEXT NOT NULL
+);
+CREATE TABLE policy_checks (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL,
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  record TEXT NOT NULL,
+  UNIQUE (pull, dir, workspace, name)
+);
+CREATE TABLE owners (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  pull TEXT NOT NULL,
+  state TEXT NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (host, repo, dir, workspace, name, pull)
+);
+CREATE INDEX owners_pull ON owners (pull);
+CREATE TABLE changed_projects (
+  seq INTEGER PRIMARY KEY,
+  pull TEXT NOT NULL UNIQUE,
+  record TEXT NOT NULL
+);
+CREATE TABLE waiters (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  host TEXT NOT NULL,
+  repo TEXT NOT NULL,             -- owner/name
+  dir TEXT NOT NULL,
+  workspace TEXT NOT NULL,
+  name TEXT NOT NULL,             -- empty for none
+  pull TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  record TEXT NOT NULL,
+  UNIQUE (host, repo, dir, workspace, name, pull)
+);
+CREATE INDEX waiters_pull ON waiters (pull);
+CREATE INDEX plans_project ON plans (dir, workspace, name);
+";
