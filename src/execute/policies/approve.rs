@@ -36,12 +36,12 @@ pub(in super::super) async fn answer(
     }
     let ids: Vec<ProjectId> = checks.iter().map(|check| check.project.clone()).collect();
     let schedule = prepare::schedule(ctx, work, prepared, ScheduleScope::Planned(&ids)).await?;
-    let mut approver = Approver { ctx, work, members: HashMap::new() };
+    let mut owners = OwnerCheck { ctx, work, members: HashMap::new() };
     let mut outcomes = Vec::new();
     for config in schedule.groups.iter().flatten() {
         let plan = plans.iter().find(|plan| plan.project == config.id);
         let outcome = match checks.iter().find(|check| check.project == config.id) {
-            Some(check) => approver.project(config, check, plan).await?,
+            Some(check) => owners.project(config, check, plan).await?,
             None => continue,
         };
         outcomes.push(outcome);
@@ -58,13 +58,13 @@ fn unknown_set(ctx: &Context, work: &CommandRun) -> Option<Fault> {
 }
 
 /// The person who approves, and what is known of their teams.
-struct Approver<'a> {
+struct OwnerCheck<'a> {
     ctx: &'a Context,
     work: &'a CommandRun,
     members: HashMap<String, bool>,
 }
 
-impl Approver<'_> {
+impl OwnerCheck<'_> {
     async fn project(
         &mut self,
         config: &ProjectConfig,
