@@ -7,7 +7,9 @@ use super::super::job::{self, JobRun, JobTask, Ready};
 use super::super::others::Teller;
 use super::super::prepare::{Prepared, Stop};
 use super::super::requirements::{self, PullFacts};
-use super::super::{CommandRun, Context, capacity, merged, plan, plan_limit, random_bits, recorder, state_locks};
+use super::super::{
+    CancelReason, CommandRun, Context, capacity, merged, plan, plan_limit, random_bits, recorder, state_locks,
+};
 use crate::checkout::Strategy;
 use crate::comment::command_for;
 use crate::config::ProjectConfig;
@@ -125,6 +127,7 @@ impl PlanRun<'_> {
         let remark = state_locks::remark(self.ctx, &self.work.pull.id, &outcome).await;
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remark);
         let status = self.status(config, &outcome);
+        let goes_on = self.goes_on_later(&outcome);
         let pull = self.work.pull.id.clone();
         let satisfied = match &plan {
             Some((plan, _)) if plan.summary.no_changes => merged::satisfied(self.ctx, self.work, plan).await,
@@ -139,6 +142,7 @@ impl PlanRun<'_> {
                     tx.put_plan(plan)?;
                     left.iter().try_for_each(|file| tx.keep_file(file))?;
                 }
+                None if goes_on => return Ok(()),
                 None => {
                     let (pull, project) = (pull.clone(), status.project.clone());
                     tx.record_lock_event(&LockEvent::NotPlanned { pull, project })?;
@@ -157,10 +161,19 @@ impl PlanRun<'_> {
         self.work.cancel.token.is_cancelled().then(|| job::refused(self.work, config, outcome()))
     }
 
+    /// Whether this server's end cut the plan of a project: the next one goes on with it, so its lock stays.
+    fn goes_on_later(&self, outcome: &JobOutcome) -> bool {
+        let cut = matches!(outcome.outcome, Outcome::Failed(Failure::Cancelled { .. }));
+        cut && matches!(self.work.cancel.reason(), Some(CancelReason::Shutdown))
+    }
+
     /// Records a project that did not get as far as a job; a lock that it took is freed, unless something was applied under it.
     async fn record_failure(&self, outcome: JobOutcome) -> Result<JobOutcome> {
         let (pull, head) = (self.work.pull.id.clone(), self.work.pull.head.commit.clone());
         let project = outcome.project.clone();
+        if self.goes_on_later(&outcome) {
+            return Ok(outcome);
+        }
         recorder::refusal(self.ctx, self.work, outcome, move |tx| {
             tx.record_lock_event(&LockEvent::NotPlanned { pull: pull.clone(), project: project.clone() })?;
             let state = ProjectState::PlanErrored;
