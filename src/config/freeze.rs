@@ -115,7 +115,8 @@ impl FreezeWindow {
             WindowTimes::Once(from, to) => end_if_in(&zone, from, to, now),
             WindowTimes::Weekly(from, to) => {
                 let clock = zone.to_datetime(now);
-                let monday = clock.date().checked_sub(i64::from(clock.weekday().to_monday_zero_offset()).days()).ok()?;
+                let monday =
+                    clock.date().checked_sub(i64::from(clock.weekday().to_monday_zero_offset()).days()).ok()?;
                 let monday = monday.to_datetime(jiff::civil::Time::midnight());
                 let length = (to - from).rem_euclid(WEEK);
                 // That of this week, that of the week before, which may go over its end, and where clocks are put back, that of the next.

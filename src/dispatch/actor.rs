@@ -335,6 +335,26 @@ mod tests {
     use crate::domain::RepoId;
     use std::sync::Mutex;
 
+    #[test]
+    fn what_undoes_something_is_not_run_long_after_it_was_asked_for() {
+        let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
+        let (pull, author) = (PullId { repo, number: 1 }, "alice".into());
+        let (clone_url, body) = (String::new(), "atlantis unfreeze".to_owned());
+        let comment = CommentEvent { pull, clone_url, comment_id: 1, author, body };
+        let now = Timestamp::now();
+        let late = now - STALE_COMMAND - SignedDuration::from_secs(60);
+        for (name, received, runs) in [
+            (CommandName::Unfreeze, now, true),
+            (CommandName::Unfreeze, late, false),
+            (CommandName::Unlock, late, false),
+            (CommandName::Freeze, late, true),
+        ] {
+            let because = stale(&comment, name, received);
+            assert_eq!(because.is_none(), runs, "{name:?}");
+            assert!(because.is_none_or(|because| because.contains("11 minutes ago") && because.contains("`atlantis unfreeze`")));
+        }
+    }
+
     #[tokio::test]
     async fn a_panic_ends_its_turn_and_never_the_queue() {
         let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };

@@ -338,3 +338,56 @@ impl UnlockingOthers {
         Ok(Unlocked { line, told: Some(told), plans: follows.dropped() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::CommentEvent;
+    use crate::domain::command::Trigger;
+
+    fn item(pull: &PullId, name: CommandName, delivery: &str) -> (PullId, Item) {
+        let (clone_url, body) = Default::default();
+        let comment = CommentEvent { pull: pull.clone(), clone_url, comment_id: 1, author: "alice".into(), body };
+        let command = Box::new(Command::new(name, Trigger::Comment, "alice"));
+        let task = Task::Command { comment, command };
+        (pull.clone(), Item { delivery: delivery.into(), received: Timestamp::now(), task })
+    }
+
+    #[test]
+    fn those_of_one_repository_are_answered_in_their_order_by_one() {
+        let pull = |name: &str, number| PullId {
+            repo: RepoId { host: "github.com".into(), owner: "acme".into(), name: name.into() },
+            number,
+        };
+        let queues = HatchQueues::default();
+        let add = |pull: &PullId, name, delivery| {
+            let (pull, item) = item(pull, name, delivery);
+            queues.add(pull, item)
+        };
+        let (first, second, other) = (pull("infra", 1), pull("infra", 2), pull("other", 1));
+        assert!(add(&first, CommandName::Unfreeze, "a"), "somebody has to begin");
+        assert!(!add(&second, CommandName::Freeze, "b"), "somebody is at it");
+        assert!(add(&other, CommandName::Freeze, "c"), "another repository does not wait");
+        let next = || queues.next(&first.repo).map(|(pull, item)| (pull.number, item.delivery.to_string()));
+        assert_eq!(next(), Some((1, "a".to_owned())));
+        assert!(!add(&first, CommandName::Unlock, "d"), "it goes on with what comes meanwhile");
+        assert_eq!((next(), next()), (Some((2, "b".to_owned())), Some((1, "d".to_owned()))));
+        assert_eq!(next(), None);
+        assert!(add(&first, CommandName::Freeze, "e"), "whoever was at it has ended");
+    }
+
+    #[test]
+    fn what_runs_is_named_with_what_stops_it() {
+        for (name, what, cancel) in [
+            (CommandName::Apply, "an apply of it runs", "`atlantis cancel --apply` there"),
+            (CommandName::Import, "`import` of it runs", "`atlantis cancel --apply` there"),
+            (CommandName::Plan, "`plan` of it runs", "`atlantis cancel` there"),
+        ] {
+            let line = still_runs(name, "#12", "atlantis");
+            assert!(
+                line.contains(what) && line.contains(cancel) && line.ends_with("`atlantis unlock #12` again"),
+                "{line}"
+            );
+        }
+    }
+}

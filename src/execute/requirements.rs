@@ -59,11 +59,7 @@ impl PullFacts {
     }
 
     /// The rules of `CODEOWNERS`; the inner error is why there are none, for people.
-    pub(super) async fn owners(
-        &self,
-        ctx: &Context,
-        work: &CommandRun,
-    ) -> Result<Result<&OwnerRules, &String>, Stop> {
+    pub(super) async fn owners(&self, ctx: &Context, work: &CommandRun) -> Result<Result<&OwnerRules, &String>, Stop> {
         let read = async || approvals::owner_rules(ctx, work).await;
         Ok(self.owners.get_or_try_init(read).await?.as_ref())
     }

@@ -135,7 +135,16 @@ fn a_rule_that_cannot_be_read_is_named() {
         let error = check(rule, with_place).unwrap_err();
         assert!(error.contains(says), "{rule}: {error}");
     }
-    for fine in ["a:freeze:*", "a:unlock-others:conf", "alice", "ada@example.com:unlock", "*:plan", "a:apply:conf/**:prod", "a : apply", "a:*:*:prod"] {
+    for fine in [
+        "a:freeze:*",
+        "a:unlock-others:conf",
+        "alice",
+        "ada@example.com:unlock",
+        "*:plan",
+        "a:apply:conf/**:prod",
+        "a : apply",
+        "a:*:*:prod",
+    ] {
         check(fine, true).unwrap();
     }
     check("a:apply", false).unwrap();
