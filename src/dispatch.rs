@@ -21,6 +21,7 @@ mod tasks;
 
 pub use allowlist::Allowlist;
 pub use delivery_outcome::DeliveryOutcome;
+pub use hatches::Lifted;
 pub use immediate_commands::Discard;
 
 use crate::comment::{self, Parsed, ParserSettings};
@@ -62,6 +63,8 @@ struct Inner {
     /// Knows what deliveries are known by.
     intake: Intake,
     actors: Actors,
+    /// Escape hatches that are answered beside the actors.
+    hatches: hatches::HatchQueues,
     tasks: Tasks,
     /// What was accepted before it may be old news.
     started: Timestamp,
@@ -88,6 +91,7 @@ impl Handle {
             allowlist,
             intake,
             actors: Actors::default(),
+            hatches: hatches::HatchQueues::default(),
             tasks: Tasks::new(),
             started: Timestamp::now(),
         });
@@ -143,6 +147,12 @@ impl Handle {
     /// lock's repository.
     pub async fn discard_lock(&self, key: &str, by: AuditEntry, operator: bool) -> Result<Discard> {
         immediate_commands::discard_lock(&self.inner, key, by, operator).await
+    }
+
+    /// Lifts the freeze of a repository, `host/owner/name`, on behalf of a person on the web page. The audit log gets `by`. `operator`: the
+    /// person runs the server; others need the right to do so.
+    pub async fn lift_freeze(&self, repo: &str, by: AuditEntry, operator: bool) -> Result<Lifted> {
+        hatches::lift_freeze(&self.inner, repo, by, operator).await
     }
 
     /// How many commands run or wait.
@@ -321,10 +331,7 @@ impl Inner {
                 }
             }
             Task::Command { command, .. } if hatches::is_answered_beside(command) => {
-                let inner = Arc::clone(self);
-                if !self.tasks.spawn(async move { hatches::answer(&inner, &pull, &item).await }) {
-                    tracing::debug!("an escape hatch waits for the next start: this server stops");
-                }
+                hatches::enqueue(self, pull, item);
             }
             Task::Command { command, .. } if command.name == CommandName::Unlock && self.actors.applying(&pull) => {
                 immediate_commands::refuse_unlock(self, &pull, &item, command).await;

@@ -119,6 +119,22 @@ impl<'a> InputGraph<'a> {
         self.of(project).and_then(|inputs| inputs.contain_any(changed)).unwrap_or(true)
     }
 
+    /// Those of these changed files that the people have to look at who answer for a project: each one below its directory and those of
+    /// its modules, whatever its name, and all else that is an input of it. Its `when_modified` takes none of them away, as pull requests
+    /// write it.
+    pub fn files_of(&self, project: &ProjectConfig, changed: Vec<String>) -> Vec<String> {
+        let (dirs, inputs) = (self.source_dirs(project), self.of(project));
+        let is_below = |file: &str| {
+            let mut above = file.match_indices('/').filter_map(|(at, _)| file.get(..at));
+            dirs.contains(".") || above.any(|dir| dirs.contains(dir))
+        };
+        let is_input = |file: &String| {
+            let found = inputs.as_ref().map(|inputs| inputs.contain_any(std::slice::from_ref(file)));
+            !matches!(found, Ok(Ok(false)))
+        };
+        changed.into_iter().filter(|file| is_below(file) || is_input(file)).collect()
+    }
+
     /// Directories of the projects that nobody listed and that a changed file belongs to, by the file list. The error is for people.
     pub fn discovered(&self, file: &str) -> Result<Vec<String>, String> {
         let is_listed = self.file_list()?.matches(file) && !files::is_excluded(file);

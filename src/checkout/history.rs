@@ -58,6 +58,17 @@ impl Checkouts {
         Ok(write_whole(&note, &wanted)?)
     }
 
+    /// The tip of the default branch of a pull request's repository, which the mirror has from now on. One request to the host.
+    pub async fn default_tip(
+        &self,
+        pull: &PullRequest,
+        credentials: Option<&Credentials>,
+    ) -> Result<CommitSha, CheckoutError> {
+        let mirror = Mirror::of(self, pull)?;
+        let _one_at_a_time = self.locks.lock(&mirror.path).await;
+        mirror.fetch_default(credentials).await
+    }
+
     /// The text of a file of a commit that the mirror has; absent where there is no such regular file, or it is larger than `limit` bytes
     /// or no text. `path` is from the root.
     pub async fn file_at(

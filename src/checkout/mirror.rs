@@ -152,6 +152,18 @@ impl<'a> Mirror<'a> {
         Git::new(self.checkouts, &self.path, &args).look().output().await.map(drop)
     }
 
+    /// The tip of the repository's default branch, as the host has it now.
+    pub(super) async fn fetch_default(&self, credentials: Option<&Credentials>) -> Result<CommitSha, CheckoutError> {
+        const REFERENCE: &str = "refs/tidelock/default";
+        let lock = self.path.join(format!("{REFERENCE}.lock"));
+        super::tree::remove_file(&lock).with_context(|| format!("cannot remove {}", lock.display()))?;
+        let head = format!("+HEAD:{REFERENCE}");
+        let args = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", WITHOUT_FILES];
+        let git = Git::new(self.checkouts, &self.path, &[&args[..], &["--", "origin", &head]].concat());
+        git.credentials(&self.url, credentials).output().await?;
+        Ok(self.commit(REFERENCE).with_context(|| format!("git fetch left no {REFERENCE}"))?)
+    }
+
     /// Repacks many packs into one and removes leftovers. No object is lost, reachable or not.
     pub(super) async fn tidy(&self, many: usize) {
         let mut packs = 0;

@@ -39,7 +39,7 @@ pub struct OwnerRules {
 }
 
 impl OwnerRules {
-    /// Reads a file. Lines that cannot be read name nobody, as on GitHub; the error is a file that is too large.
+    /// Reads a file. Lines that cannot be read do not count, as on GitHub; the error is a file that is too large.
     pub fn parse(text: &str) -> Result<OwnerRules, String> {
         if text.len() > MAX_OWNERS_FILE {
             return Err(format!("it is larger than {} MiB", MAX_OWNERS_FILE >> 20));
@@ -48,11 +48,12 @@ impl OwnerRules {
         for line in text.lines() {
             let words = words(line);
             let Some((pattern, names)) = words.split_first() else { continue };
-            let Some(globs) = globs(pattern) else { continue };
+            // As on GitHub, a line with an owner that cannot be one does not count; one without owners means nobody.
+            let people = names.iter().map(|name| owner(name)).collect::<Option<Vec<CodeOwner>>>();
+            let (Some(globs), Some(people)) = (globs(pattern), people) else { continue };
             if owners.len() >= MAX_RULES {
                 return Err(format!("it has more than {MAX_RULES} rules"));
             }
-            let people: Vec<CodeOwner> = names.iter().filter_map(|name| owner(name)).collect();
             for glob in globs {
                 patterns.add(glob);
                 owners.push(people.clone());
@@ -117,8 +118,8 @@ fn globs(pattern: &str) -> Option<Vec<globset::Glob>> {
     let anchored = path.starts_with('/') || rest.contains('/');
     let start = if anchored { "" } else { "**/" };
     let escaped = rest.replace('{', "\\{").replace('}', "\\}");
-    // `docs/*` owns what lies directly there; all else also what is below it.
-    let is_level = anchored && rest.ends_with("/*");
+    // `docs/*` and `/*` own what lies directly there; all else also what is below it.
+    let is_level = anchored && (rest == "*" || rest.ends_with("/*"));
     let mut texts = Vec::new();
     if !is_dir {
         texts.push(format!("{start}{escaped}"));
@@ -167,6 +168,17 @@ mod tests {
         assert_eq!(owners("docs/* @d\n", "docs/build-app/troubleshooting.md"), "");
         assert_eq!(owners("/a{b}/ @d\n", "a{b}/c"), "d");
         assert_eq!(owners("", "x"), "");
+        assert_eq!(owners("* @all\n/* @top\n", "main.tf"), "top");
+        assert_eq!(owners("* @all\n/* @top\n", "pay/main.tf"), "all");
+    }
+
+    #[test]
+    fn a_line_with_an_owner_that_cannot_be_one_does_not_count() {
+        for line in ["/pay/ carol", "/pay/ @", "/pay/ @carol money", "/pay/ @carol @"] {
+            assert_eq!(owners(&format!("* @all\n{line}\n"), "pay/main.tf"), "all", "{line}");
+        }
+        assert_eq!(owners("* @all\n/pay/\n", "pay/main.tf"), "");
+        assert_eq!(owners("* @all\n/pay/ # nobody\n", "pay/main.tf"), "");
     }
 
     #[test]

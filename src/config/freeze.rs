@@ -111,20 +111,21 @@ impl FreezeWindow {
     /// When the window that now is in ends; absent where it is not in one. A window whose timezone is not known any more never ends.
     pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
         let Ok(zone) = TimeZone::get(&self.timezone) else { return Some(Timestamp::MAX) };
-        let clock = zone.to_datetime(now);
-        let end = match self.times {
-            WindowTimes::Once(from, to) => (from <= clock && clock < to).then_some(to)?,
+        match self.times {
+            WindowTimes::Once(from, to) => end_if_in(&zone, from, to, now),
             WindowTimes::Weekly(from, to) => {
-                let at = minute_of_week(clock);
-                let is_in = if from < to { from <= at && at < to } else { from <= at || at < to };
-                let left = (to - at).rem_euclid(WEEK);
-                let minute = clock.with().second(0).subsec_nanosecond(0).build().ok()?;
-                is_in.then(|| minute.checked_add(left.minutes()).ok()).flatten()?
+                let clock = zone.to_datetime(now);
+                let monday =
+                    clock.date().checked_sub(i64::from(clock.weekday().to_monday_zero_offset()).days()).ok()?;
+                let monday = monday.to_datetime(jiff::civil::Time::midnight());
+                let length = (to - from).rem_euclid(WEEK);
+                // That of this week, that of the week before, which may go over its end, and where clocks are put back, that of the next.
+                [-WEEK, 0, WEEK].into_iter().find_map(|week| {
+                    let start = monday.checked_add((week + from).minutes()).ok()?;
+                    end_if_in(&zone, start, start.checked_add(length.minutes()).ok()?, now)
+                })
             }
-        };
-        let end = zone.to_timestamp(end).unwrap_or(Timestamp::MAX);
-        // Where clocks are put back, the same time of day comes twice.
-        (end > now).then_some(end)
+        }
     }
 
     /// A time of it in its timezone, for people.
@@ -134,9 +135,12 @@ impl FreezeWindow {
     }
 }
 
-fn minute_of_week(clock: DateTime) -> i32 {
-    let day = i32::from(clock.weekday().to_monday_zero_offset());
-    (day * 24 + i32::from(clock.hour())) * 60 + i32::from(clock.minute())
+/// The end of a window, if now is in it. Where clocks are put back, the same time of day comes twice: a window begins with the first and
+/// ends with the second.
+fn end_if_in(zone: &TimeZone, from: DateTime, to: DateTime, now: Timestamp) -> Option<Timestamp> {
+    let from = zone.to_ambiguous_timestamp(from).earlier().unwrap_or(Timestamp::MIN);
+    let to = zone.to_ambiguous_timestamp(to).later().unwrap_or(Timestamp::MAX);
+    (from <= now && now < to).then_some(to)
 }
 
 fn parse_edge(text: &str) -> Result<Edge, String> {
@@ -165,6 +169,11 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn minute_of_week(clock: DateTime) -> i32 {
+        let day = i32::from(clock.weekday().to_monday_zero_offset());
+        (day * 24 + i32::from(clock.hour())) * 60 + i32::from(clock.minute())
+    }
+
     #[test]
     fn a_weekly_window_goes_over_the_end_of_the_week() {
         let window = FreezeWindow::parse("Fri 16:00", "mon 08:00", Some("Europe/Berlin")).unwrap();
@@ -186,6 +195,25 @@ mod tests {
         assert_eq!(window.until(at("2026-12-20T17:59:59Z")), None);
         assert_eq!(window.until(at("2026-12-31T00:00:00Z")), Some(at("2027-01-04T08:00:00Z")));
         assert_eq!(window.until(at("2027-01-04T08:00:00Z")), None);
+    }
+
+    #[test]
+    fn a_window_has_all_of_the_hour_that_comes_twice() {
+        // In Berlin, clocks are put back from 3:00 to 2:00 at 1:00 UTC on that Sunday.
+        for (from, to) in [("Sun 02:30", "Sun 12:00"), ("2026-10-25 02:30", "2026-10-25 12:00")] {
+            let window = FreezeWindow::parse(from, to, Some("Europe/Berlin")).unwrap();
+            assert_eq!(window.until(at("2026-10-25T00:29:59Z")), None, "{from}");
+            for time in ["2026-10-25T00:30:00Z", "2026-10-25T01:10:00Z", "2026-10-25T01:40:00Z"] {
+                assert_eq!(window.until(at(time)), Some(at("2026-10-25T11:00:00Z")), "{from} {time}");
+            }
+        }
+        for (from, to) in [("Sat 12:00", "Sun 02:30"), ("2026-10-24 12:00", "2026-10-25 02:30")] {
+            let window = FreezeWindow::parse(from, to, Some("Europe/Berlin")).unwrap();
+            for time in ["2026-10-25T00:29:00Z", "2026-10-25T00:40:00Z", "2026-10-25T01:29:59Z"] {
+                assert_eq!(window.until(at(time)), Some(at("2026-10-25T01:30:00Z")), "{from} {time}");
+            }
+            assert_eq!(window.until(at("2026-10-25T01:30:00Z")), None, "{from}");
+        }
     }
 
     #[test]

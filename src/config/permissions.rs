@@ -157,11 +157,16 @@ pub enum Permitted {
 /// Reads one rule of `allowed_users` or `allowed_teams`; the error is for people. A project's own rules have no place: `with_place` is
 /// false.
 pub fn check(text: &str, with_place: bool) -> Result<(), String> {
-    parse(text, false).and_then(|rule| match with_place || (rule.dir.is_none() && rule.workspace.is_none()) {
+    parse(text, false).and_then(|rule| match with_place || rule.is_for_all() {
         true => match (with_place, rule.right) {
             (false, Right::Hatch(hatch)) => {
                 Err(format!("`{}` is given in the server's `repos.yaml` only", hatch.word()))
             }
+            (true, Right::Hatch(hatch @ (Hatch::Freeze | Hatch::Unfreeze))) if !rule.is_for_all() => Err(format!(
+                "`{}` is about the whole repository: write `WHO:{}`, without a directory and a workspace",
+                hatch.word(),
+                hatch.word()
+            )),
             _ => Ok(()),
         },
         false => Err("a project's own rule is `WHO` or `WHO:COMMAND`: it holds for the project that has it".to_owned()),
@@ -206,6 +211,10 @@ impl Rule {
             Right::Hatch(_) => false,
         };
         is_right && self.is_for(act.project)
+    }
+
+    fn is_for_all(&self) -> bool {
+        self.dir.is_none() && self.workspace.is_none()
     }
 
     fn is_for(&self, project: Option<&ProjectId>) -> bool {

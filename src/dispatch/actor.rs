@@ -73,15 +73,28 @@ async fn turn(inner: &Arc<Inner>, pull: &PullId) -> bool {
         Next::End => return false,
     };
     let delivery = item.delivery.clone();
-    let handled = caught(pull, handle(inner, pull, item)).await;
+    if ended(inner, pull, &delivery, handle(inner, pull, item)).await {
+        return true;
+    }
+    inner.actors.forget(pull);
+    false
+}
+
+/// Does the work of a delivery; if it breaks off, that is told. False: another server leads now.
+pub(super) async fn ended(
+    inner: &Arc<Inner>,
+    pull: &PullId,
+    delivery: &DeliveryId,
+    work: impl Future<Output = Result<()>>,
+) -> bool {
+    let handled = caught(pull, work).await;
     let Err(error) = handled.unwrap_or_else(|| Err(anyhow!("a panic, told above"))) else { return true };
     if is_deposed(&error) {
         tracing::info!(%pull, delivery = delivery.as_str(), "left to the server that leads now");
-        inner.actors.forget(pull);
         return false;
     }
     tracing::error!(%pull, delivery = delivery.as_str(), error = format!("{error:#}"), "a delivery could not be handled");
-    if let Err(error) = resume::broken_off(inner, pull, &delivery).await {
+    if let Err(error) = resume::broken_off(inner, pull, delivery).await {
         tracing::error!(%pull, delivery = delivery.as_str(), error = format!("{error:#}"), "nor could that be told");
     }
     true
@@ -192,6 +205,19 @@ async fn planned_since(inner: &Inner, pull: &PullRequest, item: &Item) -> Result
     inner.ctx.store.read(move |view| view.planned_since(&id, &head, received)).await
 }
 
+/// Why a command is not run any more, if it waited for too long.
+pub(super) fn stale(comment: &CommentEvent, name: CommandName, received: Timestamp) -> Option<String> {
+    let waited = Timestamp::now().duration_since(received);
+    (waited > STALE_COMMAND && is_late_by_itself(name)).then(|| {
+        format!(
+            "This was asked for {} minutes ago and could not be run in time, so it was not run at all. If it is still wanted, say it \
+             again: `{}`",
+            waited.as_mins(),
+            comment.body.trim().trim_matches('`')
+        )
+    })
+}
+
 async fn comment_command(
     inner: &Arc<Inner>,
     id: &PullId,
@@ -199,14 +225,7 @@ async fn comment_command(
     command: Command,
     item: Item,
 ) -> Result<()> {
-    let waited = Timestamp::now().duration_since(item.received);
-    if waited > STALE_COMMAND && is_late_by_itself(command.name) {
-        let because = format!(
-            "This was asked for {} minutes ago and could not be run in time, so it was not run at all. If it is still wanted, say it \
-             again: `{}`",
-            waited.as_mins(),
-            comment.body.trim().trim_matches('`')
-        );
+    if let Some(because) = stale(comment, command.name, item.received) {
         return inner.answer_delivery(id, &item.delivery, Some(&command), Some(Message::Interrupted { because })).await;
     }
     let pull = match fetch_pull(inner, id).await {
@@ -360,6 +379,26 @@ mod tests {
     use super::*;
     use crate::domain::RepoId;
     use std::sync::Mutex;
+
+    #[test]
+    fn what_undoes_something_is_not_run_long_after_it_was_asked_for() {
+        let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
+        let (pull, author) = (PullId { repo, number: 1 }, "alice".into());
+        let (clone_url, body) = (String::new(), "atlantis unfreeze".to_owned());
+        let comment = CommentEvent { pull, clone_url, comment_id: 1, author, body };
+        let now = Timestamp::now();
+        let late = now - STALE_COMMAND - SignedDuration::from_secs(60);
+        for (name, received, runs) in [
+            (CommandName::Unfreeze, now, true),
+            (CommandName::Unfreeze, late, false),
+            (CommandName::Unlock, late, false),
+            (CommandName::Freeze, late, true),
+        ] {
+            let because = stale(&comment, name, received);
+            assert_eq!(because.is_none(), runs, "{name:?}");
+            assert!(because.is_none_or(|because| because.contains("11 minutes ago") && because.contains("`atlantis unfreeze`")));
+        }
+    }
 
     #[tokio::test]
     async fn a_panic_ends_its_turn_and_never_the_queue() {

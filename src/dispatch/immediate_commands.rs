@@ -99,6 +99,18 @@ pub(super) fn is_targeted(target: &Target, project: &ProjectId) -> bool {
         && target.project.as_ref().is_none_or(|name| project.name.as_ref() == Some(name))
 }
 
+/// Projects that any of these pull requests has locked or planned, as far as they are meant.
+pub(super) async fn meant_of(inner: &Inner, pulls: &[PullId], target: &Target) -> Result<Vec<ProjectId>> {
+    let ids = pulls.to_vec();
+    let held = inner.ctx.store.read(move |view| {
+        let all: Result<Vec<_>> = ids.iter().map(|id| held_of(view, id)).collect();
+        Ok(all?.concat())
+    });
+    let mut held: Vec<ProjectId> = held.await?;
+    held.retain(|project| is_targeted(target, project));
+    Ok(held)
+}
+
 /// Why a person may not unlock, if that is so: each project that the pull requests hold or have a plan of has to be allowed, as far as it
 /// is meant. No answer of the host is not a yes.
 pub(super) async fn not_permitted(
@@ -108,13 +120,7 @@ pub(super) async fn not_permitted(
     command: &Command,
 ) -> Result<Option<String>> {
     let Some(first) = pulls.first() else { return Ok(None) };
-    let ids = pulls.to_vec();
-    let held = inner.ctx.store.read(move |view| {
-        let all: Result<Vec<_>> = ids.iter().map(|id| held_of(view, id)).collect();
-        Ok(all?.concat())
-    });
-    let mut held: Vec<ProjectId> = held.await?;
-    held.retain(|project| is_targeted(&command.target, project));
+    let held = meant_of(inner, pulls, &command.target).await?;
     let person = Asker::OfHost(command.user.as_str());
     let mut gatekeeper = Gatekeeper::new(&inner.ctx, &first.repo, base_branch, person);
     let projects = held.iter().map(Some).chain(held.is_empty().then_some(None));

@@ -226,6 +226,13 @@ impl Actors {
         running.is_some_and(|running| !running.is_interruptible())
     }
 
+    /// What of this pull request has begun and runs.
+    pub(super) fn running(&self, pull: &PullId) -> Option<CommandName> {
+        let queues = self.queues();
+        let running = queues.get(pull).and_then(|queue| queue.running.as_ref());
+        running.filter(|running| running.begun).and_then(|running| running.name)
+    }
+
     /// Stops a running plan of another head than this one; what else runs looks again before its next project.
     pub(super) fn cancel_obsolete(&self, pull: &PullId, head: &CommitSha) {
         let queues = self.queues();
@@ -343,7 +350,7 @@ impl Item {
 
 /// What a person has to ask for again when it could not be run in time: the world may have moved on.
 pub(super) fn is_late_by_itself(name: CommandName) -> bool {
-    name.changes_state() || matches!(name, CommandName::Unlock | CommandName::ForceUnlock)
+    name.changes_state() || matches!(name, CommandName::Unlock | CommandName::Unfreeze | CommandName::ForceUnlock)
 }
 
 #[cfg(test)]
@@ -387,8 +394,10 @@ mod tests {
     fn an_apply_that_is_only_looked_at_is_not_running() {
         let actors = taken(CommandName::Apply);
         assert!(!actors.applying(&pull()));
+        assert_eq!(actors.running(&pull()), None);
         actors.run(&pull(), CommandName::Apply, &"head".into());
         assert!(actors.applying(&pull()));
+        assert_eq!(actors.running(&pull()), Some(CommandName::Apply));
     }
 
     #[test]

@@ -42,7 +42,8 @@ impl ApplicablePlans {
         self.plans.iter().find(|plan| plan.project == *id)
     }
 
-    /// An apply of everything is refused as a whole where there is nothing to apply, or where a project is in no state for it.
+    /// An apply of everything is refused as a whole where there is nothing to apply, or, but for `--only`, where a project is in no
+    /// state for it.
     pub(super) fn refusal(&self, work: &CommandRun) -> Option<CommandAnswer> {
         if !work.command.target.is_all() {
             return None;
@@ -54,9 +55,9 @@ impl ApplicablePlans {
         let fault = |because: String| {
             CommandAnswer::error(Fault { reason: Reason::NoPlan, message: because, output: String::new() })
         };
-        if !without.is_empty() && !self.plans.is_empty() {
+        if !without.is_empty() && !self.plans.is_empty() && !work.command.only {
             return Some(fault(format!(
-                "Nothing was applied: {}. Mend it and plan again, or apply the others one by one",
+                "Nothing was applied: {}. Mend it and plan again, or apply the others with `apply --only`",
                 what_failed(&without)
             )));
         }

@@ -9,6 +9,7 @@ use crate::config::ProjectConfig;
 use crate::config::approvals::ApprovalRules;
 use crate::config::approvers::Approver;
 use crate::config::codeowners::{CodeOwner, MAX_OWNERS_FILE, OwnerRules};
+use crate::config::repo::DEFAULT_FILES;
 use crate::domain::outcome::RequirementCheck;
 use crate::domain::state::PlanRecord;
 use crate::domain::{Login, RepoId};
@@ -42,7 +43,7 @@ pub(super) async fn check(
 ) -> Result<Result<Vec<RequirementCheck>, HostError>, Stop> {
     let names_owners = rules.any_of.iter().chain(&rules.all_of).any(|one| *one == Approver::CodeOwners);
     let owned = match names_owners {
-        true => owned(ctx, work, config, prepared).await?,
+        true => owned(ctx, work, config, facts, prepared).await?,
         false => Owned { files: Vec::new(), missing: None },
     };
     Ok(judge(ctx, work, rules, facts, &owned, plan).await)
@@ -67,7 +68,8 @@ async fn judge(
     };
     if pushers.iter().any(Login::is_unknown) {
         let detail = "the host does not tell who wrote all of its commits, and those who pushed must not approve it \
-                      (`exclude_pushers`): amend commits whose author has no account there";
+                      (`exclude_pushers`): amend commits whose author has no account there. GitHub lists at most 250 commits: \
+                      squash those of a pull request with that many";
         return Ok(vec![one(false, detail.to_owned())]);
     }
     let terms = ApprovalTerms {
@@ -293,26 +295,38 @@ fn named(mut list: Vec<String>, between: &str) -> String {
     list.join(between) + &more
 }
 
-/// The changed files of a project and who owns them, by the `CODEOWNERS` of the base branch.
-async fn owned(ctx: &Context, work: &CommandRun, config: &ProjectConfig, prepared: &Prepared) -> Result<Owned, Stop> {
-    let nobody = |missing: String| Owned { files: Vec::new(), missing: Some(missing) };
-    let base = &prepared.tree.base;
+/// Who owns what, by the `CODEOWNERS` of the default branch: whoever opens a pull request chooses its base branch. The inner error is why
+/// nobody is known to own anything.
+pub(super) async fn owner_rules(ctx: &Context, work: &CommandRun) -> Result<Result<OwnerRules, String>, Stop> {
     let credentials = prepare::credentials(ctx, work).await;
+    let tip = ctx.checkouts.default_tip(&work.pull, credentials.as_ref()).await?;
     let places = ctx.hosts.of(&work.pull.id.repo).map(|host| host.profile().owner_files).unwrap_or_default();
     let mut text = None;
     for place in places {
-        text = ctx.checkouts.file_at(&work.pull, base, place, MAX_OWNERS_FILE, credentials.as_ref()).await?;
+        text = ctx.checkouts.file_at(&work.pull, &tip, place, MAX_OWNERS_FILE, credentials.as_ref()).await?;
         if text.is_some() {
             break;
         }
     }
-    let branch = &work.pull.base.branch;
     let Some(text) = text else {
-        return Ok(nobody(format!("`{branch}` has no CODEOWNERS, so nobody is a code owner")));
+        return Ok(Err("the default branch has no CODEOWNERS, so nobody is a code owner".to_owned()));
     };
-    let rules = match OwnerRules::parse(&text) {
+    let parsed = tokio::task::spawn_blocking(move || OwnerRules::parse(&text)).await;
+    let rules = parsed.map_err(|error| anyhow!(error).context("reading CODEOWNERS"))?;
+    Ok(rules.map_err(|problem| format!("the CODEOWNERS of the default branch cannot be read: {problem}")))
+}
+
+/// The changed files of a project and who owns them.
+async fn owned(
+    ctx: &Context,
+    work: &CommandRun,
+    config: &ProjectConfig,
+    facts: &PullFacts,
+    prepared: &Prepared,
+) -> Result<Owned, Stop> {
+    let rules = match facts.owners(ctx, work).await? {
         Ok(rules) => rules,
-        Err(problem) => return Ok(nobody(format!("the CODEOWNERS of `{branch}` cannot be read: {problem}"))),
+        Err(missing) => return Ok(Owned { files: Vec::new(), missing: Some(missing.clone()) }),
     };
     let files = changed_files(ctx, work, config, prepared).await?;
     let files = files.into_iter().map(|file| {
@@ -322,7 +336,7 @@ async fn owned(ctx: &Context, work: &CommandRun, config: &ProjectConfig, prepare
     Ok(Owned { files: files.collect(), missing: None })
 }
 
-/// The files of the pull request that a project is made of. Where there are none, its directory stands for them.
+/// The files of the pull request that a project is made of, and the repo config. Where there are none, its directory stands for them.
 async fn changed_files(
     ctx: &Context,
     work: &CommandRun,
@@ -333,10 +347,15 @@ async fn changed_files(
     let (options, project, rules) = (prepare::options(ctx), config.clone(), work.rules.clone());
     let root = prepared.tree.root.clone();
     let touching = tokio::task::spawn_blocking(move || {
+        let is_config = |file: &String| match &rules.repo_config_file {
+            Some(own) => file == own,
+            None => DEFAULT_FILES.contains(&file.as_str()),
+        };
+        let (configs, others): (Vec<String>, Vec<String>) = modified.into_iter().partition(is_config);
         let tree = DiskTree { root };
-        let graph = InputGraph::new(&tree, options.input_rules(&rules));
-        let is_input = |file: &String| graph.is_touched(&project, std::slice::from_ref(file));
-        modified.into_iter().filter(is_input).collect::<Vec<_>>()
+        let mut files = InputGraph::new(&tree, options.input_rules(&rules)).files_of(&project, others);
+        files.extend(configs);
+        files
     });
     let mut files = touching.await.map_err(|error| anyhow!(error).context("looking for the project's files"))?;
     if files.is_empty() {

@@ -4,6 +4,7 @@ use super::prepare::{self, Prepared, Stop};
 use super::{CommandRun, Context, approvals};
 use crate::checkout::disk::DiskTree;
 use crate::checkout::{Fetched, Strategy};
+use crate::config::codeowners::OwnerRules;
 use crate::config::{ProjectConfig, Requirement};
 use crate::domain::outcome::{Fault, Reason, RequirementCheck};
 use crate::domain::state::PlanRecord;
@@ -21,6 +22,8 @@ const FRESH: Duration = Duration::from_secs(15);
 pub(super) struct PullFacts {
     reviews: OnceCell<Vec<Review>>,
     contributors: OnceCell<Vec<Login>>,
+    /// What `CODEOWNERS` says, or why it says nothing.
+    owners: OnceCell<Result<OwnerRules, String>>,
     mergeability: OnceCell<Mergeability>,
     since: Instant,
 }
@@ -30,6 +33,7 @@ impl Default for PullFacts {
         PullFacts {
             reviews: OnceCell::new(),
             contributors: OnceCell::new(),
+            owners: OnceCell::new(),
             mergeability: OnceCell::new(),
             since: Instant::now(),
         }
@@ -52,6 +56,12 @@ impl PullFacts {
     pub(super) async fn contributors(&self, ctx: &Context, work: &CommandRun) -> Result<&[Login], HostError> {
         let ask = async || ctx.hosts.of(&work.pull.id.repo)?.contributors(&work.pull).await;
         Ok(self.contributors.get_or_try_init(ask).await?)
+    }
+
+    /// The rules of `CODEOWNERS`; the inner error is why there are none, for people.
+    pub(super) async fn owners(&self, ctx: &Context, work: &CommandRun) -> Result<Result<&OwnerRules, &String>, Stop> {
+        let read = async || approvals::owner_rules(ctx, work).await;
+        Ok(self.owners.get_or_try_init(read).await?.as_ref())
     }
 
     /// Whether the pull request is approved, and what was seen.

@@ -66,6 +66,18 @@ impl InputGraph<'_> {
         files.chain(unit.source.clone()).chain(self.units.dependencies(self.tree, dir)).collect()
     }
 
+    /// The directory of a project, that of what it runs where it is a unit, and those of all local modules that are called there.
+    pub(super) fn source_dirs(&self, project: &ProjectConfig) -> BTreeSet<String> {
+        let mut dirs = BTreeSet::from([project.id.dir.clone()]);
+        if self.is_unit(project) {
+            dirs.extend(self.units.of(self.tree, &project.id.dir).and_then(|unit| unit.source.clone()));
+        }
+        let which = self.distribution(project);
+        let modules: Vec<String> = dirs.iter().flat_map(|dir| self.modules_of(dir, which)).collect();
+        dirs.extend(modules);
+        dirs
+    }
+
     /// Whether a unit may read files that nobody knows of.
     pub(super) fn may_read_more(&self, project: &ProjectConfig) -> bool {
         let is_more = || self.with_dependencies(project).iter().any(|dir| !self.unknown(dir).is_empty());

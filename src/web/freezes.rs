@@ -4,8 +4,8 @@ use super::Site;
 use super::answer::{HttpProblem, Visit};
 use super::locks::FormFields;
 use super::pages::When;
+use crate::dispatch::Lifted;
 use crate::domain::freeze::Freeze;
-use crate::domain::state::AuditEntry;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -74,19 +74,11 @@ pub(super) async fn lift(
     let fields = FormFields::of(request).await?;
     let named = fields.get("repo").unwrap_or_default().to_owned();
     let entry = visit.entry("unfreeze", &named, "done");
-    let lifted = services
-        .store
-        .write(move |tx| {
-            let Some(freeze) = tx.freezes()?.into_iter().find(|freeze| freeze.repo.to_string() == named) else {
-                return Ok(false);
-            };
-            tx.unfreeze(&freeze.repo)?;
-            tx.audit(&AuditEntry { result: format!("lifted: {}", freeze.words()), ..entry })?;
-            Ok(true)
-        })
-        .await?;
-    match lifted {
-        true => Ok(visit.done("unfrozen", "Unfrozen".into())),
-        false => Err(HttpProblem::new(StatusCode::NOT_FOUND, "Not frozen", "No such repository is frozen.")),
+    match services.dispatch.lift_freeze(&named, entry, visit.operator).await? {
+        Lifted::Done => Ok(visit.done("unfrozen", "Unfrozen".into())),
+        Lifted::Absent => Err(HttpProblem::new(StatusCode::NOT_FOUND, "Not frozen", "No such repository is frozen.")),
+        Lifted::NotPermitted { because } => {
+            Err(HttpProblem::new(StatusCode::FORBIDDEN, "Not permitted", format!("{because}.")))
+        }
     }
 }

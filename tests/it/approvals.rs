@@ -1,7 +1,7 @@
 //! Approval rules of projects: who has to approve, whose approval counts, and what the refusal says.
 
 use crate::support::*;
-use tidelock::sandbox::{Fault, Pull};
+use tidelock::sandbox::{Fault, OpenOptions, Pull};
 
 /// Two projects, with `CODEOWNERS`, and these rules.
 fn guarded(rules: &str) -> Setup {
@@ -82,13 +82,33 @@ fn a_pull_request_does_not_choose_its_own_code_owners() {
 }
 
 #[test]
+fn a_pull_request_chooses_code_owners_neither_by_its_base_branch_nor_by_its_configuration() {
+    run_test(guarded("approvals: {all_of: [codeowners]}"), async |ctx| {
+        ctx.forge.set_team("acme", "everybody", &["bob"]);
+        ctx.repo.push("release", &[(".github/CODEOWNERS", Some("* @bob\n"))]).await.unwrap();
+        let listed = "version: 3\nprojects:\n  - dir: pay\n    autoplan: {when_modified: [none]}\n";
+        let files = [("pay/main.tf", terraform("pay", "2")), ("atlantis.yaml", listed.to_owned())];
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        let options = OpenOptions { base: Some("release".to_owned()), ..OpenOptions::default() };
+        let pull = ctx.open_as("alice", "change", &files, options).await;
+        ctx.say(&pull, "atlantis plan -d pay").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("`atlantis.yaml` (team acme/everybody)");
+        pull.approve("bob").unwrap();
+        let said = ctx.say(&pull, "atlantis apply").await;
+        said.is("apply", "failure").has("code owners have to approve `pay/main.tf` (carol or team acme/money)");
+        pull.approve("carol").unwrap();
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
 fn without_code_owners_nobody_is_one() {
     let rules = workflow("approvals: {all_of: [codeowners]}", &[PLANNED], &["echo applied >> {tmp}/applied"]);
     run_test(Setup::one_project().repos_yaml(&rules), async |ctx| {
         let pull = ctx.open_input("change", "2").await;
         ctx.next(&pull).await.is("plan", "success");
         pull.approve("bob").unwrap();
-        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("`main` has no CODEOWNERS");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("the default branch has no CODEOWNERS");
         assert_eq!(ctx.lines("applied"), 0);
     });
 }
@@ -129,6 +149,8 @@ fn who_pushed_does_not_approve() {
             |body: String| ctx.forge.fail_next("GET", "**/commits", Fault::Status(200, body, Vec::new()), 1).unwrap();
         answers(r#"[{"author": null, "committer": null}]"#.to_owned());
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("does not tell who wrote all of its commits");
+        answers(format!("[{}]", vec![r#"{"author": {"login": "erin"}}"#; 250].join(",")));
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("GitHub lists at most 250 commits");
         answers(by("bob").replace("]", ", ") + &by("dave")[1..]);
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure").has("0 of 1 of: people who may write; bob pushed to it; dave pushed to it");

@@ -67,6 +67,29 @@ fn a_freeze_is_lifted_on_the_page_by_its_own_origin_only() {
 }
 
 #[test]
+fn a_freeze_is_lifted_on_the_page_by_those_who_may_unfreeze() {
+    let login = |name: &str| {
+        use base64::Engine as _;
+        format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{name}:a long secret")))
+    };
+    for (right, status) in [("alice:unfreeze", 403), ("pages:unfreeze", 200)] {
+        let setup = guarded(&format!("allowed_users: ['*', 'alice:freeze', '{right}']"))
+            .flags(&["--web-basic-auth"])
+            .variable("ATLANTIS_WEB_PASSWORD", "a long secret")
+            .variable("ATLANTIS_WEB_USERNAME", "pages");
+        run_test(setup, async |ctx| {
+            let pull = ctx.open_input("change", "2").await;
+            ctx.next(&pull).await.is("plan", "success");
+            ctx.say(&pull, "atlantis freeze -m release").await.is_message("frozen");
+            let path = "/freezes/lift?repo=127.0.0.1%2Facme%2Finfra";
+            let (answered, text) = ctx.ask("POST", path, &[("authorization", &login("pages"))]).await;
+            assert_eq!(answered, status, "{text}");
+            assert!(status == 200 || text.contains("pages may not use `unfreeze`"), "{text}");
+        });
+    }
+}
+
+#[test]
 fn a_window_stops_all_but_those_whom_it_excepts() {
     let rules = |except: &str| format!("freeze:\n  - {{{}, reason: holidays{except}}}", window(-1, 24));
     let setup = guarded(&rules(", except: ['user:bob', 'team:sre']"));

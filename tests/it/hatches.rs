@@ -169,3 +169,33 @@ fn a_lock_by_hand_is_taken_as_a_whole_and_outlives_a_plan_that_fails() {
         assert_eq!(ctx.locks().await.len(), 2);
     });
 }
+
+#[test]
+fn a_right_to_one_directory_unlocks_no_other_one() {
+    run_test(guarded("allowed_users: ['*', 'bob:unlock-others:conf/net']"), async |ctx| {
+        let (first, second) = holder_and_waiter(ctx).await;
+        let said = ctx.say_as("bob", &second, "atlantis unlock #1").await;
+        said.is_message("not_permitted").has("`unlock` on `conf/pay/default`").has("let nobody do so");
+        assert_eq!(ctx.locks().await.len(), 2);
+        let said = ctx.say_as("bob", &second, "atlantis unlock #1 -d conf/net").await;
+        said.is_message("unlocked").has("Unlocked of #1: `conf/net/default`");
+        ctx.next(&first).await.is_message("unlocked").has("Unlocked by bob");
+        assert_eq!(ctx.locks().await, ["acme/infra/conf/pay/default/"]);
+    });
+}
+
+#[test]
+fn a_pull_request_that_plans_is_not_unlocked_from_elsewhere() {
+    let waits = "while [ -e {tmp}/hold ]; do touch {tmp}/planning; sleep 0.05; done";
+    run_test(guarded("").steps(&[PLANNED, waits], &["true"]), async |ctx| {
+        let (first, second) = holder_and_waiter(ctx).await;
+        std::fs::write(ctx.tmp.join("hold"), "").unwrap();
+        first.comment("alice", "atlantis plan -d conf/pay").unwrap();
+        ctx.until("the plan has begun", async || ctx.tmp.join("planning").exists()).await;
+        let said = ctx.say_as("carol", &second, "atlantis unlock #1").await;
+        said.is_message("unlocked").has("Nothing of #1: `plan` of it runs").has("`atlantis cancel` there");
+        assert_eq!(ctx.locks().await.len(), 2);
+        std::fs::remove_file(ctx.tmp.join("hold")).unwrap();
+        ctx.next(&first).await.is("plan", "success");
+    });
+}

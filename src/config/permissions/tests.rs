@@ -129,11 +129,22 @@ fn a_rule_that_cannot_be_read_is_named() {
         ("a b", true, "white space"),
         ("a:apply:[", true, "not a valid glob"),
         ("a:apply:conf", false, "a project's own rule"),
+        ("a:unfreeze:conf", true, "write `WHO:unfreeze`, without a directory"),
+        ("a:freeze:*:prod", true, "write `WHO:freeze`, without a directory"),
     ] {
         let error = check(rule, with_place).unwrap_err();
         assert!(error.contains(says), "{rule}: {error}");
     }
-    for fine in ["alice", "ada@example.com:unlock", "*:plan", "a:apply:conf/**:prod", "a : apply", "a:*:*:prod"] {
+    for fine in [
+        "a:freeze:*",
+        "a:unlock-others:conf",
+        "alice",
+        "ada@example.com:unlock",
+        "*:plan",
+        "a:apply:conf/**:prod",
+        "a : apply",
+        "a:*:*:prod",
+    ] {
         check(fine, true).unwrap();
     }
     check("a:apply", false).unwrap();

@@ -127,8 +127,11 @@ proptest! {
                 }
                 let is_input = named || of_module && is_in_file_list(&file);
                 prop_assert_eq!(graph.is_touched(project, std::slice::from_ref(&file)), is_input, "{} {}", number, file);
+                let is_below = |dir: &String| file.starts_with(&format!("{dir}/"));
+                let answered_for = graph.files_of(project, vec![file.clone()]);
                 let mut dirs = modules;
                 dirs.insert(format!("p{number}"));
+                prop_assert_eq!(answered_for.len() == 1, named || dirs.iter().any(is_below), "{} {}", number, file);
                 prop_assert_eq!(graph.with_modules(vec![project.id.dir.clone()]), dirs.into_iter().collect::<Vec<_>>());
             }
             prop_assert_eq!(scene.autoplan(), planned.join(", "), "{}", file);

@@ -11,6 +11,8 @@ use serde_json::Value;
 const PER_PAGE: u32 = 100;
 /// Most pages of reviews; a pull request with more is refused rather than judged by a part of them.
 const MAX_PAGES: u32 = 30;
+/// Most commits of a pull request that the host lists; there may be more.
+const MOST_COMMITS: usize = 250;
 /// Questions about permissions under way at once.
 const AT_ONCE: usize = 4;
 
@@ -60,13 +62,18 @@ fn verdicts(reviews: &[Value]) -> Vec<Review> {
     latest.into_iter().filter_map(|(_, review)| review).collect()
 }
 
-/// Who wrote or committed its commits; somebody unknown where a commit has neither an author nor a committer with an account. What was
+/// Who wrote or committed its commits; somebody unknown where a commit has neither an author nor a committer with an account, or where
+/// there may be more commits than the host lists. What was
 /// committed on the site has the site as its committer.
 pub(super) async fn contributors(http: &Http, pull: &PullRequest) -> Result<Vec<Login>, HostError> {
     const SITE: &str = "web-flow";
     let path = format!("{}/pulls/{}/commits", repo_path(&pull.id.repo)?, pull.id.number);
     let mut all: Vec<Login> = Vec::new();
-    for commit in http.pages(&path, PER_PAGE, MAX_PAGES, Some).await? {
+    let commits = http.pages(&path, PER_PAGE, MAX_PAGES, Some).await?;
+    if commits.len() >= MOST_COMMITS {
+        all.push(Login::unknown());
+    }
+    for commit in commits {
         let people = ["author", "committer"].map(|who| commit[who]["login"].as_str().filter(|login| *login != SITE));
         let mut logins: Vec<Login> = people.into_iter().flatten().map(Login::new).collect();
         if logins.is_empty() {
