@@ -68,8 +68,8 @@ async fn judge(
     };
     if pushers.iter().any(Login::is_unknown) {
         let detail = "the host does not tell who wrote all of its commits, and those who pushed must not approve it \
-                      (`exclude_pushers`): amend commits whose author has no account there. GitHub lists at most 250 commits: \
-                      squash those of a pull request with that many";
+                      (`exclude_pushers`): amend commits whose author has no account there, and squash \
+                      where there are 250 commits or more, as the host may list no more";
         return Ok(vec![one(false, detail.to_owned())]);
     }
     let terms = ApprovalTerms {

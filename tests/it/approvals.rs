@@ -150,7 +150,7 @@ fn who_pushed_does_not_approve() {
         answers(r#"[{"author": null, "committer": null}]"#.to_owned());
         ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("does not tell who wrote all of its commits");
         answers(format!("[{}]", vec![r#"{"author": {"login": "erin"}}"#; 250].join(",")));
-        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("GitHub lists at most 250 commits");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "failure").has("squash where there are 250 commits or more");
         answers(by("bob").replace("]", ", ") + &by("dave")[1..]);
         let said = ctx.say(&pull, "atlantis apply").await;
         said.is("apply", "failure").has("0 of 1 of: people who may write; bob pushed to it; dave pushed to it");

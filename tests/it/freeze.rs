@@ -82,7 +82,7 @@ fn a_freeze_is_lifted_on_the_page_by_those_who_may_unfreeze() {
             ctx.next(&pull).await.is("plan", "success");
             ctx.say(&pull, "atlantis freeze -m release").await.is_message("frozen");
             let path = "/freezes/lift?repo=127.0.0.1%2Facme%2Finfra";
-            let (answered, text) = ctx.ask("POST", path, &[("authorization", &login("pages"))]).await;
+            let (answered, text) = ctx.ask("POST", path, &[("authorization", login("pages").as_str())]).await;
             assert_eq!(answered, status, "{text}");
             assert!(status == 200 || text.contains("pages may not use `unfreeze`"), "{text}");
         });
