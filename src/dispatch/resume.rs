@@ -182,7 +182,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     let (ended, statuses) = (run.clone(), inner.ctx.statuses.clone());
     let because = if how == How::Killed { INTERRUPTED } else { BROKE };
     let commit = Commit::about(&run.pull).posts(effects).done(&delivery.identity, because);
-    let automerger = Automerger::new(&inner.ctx);
+    let (automerger, notifier) = (Automerger::new(&inner.ctx), inner.ctx.notifier.clone());
     let recorded = commit.record_with(inner, move |tx| {
         let pull = &ended.pull;
         let told = |status| Effect::Status { commit: ended.head.clone(), status };
@@ -204,6 +204,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
             job.summary = because.into();
             job.outcome = Some(outcome);
             tx.put_job(&job)?;
+            abandoned::notify(tx, &notifier, &job, false, false)?;
         }
         if ended.command == CommandName::Apply {
             tx.post(pull, statuses.apply(&tx.project_statuses(pull)?, true).map(told))?;
@@ -216,6 +217,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     if recorded.await? {
         inner.ctx.outbox.wake_merge(&run.pull);
     }
+    inner.ctx.notifier.wake();
     Ok(true)
 }
 

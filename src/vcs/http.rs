@@ -134,8 +134,7 @@ impl Http {
     /// What the rate limit last said, until it is reset; of several the one with the smallest share left.
     pub(super) fn budget(&self) -> Option<Budget> {
         let mut noted = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        noted.retain(|_, (_, reset)| now < *reset);
+        noted.retain(|_, (_, reset)| Instant::now() < *reset);
         let all = noted.values().map(|(budget, _)| *budget);
         all.min_by(|one, other| {
             let (one, other) = ((one.left, one.all), (other.left, other.all));

@@ -210,8 +210,7 @@ mod tests {
     fn what_was_begun_is_taken_once_and_can_be_given_back() {
         let begun = Mutex::new(Some(("state".to_owned(), Instant::now())));
         let text = String::new;
-        let registration =
-            Registration { url: text(), api_url: text(), organization: text(), is_app: false, begun };
+        let registration = Registration { url: text(), api_url: text(), organization: text(), is_app: false, begun };
         assert!(registration.take("other").is_none());
         let taken = registration.take("state").unwrap();
         assert!(registration.take("state").is_none());
