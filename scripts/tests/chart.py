@@ -261,7 +261,7 @@ def refused_values():
         ({"volumeClaim": {"enabled": False}}, "leaves the state nowhere"),
         ({"basicAuth": {"username": "u"}}, "basicAuth.password is missing"),
         ({"gitlab": {"user": "u"}}, "GitLab is not built yet"),
-        ({"githubApp": {"id": 1}}, "GitHub Apps are not built yet"),
+        ({"githubApp": {"id": 1}}, "the chart has no values for a GitHub App"),
         ({"redis": {"host": "h"}}, "locks are kept in the bucket"),
         ({"lockingDbType": "redis"}, "locks are kept in the bucket"),
         ({"gitconfig": "[url]"}, "extraVolumes"),

@@ -8,6 +8,8 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{JobOutcome, Outcome};
 use crate::domain::reply::Message;
 use crate::domain::state::{Effect, Job, JobState, ProjectState, ProjectStatus};
+use crate::execute::abandoned;
+use crate::execute::automerge::Automerger;
 use crate::execute::errored_state::{errored_here, errored_words, keep_errored};
 use crate::vault::inbox::LateOutcome;
 use anyhow::{Context as _, Result};
@@ -34,12 +36,14 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         None => errored_here(&inner.ctx, &job.id).await?,
     };
     let effects = inner.said(&job.pull, message(inner, &job, &outcome, kept.is_some()));
-    let statuses = inner.ctx.statuses.clone();
+    let (statuses, of) = (inner.ctx.statuses.clone(), job.pull.clone());
+    let (automerger, notifier) = (Automerger::new(&inner.ctx), inner.ctx.notifier.clone());
     let recorded = Commit::about(&job.pull).record_with(inner, move |tx| {
         let Some(now) = tx.job(&job.id)?.filter(|now| matches!(now.state, JobState::Interrupted | JobState::Running))
         else {
-            return Ok(());
+            return Ok(false);
         };
+        let mut counts = false;
         let success = outcome.outcome.is_success();
         let of_project = tx.project_statuses(&job.pull)?.into_iter().find(|one| one.project == outcome.project);
         // What a later command has brought about counts more.
@@ -52,6 +56,7 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
             let told = [Some(statuses.project(&outcome)), all].into_iter().flatten();
             let told = told.map(|status| Effect::Status { commit: job.head.clone(), status });
             tx.post(&job.pull, told)?;
+            counts = true;
         }
         let mut ended = Job {
             state: if success { JobState::Succeeded } else { JobState::Failed },
@@ -64,9 +69,18 @@ pub(super) async fn take(inner: &Inner, end: LateOutcome) -> Result<()> {
         (ended.state_lock.untold, ended.state_lock.left) = (false, None);
         tx.put_job(&ended)?;
         kept.iter().try_for_each(|file| tx.keep_file(file))?;
-        tx.post(&ended.pull, effects)
+        tx.post(&ended.pull, effects)?;
+        abandoned::notify(tx, &notifier, &ended, success, true)?;
+        match tx.run(&ended.run)?.filter(|_| counts) {
+            Some(run) => automerger.record(tx, &run, ended.outcome.as_slice()),
+            None => Ok(false),
+        }
     });
-    recorded.await
+    if recorded.await? {
+        inner.ctx.outbox.wake_merge(&of);
+    }
+    inner.ctx.notifier.wake();
+    Ok(())
 }
 
 fn message(inner: &Inner, job: &Job, outcome: &JobOutcome, errored: bool) -> Message {

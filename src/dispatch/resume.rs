@@ -184,7 +184,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     let because = if how == How::Killed { INTERRUPTED } else { BROKE };
     let commit = Commit::about(&run.pull).posts(effects).done(&delivery.identity, because);
     let (teller, automerger) = (Teller::new(&inner.ctx), Automerger::new(&inner.ctx));
-    let after = teller.clone();
+    let (after, notifier) = (teller.clone(), inner.ctx.notifier.clone());
     let recorded = commit.record_with(inner, move |tx| {
         let pull = &ended.pull;
         let told = |status| Effect::Status { commit: ended.head.clone(), status };
@@ -207,6 +207,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
             job.summary = because.into();
             job.outcome = Some(outcome);
             tx.put_job(&job)?;
+            abandoned::notify(tx, &notifier, &job, false, false)?;
         }
         if ended.command == CommandName::Apply {
             tx.post(pull, statuses.apply(&tx.project_statuses(pull)?, true).map(told))?;
@@ -221,6 +222,7 @@ async fn go_on(inner: &Arc<Inner>, run: &Run, delivery: &Delivery, how: How) -> 
     if merges {
         inner.ctx.outbox.wake_merge(&run.pull);
     }
+    inner.ctx.notifier.wake();
     Ok(true)
 }
 

@@ -2,10 +2,11 @@
 //! They are ended here, each with its commit status, so that nobody waits for them.
 
 use super::others::post_fallen;
-use crate::domain::command::CommandName;
+use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, JobOutcome, Outcome, Reason};
 use crate::domain::state::{CommitStatus, Effect, Job, JobState, ProjectState, ProjectStatus, StatusState};
 use crate::locks::LockEvent;
+use crate::notifications::{ApplyEnd, Notifier};
 use crate::reply::statuses::Statuses;
 use crate::store::Tx;
 use anyhow::Result;
@@ -45,6 +46,24 @@ pub fn end(
 /// Whether jobs of this kind take no lock on a state.
 pub fn locks_no_state(kind: &str) -> bool {
     [CommandName::Version, CommandName::PolicyCheck].iter().any(|name| name.as_str() == kind)
+}
+
+/// Records the notifications of the end of an apply that its own command did not record. `late`: its interruption was told before.
+pub fn notify(tx: &Tx<'_>, notifier: &Notifier, job: &Job, success: bool, late: bool) -> Result<()> {
+    let (Some(project), Some(pull)) = (&job.project, tx.pull(&job.pull)?) else { return Ok(()) };
+    if job.kind != CommandName::Apply.as_str() {
+        return Ok(());
+    }
+    let command = Command::new(CommandName::Apply, Trigger::Comment, job.user.clone());
+    let end = ApplyEnd { job: &job.id, project, pull: &pull, command: &command, success };
+    for mut one in notifier.of_apply(&end) {
+        // Receivers may drop what has the id of an earlier one.
+        if late {
+            one.id.push_str("-late");
+        }
+        tx.notify(&one)?;
+    }
+    Ok(())
 }
 
 /// The project of an apply whose end is not known, unless a later command has said more of it.

@@ -13,6 +13,7 @@ use crate::schedule::Schedule;
 use crate::store::Tx;
 use crate::vcs::Hosts;
 use anyhow::Result;
+use jiff::Timestamp;
 
 /// How the pull request of an apply is to be merged; absent where it is not.
 pub(super) fn wanted(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Option<Automerge> {
@@ -43,7 +44,7 @@ impl Automerger {
     }
 
     /// Records the merge that an apply has come to, with the comment that tells it; true: there is one. An apply of nothing, or one that
-    /// failed in part, merges nothing, nor does a pull request whose last plan of everything failed as a whole.
+    /// failed in part, merges nothing, nor does a pull request whose last plan of everything failed as a whole or was of another head.
     pub fn record(&self, tx: &Tx<'_>, run: &Run, outcomes: &[JobOutcome]) -> Result<bool> {
         let Some(how) = &run.automerge else { return Ok(false) };
         if outcomes.is_empty() || outcomes.iter().any(|outcome| !outcome.outcome.is_success()) {
@@ -51,6 +52,11 @@ impl Automerger {
         }
         let Some(pull) = tx.pull(&run.pull)?.filter(|pull| pull.head.commit == run.head) else { return Ok(false) };
         if tx.fault(&run.pull)?.is_some() || !how.is_due(&pull, &tx.project_statuses(&run.pull)?) {
+            return Ok(false);
+        }
+        // Projects that no command named were never looked at otherwise.
+        if !tx.planned_since(&run.pull, &run.head, Timestamp::UNIX_EPOCH)? {
+            tracing::info!(pull = %run.pull, "automerge: not all of it was planned at this head");
             return Ok(false);
         }
         let refusal = RunId::of(random_bits());

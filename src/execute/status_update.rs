@@ -36,7 +36,7 @@ impl StatusUpdate {
             StatusUpdate::AsBefore(_) => None,
             _ if work.command.name != CommandName::Plan => None,
             StatusUpdate::Failed(because) => work.run.everything.then(|| Some(because.clone())),
-            _ => Some(None),
+            _ => work.run.everything.then_some(None),
         }
     }
 

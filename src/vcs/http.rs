@@ -66,8 +66,8 @@ pub(super) struct RequestToken {
 /// Tokens that depend on what is asked for and that are made by the host, such as those of the installations of an app.
 #[async_trait]
 pub(super) trait IssuedTokens: Send + Sync {
-    /// The token for a request to this path.
-    async fn token(&self, http: &Http, path: &str) -> Result<RequestToken, HostError>;
+    /// The token for a request to this path. `owner`: whose repository it is about, where the path does not say; may be empty.
+    async fn token(&self, http: &Http, path: &str, owner: &str) -> Result<RequestToken, HostError>;
 
     /// The host does not know a token any more (401); whether another one may be had.
     async fn refused(&self, path: &str, token: &RequestToken) -> bool;
@@ -134,8 +134,7 @@ impl Http {
     /// What the rate limit last said, until it is reset; of several the one with the smallest share left.
     pub(super) fn budget(&self) -> Option<Budget> {
         let mut noted = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        noted.retain(|_, (_, reset)| now < *reset);
+        noted.retain(|_, (_, reset)| Instant::now() < *reset);
         let all = noted.values().map(|(budget, _)| *budget);
         all.min_by(|one, other| {
             let (one, other) = ((one.left, one.all), (other.left, other.all));
@@ -186,7 +185,7 @@ impl Http {
 
     /// The same, without a body where the answer is still the one that `etag` names. That costs nothing of the rate limit.
     pub(super) async fn get_unless(&self, path: &str, etag: Option<&str>) -> Result<Answer, HostError> {
-        (|| self.exchange(Method::GET, path, None, etag))
+        (|| self.exchange(Method::GET, path, None, etag, ""))
             .retry(self.waits(GET_TRIES))
             .when(|error| matches!(error, HostError::Unavailable { .. }))
             .notify(|error, wait| tracing::debug!("{error}; trying again in {wait:?}"))
@@ -240,7 +239,18 @@ impl Http {
 
     /// One request, tried once.
     pub(super) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, HostError> {
-        self.exchange(method, path, body, None).await
+        self.exchange(method, path, body, None, "").await
+    }
+
+    /// The same about a repository of `owner`, where the path does not say whose.
+    pub(super) async fn send_for(
+        &self,
+        owner: &str,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Answer, HostError> {
+        self.exchange(method, path, body, None, owner).await
     }
 
     /// With the token that is right for the path. A token that the host does not know any more is made anew, once.
@@ -250,21 +260,22 @@ impl Http {
         path: &str,
         body: Option<Value>,
         etag: Option<&str>,
+        owner: &str,
     ) -> Result<Answer, HostError> {
-        let token = self.token_for(&method, path).await?;
+        let token = self.token_for(&method, path, owner).await?;
         let asked = self.exchange_as(&token, method.clone(), path, body.clone(), etag).await;
         match (asked, &self.issued) {
             (Err(refused), Some(issued)) if refused.status == 401 && issued.refused(path, &token).await => {
-                let token = self.token_for(&method, path).await?;
+                let token = self.token_for(&method, path, owner).await?;
                 self.exchange_as(&token, method, path, body, etag).await.map_err(|refused| refused.error)
             }
             (asked, _) => asked.map_err(|refused| refused.error),
         }
     }
 
-    async fn token_for(&self, method: &Method, path: &str) -> Result<RequestToken, HostError> {
+    async fn token_for(&self, method: &Method, path: &str, owner: &str) -> Result<RequestToken, HostError> {
         if let Some(issued) = &self.issued {
-            return issued.token(self, path).await;
+            return issued.token(self, path, owner).await;
         }
         let denied = |message| HostError::Denied { what: format!("{method} {path}"), message };
         Ok(RequestToken { value: self.token.read().await.map_err(denied)?, purse: 0 })

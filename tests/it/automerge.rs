@@ -16,8 +16,10 @@ async fn is_merged(ctx: &Ctx, pull: &Pull) {
     assert!(pull.is_merged().unwrap());
 }
 
+/// The next comment would tell of a merge, as comments come in the order in which they were recorded.
 async fn is_left_open(ctx: &Ctx, pull: &Pull) {
     ctx.quiet().await;
+    ctx.say(pull, "atlantis help").await.is_message("help");
     assert!(pull.is_open().unwrap());
 }
 
@@ -62,6 +64,19 @@ fn a_failed_plan_of_everything_a_draft_and_the_label_keep_it_open() {
         is_left_open(ctx, &pull).await;
         ctx.push(&pull, "atlantis.yaml", "version: 3\nprojects: [{dir: one}]\n").await;
         ctx.next(&pull).await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        is_merged(ctx, &pull).await;
+    });
+}
+
+#[test]
+fn what_was_planned_for_some_projects_only_is_left_open_until_all_of_it_was() {
+    run_test(projects(&["--automerge", "--disable-autoplan"]), async |ctx| {
+        let pull = ctx.open_dirs("first", &["one", "two"]).await;
+        ctx.say(&pull, "atlantis plan -d one").await.is("plan", "success");
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+        is_left_open(ctx, &pull).await;
+        ctx.say(&pull, "atlantis plan").await.is("plan", "success");
         ctx.say(&pull, "atlantis apply").await.is("apply", "success");
         is_merged(ctx, &pull).await;
     });

@@ -147,6 +147,23 @@ fn a_failed_apply_is_told_as_failed_and_a_refused_one_not_at_all() {
 }
 
 #[test]
+fn an_apply_that_a_kill_cut_is_told_as_failed() {
+    let (setup, receiver, listener, _dir) = told("webhooks: [{event: apply, kind: http, url: '{receiver}/hook'}]\n");
+    run_test(setup.steps(&[PLANNED], &[&gate("apply")]).own_process(), async |ctx| {
+        receiver.serve(listener);
+        let pull = ctx.open_input("change", "2").await;
+        ctx.next(&pull).await.is("plan", "success");
+        pull.comment("alice", "atlantis apply").unwrap();
+        ctx.reached("apply", 1).await;
+        ctx.server.kill().await;
+        ctx.server.start().await;
+        ctx.next(&pull).await.is("apply", "error").because("interrupted");
+        ctx.until("it is told", async || receiver.taken() == 1).await;
+        assert_eq!(receiver.got()[0].body["Success"], false);
+    });
+}
+
+#[test]
 fn a_killed_server_loses_no_notification_and_answers_do_not_wait_for_one() {
     let (setup, receiver, listener, _dir) = told("webhooks: [{event: apply, kind: http, url: '{receiver}/hook'}]\n");
     run_test(setup.steps(&[PLANNED], &["echo applied"]).own_process(), async |ctx| {

@@ -101,7 +101,7 @@ fn a_plan_is_put_off_by_sigterm_and_answered_after_the_restart() {
         assert!(pull.bot_comments().unwrap().is_empty());
         // Whoever comes before the plan goes on finds the project locked.
         let state = rusqlite::Connection::open(ctx.server.data("tidelock.db")).unwrap();
-        assert_eq!(state.query_row("SELECT count(*) FROM locks", [], |row| row.get::<_, u64>(0)).unwrap(), 1);
+        assert_eq!(state.query_row("SELECT count(*) FROM locks", [], |row| row.get::<_, i64>(0)).unwrap(), 1);
         drop(state);
         ctx.server.start().await;
         ctx.reached("plan", 2).await;

@@ -124,7 +124,7 @@ annotations:
 {{- end -}}
 {{- $refused := dict
     "orgWhitelist" "use orgAllowlist"
-    "githubApp" "GitHub Apps are not built yet: use the token of an account, under github"
+    "githubApp" "the chart has no values for a GitHub App: use the token of an account, under github"
     "gitlab" "GitLab is not built yet"
     "bitbucket" "Bitbucket is not built yet"
     "gitea" "Gitea is not built yet"

@@ -13,7 +13,7 @@ use crate::domain::{
 };
 use crate::reply::comments;
 use crate::reply::duplicates::HostOrStateError;
-use crate::store::Lane;
+use crate::store::{Lane, View};
 use crate::vcs::{HostError, Merging};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
@@ -25,6 +25,8 @@ use tokio::time::Instant;
 const FOR_OTHERS: SignedDuration = SignedDuration::from_mins(1);
 /// Most attempts while the host does not answer; with the pauses this takes some minutes.
 const MAX_TRIES: u32 = 10;
+/// Told where the state says something else than it did at the end of the apply.
+const NOT_DUE: &str = "not all of it is applied any more: it was planned again, or unlocked, since";
 
 /// How a merge ended.
 enum MergeEnd {
@@ -118,6 +120,9 @@ impl OutboxInner {
                 if let Some(because) = how.refusal(&now, head) {
                     return Ok(MergeEnd::Refused(because));
                 }
+                if !self.is_still_due(&now, how).await? {
+                    return Ok(MergeEnd::Refused(NOT_DUE.to_owned()));
+                }
                 self.store.may_act().await?;
                 match host.merge(&now, how.method.as_deref(), how.delete_branch).await? {
                     Merging::Queued => return Ok(MergeEnd::Queued),
@@ -132,6 +137,15 @@ impl OutboxInner {
             }
         }
         Ok(MergeEnd::Merged(Box::new(merged)))
+    }
+
+    /// Whether all of it is applied still: while the merge waited, it may have been planned again, or unlocked.
+    async fn is_still_due(&self, now: &PullRequest, how: &Automerge) -> anyhow::Result<bool> {
+        let (now, how) = (now.clone(), how.clone());
+        let read = move |view: &View<'_>| {
+            Ok(view.fault(&now.id)?.is_none() && how.is_due(&now, &view.project_statuses(&now.id)?))
+        };
+        self.store.read(read).await
     }
 
     /// One commit: the effect is done, and what follows from it is recorded. Then dispatch, or the lane of comments, goes on with that.

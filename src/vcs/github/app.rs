@@ -31,6 +31,8 @@ const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 const LIST_AGE: Duration = Duration::from_secs(600);
 /// ... and, for an account that it does not have, after this.
 const ASKED_AGAIN: Duration = Duration::from_secs(20);
+/// The App's own name is asked for again after this, while it is not known.
+const LOGIN_ASKED_AGAIN: Duration = Duration::from_secs(60);
 /// Installations asked for at once: GitHub's most.
 const PER_PAGE: u32 = 100;
 /// Most pages of installations, and of repositories of one.
@@ -84,6 +86,8 @@ pub(super) struct App {
     /// How far the host's clock is ahead of ours, in seconds.
     ahead: AtomicI64,
     login: OnceLock<Login>,
+    /// When GitHub was last asked for it.
+    login_asked: Mutex<Option<Instant>>,
     installations: AsyncMutex<KnownInstallations>,
     /// By installation; bounded by the list.
     tokens: Mutex<HashMap<u64, Arc<AsyncMutex<Option<InstallationToken>>>>>,
@@ -115,6 +119,7 @@ impl App {
             pages,
             ahead: AtomicI64::new(0),
             login: OnceLock::new(),
+            login_asked: Mutex::default(),
             installations: AsyncMutex::default(),
             tokens: Mutex::default(),
         }
@@ -234,15 +239,20 @@ impl App {
         !installation.suspended && self.options.installation.is_none_or(|id| id == installation.id)
     }
 
-    /// The installation of an account; without a name the only one there is, or the first.
+    /// The installation of an account; without a name the only one there is.
     async fn installation_of(&self, http: &Http, owner: &str) -> Result<u64, HostError> {
         if let Some(id) = self.options.installation {
             return Ok(id);
         }
         for age in [LIST_AGE, ASKED_AGAIN] {
             let list = self.installations(http, age).await?;
+            if owner.is_empty() && list.len() > 1 {
+                return Err(odd("a request that names no owner", "the App has more than one installation"));
+            }
             let named = |one: &&Installation| owner.is_empty() || one.account.eq_ignore_ascii_case(owner);
             match list.iter().find(named) {
+                // It may have been resumed since the list was read.
+                Some(one) if one.suspended && age == LIST_AGE => {}
                 Some(one) if one.suspended => return Err(self.suspended(one)),
                 Some(one) => return Ok(one.id),
                 None => {}
@@ -279,13 +289,13 @@ impl App {
             Arc::clone(tokens.entry(id).or_default())
         };
         let mut place = place.lock().await;
-        if let Some(token) = place.as_ref().filter(|token| token.lives(RENEWED_AHEAD)) {
-            return Ok(token.value.clone());
-        }
-        if self.login().is_none()
+        if self.may_ask_for_login()
             && let Err(error) = self.facts(http).await
         {
             tracing::warn!("the app's own name is not known yet: {error}");
+        }
+        if let Some(token) = place.as_ref().filter(|token| token.lives(RENEWED_AHEAD)) {
+            return Ok(token.value.clone());
         }
         match self.new_token(http, id).await {
             Ok(token) => Ok(place.insert(token).value.clone()),
@@ -297,6 +307,16 @@ impl App {
                 None => Err(error),
             },
         }
+    }
+
+    /// Whether the login is not known, and was not asked for lately; it counts as asked for from then on.
+    fn may_ask_for_login(&self) -> bool {
+        let mut asked = self.login_asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = self.login().is_none() && asked.is_none_or(|asked| asked.elapsed() >= LOGIN_ASKED_AGAIN);
+        if may {
+            *asked = Some(Instant::now());
+        }
+        may
     }
 
     async fn new_token(&self, http: &Http, id: u64) -> Result<InstallationToken, HostError> {
@@ -373,12 +393,12 @@ fn whose(path: &str) -> Whose<'_> {
 
 #[async_trait]
 impl IssuedTokens for App {
-    async fn token(&self, http: &Http, path: &str) -> Result<RequestToken, HostError> {
+    async fn token(&self, http: &Http, path: &str, owner: &str) -> Result<RequestToken, HostError> {
         let account = match whose(path) {
             Whose::App => return Ok(RequestToken { value: Some(self.own_token().await?), purse: 0 }),
             Whose::Account(account) => account,
             // Such as a repository by its number, where one has moved.
-            Whose::Unknown => "",
+            Whose::Unknown => owner,
         };
         let id = self.installation_of(http, account).await?;
         Ok(RequestToken { value: Some(self.token_of(http, id).await?), purse: id })

@@ -82,7 +82,8 @@ fn wants_queue(message: &str) -> bool {
 async fn enqueue(github: &Github, pull: &PullRequest, now: &Value) -> Result<Merging, HostError> {
     let Some(id) = now["node_id"].as_str() else { return Err(odd("the pull request", "no node_id")) };
     let body = json!({ "query": ENQUEUE, "variables": { "pull": id, "head": pull.head.commit } });
-    let answer = github.http.send(Method::POST, graphql_path(github.http.base()), Some(body)).await?.body;
+    let (owner, path) = (&pull.id.repo.owner, graphql_path(github.http.base()));
+    let answer = github.http.send_for(owner, Method::POST, path, Some(body)).await?.body;
     let refusal = answer["errors"][0]["message"].as_str();
     match refusal {
         None => Ok(Merging::Queued),

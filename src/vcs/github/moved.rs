@@ -32,7 +32,7 @@ impl Github {
         let path = repo_path(before)?;
         let found = match self.http.get(&path).await {
             Err(HostError::Moved { what, to }) => match self.http.path_of(&to) {
-                Some(path) => self.http.get(path).await?.body,
+                Some(path) => self.http.send_for(&before.owner, Method::GET, path, None).await?.body,
                 None => return Err(HostError::Moved { what, to }),
             },
             answered => answered?.body,

@@ -135,7 +135,8 @@ pub async fn convert_manifest(api_url: &str, code: &str) -> Result<NewApp, HostE
     let api_url = api_url.trim_end_matches('/').to_owned();
     let http = Http::new(api_url, TokenSource::Value(String::new().into()), HeaderMap::new());
     let path = format!("/app-manifests/{}/conversions", segment(code));
-    let body = http.send(Method::POST, &path, None).await?.body;
+    let answer = http.send(Method::POST, &path, None).await;
+    let body = answer.map_err(|error| without_code(error, &segment(code)))?.body;
     let text = |key: &str| body[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let made = || {
         Some(NewApp {
@@ -147,4 +148,32 @@ pub async fn convert_manifest(api_url: &str, code: &str) -> Result<NewApp, HostE
         })
     };
     made().ok_or_else(|| odd("the exchange of the manifest's code", "an app without id, slug or key"))
+}
+
+/// The same error without the code of a manifest, which may still be good.
+fn without_code(error: HostError, code: &str) -> HostError {
+    let cut = |text: String| text.replace(code, "CODE");
+    let what = "POST /app-manifests/CODE/conversions".to_owned();
+    match error {
+        HostError::NotFound { .. } => HostError::NotFound { what },
+        HostError::Moved { to, .. } => HostError::Moved { what, to: cut(to) },
+        HostError::Denied { message, .. } => HostError::Denied { what, message: cut(message) },
+        HostError::RateLimited { wait, .. } => HostError::RateLimited { what, wait },
+        HostError::Rejected { status, message, .. } => HostError::Rejected { what, status, message: cut(message) },
+        HostError::Unavailable { message, .. } => HostError::Unavailable { what, message: cut(message) },
+        error @ HostError::NotConfigured { .. } => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_code_of_a_manifest_is_in_no_error() {
+        let error = convert_manifest("http://127.0.0.1:1", "s3cret-code").await.err().unwrap();
+        assert!(error.is_transient() && !error.to_string().contains("s3cret"), "{error}");
+        let rejected = HostError::Rejected { what: "x".into(), status: 422, message: "bad s3cret".into() };
+        assert_eq!(without_code(rejected, "s3cret").to_string(), "POST /app-manifests/CODE/conversions: 422: bad CODE");
+    }
 }

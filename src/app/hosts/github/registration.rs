@@ -83,16 +83,18 @@ impl Registration {
         })
     }
 
-    /// Whether this is what the last manifest was sent with; once.
-    fn take(&self, state: &str) -> bool {
+    /// What the last manifest was sent with, if it is this; once.
+    fn take(&self, state: &str) -> Option<(String, Instant)> {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = begun.as_ref().is_some_and(|(known, at)| {
             at.elapsed() < CODE_LIFE && bool::from(known.as_bytes().ct_eq(state.as_bytes()))
         });
-        if fits {
-            *begun = None;
-        }
-        fits
+        if fits { begun.take() } else { None }
+    }
+
+    /// The code is still good: whoever was led here may try again.
+    fn give_back(&self, taken: (String, Instant)) {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(taken);
     }
 }
 
@@ -158,13 +160,16 @@ impl HostPage for ExchangePage {
                 format!("GitHub leads here with a code: begin at {}{SETUP}.", self.0.url),
             );
         }
-        if !self.0.take(&state) {
+        let Some(taken) = self.0.take(&state) else {
             let text = "This was not begun here within the last hour, so that the App may be somebody else's: nothing was exchanged.";
             return refused("Not begun here", format!("{text} Begin at {}{SETUP}.", self.0.url));
-        }
+        };
         match convert_manifest(&self.0.api_url, &code).await {
             Ok(app) => made(&app),
             Err(error) => {
+                if error.is_transient() {
+                    self.0.give_back(taken);
+                }
                 tracing::warn!("the code of an app's manifest was not exchanged: {error}");
                 let text = format!(
                     "GitHub did not exchange the code: {error}. A code is good for one exchange within an hour."
@@ -195,4 +200,21 @@ fn made(app: &NewApp) -> HostPageContent {
         value("gh-app-key-file: the contents of this file", app.key.expose_secret()),
     ];
     HostPageContent { status: 200, title: "The App was made".into(), text, values, form: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_begun_is_taken_once_and_can_be_given_back() {
+        let begun = Mutex::new(Some(("state".to_owned(), Instant::now())));
+        let text = String::new;
+        let registration = Registration { url: text(), api_url: text(), organization: text(), is_app: false, begun };
+        assert!(registration.take("other").is_none());
+        let taken = registration.take("state").unwrap();
+        assert!(registration.take("state").is_none());
+        registration.give_back(taken);
+        assert!(registration.take("state").is_some());
+    }
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::domain::automerge::Automerge;
-use crate::domain::{Base, Event, Head, PullAction};
+use crate::domain::state::{ProjectState, ProjectStatus};
+use crate::domain::{Base, Event, Head, ProjectId, PullAction};
 
 fn open() -> PullRequest {
     PullRequest {
@@ -26,8 +27,19 @@ fn merge() -> Effect {
     Effect::Merge { head: "h".into(), how, refusal: "r".into() }
 }
 
-fn bench(now: PullRequest) -> Bench {
-    Bench::new(Fake { pull: Mutex::new(Some(now)), ..Fake::default() })
+/// All of it is applied.
+async fn bench(now: PullRequest) -> Bench {
+    let bench = Bench::new(Fake { pull: Mutex::new(Some(now)), ..Fake::default() });
+    stands(&bench, ProjectState::Applied).await;
+    bench
+}
+
+/// Records how its only project stands.
+async fn stands(bench: &Bench, state: ProjectState) {
+    let project = ProjectId { dir: ".".into(), workspace: "default".into(), name: None };
+    let updated = Timestamp::now();
+    let status = ProjectStatus { project, state, head: "h".into(), summary: None, job: None, updated };
+    bench.store.write(move |tx| tx.put_project_status(&pull(1), &status)).await.unwrap();
 }
 
 /// Works off all effects; deliveries that are recorded then.
@@ -50,7 +62,7 @@ async fn worked_off(bench: &Bench) -> Vec<Delivery> {
 
 #[tokio::test]
 async fn a_merge_follows_what_was_recorded_before_it_and_is_recorded_as_a_closing() {
-    let bench = bench(open());
+    let bench = bench(open()).await;
     bench.record(1, vec![comment("applied"), status("apply", "done"), merge()]).await;
     let closings = worked_off(&bench).await;
     let log = bench.host.log();
@@ -64,7 +76,7 @@ async fn a_merge_follows_what_was_recorded_before_it_and_is_recorded_as_a_closin
 
 #[tokio::test]
 async fn a_merge_whose_answer_was_lost_is_not_tried_again() {
-    let bench = bench(open());
+    let bench = bench(open()).await;
     bench.host.fail([Fate::Done, Fate::DoneButLost]);
     bench.record(1, vec![merge()]).await;
     assert_eq!(worked_off(&bench).await.len(), 1);
@@ -80,7 +92,7 @@ async fn a_refusal_is_told_once_with_its_reason() {
         (open(), vec![Fate::Done, Fate::Fails(rejected)], "The host does not merge it: 2 reviews are missing"),
         (open(), vec![Fate::Done, Fate::Fails(denied())], "`tidelock doctor` says what its token lacks"),
     ] {
-        let bench = bench(now);
+        let bench = bench(now).await;
         bench.host.fail(fates);
         bench.record(1, vec![merge()]).await;
         assert_eq!(worked_off(&bench).await, []);
@@ -92,7 +104,7 @@ async fn a_refusal_is_told_once_with_its_reason() {
 
 #[tokio::test]
 async fn a_host_that_does_not_answer_for_long_is_told_in_the_end() {
-    let bench = bench(open());
+    let bench = bench(open()).await;
     bench.host.fail((0..10).map(|_| Fate::Fails(unavailable())));
     bench.record(1, vec![merge()]).await;
     assert_eq!(worked_off(&bench).await, []);
@@ -102,7 +114,18 @@ async fn a_host_that_does_not_answer_for_long_is_told_in_the_end() {
 
 #[tokio::test]
 async fn a_pull_request_that_was_closed_meanwhile_is_left_alone() {
-    let bench = bench(PullRequest { state: PullState::Closed, ..open() });
+    let bench = bench(PullRequest { state: PullState::Closed, ..open() }).await;
     bench.record(1, vec![merge()]).await;
     assert_eq!((worked_off(&bench).await, bench.host.log()), (Vec::new(), vec!["look".to_owned()]));
+}
+
+#[tokio::test]
+async fn what_was_planned_again_while_the_host_was_away_is_not_merged() {
+    let bench = bench(open()).await;
+    bench.record(1, vec![merge()]).await;
+    stands(&bench, ProjectState::Planned).await;
+    assert_eq!(worked_off(&bench).await, []);
+    assert_eq!(bench.host.log().iter().filter(|one| one.starts_with("merge")).count(), 0);
+    let comments = lock(&bench.host.comments).clone();
+    assert!(comments.len() == 1 && comments[0].body.contains("planned again"), "{comments:?}");
 }
