@@ -4,6 +4,7 @@ use super::outcome::{PolicyReport, PolicySetReport};
 use super::{CommitSha, Login, PlanId, ProjectId, PullId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// The latest policy check of a project. It counts for the plan that it names only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,13 +64,16 @@ pub struct ApprovalRule {
 impl PolicySetRecord {
     /// Approvals that cover all that it found.
     pub fn valid_approvals(&self) -> impl Iterator<Item = &PolicyApproval> {
-        self.approvals.iter().filter(|approval| self.items.iter().all(|item| approval.items.contains(item)))
+        self.approvals.iter().filter(|approval| {
+            let covered: HashSet<&String> = approval.items.iter().collect();
+            self.items.iter().all(|item| covered.contains(item))
+        })
     }
 
     /// How many items an approval covers.
     pub fn known_items(&self) -> usize {
-        let covered = |item: &&String| self.approvals.iter().any(|approval| approval.items.contains(item));
-        self.items.iter().filter(covered).count()
+        let covered: HashSet<&String> = self.approvals.iter().flat_map(|approval| &approval.items).collect();
+        self.items.iter().filter(|item| covered.contains(item)).count()
     }
 
     /// How it stands by this rule.

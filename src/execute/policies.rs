@@ -31,11 +31,17 @@ pub(super) fn is_on(ctx: &Context, config: &ProjectConfig) -> bool {
     ctx.settings.enable_policy_checks && config.policy_check
 }
 
-/// SHA-256, in hex, of what plans of this project are checked with: the sets, and how.
+/// SHA-256, in hex, of what plans of this project are checked with: the sets with their owners, the engine, and how. What the
+/// policies say is not in it.
 fn digest(ctx: &Context, config: &ProjectConfig) -> String {
-    let sets: Vec<_> = ctx.global.policies.sets.iter().map(|set| (&set.name, &set.path)).collect();
+    let of_set = |set: &PolicySet| {
+        let owners = (set.owners.users.clone(), set.owners.teams.clone());
+        (set.name.clone(), set.path.clone(), owners, set.prevent_self_approve)
+    };
+    let policies = &ctx.global.policies;
     let facts = serde_json::json!({
-        "sets": sets,
+        "sets": policies.sets.iter().map(of_set).collect::<Vec<_>>(),
+        "engine": format!("{:?} {:?}", ctx.settings.policy_engine, policies.conftest_version),
         "custom": config.custom_policy_check,
         "steps": config.workflow.policy_check,
     });
@@ -125,10 +131,11 @@ pub(super) async fn status(ctx: &Context, work: &CommandRun) -> Result<Option<Co
         .read(move |view| Ok((view.policy_checks(&pull)?, view.plans(&pull)?, view.project_statuses(&pull)?)))
         .await?;
     let current: HashSet<&PlanId> = plans.iter().map(|plan| &plan.id).collect();
-    // Its plan was used up.
+    // Its plan was used up. An apply that was refused leaves it.
     let applied: HashSet<&ProjectId> = statuses
         .iter()
         .filter(|status| matches!(status.state, ProjectState::Applied | ProjectState::ApplyErrored))
+        .filter(|status| plans.iter().all(|plan| plan.project != status.project))
         .map(|status| &status.project)
         .collect();
     let of_head: Vec<&PolicyCheckRecord> = checks.iter().filter(|check| check.head == head).collect();

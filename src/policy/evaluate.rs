@@ -160,9 +160,13 @@ fn members(value: &Value) -> Option<Vec<Value>> {
 fn findings(engine: &mut Engine, rule: &str) -> anyhow::Result<Vec<RuleFinding>> {
     let Some(value) = value_of(engine, rule)? else { return Ok(Vec::new()) };
     let Some(members) = members(&value) else {
-        // conftest takes everything that is no list for passed; nobody means that who writes `deny = true`.
+        // conftest takes everything that is no list for passed; nobody means that who writes `deny = true` or `deny[message] if …`.
+        let is_nothing = match &value {
+            Value::Object(object) => object.is_empty(),
+            other => matches!(other, Value::Bool(false) | Value::Null),
+        };
         ensure!(
-            matches!(value, Value::Bool(false) | Value::Null | Value::Object(_)),
+            is_nothing,
             "{rule} is {value}, which says nothing: make it a set of messages, such as `deny contains msg if {{ … }}`"
         );
         return Ok(Vec::new());

@@ -57,6 +57,7 @@ fn it_prints_what_conftest_prints() {
 #[test]
 fn what_says_nothing_and_what_is_wrong_are_errors() {
     assert!(error("package main\ndeny := true").contains("make it a set of messages"));
+    assert!(error("package main\ndeny[message] if { message := \"no\" }").contains("make it a set of messages"));
     assert!(error("package main\ndeny contains 5").contains("a message is a string"));
     assert!(error("package main\ndeny contains {\"text\": \"x\"}").contains("has no `msg`"));
     assert!(error("package main\ndeny contains").contains("p.rego"));

@@ -20,12 +20,14 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use regex::Regex;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
 /// Most items of one output that are told apart; one with more is one item.
 const MAX_ITEMS: usize = 10_000;
+/// Bytes of an output of which nothing was left out.
+const WHOLE_OUTPUT: usize = 1024 * 1024;
 
 /// Checks the plans that a run has made, if all of them succeeded.
 pub(in super::super) async fn run(
@@ -168,10 +170,11 @@ impl CheckRun<'_> {
             plan: plan.id.clone(),
             head: plan.head.clone(),
             policies_digest: digest(ctx, config),
-            sets: ran.sets.iter().map(|set| set_record(ctx, set)).collect(),
+            sets: ran.sets.iter().map(|set| set_record(ctx, plan, set)).collect(),
             checked: Timestamp::now(),
         };
-        if let Some(earlier) = earlier {
+        // Who owns a set now may be others.
+        if let Some(earlier) = earlier.filter(|earlier| earlier.policies_digest == record.policies_digest) {
             record.take_approvals(earlier, |name| set_of(ctx, name).is_some_and(|set| set.sticky_approvals));
         }
         let mut report = record.report(&rules(ctx, &record));
@@ -221,28 +224,35 @@ fn policies(ctx: &Context, config: &ProjectConfig) -> PolicySpec {
     }
 }
 
-fn set_record(ctx: &Context, set: &PolicySetRan) -> PolicySetRecord {
+fn set_record(ctx: &Context, plan: &PlanRecord, set: &PolicySetRan) -> PolicySetRecord {
     let item_regex = set_of(ctx, &set.name).and_then(|set| set.item_regex.clone());
-    let items = if set.passed { Vec::new() } else { items(&set.output, item_regex.as_deref()) };
+    let items = match set.passed {
+        true => Vec::new(),
+        // Something may have been left out, so an approval is of this plan alone.
+        false if set.output.len() > WHOLE_OUTPUT => vec![hash(&format!("{} {}", plan.id, set.output))],
+        false => items(&set.output, item_regex.as_deref()),
+    };
     PolicySetRecord { name: set.name.clone(), passed: set.passed, items, item_regex, approvals: Vec::new() }
 }
 
 /// SHA-256 of each item that a pattern finds in an output. An output where it finds none is one item: its approval covers nothing else.
 fn items(output: &str, pattern: Option<&str>) -> Vec<String> {
-    let hash = |text: &str| hex::encode(Sha256::digest(text));
     let found = pattern.and_then(|pattern| Regex::new(pattern).ok());
-    let mut items: Vec<String> = found
-        .iter()
-        .flat_map(|regex| regex.find_iter(output))
-        .take(MAX_ITEMS + 1)
-        .map(|one| hash(one.as_str()))
-        .collect();
-    items.sort();
-    items.dedup();
-    match items.is_empty() || items.len() > MAX_ITEMS {
-        true => vec![hash(output)],
-        false => items,
+    let mut items = BTreeSet::new();
+    for one in found.iter().flat_map(|regex| regex.find_iter(output)) {
+        items.insert(hash(one.as_str()));
+        if items.len() > MAX_ITEMS {
+            return vec![hash(output)];
+        }
     }
+    match items.is_empty() {
+        true => vec![hash(output)],
+        false => items.into_iter().collect(),
+    }
+}
+
+fn hash(text: &str) -> String {
+    hex::encode(Sha256::digest(text))
 }
 
 #[cfg(test)]
@@ -258,6 +268,9 @@ mod tests {
         let (ab, b) = (items("FAIL - a\nFAIL - b", Some("FAIL.*")), items("FAIL - b", Some("FAIL.*")));
         assert_eq!((ab.len(), b.len()), (2, 1));
         assert!(ab.contains(&b[0]));
+        // What is there many times is one item, and leaves no later one out.
+        let many = "FAIL - a\n".repeat(MAX_ITEMS + 1);
+        assert_eq!(items(&format!("{many}FAIL - b"), Some("FAIL.*")), ab);
     }
 
     proptest! {

@@ -41,7 +41,17 @@ fn tells_failures(output: &str) -> bool {
 
 /// Whether an output of conftest says that nothing was tested: then nothing has passed.
 fn tells_no_tests(output: &str) -> bool {
+    if let Ok(files) = serde_json::from_str::<Vec<serde_json::Value>>(output) {
+        return files.iter().all(|file| tests(file) == 0);
+    }
     output.trim().is_empty() || NO_TESTS.as_ref().is_none_or(|none| none.is_match(output))
+}
+
+/// How many rules were evaluated, by the JSON of one file.
+fn tests(file: &serde_json::Value) -> u64 {
+    let told = ["warnings", "failures", "exceptions", "skipped"].iter().filter_map(|kind| file.get(kind)?.as_array());
+    let told = told.map(|list| u64::try_from(list.len()).unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
+    told.saturating_add(file.get("successes").and_then(serde_json::Value::as_u64).unwrap_or_default())
 }
 
 /// Whether the output of a program that failed tells findings, and not what broke.
@@ -282,6 +292,14 @@ mod tests {
         }
         assert!(tells_no_tests("\n0 tests, 0 passed, 0 warnings, 0 failures, 0 exceptions\n"));
         assert!(!tells_no_tests("10 tests, 10 passed"));
+        for (output, none) in [
+            (r#"[{"filename": "p", "namespace": "main", "successes": 0}]"#, true),
+            ("[]", true),
+            (r#"[{"filename": "p", "successes": 0}, {"filename": "p", "successes": 1}]"#, false),
+            (r#"[{"filename": "p", "successes": 0, "warnings": [{"msg": "x"}]}]"#, false),
+        ] {
+            assert_eq!(tells_no_tests(output), none, "{output}");
+        }
         assert!(tells_findings("\nWARN - x") && !tells_findings("Error: running test"));
     }
 
