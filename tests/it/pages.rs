@@ -68,6 +68,7 @@ fn the_api_lists_locks_as_atlantis_does() {
             "PullURL": pull.url(),
             "User": "alice",
             "Workspace": "default",
+            "State": "planned",
             "Time": null,
         });
         assert_eq!(locks, serde_json::json!({ "Locks": [lock] }));
