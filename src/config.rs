@@ -62,6 +62,23 @@ pub enum LockScope {
     PullRequest,
 }
 
+/// `apply_scope`: which projects must have a plan before one of them is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApplyScope {
+    /// All that the pull request changes.
+    AllPlanned,
+    /// Those that are applied.
+    Selected,
+}
+
+impl ApplyScope {
+    /// What holds in a mode where nobody says it.
+    pub fn of_mode(mode: LockMode) -> ApplyScope {
+        if matches!(mode, LockMode::Strict(_)) { ApplyScope::AllPlanned } else { ApplyScope::Selected }
+    }
+}
+
 /// A requirement that users can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -90,6 +107,9 @@ pub struct ProjectConfig {
     pub import_requirements: Vec<Requirement>,
     /// When the project is locked.
     pub repo_locks: LockMode,
+    /// `apply_scope`: which projects must have a plan before it is applied; absent where the mode decides.
+    #[serde(default)]
+    pub apply_scope: Option<ApplyScope>,
     /// `terraform_version`.
     pub terraform_version: Option<String>,
     /// `terraform_distribution`.
@@ -141,6 +161,7 @@ impl ProjectConfig {
             apply_requirements: rules.apply_requirements.clone(),
             import_requirements: rules.import_requirements.clone(),
             repo_locks: rules.repo_locks,
+            apply_scope: rules.apply_scope,
             terraform_version: None,
             distribution: None,
             terragrunt: rules.terragrunt,
@@ -160,6 +181,11 @@ impl ProjectConfig {
         }
     }
 
+    /// Whether all projects that the pull request changes must have a plan before this one is applied.
+    pub fn wants_all_planned(&self) -> bool {
+        self.apply_scope.unwrap_or_else(|| ApplyScope::of_mode(self.repo_locks)) == ApplyScope::AllPlanned
+    }
+
     /// SHA-256 in hex of everything that affects a plan or an apply.
     pub fn digest(&self) -> String {
         // Every field is listed, so that a new one has to be included or excluded.
@@ -171,6 +197,8 @@ impl ProjectConfig {
             apply_requirements,
             import_requirements,
             repo_locks,
+            // Asked when it is applied.
+            apply_scope: _,
             terraform_version,
             distribution,
             terragrunt,

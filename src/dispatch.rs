@@ -8,6 +8,7 @@ mod actor;
 mod allowlist;
 mod by_host;
 mod delivery_outcome;
+mod falls;
 mod hatches;
 mod immediate_commands;
 mod late_outcomes;
@@ -65,6 +66,8 @@ struct Inner {
     actors: Actors,
     /// Escape hatches that are answered beside the actors.
     hatches: hatches::HatchQueues,
+    /// Branches that plans were made for.
+    bases: falls::BaseBranches,
     tasks: Tasks,
     /// What was accepted before it may be old news.
     started: Timestamp,
@@ -92,6 +95,7 @@ impl Handle {
             intake,
             actors: Actors::default(),
             hatches: hatches::HatchQueues::default(),
+            bases: falls::BaseBranches::default(),
             tasks: Tasks::new(),
             started: Timestamp::now(),
         });
@@ -102,6 +106,7 @@ impl Handle {
         for host in inner.ctx.hosts.iter() {
             inner.tasks.spawn(reconcile::run(Arc::clone(&inner), Arc::clone(host)));
         }
+        inner.tasks.spawn(falls::keep(Arc::clone(&inner)));
         let ours = Arc::clone(&inner);
         inner.tasks.spawn(async move { execute::spare_trees::keep(&ours.ctx).await });
         Ok(Handle { inner })
@@ -114,6 +119,9 @@ impl Handle {
 
     /// The same for an event that came earlier, and waited in the inbox.
     pub async fn accept_of(&self, event: Verified<Event>, received: Timestamp) -> DeliveryOutcome {
+        if let Event::Push(push) = event.get() {
+            return falls::heard(&self.inner, push).await;
+        }
         let Some(pull) = event.get().pull_id().cloned() else {
             tracing::debug!(delivery = event.host_id(), "not acted on: it is about no pull request");
             return DeliveryOutcome::without_work(event.get()).unwrap_or(DeliveryOutcome::Ignored("Nothing to do."));
@@ -224,7 +232,7 @@ impl Inner {
             Event::Pull(event) => self.decide_pull(event, allowed),
             Event::MergeGroup(_) if !allowed => self.not_allowlisted(pull, false),
             Event::MergeGroup(event) => Decision::Queue(Task::MergeGroup(event.clone())),
-            Event::Ping | Event::Other(_) => Decision::Ignore("nothing to do"),
+            Event::Push(_) | Event::Ping | Event::Other(_) => Decision::Ignore("nothing to do"),
         }
     }
 

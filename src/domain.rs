@@ -90,9 +90,11 @@ pub enum Event {
     Comment(CommentEvent),
     /// A merge queue asks for the checks of one of its commits.
     MergeGroup(MergeGroupEvent),
+    /// Branches have moved.
+    Push(PushEvent),
     /// The host tries its webhook.
     Ping,
-    /// Anything that we do not act on; the text names it for the log (`push`, `pull_request labeled`).
+    /// Anything that we do not act on; the text names it for the log (`star`, `pull_request labeled`).
     Other(String),
 }
 
@@ -156,6 +158,15 @@ pub struct MergeGroupEvent {
     pub commit: CommitSha,
 }
 
+/// Branches of a repository have moved. It says no more than that: where they are now is asked of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PushEvent {
+    /// The repository.
+    pub repo: RepoId,
+    /// Names of the branches.
+    pub branches: Vec<String>,
+}
+
 impl Event {
     /// The pull request it is about.
     pub fn pull_id(&self) -> Option<&PullId> {
@@ -163,7 +174,7 @@ impl Event {
             Event::Pull(event) => Some(&event.pull.id),
             Event::Comment(event) => Some(&event.pull),
             Event::MergeGroup(event) => Some(&event.pull),
-            Event::Ping | Event::Other(_) => None,
+            Event::Push(_) | Event::Ping | Event::Other(_) => None,
         }
     }
 }

@@ -10,6 +10,7 @@ mod hcl;
 mod modules;
 pub mod patterns;
 pub mod providers;
+pub mod recorded;
 mod terragrunt;
 #[cfg(test)]
 pub(crate) mod tree;

@@ -3,6 +3,7 @@
 
 pub mod discover;
 mod order;
+mod scope;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,7 @@ pub use discover::Directories;
 
 use crate::config::global::{AutodiscoverMode, RepoRules};
 use crate::config::repo::RepoConfig;
-use crate::config::{ConfigError, LockMode, ProjectConfig};
+use crate::config::{ConfigError, ProjectConfig};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::ownership::ChangedProject;
 use crate::domain::{Distribution, ProjectId};
@@ -31,6 +32,10 @@ pub struct Facts<'a> {
     pub tree: &'a dyn Tree,
     /// Flags.
     pub options: &'a ScheduleOptions,
+    /// The base branch's own repo config, where the pull request changes that file.
+    pub base_config: Option<&'a RepoConfig>,
+    /// Projects that were applied in this pull request, in mode `strict`.
+    pub applied: &'a [ProjectId],
 }
 
 impl<'a> Facts<'a> {
@@ -96,7 +101,7 @@ pub struct Schedule {
     pub units: BTreeMap<ProjectId, Dependencies>,
     /// What people should know of how projects were chosen and put in order.
     pub remarks: Vec<String>,
-    /// For a plan where a project's mode is `strict`: all projects that the pull request changes, chosen or not.
+    /// For a plan where a project's mode is `strict`, or all have to be planned before one is applied: all projects that the pull request changes, chosen or not.
     pub changed: Vec<ChangedProject>,
 }
 
@@ -113,39 +118,29 @@ pub enum Refusal {
 
 /// Projects for `plan` (autoplan or comment), `import` and `state rm`, chosen as Atlantis does.
 pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
-    let mut projects = match command.target.is_all() {
+    let is_all = command.target.is_all();
+    let mut changes = match is_all || scope::may_want_changed(facts) {
         true => modified(facts)?,
-        false => target::resolve(command, facts)?,
-    };
-    let changed = match command.target.is_all() {
-        true => changed(&projects),
-        false if may_be_strict(facts) => changed(&modified(facts)?),
         false => Vec::new(),
     };
-    if command.target.is_all() && command.trigger == Trigger::Autoplan {
-        projects.retain(|project| project.autoplan_enabled);
+    let (reverted, mut remarks) = scope::reverted(command, &changes, facts);
+    changes.extend(reverted.iter().cloned());
+    let changed = scope::changed(&changes);
+    let mut projects = if is_all { changes } else { target::resolve(command, facts)? };
+    if is_all {
+        remarks.extend(scope::deleted(command, facts));
+    } else {
+        remarks.clear();
+    }
+    if is_all && command.trigger == Trigger::Autoplan {
+        projects.retain(|project| project.autoplan_enabled || reverted.contains(project));
     }
     if command.name == CommandName::Import && projects.len() > 1 {
         return Err(target::ambiguous(facts, command, &projects, "import cannot run on multiple projects; name one"));
     }
-    Ok(Schedule { changed, ..schedule(projects, facts)? })
-}
-
-/// Whether any project here may be in mode `strict`.
-fn may_be_strict(facts: &Facts<'_>) -> bool {
-    let is_strict = |mode: LockMode| matches!(mode, LockMode::Strict(_));
-    let mut listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
-    is_strict(facts.rules.repo_locks) || listed.any(|project| is_strict(project.repo_locks))
-}
-
-/// These projects as they are recorded; none where no mode is `strict`.
-fn changed(projects: &[ProjectConfig]) -> Vec<ChangedProject> {
-    let changed = |config: &ProjectConfig| ChangedProject {
-        project: config.id.clone(),
-        strict: matches!(config.repo_locks, LockMode::Strict(_)),
-    };
-    let all: Vec<ChangedProject> = projects.iter().map(changed).collect();
-    if all.iter().any(|changed| changed.strict) { all } else { Vec::new() }
+    let made = schedule(projects, facts)?;
+    remarks.extend(made.remarks);
+    Ok(Schedule { changed, remarks, ..made })
 }
 
 /// Effective config of projects that were planned earlier, for `apply`, `version`: configured ones by name or dir and workspace,
@@ -176,7 +171,8 @@ fn modified(facts: &Facts<'_>) -> Result<Vec<ProjectConfig>, Refusal> {
         let inputs = graph.of(project).map_err(|error| {
             config_error(format!("project `{}`: autoplan.when_modified: {error}", project.id.label()))
         })?;
-        if inputs.are_planned_for(facts.modified).map_err(config_error)? && facts.tree.is_dir(&project.id.dir) {
+        let is_touched = inputs.are_planned_for(facts.modified).map_err(config_error)?;
+        if (is_touched || scope::is_configured_anew(project, facts)) && facts.tree.is_dir(&project.id.dir) {
             projects.push(project.clone());
         }
     }

@@ -3,9 +3,10 @@
 
 use super::git::{Git, failure};
 use super::mirror::Mirror;
-use super::{CheckoutError, Checkouts, Credentials, WorkingTree, write_whole};
-use crate::domain::{CommitSha, PullRequest};
+use super::{CheckoutError, Checkouts, Credentials, LONGEST_LIST, WorkingTree, unquoted, write_whole};
+use crate::domain::{CommitSha, PullRequest, RepoId};
 use anyhow::Context;
+use std::path::Path;
 
 /// File in the server's git directory of the tree: the commits whose contents are there.
 const FILE: &str = "tidelock-history";
@@ -33,7 +34,7 @@ impl Checkouts {
         if is_there() {
             return Ok(());
         }
-        let fork = self.fork(&mirror, &tree.base, &tree.head).await?;
+        let fork = self.fork(&mirror.path, &tree.base, &tree.head).await?;
         // Every content of these commits is in the checkout, or on one side of a difference.
         let (base, head) = (&tree.base, &tree.head);
         let mut pairs = vec![(base, &commit), (head, &commit)];
@@ -56,6 +57,26 @@ impl Checkouts {
             Git::new(self, &mirror.path, &args).credentials(&mirror.url, credentials).output().await?;
         }
         Ok(write_whole(&note, &wanted)?)
+    }
+
+    /// Files that differ between two commits, both names of renamed ones; absent where the mirror does not have the first one (any more).
+    pub async fn differing_files(
+        &self,
+        repo: &RepoId,
+        from: &CommitSha,
+        to: &CommitSha,
+    ) -> Result<Option<Vec<String>>, CheckoutError> {
+        let mirror = self.mirror_path(repo);
+        let is_there = Git::new(self, &mirror, &["cat-file", "-e", &format!("{from}^{{commit}}")]);
+        if !is_there.env("GIT_NO_LAZY_FETCH", "1").look().finish().await?.success() {
+            return Ok(None);
+        }
+        let args = ["diff", "--name-only", "--no-renames", "--no-ext-diff", from.as_str(), to.as_str(), "--"];
+        let names = Git::new(self, &mirror, &args).output().await?;
+        if names.len() > LONGEST_LIST {
+            return Err(CheckoutError::Git("more files changed than can be listed".into()));
+        }
+        Ok(Some(names.lines().map(unquoted).collect()))
     }
 
     /// The tip of the default branch of a pull request's repository, which the mirror has from now on. One request to the host.
@@ -94,14 +115,31 @@ impl Checkouts {
         Ok(Some(git(&["cat-file", "blob", blob]).output().await?))
     }
 
-    /// The merge base; `None` if the histories are unrelated.
-    async fn fork(
+    /// The first parent of a commit of the mirror.
+    pub async fn parent(&self, repo: &RepoId, commit: &CommitSha) -> Result<CommitSha, CheckoutError> {
+        let args = ["rev-parse", "--verify", "--end-of-options", &format!("{commit}^1")];
+        let parent = Git::new(self, &self.mirror_path(repo), &args).look().output().await?;
+        Ok(CommitSha::parse(parent.trim()).context("git rev-parse printed no commit")?)
+    }
+
+    /// Where two commits of the mirror parted; absent if their histories are unrelated.
+    pub async fn forked_at(
         &self,
-        mirror: &Mirror<'_>,
+        repo: &RepoId,
         base: &CommitSha,
         head: &CommitSha,
     ) -> Result<Option<CommitSha>, CheckoutError> {
-        let done = Git::new(self, &mirror.path, &["merge-base", base.as_str(), head.as_str()]).finish().await?;
+        self.fork(&self.mirror_path(repo), base, head).await
+    }
+
+    /// The merge base; `None` if the histories are unrelated.
+    async fn fork(
+        &self,
+        mirror: &Path,
+        base: &CommitSha,
+        head: &CommitSha,
+    ) -> Result<Option<CommitSha>, CheckoutError> {
+        let done = Git::new(self, mirror, &["merge-base", base.as_str(), head.as_str()]).finish().await?;
         match done.code {
             Some(0) if done.success() => {
                 Ok(Some(CommitSha::parse(done.read_text()?.trim()).context("git merge-base printed no commit")?))

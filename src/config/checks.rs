@@ -4,7 +4,7 @@ use super::global::{Autodiscover, AutodiscoverMode};
 use super::paths::Glob;
 use super::raw::{LocatedText, RawAutodiscover, RawRepoLocks, Texts};
 use super::yaml::{error_at, quoted, regex_problem};
-use super::{ConfigError, LockMode, LockScope, Requirement, permissions};
+use super::{ApplyScope, ConfigError, LockMode, LockScope, Requirement, permissions};
 use crate::domain::Distribution;
 use crate::domain::command::CommandName;
 use crate::domain::duration;
@@ -54,6 +54,17 @@ pub(super) fn age(text: &LocatedText, key: &str, file: &str) -> Result<Duration,
         let message = format!("{key}: \"{}\" is no duration such as 30m or 24h; 0 means no limit", quoted(&text.value));
         error_at(file, text, message)
     })
+}
+
+pub(super) fn apply_scope(text: &LocatedText, file: &str) -> Result<ApplyScope, ConfigError> {
+    match text.value.as_str() {
+        "all_planned" => Ok(ApplyScope::AllPlanned),
+        "selected" => Ok(ApplyScope::Selected),
+        other => {
+            let message = format!("apply_scope: \"{}\" is not valid; there are: all_planned, selected", quoted(other));
+            Err(error_at(file, text, message))
+        }
+    }
 }
 
 /// Rules of `allowed_users` and `allowed_teams`; a project's own ones have no place.

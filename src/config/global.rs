@@ -8,8 +8,9 @@ use super::approvals::ApprovalRules;
 use super::freeze::FreezeWindow;
 use super::permissions::Allowed;
 use super::policies::Policies;
+use super::repo::DEFAULT_FILES;
 use super::workflow::{ShellCommand, Workflow};
-use super::{ConfigError, LockMode, Requirement};
+use super::{ApplyScope, ConfigError, LockMode, Requirement};
 use crate::domain::RepoId;
 use crate::domain::command::CommandName;
 use regex::Regex;
@@ -20,7 +21,7 @@ use std::time::Duration;
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// Keys that `allowed_overrides` may name.
-pub const OVERRIDABLE_KEYS: [&str; 15] = [
+pub const OVERRIDABLE_KEYS: [&str; 16] = [
     "plan_requirements",
     "apply_requirements",
     "import_requirements",
@@ -28,6 +29,7 @@ pub const OVERRIDABLE_KEYS: [&str; 15] = [
     "delete_source_branch_on_merge",
     "repo_locking",
     "repo_locks",
+    "apply_scope",
     "policy_check",
     "custom_policy_check",
     "silence_pr_comments",
@@ -66,6 +68,7 @@ struct RepoEntry {
     allow_custom_workflows: Option<bool>,
     delete_source_branch_on_merge: Option<bool>,
     repo_locks: Option<LockMode>,
+    apply_scope: Option<ApplyScope>,
     autodiscover: Option<Autodiscover>,
     silence_pr_comments: Option<Vec<CommandName>>,
     terragrunt: Option<bool>,
@@ -168,6 +171,8 @@ pub struct RepoRules {
     pub delete_source_branch_on_merge: bool,
     /// `repo_locks`, including the old key `repo_locking`.
     pub repo_locks: LockMode,
+    /// `apply_scope`; absent where the mode decides.
+    pub apply_scope: Option<ApplyScope>,
     /// `autodiscover`, if an entry has it; it overrides the repo config.
     pub autodiscover: Option<Autodiscover>,
     /// `silence_pr_comments`.
@@ -238,6 +243,7 @@ impl GlobalConfig {
             delete_source_branch_on_merge: last_said(&matching, |entry| &entry.delete_source_branch_on_merge)
                 .unwrap_or_default(),
             repo_locks: last_said(&matching, |entry| &entry.repo_locks).unwrap_or(LockMode::OnPlan),
+            apply_scope: last_said(&matching, |entry| &entry.apply_scope),
             autodiscover: last_said(&matching, |entry| &entry.autodiscover),
             silence_pr_comments: last_said(&matching, |entry| &entry.silence_pr_comments).unwrap_or_default(),
             terragrunt: last_said(&matching, |entry| &entry.terragrunt).unwrap_or_default(),
@@ -267,6 +273,19 @@ fn allowed(entries: &[&RepoEntry]) -> Option<Allowed> {
 }
 
 impl RepoRules {
+    /// Names that the repo config may have.
+    pub fn repo_config_names(&self) -> Vec<&str> {
+        match &self.repo_config_file {
+            Some(name) => vec![name],
+            None => DEFAULT_FILES.to_vec(),
+        }
+    }
+
+    /// Whether a project of the repository may be in mode `strict`.
+    pub fn may_be_strict(&self) -> bool {
+        matches!(self.repo_locks, LockMode::Strict(_)) || self.allows_override("repo_locks")
+    }
+
     /// Whether a repo config may set this key.
     pub fn allows_override(&self, key: &str) -> bool {
         self.allowed_overrides.iter().any(|allowed| allowed == key)

@@ -2,7 +2,7 @@
 
 use super::queues::{Item, Next, Task, is_late_by_itself};
 use super::recorder::Commit;
-use super::{Inner, immediate_commands, merge_group, orphaned_state_locks, resume};
+use super::{Inner, falls, immediate_commands, merge_group, orphaned_state_locks, resume};
 use crate::domain::command::{Command, CommandName, Trigger};
 use crate::domain::outcome::{Fault, Reason};
 use crate::domain::reply::{Message, ReplyBody};
@@ -370,6 +370,9 @@ async fn start_with(
     let (begun, unrecorded, automerge) = Default::default();
     let work = CommandRun { run, pull, command, rules, owed, cancel, begun, unrecorded, automerge };
     let ended = execute::run(&inner.ctx, &work).await;
+    if work.command.name == CommandName::Plan {
+        falls::note_planned(inner, &work.pull).await?;
+    }
     tracing::info!(pull = %work.pull.id, run = work.run.id.as_str(), ended = ?ended, "ended");
     Ok(ended)
 }

@@ -15,7 +15,7 @@ use crate::domain::{
 };
 use crate::execute::others::Teller;
 use crate::execute::permissions::{Asker, Gatekeeper, unanswered};
-use crate::execute::{random_bits, remove_plan_files};
+use crate::execute::{merged_changes, random_bits, remove_plan_files};
 use crate::locks::{LockEvent, LockRefusal, MergedPull};
 use crate::reply::comments;
 use crate::store::View;
@@ -291,9 +291,16 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     let answer = answer_later(inner, None);
     let pull = id.clone();
     let merged = merged(&closed, event);
+    let merged_into = merged.as_ref().map(|merged| merged.branch.clone());
+    // What nobody has planned is looked at now: else nobody would know that it is to be applied.
+    let unplanned = if merged_into.is_some() { merged_changes::of_unplanned(&inner.ctx, &closed).await } else { None };
     let teller = Teller::new(&inner.ctx);
     let telling = teller.clone();
     let follows = Commit::about(&id).done(&item.delivery, "closed").record_with(inner, move |tx| {
+        if let Some(changed) = &unplanned {
+            tx.put_changed_projects(changed)?;
+            tx.put_pull(&closed)?;
+        }
         let remarks = in_doubt(tx, &pull)?;
         let follows = tx.record_lock_event(&LockEvent::Closed { pull: pull.clone(), remarks, merged })?;
         telling.tell(tx, &follows)?;
@@ -304,6 +311,9 @@ pub(super) async fn close(inner: &Arc<Inner>, event: &PullEvent, item: &Item) ->
     });
     remove_plan_files(&inner.ctx, &follows.await?.dropped()).await;
     teller.committed(&inner.ctx).await;
+    if let Some(branch) = merged_into {
+        inner.bases.look_at(&id.repo, &branch);
+    }
     inner.ctx.checkouts.remove_pull(&id).await
 }
 

@@ -16,7 +16,7 @@ mod statuses;
 pub(super) use late::comes_late;
 
 use super::queues::Task;
-use super::{Decision, DeliveryOutcome, Inner, recorder};
+use super::{Decision, DeliveryOutcome, Inner, falls, recorder};
 use crate::domain::reply::Message;
 use crate::domain::state::{Delivery, Watermark};
 use crate::domain::{
@@ -167,6 +167,7 @@ impl Round<'_> {
 
     /// All that is known of one repository, and all that is open there.
     async fn repository(&self, repo: &RepoId, at_rest: &mut Vec<PullId>) -> Result<(), HostOrStateError> {
+        falls::look_at_all(self.inner, repo).await?;
         let open = self.host.open_pulls(repo).await?;
         let of = repo.clone();
         let found = self.inner.ctx.store.read(move |view| Ok((view.open_pulls_of(&of)?, view.served_since(&of)?)));

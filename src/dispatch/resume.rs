@@ -155,7 +155,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         }
         Event::Pull(event) => Some(Task::Autoplan(Box::new(event.clone()))),
         Event::MergeGroup(event) => Some(Task::MergeGroup(event.clone())),
-        Event::Ping | Event::Other(_) => None,
+        Event::Push(_) | Event::Ping | Event::Other(_) => None,
     }
 }
 

@@ -206,6 +206,11 @@ pub enum Failure {
         /// More about it, in words; may be empty.
         because: String,
     },
+    /// Projects that the pull request changes have no plan, and all of them have to before one is applied.
+    NotPlanned {
+        /// Those without a plan.
+        missing: Vec<ProjectId>,
+    },
     /// The plan of this project failed, or it has not been planned since the last push, so that `apply` of everything is refused.
     Unplanned {
         /// More about it, in words.
@@ -236,6 +241,7 @@ impl Failure {
             Failure::Dependency { .. } | Failure::EarlierGroupFailed => Reason::Dependency,
             Failure::StalePlan { .. } => Reason::StalePlan,
             Failure::NoPlan { .. } | Failure::Unplanned { .. } => Reason::NoPlan,
+            Failure::NotPlanned { .. } => Reason::NotPlanned,
             Failure::Cancelled { .. } => Reason::Cancelled,
             Failure::Refused { reason, .. } => *reason,
         }
@@ -276,6 +282,7 @@ pub enum Reason {
     Policy,
     StalePlan,
     NoPlan,
+    NotPlanned,
     NotPermitted,
     Config,
     Init,

@@ -4,6 +4,7 @@ use super::state::{LockHolder, PlanRecord, lock_id, lock_key};
 use super::{CommitSha, JobId, ProjectId, PullId, RepoId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// A pull request owns a project: nobody else may change the project's state. The record outlives pushes, and the closing or merging of
 /// the pull request.
@@ -163,4 +164,41 @@ pub enum FallCause {
         /// Its new commit.
         commit: CommitSha,
     },
+    /// A project that it depends on was applied.
+    DependencyApplied {
+        /// The other project.
+        project: ProjectId,
+    },
+    /// It is older than plans of its project may become.
+    TooOld {
+        /// How old they may become.
+        limit: Duration,
+    },
+}
+
+/// What a plan in mode `strict` was made of: enough to say of a file that changes on the base branch later whether it is among it. Paths are
+/// from the root of the repository.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanInputs {
+    /// Patterns of its `when_modified`, relative to its directory; empty for a project that nobody listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub when_modified: Vec<String>,
+    /// Its directory has files for Terraform, so that those of `modules` below it are its own. For a project that nobody listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_terraform: bool,
+    /// Directories of modules: files in them count as far as the file list names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<String>,
+    /// Directories of units of Terragrunt: the same, and all of Terragrunt's own files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<String>,
+    /// Further files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// Names of the projects that it is applied after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+    /// It may be made of anything: nobody can tell, or it is too much to be listed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub everything: bool,
 }

@@ -4,6 +4,7 @@ use super::automerge::Automerge;
 use super::command::{CommandName, Trigger};
 pub use super::effect::{CommitStatus, Effect, NewEffect, PendingEffect, StatusState};
 use super::outcome::PlanSummary;
+use super::ownership::PlanInputs;
 use super::{CommitSha, DeliveryId, JobId, Login, PlanId, ProjectId, PullId, PullVersion, RepoId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -164,17 +165,26 @@ pub struct PlanRecord {
     /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<Duration>,
+    /// What it was made of, where its project is in mode `strict`: it falls when the base branch moves in that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<PlanInputs>,
 }
 
 impl PlanRecord {
     /// Whether it may have been made with outputs of this project.
     pub fn may_depend_on(&self, project: &ProjectId) -> bool {
-        *project != self.project && (self.may_depend_on_more || self.dependencies.contains(&project.dir))
+        *project != self.project && (self.may_depend_on_more || self.names_dependency(project))
     }
 
     /// Whether it is known to be made with outputs of this project.
     pub fn depends_on(&self, project: &ProjectId) -> bool {
-        *project != self.project && self.dependencies.contains(&project.dir)
+        *project != self.project && self.names_dependency(project)
+    }
+
+    /// Whether its unit's files name the directory of this project, or its `depends_on` the project's name.
+    fn names_dependency(&self, project: &ProjectId) -> bool {
+        let named = self.inputs.iter().flat_map(|inputs| &inputs.depends_on);
+        self.dependencies.contains(&project.dir) || named.map(Some).any(|name| name == project.name.as_ref())
     }
 
     /// How old it is.

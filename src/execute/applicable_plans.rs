@@ -3,6 +3,7 @@
 use super::{CommandAnswer, CommandRun, Context, StatusUpdate};
 use crate::config::ProjectConfig;
 use crate::domain::outcome::{Failure, Fault, Reason};
+use crate::domain::ownership::ChangedProjects;
 use crate::domain::reply::Message;
 use crate::domain::state::{PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::{CommitSha, ProjectId};
@@ -12,13 +13,15 @@ use anyhow::Result;
 pub(super) struct ApplicablePlans {
     plans: Vec<PlanRecord>,
     statuses: Vec<ProjectStatus>,
+    changed: Option<ChangedProjects>,
 }
 
 impl ApplicablePlans {
     pub(super) async fn load(ctx: &Context, work: &CommandRun) -> Result<ApplicablePlans> {
         let pull = work.pull.id.clone();
         let loaded = ctx.store.read(move |view| {
-            Ok(ApplicablePlans { plans: view.plans(&pull)?, statuses: view.project_statuses(&pull)? })
+            let (plans, statuses) = (view.plans(&pull)?, view.project_statuses(&pull)?);
+            Ok(ApplicablePlans { plans, statuses, changed: view.changed_projects(&pull)? })
         });
         loaded.await
     }
@@ -44,7 +47,7 @@ impl ApplicablePlans {
 
     /// An apply of everything is refused as a whole where there is nothing to apply, or, but for `--only`, where a project is in no
     /// state for it.
-    pub(super) fn refusal(&self, work: &CommandRun) -> Option<CommandAnswer> {
+    pub(super) fn refusal(&self, ctx: &Context, work: &CommandRun) -> Option<CommandAnswer> {
         if !work.command.target.is_all() {
             return None;
         }
@@ -57,8 +60,9 @@ impl ApplicablePlans {
         };
         if !without.is_empty() && !self.plans.is_empty() && !work.command.only {
             return Some(fault(format!(
-                "Nothing was applied: {}. Mend it and plan again, or apply the others with `apply --only`",
-                what_failed(&without)
+                "Nothing was applied: {}. Mend it and plan again, or apply the others with `{} apply --only`",
+                what_failed(&without),
+                ctx.rendering.executable
             )));
         }
         if !self.plans.is_empty() {
@@ -79,6 +83,17 @@ impl ApplicablePlans {
         answer.statuses =
             if done { StatusUpdate::AfterApply { failed: None } } else { StatusUpdate::Failed(because.into()) };
         Some(answer)
+    }
+
+    /// Projects that this head changes and that have no plan of it, so that nobody has seen what becomes of them.
+    pub(super) fn not_planned(&self, head: &CommitSha) -> Vec<ProjectId> {
+        let is_planned = |project: &ProjectId| {
+            let without = [ProjectState::PlanErrored, ProjectState::PlanDiscarded];
+            let mut of_project = self.statuses.iter().filter(|status| status.project == *project);
+            of_project.any(|status| status.head == *head && !without.contains(&status.state))
+        };
+        let changed = self.changed.iter().filter(|changed| changed.head == *head).flat_map(|changed| &changed.projects);
+        changed.map(|changed| &changed.project).filter(|project| !is_planned(project)).cloned().collect()
     }
 
     /// Labels of `depends_on` that are planned here and not applied.

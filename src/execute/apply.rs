@@ -45,7 +45,7 @@ pub(super) async fn run(ctx: &Context, work: &CommandRun) -> Result<Ended> {
     if let Some(answer) = disabled(ctx, work).await? {
         return refuse(ctx, work, &plans_to_apply, answer).await;
     }
-    if let Some(answer) = plans_to_apply.refusal(work) {
+    if let Some(answer) = plans_to_apply.refusal(ctx, work) {
         return refuse(ctx, work, &plans_to_apply, answer).await;
     }
     let prepared = match prepare::check_out(ctx, work, Need::Plans(&plans_to_apply)).await {
@@ -246,6 +246,12 @@ impl ApplyRun<'_> {
         let head = &work.pull.head.commit;
         let plan = self.plans_to_apply.plan(&config.id).ok_or_else(|| self.plans_to_apply.no_plan(&config.id, head))?;
         self.still_bound(plan, config)?;
+        if config.wants_all_planned() && !work.command.only && work.owed.is_none() {
+            let missing = self.plans_to_apply.not_planned(head);
+            if !missing.is_empty() {
+                return Err(Failure::NotPlanned { missing }.into());
+            }
+        }
         let missing = self.plans_to_apply.missing(config, applied);
         if !missing.is_empty() {
             return Err(Failure::Dependency { missing }.into());
@@ -412,7 +418,7 @@ impl ApplyRun<'_> {
         let ran = job.run(config, ready, self.facts, JobTask::Apply { steps, plan }, ()).await;
         let outcome = match job.failed(config, &ran) {
             None => applied(ran.output, &config.workflow.apply, plan.record()),
-            Some(outcome) => outcome,
+            Some(outcome) => bound::told_stale(outcome),
         };
         let errored = match ran.errored_state {
             Some(state) => kept_file_or_none(self.ctx, state.path).await,

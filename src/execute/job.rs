@@ -226,6 +226,9 @@ fn one_line(ctx: &Context, failure: &Failure) -> String {
             format!("not {}", unmet.join(", not "))
         }
         Failure::Dependency { missing } => format!("waits for {}", missing.join(", ")),
+        Failure::NotPlanned { missing } => {
+            format!("no plan of {}", missing.iter().map(ProjectId::label).collect::<Vec<_>>().join(", "))
+        }
         Failure::StalePlan { because } | Failure::NoPlan { because } | Failure::Unplanned { because } => {
             because.clone()
         }

@@ -8,8 +8,8 @@ use super::groups::Groups;
 use super::prepare::{self, Need, Prepared, ScheduleScope, Stop};
 use super::requirements::PullFacts;
 use super::{
-    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, hooks, merged, permissions, policies,
-    recorder,
+    CancelReason, CommandAnswer, CommandRun, Context, Ended, StatusUpdate, base_moves, hooks, merged, permissions,
+    policies, recorder,
 };
 use crate::config::{LockMode, ProjectConfig};
 use crate::domain::command::Trigger;
@@ -122,7 +122,7 @@ async fn plan(
         }
     };
     if schedule.groups.iter().all(Vec::is_empty) && refused.outcomes.is_empty() {
-        return Ok(Some(nothing_to_plan(ctx, work)));
+        return Ok(Some(nothing_to_plan(ctx, work, &schedule.remarks)));
     }
     let facts = PullFacts::default();
     let remarks = Mutex::new(schedule.remarks.iter().map(|remark| ctx.redactor.redact(remark)).collect());
@@ -132,6 +132,7 @@ async fn plan(
     let dirs: BTreeSet<String> =
         planned.chain(others.iter().map(|status| &status.project)).map(|id| id.dir.clone()).collect();
     let dirs: Vec<String> = dirs.into_iter().collect();
+    let inputs = base_moves::inputs(ctx, work, prepared, &schedule).await?;
     let slots = if schedule.parallel_plan { ctx.settings.parallel_pool_size.max(1) } else { 1 };
     let run = PlanRun {
         ctx,
@@ -145,6 +146,7 @@ async fn plan(
         slots: &Semaphore::new(slots),
         dirs: &dirs,
         schedule: &schedule,
+        inputs: &inputs,
     };
     let at_once = if slots == 1 { 1 } else { slots * 2 };
     let groups = Groups { schedule: &schedule, refused: &refused, at_once };
@@ -167,15 +169,16 @@ async fn plan(
     Ok(Some(CommandAnswer { policies, ..answer }))
 }
 
-fn nothing_to_plan(ctx: &Context, work: &CommandRun) -> CommandAnswer {
+fn nothing_to_plan(ctx: &Context, work: &CommandRun, remarks: &[String]) -> CommandAnswer {
     let settings = &ctx.settings;
     let autoplan = work.command.trigger == Trigger::Autoplan;
     let quiet = settings.silence_vcs_status_no_projects || (autoplan && settings.silence_vcs_status_no_plans);
     let statuses = if quiet { StatusUpdate::Nothing } else { StatusUpdate::These(ctx.statuses.nothing_to_do()) };
-    let mut answer = CommandAnswer::message(Message::NoProjects {
-        because: "No project of this repository is touched by this pull request.".into(),
-    });
-    if autoplan || settings.silence_no_projects {
+    let nothing = "No project of this repository is touched by this pull request.".to_owned();
+    let because = std::iter::once(nothing).chain(remarks.iter().map(|remark| ctx.redactor.redact(remark)));
+    let mut answer =
+        CommandAnswer::message(Message::NoProjects { because: because.collect::<Vec<String>>().join(" ") });
+    if (autoplan && remarks.is_empty()) || settings.silence_no_projects {
         answer.body = None;
     }
     answer.statuses = statuses;
@@ -244,13 +247,16 @@ async fn take_locks(
     Ok((held, dropped))
 }
 
-/// What the pull request changes, to be recorded for this head; absent where no project is in mode `strict`.
+/// What the pull request changes, to be recorded for this head; absent where nothing asks for it.
 fn changed_projects(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Option<ChangedProjects> {
-    if ctx.settings.disable_repo_locking || schedule.changed.is_empty() {
+    // An empty list says of a repository with projects in mode `strict` that it was looked at.
+    if schedule.changed.is_empty() && !work.rules.may_be_strict() {
         return None;
     }
     let (pull, head) = (work.pull.id.clone(), work.pull.head.commit.clone());
-    Some(ChangedProjects { pull, head, projects: schedule.changed.clone() })
+    let mut projects = schedule.changed.clone();
+    projects.iter_mut().for_each(|changed| changed.strict &= !ctx.settings.disable_repo_locking);
+    Some(ChangedProjects { pull, head, projects })
 }
 
 fn holder(work: &CommandRun) -> LockHolder {

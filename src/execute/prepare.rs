@@ -3,13 +3,14 @@
 use super::applicable_plans::ApplicablePlans;
 use super::{CommandRun, Context, merged};
 use crate::checkout::disk::DiskTree;
-use crate::checkout::{CheckoutError, Credentials, Fetched, WorkingTree};
+use crate::checkout::{CheckoutError, Credentials, Fetched, Strategy, WorkingTree};
 use crate::config::global::RepoRules;
 use crate::config::paths::parent;
 use crate::config::repo::{self, RepoConfig};
-use crate::config::{ConfigError, ProjectConfig};
+use crate::config::{ConfigError, MAX_CONFIG_BYTES, ProjectConfig};
 use crate::domain::outcome::{Fault, Reason};
-use crate::domain::{Distribution, RepoId};
+use crate::domain::ownership::OwnerState;
+use crate::domain::{Distribution, ProjectId, RepoId};
 use crate::inputs::{self, InputGraph, Tree};
 use crate::schedule::{self, Facts, Refusal, Schedule, ScheduleOptions};
 use anyhow::{Context as _, anyhow};
@@ -80,6 +81,8 @@ pub(super) enum Need<'a> {
     Changes,
     /// The files that it changes, from the base that the tree is on.
     Files,
+    /// Nothing: it changes these files.
+    Listed(&'a [String]),
     /// Nothing: these plans are known, and the newest one's base is what the tree is on.
     Plans(&'a ApplicablePlans),
 }
@@ -92,7 +95,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
         let fetched = ctx.checkouts.fetch(&work.pull, credentials.as_ref(), refresh).await?;
         // Only a plan moves on to a newer base.
         let base = match need {
-            Need::Changes => None,
+            Need::Changes | Need::Listed(_) => None,
             Need::Files => ctx.checkouts.base_of_tree(&work.pull),
             Need::Plans(plans_to_apply) => plans_to_apply.base(&work.pull.head.commit).cloned(),
         };
@@ -100,6 +103,7 @@ pub(super) async fn check_out(ctx: &Context, work: &CommandRun, need: Need<'_>) 
         let modified = async {
             match need {
                 Need::Plans(_) => Ok(Vec::new()),
+                Need::Listed(files) => Ok(files.to_vec()),
                 Need::Changes | Need::Files => ctx.checkouts.modified_files(&work.pull, &fetched).await,
             }
         };
@@ -190,8 +194,48 @@ fn read_config(rules: &RepoRules, base_branch: &str, tree: &DiskTree) -> Result<
     let text = tree
         .read(&name)
         .ok_or_else(|| ConfigError(format!("`{name}` cannot be read: it is not text, or larger than 1 MiB")))?;
+    parse_config(&text, &name, rules, base_branch, tree).map(Some)
+}
+
+fn parse_config(
+    text: &str,
+    name: &str,
+    rules: &RepoRules,
+    base_branch: &str,
+    tree: &DiskTree,
+) -> Result<RepoConfig, ConfigError> {
     let directories = schedule::Directories::new(tree);
-    repo::parse(&text, &name, rules, base_branch, &|glob| directories.matching(glob)).map(Some)
+    repo::parse(text, name, rules, base_branch, &|glob| directories.matching(glob))
+}
+
+/// The repo config of the base branch, by name and text, where the pull request changes that file: of the commit that its tree is merged
+/// with, or where they parted.
+async fn base_config_text(
+    ctx: &Context,
+    work: &CommandRun,
+    prepared: &Prepared,
+) -> Result<Option<(String, String)>, Stop> {
+    let name =
+        work.rules.repo_config_names().into_iter().find(|name| prepared.modified.iter().any(|file| file == name));
+    let Some(name) = name else { return Ok(None) };
+    let (tree, pull) = (&prepared.tree, &work.pull);
+    let base = match ctx.checkouts.strategy {
+        Strategy::Merge => Some(tree.base.clone()),
+        Strategy::Branch => ctx.checkouts.forked_at(&pull.id.repo, &tree.base, &tree.head).await?,
+    };
+    let Some(base) = base else { return Ok(None) };
+    let credentials = credentials(ctx, work).await;
+    let text = ctx.checkouts.file_at(pull, &base, name, MAX_CONFIG_BYTES, credentials.as_ref()).await?;
+    // Without the file all projects are as the rules say: a file without projects.
+    Ok(Some((name.to_owned(), text.unwrap_or_else(|| "version: 3\n".to_owned()))))
+}
+
+/// What was applied in this pull request, in mode `strict`.
+async fn applied_here(ctx: &Context, work: &CommandRun) -> Result<Vec<ProjectId>, Stop> {
+    let pull = work.pull.id.clone();
+    let mut owners = ctx.store.read(move |view| view.owners_of(&pull)).await?;
+    owners.retain(|owner| owner.applied.is_some() && owner.state != OwnerState::MergedUnapplied);
+    Ok(owners.into_iter().map(|owner| owner.project).collect())
 }
 
 /// What a command is to run on.
@@ -199,7 +243,7 @@ pub(super) enum ScheduleScope<'a> {
     /// What the pull request changes, or the target.
     Plan,
     /// What was planned.
-    Planned(&'a [crate::domain::ProjectId]),
+    Planned(&'a [ProjectId]),
 }
 
 /// Reads the repo config and makes the schedule.
@@ -219,6 +263,10 @@ pub(super) async fn schedule(
         (ScheduleScope::Plan, Some(owed)) => Some(owed.clone()),
         (ScheduleScope::Planned(ids), _) => Some(ids.to_vec()),
     };
+    let (base_config, applied) = match planned {
+        None => (base_config_text(ctx, work, prepared).await?, applied_here(ctx, work).await?),
+        Some(_) => (None, Vec::new()),
+    };
     let owed = work.owed.clone();
     let (command, rules, branch) = (work.command.clone(), work.rules.clone(), work.pull.base.branch.clone());
     let (root, redactor) = (prepared.tree.root.clone(), ctx.redactor.clone());
@@ -227,8 +275,16 @@ pub(super) async fn schedule(
         let masked = |error: ConfigError| ConfigError(redactor.redact(&error.0));
         let config =
             read_config(&rules, &branch, &tree).map_err(|error| Stop::Refused(Refusal::Config(masked(error))))?;
-        let facts =
-            Facts { rules: &rules, repo_config: config.as_ref(), modified: &modified, tree: &tree, options: &options };
+        let base_config = base_config.and_then(|(name, text)| parse_config(&text, &name, &rules, &branch, &tree).ok());
+        let facts = Facts {
+            rules: &rules,
+            repo_config: config.as_ref(),
+            modified: &modified,
+            tree: &tree,
+            options: &options,
+            base_config: base_config.as_ref(),
+            applied: &applied,
+        };
         let schedule = match planned {
             None => schedule::for_plan(&command, &facts),
             Some(ids) => schedule::for_planned(&command, &ids, &facts),

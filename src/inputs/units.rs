@@ -18,6 +18,17 @@ pub struct Dependencies {
     pub may_be_more: bool,
 }
 
+/// What units of Terragrunt are made of.
+#[derive(Default)]
+pub(super) struct FilesOfUnits {
+    /// Their own directories.
+    pub(super) dirs: BTreeSet<String>,
+    /// Those of their modules.
+    pub(super) modules: BTreeSet<String>,
+    /// Further files.
+    pub(super) files: BTreeSet<String>,
+}
+
 /// The directory of the Terraform files that a unit runs, where this repository has them in another one.
 pub fn unit_source(tree: &dyn Tree, dir: &str) -> Option<String> {
     terragrunt::has_file(tree, dir).then(|| terragrunt::read(tree, dir).source)?
@@ -90,25 +101,30 @@ impl InputGraph<'_> {
         if !self.is_unit(project) {
             return Ok(false);
         }
-        let (file_list, which) = (self.file_list()?, self.distribution(project));
+        let (file_list, of_units) = (self.file_list()?, self.files_of_units(project));
+        let is_of_unit = |file: &String| {
+            let (at, is_listed) = (parent(file), || file_list.matches(file) && !super::files::is_excluded(file));
+            of_units.files.contains(file)
+                || (of_units.dirs.contains(at) && (is_hcl(file) || is_listed()))
+                || (of_units.modules.contains(at) && is_listed())
+        };
+        Ok(changed.iter().any(is_of_unit))
+    }
+
+    /// What a unit and those that it depends on are made of.
+    pub(super) fn files_of_units(&self, project: &ProjectConfig) -> FilesOfUnits {
+        let (which, mut found) = (self.distribution(project), FilesOfUnits::default());
         for dir in self.with_dependencies(project) {
             let Some(unit) = self.units.of(self.tree, &dir) else { continue };
-            let mut modules = self.modules_of(&dir, which);
+            found.modules.extend(self.modules_of(&dir, which));
             if let Some(source) = &unit.source {
-                modules.extend(self.modules_of(source, which));
-                modules.insert(source.clone());
+                found.modules.extend(self.modules_of(source, which));
+                found.modules.insert(source.clone());
             }
-            let is_of_unit = |file: &String| {
-                let (at, is_listed) = (parent(file), || file_list.matches(file) && !super::files::is_excluded(file));
-                unit.files.contains(file)
-                    || (at == dir && (is_hcl(file) || is_listed()))
-                    || (modules.contains(at) && is_listed())
-            };
-            if changed.iter().any(is_of_unit) {
-                return Ok(true);
-            }
+            found.files.extend(unit.files.iter().cloned());
+            found.dirs.insert(dir);
         }
-        Ok(false)
+        found
     }
 
     fn with_dependencies(&self, project: &ProjectConfig) -> BTreeSet<String> {

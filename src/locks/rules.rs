@@ -3,6 +3,7 @@
 use super::ownership::StateChange;
 use super::{Consequences, ConsumedPlan, LockChange, LockEvent, LockRefusal, WantedLock, World};
 use crate::config::LockMode;
+use crate::domain::ownership::{FallCause, FallenPlan};
 use crate::domain::reply::Message;
 use crate::domain::state::{AuditEntry, LockHolder, PlanRecord, ProjectLock, ProjectState, ProjectStatus};
 use crate::domain::{CommitSha, JobId, PlanId, ProjectId, PullId};
@@ -34,8 +35,12 @@ pub fn step(world: World, event: &LockEvent) -> (World, Consequences) {
                 true => plan.project == *project || depends(plan),
                 false => is_outdated(plan),
             });
-            for plan in gone.iter().filter(|plan| plan.pull != *pull || plan.project != *project) {
+            for plan in gone.into_iter().filter(|plan| plan.pull != *pull || plan.project != *project) {
                 step.set_discarded(&plan.pull, &plan.project, &plan.head, *at);
+                if plan.inputs.is_some() {
+                    let cause = FallCause::DependencyApplied { project: project.clone() };
+                    step.follows.fallen.push(FallenPlan { plan, cause });
+                }
             }
             step.change_ended(pull, project, *at);
         }

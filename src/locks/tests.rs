@@ -94,6 +94,7 @@ fn plan(pull: u64, number: u8, nth: u8) -> PlanRecord {
         dependencies: Vec::new(),
         may_depend_on_more: false,
         max_age: None,
+        inputs: None,
     }
 }
 

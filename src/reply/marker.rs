@@ -2,6 +2,7 @@
 //! before it posts again.
 
 use super::render::markdown::turns_direction;
+use super::wording::command_line;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicySetReport, Reason};
 use crate::domain::reply::{Message, Reply, ReplyBody};
 use crate::domain::{ProjectId, RunId, command::CommandName};
@@ -54,6 +55,10 @@ pub fn line(reply: &Reply, executable: &str, part: usize, parts: usize, limit: u
                         json!({"dir": dir, "workspaces": workspaces}).to_string()
                     };
                     ("locks_deleted", locks.iter().map(row).collect())
+                }
+                Message::PlansFell { .. } => {
+                    marker.put("next", json!(format!("{executable} plan")));
+                    ("results", Vec::new())
                 }
                 _ => ("results", Vec::new()),
             }
@@ -135,11 +140,14 @@ fn escaped(json: &str) -> String {
     out
 }
 
-/// Who has to give way, and what is said on that pull request for it.
-fn way_out_of(failure: &Failure, executable: &str) -> Option<(u64, String)> {
+/// Who has to give way, and what is said on that pull request for it; or else what is said here.
+fn way_out_of(failure: &Failure, executable: &str) -> Option<(Option<u64>, String)> {
     match failure {
-        Failure::Locked(holder) => Some((holder.pull.number, format!("{executable} unlock"))),
-        Failure::Owned(owner) => Some((owner.holder.pull.number, owner.state.way_out(executable))),
+        Failure::Locked(holder) => Some((Some(holder.pull.number), format!("{executable} unlock"))),
+        Failure::Owned(owner) => Some((Some(owner.holder.pull.number), owner.state.way_out(executable))),
+        Failure::NotPlanned { missing } => {
+            Some((None, command_line(executable, "plan", missing.first().filter(|_| missing.len() == 1), &[], &[])))
+        }
         _ => None,
     }
 }
@@ -167,7 +175,9 @@ pub fn result(job: &JobOutcome, executable: &str) -> String {
     if let Outcome::Failed(failure) = &job.outcome
         && let Some((owner, next)) = way_out_of(failure, executable)
     {
-        row.put("owner", json!(owner));
+        if let Some(owner) = owner {
+            row.put("owner", json!(owner));
+        }
         row.put("next", json!(next));
     }
     match &job.outcome {

@@ -5,7 +5,7 @@ use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, JobOutcome, Outcome, PolicyReport};
 use crate::domain::ownership::FallCause;
 use crate::domain::state::{CommitStatus, ProjectState, ProjectStatus, StatusState};
-use crate::domain::{JobId, ProjectId, PullId};
+use crate::domain::{JobId, ProjectId, PullId, duration};
 use crate::vcs::Hosts;
 use sha2::{Digest as _, Sha256};
 
@@ -107,6 +107,8 @@ impl Statuses {
         let because = match cause {
             FallCause::AppliedBy { pull } => format!("{} changes the same", self.hosts.pull_name(pull)),
             FallCause::BaseMoved { branch, commit } => format!("{branch} has moved to {}", commit.short()),
+            FallCause::DependencyApplied { project } => format!("{} was applied", project.label()),
+            FallCause::TooOld { limit } => format!("it is older than {}", duration::words(*limit)),
         };
         let name = project.map_or_else(|| "plan".to_owned(), |project| format!("plan: {}", project.label()));
         self.make(&name, StatusState::Failure, &format!("Plan discarded: {because}"), None)

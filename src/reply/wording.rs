@@ -113,6 +113,7 @@ pub(super) fn reason(reason: Reason) -> &'static str {
         Reason::Policy => "a policy failed",
         Reason::StalePlan => "the plan is stale",
         Reason::NoPlan => "there is no plan",
+        Reason::NotPlanned => "not everything is planned",
         Reason::NotPermitted => "not permitted",
         Reason::Config => "configuration",
         Reason::Init => "init",

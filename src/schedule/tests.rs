@@ -1,4 +1,5 @@
 mod inputs;
+mod strict;
 mod targets;
 mod units;
 
@@ -17,6 +18,8 @@ struct Scene {
     modified: Vec<String>,
     tree: MemoryTree,
     options: ScheduleOptions,
+    base_config: Option<RepoConfig>,
+    applied: Vec<ProjectId>,
 }
 
 fn scene(tree: MemoryTree, modified: &[&str]) -> Scene {
@@ -35,7 +38,7 @@ fn scene(tree: MemoryTree, modified: &[&str]) -> Scene {
         parallel_apply: true,
     };
     let modified = modified.iter().map(|file| (*file).to_owned()).collect();
-    Scene { rules: rules("repos: []"), config: None, modified, tree, options }
+    Scene { rules: rules("repos: []"), config: None, modified, tree, options, base_config: None, applied: Vec::new() }
 }
 
 fn rules(repos_yaml: &str) -> RepoRules {
@@ -57,6 +60,20 @@ impl Scene {
         self
     }
 
+    /// The pull request changes the repo config, which has been this on the base branch.
+    fn base_yaml(mut self, projects_and_more: &str) -> Scene {
+        let head = self.config.take();
+        let mut base = self.yaml(projects_and_more);
+        (base.base_config, base.config) = (base.config.take(), head);
+        base
+    }
+
+    /// These projects, `dir/workspace`, were applied in the pull request.
+    fn applied(mut self, projects: &[&str]) -> Scene {
+        self.applied = projects.iter().map(|text| id(text)).collect();
+        self
+    }
+
     fn with(mut self, change: impl FnOnce(&mut ScheduleOptions)) -> Scene {
         change(&mut self.options);
         self
@@ -69,6 +86,8 @@ impl Scene {
             modified: &self.modified,
             tree: &self.tree,
             options: &self.options,
+            base_config: self.base_config.as_ref(),
+            applied: &self.applied,
         }
     }
 

@@ -4,6 +4,7 @@ use super::{Tx, View, json, micros};
 use crate::domain::state::PlanRecord;
 use crate::domain::{PlanId, ProjectId, PullId, RepoId};
 use anyhow::{Result, ensure};
+use jiff::Timestamp;
 use rusqlite::{Params, params};
 
 impl View<'_> {
@@ -21,9 +22,17 @@ impl View<'_> {
         // the text is enough.
         self.records(
             "SELECT record FROM plans WHERE pull > ?1 || '#' AND pull < ?1 || '$' AND pull <> ?2 AND consumed_by IS NULL
-               AND instr(record, ?4)
-               AND EXISTS (SELECT 1 FROM json_each(record, '$.dependencies') WHERE value = ?3) ORDER BY seq",
-            params![pull.repo.to_string(), pull.to_string(), project.dir, "\"dependencies\":["],
+               AND (instr(record, ?5) AND EXISTS (SELECT 1 FROM json_each(record, '$.dependencies') WHERE value = ?3)
+                 OR instr(record, ?6) AND EXISTS (SELECT 1 FROM json_each(record, '$.inputs.depends_on') WHERE value = ?4))
+             ORDER BY seq",
+            params![
+                pull.repo.to_string(),
+                pull.to_string(),
+                project.dir,
+                project.name,
+                "\"dependencies\":[",
+                "\"depends_on\":["
+            ],
         )
     }
 
@@ -53,6 +62,37 @@ impl View<'_> {
         )?;
         plans.retain(|plan| plan.pull.repo == *repo);
         Ok(plans)
+    }
+
+    /// Plans in mode `strict` that were made for this base branch, whichever pull request of the repository made them.
+    pub fn strict_plans_for(&self, repo: &RepoId, branch: &str) -> Result<Vec<PlanRecord>> {
+        let mut plans: Vec<PlanRecord> = self.records(
+            "SELECT record FROM plans WHERE consumed_by IS NULL AND json_extract(record, '$.inputs') IS NOT NULL
+               AND json_extract(record, '$.base_branch') = ?1 ORDER BY seq",
+            [branch],
+        )?;
+        plans.retain(|plan| plan.pull.repo == *repo);
+        Ok(plans)
+    }
+
+    /// Base branches that plans of a repository in mode `strict` were made for.
+    pub fn branches_of_strict_plans(&self, repo: &RepoId) -> Result<Vec<String>> {
+        self.records(
+            "SELECT DISTINCT json_quote(json_extract(record, '$.base_branch')) FROM plans INDEXED BY plans_strict
+             WHERE consumed_by IS NULL AND json_extract(record, '$.inputs') IS NOT NULL
+               AND pull > ?1 || '#' AND pull < ?1 || '$'",
+            [repo.to_string()],
+        )
+    }
+
+    /// Plans in mode `strict` that are older than they may become.
+    pub fn strict_plans_too_old(&self, now: Timestamp) -> Result<Vec<PlanRecord>> {
+        self.records(
+            "SELECT record FROM plans INDEXED BY plans_strict
+             WHERE consumed_by IS NULL AND json_extract(record, '$.inputs') IS NOT NULL
+               AND made + 1000000 * json_extract(record, '$.max_age.secs') < ?1 ORDER BY seq",
+            [micros(now)],
+        )
     }
 
     /// A plan that was neither used nor replaced nor discarded.

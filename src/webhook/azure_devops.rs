@@ -1,5 +1,5 @@
-//! Deliveries of Azure DevOps, Services and Server: service hooks for pull requests that are created, updated, merged or commented on;
-//! all else is [`Event::Other`].
+//! Deliveries of Azure DevOps, Services and Server: service hooks for pull requests that are created, updated, merged or commented on, and
+//! for branches that are pushed to; all else is [`Event::Other`].
 //!
 //! The service puts a subscription on probation after an answer that is no success. So a delivery that proves itself and that we can do
 //! nothing with (of a host or an event that is not ours, without what we need) is [`Event::Other`] as well, and never refused.
@@ -8,7 +8,7 @@
 mod tests;
 
 use super::{Delivered, Door, Rejection, Signed, header, short};
-use crate::domain::{CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState};
+use crate::domain::{CommentEvent, DeliveryId, Event, Login, PullAction, PullEvent, PullId, PullState, PushEvent};
 use crate::vcs::azure_devops::{AzureAddress, shapes};
 use base64::Engine as _;
 use http::HeaderMap;
@@ -23,6 +23,8 @@ const KIND: &str = "azuredevops";
 const OURS: [&str; 3] = ["x-vss-activityid", "x-vss-subscriptionid", "request-id"];
 /// Headers of other hosts' deliveries; proxies add `request-id` to those as well.
 const NOT_OURS: [&str; 4] = ["x-github-event", "x-gitea-event", "x-gitlab-event", "x-event-key"];
+/// Most branches of one push that are looked at.
+const MAX_UPDATES: usize = 100;
 /// Longest message of the JSON parser that is repeated, in characters.
 const MAX_MESSAGE: usize = 200;
 
@@ -85,14 +87,16 @@ impl Door for AzureDevopsDoor {
             Rejection::new(400, format!("The payload cannot be read: {message}"))
         })?;
         let name = body["eventType"].as_str().unwrap_or_default();
+        let known = |(event, identity): (Event, DeliveryId)| (event, Some(identity));
         let read = match name {
-            "git.pullrequest.created" => self.pull(&body, PullAction::Opened),
-            "git.pullrequest.updated" | "git.pullrequest.merged" => self.pull(&body, PullAction::Updated),
-            "ms.vss-code.git-pullrequest-comment-event" => self.comment(&body),
+            "git.pullrequest.created" => self.pull(&body, PullAction::Opened).map(known),
+            "git.pullrequest.updated" | "git.pullrequest.merged" => self.pull(&body, PullAction::Updated).map(known),
+            "ms.vss-code.git-pullrequest-comment-event" => self.comment(&body).map(known),
+            "git.push" => self.push(&body).map(|push| (Event::Push(push), None)),
             _ => Err("an event that causes nothing".to_owned()),
         };
         let (event, identity) = match read {
-            Ok((event, identity)) => (event, Some(identity)),
+            Ok((event, identity)) => (event, identity),
             Err(why) => (Event::Other(format!("{}: {why}", short(name))), None),
         };
         let host_id = OURS.iter().map(|name| header(headers, name)).find(|id| !id.is_empty()).unwrap_or_default();
@@ -173,9 +177,23 @@ impl AzureDevopsDoor {
         Ok((Event::Comment(CommentEvent { pull: id, clone_url, comment_id, author, body: text }), identity))
     }
 
-    /// Which pull request it is about. The organization is only named by addresses, of which not every delivery has all.
+    /// Branches that have moved.
+    fn push(&self, body: &Value) -> Result<PushEvent, String> {
+        let resource = &body["resource"];
+        let repo = shapes::repository(&self.address, &self.organization(body, resource)?, resource)?;
+        let names = resource["refUpdates"].as_array().into_iter().flatten().take(MAX_UPDATES);
+        let branches: Vec<String> = names.filter_map(|update| shapes::branch(&update["name"])).collect();
+        if branches.is_empty() { Err("no branch".to_owned()) } else { Ok(PushEvent { repo, branches }) }
+    }
+
+    /// Which pull request it is about.
     fn pull_id(&self, body: &Value, pull: &Value) -> Result<PullId, String> {
-        let (repository, containers) = (&pull["repository"], &body["resourceContainers"]);
+        Ok(shapes::pull_id(&self.address, &self.organization(body, pull)?, pull)?)
+    }
+
+    /// The organization, which only addresses name, of which not every delivery has all.
+    fn organization(&self, body: &Value, of: &Value) -> Result<String, String> {
+        let (repository, containers) = (&of["repository"], &body["resourceContainers"]);
         let addresses = [
             &repository["remoteUrl"],
             &repository["webUrl"],
@@ -184,9 +202,8 @@ impl AzureDevopsDoor {
             &containers["account"]["baseUrl"],
         ];
         let organization = addresses.iter().find_map(|address| self.address.organization(address.as_str()?));
-        let organization = organization
-            .ok_or_else(|| format!("no address of {}: is --azuredevops-hostname right?", self.address.hostname()))?;
-        Ok(shapes::pull_id(&self.address, &organization, pull)?)
+        organization
+            .ok_or_else(|| format!("no address of {}: is --azuredevops-hostname right?", self.address.hostname()))
     }
 }
 

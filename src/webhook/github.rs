@@ -1,4 +1,4 @@
-//! GitHub's deliveries, cloud and Enterprise: `pull_request`, `issue_comment`, `merge_group` and `ping`; all else is [`Event::Other`].
+//! GitHub's deliveries, cloud and Enterprise: `pull_request`, `issue_comment`, `merge_group`, `push` and `ping`; all else is [`Event::Other`].
 
 mod merge_group;
 mod payload;
@@ -8,7 +8,7 @@ mod tests;
 use super::{Delivered, Door, Rejection, Signed, comment_identity, header, short, signature};
 use crate::domain::{
     Base, CommentEvent, CommitSha, DeliveryId, Event, Head, PullAction, PullEvent, PullId, PullRequest, PullState,
-    PullVersion,
+    PullVersion, PushEvent,
 };
 use payload::{Payload, Pull, Side, commit, login, or_empty, owner_and_name, present, text};
 use secrecy::SecretString;
@@ -16,6 +16,9 @@ use std::borrow::Cow;
 
 /// What identities begin with.
 const KIND: &str = "github";
+
+/// Begins the names of all branches.
+const HEADS: &str = "refs/heads/";
 
 /// The event's name.
 const EVENT: &str = "x-github-event";
@@ -69,6 +72,7 @@ impl Door for GithubDoor {
             "pull_request" => pull_request(&json(body, is_form)?, host)?,
             "issue_comment" => issue_comment(&json(body, is_form)?, host)?,
             "merge_group" => merge_group::read(&json(body, is_form)?, host)?,
+            "push" => (push(&json(body, is_form)?, host), None),
             other => (Event::Other(short(other)), None),
         };
         Ok(Delivered { event, identity, host_id: short(header(headers, "x-github-delivery")) })
@@ -174,6 +178,17 @@ fn base(base: &Side<'_>) -> Result<Base, Rejection> {
         branch: text(&base.branch, "pull_request.base.ref")?.to_owned(),
         commit: commit(&base.sha, "pull_request.base.sha")?,
     })
+}
+
+/// A branch that has moved. What cannot be read is nothing to refuse: it only says where to look.
+fn push(json: &[u8], host: &str) -> Event {
+    let read = || {
+        let payload = Payload::parse(json).ok()?;
+        let (repo, _) = payload.repository(host).ok()?;
+        let branch = text(&payload.reference, "ref").ok()?.strip_prefix(HEADS)?.to_owned();
+        Some(PushEvent { repo, branches: vec![branch] })
+    };
+    read().map_or_else(|| Event::Other("push".to_owned()), Event::Push)
 }
 
 fn issue_comment(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), Rejection> {

@@ -51,6 +51,11 @@ impl FlowHost for AzureFake {
         self.vote(number, "bob", 10).await;
     }
 
+    async fn push_to_main(&self, _: &Ctx, file: (&str, &str)) {
+        self.repo().push("main", &[(file.0, Some(file.1))]).await.unwrap();
+        self.forge.wait_for_deliveries(LIMIT).await.unwrap();
+    }
+
     async fn close_one(&self, _: &Ctx, number: u64) {
         self.close(number).await;
     }

@@ -3,11 +3,13 @@
 
 mod crash;
 mod stories;
+mod strict;
 
 use crate::azure_devops::AzureFake;
 use crate::second_host::Second;
 use crate::support::*;
 
+const STRICT: &str = "repo_locks: {mode: strict}";
 const APPLY: &str = "echo $BASE_REPO_OWNER/$BASE_REPO_NAME $PULL_NUM >> {tmp}/applied";
 
 /// What the story asks of a host.
@@ -40,6 +42,9 @@ pub(crate) trait FlowHost {
 
     /// Something happens that causes nothing.
     async fn touch(&self, ctx: &Ctx, number: u64);
+
+    /// Somebody pushes this file to `main`.
+    async fn push_to_main(&self, ctx: &Ctx, file: (&str, &str));
 
     async fn close_one(&self, ctx: &Ctx, number: u64);
 
@@ -107,6 +112,10 @@ impl FlowHost for GithubForge {
 
     async fn touch(&self, ctx: &Ctx, number: u64) {
         ctx.repo.pull(number).comment("alice", "Looks good.").unwrap();
+    }
+
+    async fn push_to_main(&self, ctx: &Ctx, file: (&str, &str)) {
+        ctx.repo.push("main", &[(file.0, Some(file.1))]).await.unwrap();
     }
 
     async fn close_one(&self, ctx: &Ctx, number: u64) {
@@ -249,4 +258,31 @@ on_every_host! {
     it_is_merged_once_all_is_applied: one_project("delete_source_branch_on_merge: true").flags(&["--automerge"]);
     a_merge_that_the_host_refuses_is_told: one_project("").flags(&["--automerge"]);
     a_forged_delivery_is_refused: one_project("");
+}
+
+/// The same story on GitHub and on Azure DevOps, in mode `strict`.
+macro_rules! in_mode_strict {
+    ($($story:ident: $setup:expr;)*) => {$(
+        mod $story {
+            use super::*;
+
+            #[test]
+            fn on_github() {
+                play(GithubForge, $setup, strict::$story);
+            }
+
+            #[test]
+            fn on_azure_devops() {
+                play(AzureFake::start(), $setup, strict::$story);
+            }
+        }
+    )*};
+}
+
+in_mode_strict! {
+    an_apply_keeps_others_out_until_the_merge: one_project(STRICT);
+    what_is_closed_after_an_apply_stays_owned: one_project(STRICT);
+    what_is_merged_without_an_apply_is_applied_after_it: one_project(STRICT);
+    what_nobody_planned_is_owed_after_the_merge: one_project(STRICT).flags(&["--disable-autoplan"]);
+    a_push_to_the_base_branch_lets_a_plan_fall: one_project(STRICT);
 }

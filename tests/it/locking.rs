@@ -44,7 +44,7 @@ fn of_an_apply_of_everything_nothing_begins_while_one_project_is_locked() {
         let second = ctx.open_as("bob", "second", &files, Default::default()).await;
         ctx.next(&second).await.has("✗ locked by #1").has("+1 ~0 -0");
         let said = ctx.say_as("bob", &second, "atlantis apply").await;
-        said.is("apply", "error").has("Nothing was applied").has("could not be planned").has("`apply --only`");
+        said.is("apply", "error").has("Nothing was applied").has("could not be planned").has("`atlantis apply --only`");
         assert_eq!(ctx.lines("applied"), 0);
         ctx.say_as("bob", &second, "atlantis apply --only").await.is("apply", "success").has("other");
         assert_eq!(ctx.lines("applied"), 1);

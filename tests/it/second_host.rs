@@ -58,6 +58,10 @@ impl FlowHost for Second {
         self.vote(number).await;
     }
 
+    async fn push_to_main(&self, _: &Ctx, file: (&str, &str)) {
+        self.git().0.push("main", &[(file.0, Some(file.1))]).await.unwrap();
+    }
+
     async fn close_one(&self, _: &Ctx, number: u64) {
         self.close(number).await;
     }

@@ -67,8 +67,11 @@ fn an_apply_owns_all_that_the_pull_request_changes_and_others_are_refused_by_nam
 
 #[test]
 fn with_the_scope_of_a_project_others_are_free() {
-    let rules =
-        workflow("repo_locks: {mode: strict, scope: project}", &[PLANNED], &["echo $PULL_NUM >> {tmp}/applied"]);
+    let rules = workflow(
+        "repo_locks: {mode: strict, scope: project}\napply_scope: selected",
+        &[PLANNED],
+        &["echo $PULL_NUM >> {tmp}/applied"],
+    );
     run_test(Setup::projects(&["a", "b"]).repos_yaml(&rules), async |ctx| {
         let first = planned(ctx, "first", &["a", "b"]).await;
         let second = planned(ctx, "second", &["a", "b"]).await;

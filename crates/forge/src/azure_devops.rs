@@ -161,6 +161,18 @@ pub(super) fn emit_pull(
     Ok(())
 }
 
+/// Queues that a branch has moved (learn.microsoft.com/azure/devops/service-hooks/events#git.push).
+pub(super) fn emit_push(
+    state: &mut State,
+    url: &str,
+    full_name: &str,
+    (branch, before, after): (&str, &str, &str),
+) -> anyhow::Result<()> {
+    let update = json!({"name": format!("refs/heads/{branch}"), "oldObjectId": before, "newObjectId": after});
+    let repository = shapes::repo(url, state.repo(full_name)?);
+    emit(state, url, full_name, "git.push", json!({"refUpdates": [update], "repository": repository, "commits": []}))
+}
+
 /// Queues that a comment was written or edited: there is one event for both.
 pub(super) fn emit_comment(state: &mut State, url: &str, full_name: &str, number: u64, id: u64) -> anyhow::Result<()> {
     let (repo, pull) = (state.repo(full_name)?, state.pull(full_name, number)?);

@@ -112,6 +112,26 @@ pub(super) fn emit_pull_with(
     Ok(())
 }
 
+/// Queues that a branch has moved from one commit to another.
+pub(super) fn emit_push(
+    state: &mut State,
+    url: &str,
+    repo: &str,
+    (branch, before, after): (&str, &str, &str),
+    sender: &str,
+) -> anyhow::Result<()> {
+    if state.kind == HostKind::AzureDevops {
+        return azure_devops::emit_push(state, url, repo, (branch, before, after));
+    }
+    let payload = json!({
+        "ref": format!("refs/heads/{branch}"), "before": before, "after": after, "created": false, "deleted": false,
+        "forced": false, "repository": shapes::repo(url, state.repo(repo)?), "sender": {"login": sender},
+        "pusher": {"name": sender}, "commits": [],
+    });
+    emit(state, "push", None, &payload);
+    Ok(())
+}
+
 /// Queues that somebody wrote a comment, or edited it.
 pub(super) fn emit_comment(
     state: &mut State,

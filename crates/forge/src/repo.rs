@@ -6,7 +6,7 @@ use super::state::{PullState, PushState, RepoState};
 use super::{Forge, HostKind, Shared, hooks, timestamp};
 use anyhow::{Context, bail};
 use secrecy::ExposeSecret;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Handle to a repository; cheap to clone.
 #[derive(Clone)]
@@ -273,7 +273,8 @@ pub(super) fn subject_of(changes: &[(&str, Option<&str>)]) -> String {
 }
 
 /// Updates pull requests after refs of `full_name` changed (push, merge): those whose head moved get a webhook, those whose base moved
-/// are checked again for conflicts. The caller holds `shared.refs`.
+/// are checked again for conflicts. Of pushes, only those to base branches of open pull requests are announced as such. The caller holds
+/// `shared.refs`.
 pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -> anyhow::Result<()> {
     let moved = shared.git(full_name)?;
     let heads = moved.heads().await?;
@@ -298,6 +299,7 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
             })
             .collect()
     };
+    let mut announced = BTreeSet::new();
     for (base_name, git, number, own_head, head_ref, head_sha) in open {
         let tip = if own_head { heads.get(&head_ref) } else { Some(&head_sha) };
         let Some(tip) = tip else {
@@ -322,6 +324,10 @@ pub(super) async fn follow_refs(shared: &Shared, full_name: &str, actor: &str) -
         let Some(base_tip) = base_tip else { continue };
         if *tip == head_sha && base_tip == tried_with {
             continue;
+        }
+        if base_tip != tried_with && announced.insert((base_name.clone(), base_ref.clone())) {
+            let moved = (base_ref.as_str(), tried_with.as_str(), base_tip.as_str());
+            shared.change(|state| hooks::emit_push(state, &shared.url, &base_name, moved, actor))?;
         }
         let conflicts = git.merge_tree(&base_tip, tip).await?.is_none();
         shared.change(|state| {

@@ -75,6 +75,7 @@ fn entry(raw: &Spanned<RawRepo>, workflows: &BTreeMap<String, Workflow>, file: &
         allow_custom_workflows: raw.allow_custom_workflows,
         delete_source_branch_on_merge: raw.delete_source_branch_on_merge,
         repo_locks: repo_locks(raw, file)?,
+        apply_scope: raw.apply_scope.as_ref().map(|text| checks::apply_scope(text, file)).transpose()?,
         autodiscover: raw.autodiscover.as_ref().map(|block| checks::autodiscover(block, file)).transpose()?,
         silence_pr_comments: raw
             .silence_pr_comments

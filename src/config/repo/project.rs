@@ -103,6 +103,9 @@ impl ProjectContext<'_> {
         self.replace(&mut project.apply_requirements, raw.apply_requirements.as_ref(), "apply_requirement")?;
         self.replace(&mut project.import_requirements, raw.import_requirements.as_ref(), "import_requirement")?;
         project.repo_locks = self.repo_locks(raw)?;
+        if let Some(text) = &raw.apply_scope {
+            project.apply_scope = Some(checks::apply_scope(text, file)?);
+        }
         project.terraform_version =
             raw.terraform_version.as_ref().map(|text| checks::version(text, "terraform_version", file)).transpose()?;
         project.terragrunt = raw.terragrunt.unwrap_or(rules.terragrunt);
@@ -170,6 +173,7 @@ impl ProjectContext<'_> {
         permitted(raw.delete_source_branch_on_merge.as_ref(), "delete_source_branch_on_merge", rules, file)?;
         permitted(raw.repo_locking.as_ref(), "repo_locking", rules, file)?;
         permitted(raw.repo_locks.as_ref(), "repo_locks", rules, file)?;
+        permitted(raw.apply_scope.as_ref(), "apply_scope", rules, file)?;
         permitted(raw.silence_pr_comments.as_ref(), "silence_pr_comments", rules, file)?;
         permitted(raw.plan_max_age.as_ref(), "plan_max_age", rules, file)?;
         permitted(raw.approvals.as_ref(), "approvals", rules, file)?;

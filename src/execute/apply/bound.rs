@@ -6,7 +6,7 @@ use super::{ApplyRun, Refused};
 use crate::config::ProjectConfig;
 use crate::domain::JobId;
 use crate::domain::duration;
-use crate::domain::outcome::Failure;
+use crate::domain::outcome::{Failure, Outcome};
 use crate::domain::state::{AuditEntry, PlanRecord};
 use crate::execute::freeze::FreezeGuard;
 use crate::execute::others::Teller;
@@ -85,6 +85,21 @@ fn too_old(plan: &PlanRecord, limit: Option<Duration>, now: Timestamp) -> Option
             format!("it is {age} old, and plans of this project are applied for {limit} only (`plan_max_age`)");
         Failure::StalePlan { because }
     })
+}
+
+/// What Terraform says where the state is another one than the plan was made of.
+const STATE_CHANGED: &str = "Saved plan is stale";
+
+/// An apply that Terraform refused as the state was changed since the plan is told as a stale plan.
+pub(super) fn told_stale(outcome: Outcome) -> Outcome {
+    match &outcome {
+        Outcome::Errored(fault) if fault.output.contains(STATE_CHANGED) => {
+            let because =
+                "somebody has changed the state by other means since it was planned, so Terraform refuses the plan";
+            Outcome::Failed(Failure::StalePlan { because: because.to_owned() })
+        }
+        _ => outcome,
+    }
 }
 
 /// What has to hold when an apply begins.
@@ -178,6 +193,7 @@ mod tests {
             dependencies: Vec::new(),
             may_depend_on_more: false,
             max_age: None,
+            inputs: None,
         }
     }
 

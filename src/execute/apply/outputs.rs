@@ -46,14 +46,16 @@ impl ApplyRun<'_> {
             |plan: &PlanRecord| self.changed.lock().unwrap_or_else(PoisonError::into_inner).contains(&plan.project);
         let plans: Vec<PlanRecord> = plans.into_iter().filter(|plan| !applied(plan)).collect();
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(config.id.clone());
-        if plans.is_empty() {
+        // Those in mode `strict` are told by themselves, as they fall.
+        let mut told = plans.iter().filter(|plan| plan.inputs.is_none()).peekable();
+        if told.peek().is_none() {
             return plans;
         }
         let remark = format!(
             "The plans of {} are dropped: they were made with the outputs of `{}` from before it was applied. Plan again: {}.",
-            named(plans.iter().map(|plan| plan.project.label())),
+            named(told.clone().map(|plan| plan.project.label())),
             config.id.label(),
-            self.commands(CommandName::Plan, plans.iter().map(|plan| &plan.project))
+            self.commands(CommandName::Plan, told.map(|plan| &plan.project))
         );
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(remark);
         plans

@@ -2,10 +2,11 @@
 
 use super::super::{CommandRun, Context};
 use super::wanted_lock;
+use crate::config::ProjectConfig;
 use crate::domain::ProjectId;
 use crate::domain::duration;
 use crate::domain::ownership::{OwnerState, ProjectOwner};
-use crate::domain::state::PlanRecord;
+use crate::domain::state::{PlanRecord, ProjectState};
 use crate::schedule::Schedule;
 use anyhow::Result;
 use jiff::Timestamp;
@@ -16,11 +17,13 @@ const MAX_NAMED: usize = 5;
 /// A remark for each project that others have planned or own, and for each that this pull request does not change.
 pub(super) async fn remarks(ctx: &Context, work: &CommandRun, schedule: &Schedule) -> Result<Vec<String>> {
     let strict = schedule.groups.iter().flatten().filter(|config| wanted_lock(ctx, work, config).is_strict());
-    let projects: Vec<ProjectId> = strict.map(|config| config.id.clone()).collect();
+    let strict: Vec<&ProjectConfig> = strict.collect();
+    let projects: Vec<ProjectId> = strict.iter().map(|config| config.id.clone()).collect();
     let mut remarks = Vec::new();
     if projects.is_empty() {
         return Ok(remarks);
     }
+    remarks.extend(waiting(ctx, work, &strict).await?);
     let (pull, asked) = (work.pull.id.clone(), projects.clone());
     let known = ctx.store.read(move |view| {
         let mut known = Vec::new();
@@ -45,6 +48,30 @@ pub(super) async fn remarks(ctx: &Context, work: &CommandRun, schedule: &Schedul
         remarks.extend(planned(ctx, &label, &plans));
     }
     Ok(remarks)
+}
+
+/// `b` waits for `net`: one remark for each project whose dependency is planned here and not applied.
+async fn waiting(ctx: &Context, work: &CommandRun, strict: &[&ProjectConfig]) -> Result<Vec<String>> {
+    if strict.iter().all(|config| config.depends_on.is_empty()) {
+        return Ok(Vec::new());
+    }
+    let (pull, head) = (work.pull.id.clone(), &work.pull.head.commit);
+    let statuses = ctx.store.read(move |view| view.project_statuses(&pull)).await?;
+    let is_open = |name: &&String| {
+        let mut of_name = statuses.iter().filter(|status| status.project.name.as_ref() == Some(name));
+        of_name.any(|status| status.head == *head && status.state == ProjectState::Planned)
+    };
+    let remark = |config: &&ProjectConfig| {
+        let on: Vec<String> = config.depends_on.iter().filter(is_open).map(|name| format!("`{name}`")).collect();
+        let label = config.id.label();
+        (!on.is_empty()).then(|| {
+            format!(
+                "`{label}` waits for {}: this plan of it is a look ahead, and falls when that is applied.",
+                on.join(", ")
+            )
+        })
+    };
+    Ok(strict.iter().filter_map(remark).collect())
 }
 
 fn owned(ctx: &Context, label: &str, owner: &ProjectOwner) -> String {

@@ -15,6 +15,7 @@ use crate::comment::command_for;
 use crate::config::ProjectConfig;
 use crate::domain::command::CommandName;
 use crate::domain::outcome::{Failure, Fault, JobOutcome, Outcome, Planned, Reason};
+use crate::domain::ownership::PlanInputs;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
 use crate::domain::{JobId, PlanId, ProjectId};
 use crate::locks::LockEvent;
@@ -26,6 +27,7 @@ use crate::store::KeptFile;
 use crate::terraform::summary::{plan_resources, plan_summary};
 use anyhow::Result;
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -47,6 +49,8 @@ pub(super) struct PlanRun<'a> {
     /// Directories of its projects and of those that were planned before.
     pub(super) dirs: &'a [String],
     pub(super) schedule: &'a Schedule,
+    /// What the plans of those in mode `strict` are made of.
+    pub(super) inputs: &'a BTreeMap<ProjectId, PlanInputs>,
 }
 
 /// A plan that was made, as it will be recorded.
@@ -299,6 +303,7 @@ impl PlanRun<'_> {
             dependencies: on.iter().flat_map(|of| of.on.iter().cloned()).collect(),
             may_depend_on_more: on.is_some_and(|of| of.may_be_more),
             max_age: plan_limit(self.ctx, config),
+            inputs: self.inputs.get(&config.id).cloned(),
         }
     }
 }

@@ -218,6 +218,7 @@ fn plan_record(pull: u64, project: u8, plan: &PlanTruth) -> PlanRecord {
         dependencies: Vec::new(),
         may_depend_on_more: false,
         max_age: None,
+        inputs: None,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
 use crate::domain::ownership::{FallCause, OwnerState};
 use crate::domain::reply::{LeftLock, Message, Reply};
-use crate::domain::{JobId, Login, ProjectId};
+use crate::domain::{JobId, Login, ProjectId, duration};
 use crate::reply::wording;
 use minijinja::value::Serde;
 use minijinja::{Value, context};
@@ -110,11 +110,18 @@ fn applied_by_another(project: &ProjectId, other: u64) -> (&'static str, Value) 
 }
 
 fn plans_fell(projects: &[ProjectId], cause: &FallCause) -> (&'static str, Value) {
-    let (kind, other, branch, commit) = match cause {
-        FallCause::AppliedBy { pull } => ("applied", pull.number, "", ""),
-        FallCause::BaseMoved { branch, commit } => ("moved", 0, branch.as_str(), commit.short()),
+    let projects = Serde(projects);
+    let of_cause = match cause {
+        FallCause::AppliedBy { pull } => context! { projects, kind => "applied", other => pull.number },
+        FallCause::BaseMoved { branch, commit } => {
+            context! { projects, kind => "moved", branch, commit => commit.short() }
+        }
+        FallCause::DependencyApplied { project } => {
+            context! { projects, kind => "dependency", on => project.label() }
+        }
+        FallCause::TooOld { limit } => context! { projects, kind => "old", limit => duration::words(*limit) },
     };
-    ("plans_fell.md", context! { projects => Serde(projects), kind, other, branch, commit })
+    ("plans_fell.md", of_cause)
 }
 
 fn owes(state: OwnerState, projects: &[ProjectId], options: &RenderOptions) -> (&'static str, Value) {

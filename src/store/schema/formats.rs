@@ -211,4 +211,6 @@ CREATE TABLE waiters (
 );
 CREATE INDEX waiters_pull ON waiters (pull);
 CREATE INDEX plans_project ON plans (dir, workspace, name);
+CREATE INDEX plans_strict ON plans (json_extract(record, '$.base_branch'))
+  WHERE consumed_by IS NULL AND json_extract(record, '$.inputs') IS NOT NULL;
 ";

@@ -1,7 +1,7 @@
 //! Azure DevOps' JSON → our data. Deliveries and answers of the API have the same shapes.
 
 use super::address::AzureAddress;
-use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, PullVersion};
+use crate::domain::{Base, CommitSha, Head, Login, PullId, PullRequest, PullState, PullVersion, RepoId};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -42,12 +42,17 @@ pub(super) fn moment(value: &Value) -> Option<Timestamp> {
 
 /// The pull request's number and repository.
 pub fn pull_id(address: &AzureAddress, organization: &str, pull: &Value) -> Result<PullId, &'static str> {
-    let repository = &pull["repository"];
-    let project = repository["project"]["name"].as_str().ok_or("no repository.project.name")?;
-    let name = repository["name"].as_str().ok_or("no repository.name")?;
-    let repo = address.repository(organization, project, name).ok_or("a name that no repository can have")?;
+    let repo = repository(address, organization, pull)?;
     let number = pull["pullRequestId"].as_u64().ok_or("no pullRequestId")?;
     Ok(PullId { repo, number })
+}
+
+/// The repository that something belongs to.
+pub fn repository(address: &AzureAddress, organization: &str, of: &Value) -> Result<RepoId, &'static str> {
+    let repository = &of["repository"];
+    let project = repository["project"]["name"].as_str().ok_or("no repository.project.name")?;
+    let name = repository["name"].as_str().ok_or("no repository.name")?;
+    address.repository(organization, project, name).ok_or("a name that no repository can have")
 }
 
 /// The pull request; what is missing is named.
@@ -105,7 +110,7 @@ pub fn version(pull: &PullRequest) -> PullVersion {
 }
 
 /// A branch's name without `refs/heads/`.
-fn branch(name: &Value) -> Option<String> {
+pub fn branch(name: &Value) -> Option<String> {
     name.as_str()?.strip_prefix(HEADS).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 

@@ -242,6 +242,22 @@ fn a_delivery_of_another_host_is_left_to_its_own_door() {
     }
 }
 
+fn pushed() -> Value {
+    let updates = json!([{"name": "refs/heads/main"}, {"name": "refs/tags/v1"}, {"name": "refs/heads/next"}]);
+    event("git.push", "e1", json!({"refUpdates": updates, "repository": pull()["repository"]}))
+}
+
+#[test]
+fn a_push_names_its_branches() {
+    let body = pushed().to_string();
+    let read = intake().receive(&headers("tidelock", PASSWORD), body.as_bytes()).unwrap().into_inner();
+    let Event::Push(push) = read else { panic!("{read:?}") };
+    let created = event("git.pullrequest.created", "e1", pull()).to_string();
+    let created = intake().receive(&headers("tidelock", PASSWORD), created.as_bytes()).unwrap().into_inner();
+    assert_eq!(Some(&push.repo), created.pull_id().map(|pull| &pull.repo));
+    assert_eq!(push.branches, ["main", "next"]);
+}
+
 #[test]
 fn what_is_not_for_us_is_taken_and_ignored() {
     assert!(ignored(&event("git.push", "e1", json!({}))).contains("git.push"));
@@ -268,11 +284,11 @@ fn no_missing_field_is_answered_with_an_error() {
             _ => {}
         }
     }
-    let wholes = [event("git.pullrequest.created", "e1", pull()), commented(comment())];
+    let wholes = [event("git.pullrequest.created", "e1", pull()), commented(comment()), pushed()];
     for whole in wholes {
         let mut all = Vec::new();
         places(&whole, "", &mut all);
-        assert!(all.len() > 40);
+        assert!(all.len() > 20);
         for place in all {
             for value in [Value::Null, json!([]), json!("x"), json!(-1)] {
                 let body = with(whole.clone(), &place, value).to_string();

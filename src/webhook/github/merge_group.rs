@@ -5,14 +5,12 @@
 
 use super::super::Rejection;
 use super::payload::{Payload, commit, present, text};
-use super::{KIND, short};
+use super::{HEADS, KIND, short};
 use crate::domain::{DeliveryId, Event, MergeGroupEvent, PullId};
 use crate::webhook::merge_queue::entry_identities;
 
 /// Begins the names of a queue's branches.
 const QUEUE: &str = "gh-readonly-queue/";
-/// Begins the names of all branches.
-const HEADS: &str = "refs/heads/";
 
 pub(super) fn read(json: &[u8], host: &str) -> Result<(Event, Option<DeliveryId>), Rejection> {
     let payload = Payload::parse(json)?;

@@ -6,11 +6,13 @@ use crate::domain::{CommitSha, Login, RepoId};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// `pull_request`, `issue_comment` and `merge_group` in one.
+/// `pull_request`, `issue_comment`, `merge_group` and `push` in one.
 #[derive(Deserialize)]
 pub(super) struct Payload<'a> {
     #[serde(borrow)]
     pub(super) action: Option<Text<'a>>,
+    #[serde(borrow, rename = "ref")]
+    pub(super) reference: Option<Text<'a>>,
     pub(super) number: Option<u64>,
     #[serde(borrow)]
     pub(super) pull_request: Option<Pull<'a>>,

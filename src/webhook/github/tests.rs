@@ -208,6 +208,21 @@ fn what_we_do_not_act_on_is_named_only() {
 }
 
 #[test]
+fn a_push_names_its_branch() {
+    let push = |reference: &str| {
+        let repository = r#"{"full_name": "acme/infra", "clone_url": "https://github.com/acme/infra.git"}"#;
+        let body = format!(r#"{{"ref": "{reference}", "after": "x", "repository": {repository}}}"#);
+        signed("push", body.as_bytes()).unwrap().get().clone()
+    };
+    let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
+    let branches = vec!["release/1.x".to_owned()];
+    assert_eq!(push("refs/heads/release/1.x"), Event::Push(PushEvent { repo, branches }));
+    for reference in ["refs/tags/v1", "main", ""] {
+        assert_eq!(push(reference), Event::Other("push".into()), "{reference}");
+    }
+}
+
+#[test]
 fn a_delivery_is_known_by_what_is_signed() {
     let body = fixture("pull_request_opened");
     let tag = sha256(&body, SECRET);
@@ -390,7 +405,7 @@ fn json_that_is_broken_or_deep_is_refused() {
 
 proptest! {
     #[test]
-    fn no_body_makes_it_panic(body in prop::collection::vec(any::<u8>(), 0..200), event in prop_oneof!["pull_request", "issue_comment", "ping"]) {
+    fn no_body_makes_it_panic(body in prop::collection::vec(any::<u8>(), 0..200), event in prop_oneof!["pull_request", "issue_comment", "push", "ping"]) {
         _ = signed(&event, &body);
     }
 

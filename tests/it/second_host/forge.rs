@@ -112,7 +112,7 @@ impl Second {
         self.look().is_down = is_down;
     }
 
-    fn git(&self) -> (Repo, GitCredentials) {
+    pub(super) fn git(&self) -> (Repo, GitCredentials) {
         self.look().git.clone().unwrap()
     }
 

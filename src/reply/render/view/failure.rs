@@ -8,6 +8,9 @@ use crate::domain::{Login, ProjectId};
 use crate::reply::wording;
 use serde::Serialize;
 
+/// Most commands that a refusal lists.
+const MAX_COMMANDS: usize = 20;
+
 /// A refusal.
 #[derive(Default, Serialize)]
 pub(super) struct FailureView {
@@ -19,8 +22,12 @@ pub(super) struct FailureView {
     /// Page of the lock.
     lock: String,
     checks: Vec<RequirementCheck>,
-    /// Commands that apply its dependencies.
+    /// Commands that apply its dependencies, or plan what is not planned.
     missing: Vec<String>,
+    /// So many more are left out.
+    more: usize,
+    /// The command that goes past it.
+    only: String,
     because: String,
 }
 
@@ -75,6 +82,16 @@ impl Maker<'_> {
                 missing: missing.iter().map(|label| self.apply_of(label)).collect(),
                 ..simple("dependency", "a project that it depends on is not applied", "")
             },
+            Failure::NotPlanned { missing } => {
+                let command =
+                    |project| wording::command_line(&self.options.executable, "plan", Some(project), &[], &[]);
+                FailureView {
+                    missing: missing.iter().take(MAX_COMMANDS).map(command).collect(),
+                    more: missing.len().saturating_sub(MAX_COMMANDS),
+                    only: format!("{} apply --only", self.options.executable),
+                    ..simple("not_planned", "not all that the pull request changes is planned", "")
+                }
+            }
             Failure::StalePlan { because } => simple("because", "the plan is stale", because),
             Failure::NoPlan { because } if because.is_empty() => {
                 simple("because", "there is no plan", "There is no plan of it that could be applied.")

@@ -1,0 +1,223 @@
+//! Plans in mode `strict` that fall although nobody said anything on their pull request: their base branch has moved in what they are made
+//! of, or they are older than they may become.
+//!
+//! A push only says where to look: nothing of it is recorded. What counts is where the host has the branch. So what is not looked at before
+//! the end of this server is found by the next one, whose reconciliation looks at every branch that such plans were made for.
+
+use super::actor::fetch_pull;
+use super::{DeliveryOutcome, Inner, NOT_ALLOWLISTED, recorder};
+use crate::domain::ownership::FallCause;
+use crate::domain::state::PlanRecord;
+use crate::domain::{CommitSha, PlanId, PullId, PullRequest, PushEvent, RepoId};
+use crate::execute::base_moves;
+use crate::execute::others::Teller;
+use crate::locks::LockEvent;
+use crate::store::is_deposed;
+use anyhow::{Context as _, Result};
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How often plans are looked for that have become too old.
+const ROUND: Duration = Duration::from_secs(10);
+/// What is pushed within this time is looked at once.
+const SETTLES: Duration = Duration::from_millis(500);
+/// Branches that are looked at together.
+const AT_ONCE: usize = 4;
+/// Pull requests that are tried before the branch is taken for unreachable: the head of one may be gone.
+const TRIED: usize = 3;
+
+/// A branch of a repository.
+type BranchOf = (RepoId, String);
+
+/// Branches to look at, and what was found of those that were.
+#[derive(Default)]
+pub(super) struct BaseBranches {
+    known: Mutex<KnownBranches>,
+    wanted: Notify,
+}
+
+#[derive(Default)]
+struct KnownBranches {
+    waiting: BTreeSet<BranchOf>,
+    /// Branches with plans: the tip that was seen last, and the plans that it leaves as they are.
+    seen: HashMap<BranchOf, (CommitSha, HashSet<PlanId>)>,
+}
+
+impl BaseBranches {
+    fn known(&self) -> MutexGuard<'_, KnownBranches> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a branch looked at soon.
+    pub(super) fn look_at(&self, repo: &RepoId, branch: &str) {
+        self.known().waiting.insert((repo.clone(), branch.to_owned()));
+        self.wanted.notify_one();
+    }
+}
+
+/// Branches were pushed to. Where no plan is made for them, that is all.
+pub(super) async fn heard(inner: &Inner, push: &PushEvent) -> DeliveryOutcome {
+    if !inner.allowlist.allows(&push.repo) {
+        return DeliveryOutcome::Ignored(NOT_ALLOWLISTED);
+    }
+    match branches_with_plans(inner, &push.repo).await {
+        Ok(branches) => {
+            let mut moved = push.branches.iter().filter(|branch| branches.contains(branch)).peekable();
+            if moved.peek().is_none() {
+                return DeliveryOutcome::Ignored("No plan has to be looked at for this push.");
+            }
+            moved.for_each(|branch| inner.bases.look_at(&push.repo, branch));
+            DeliveryOutcome::Queued
+        }
+        Err(error) => {
+            tracing::error!(repo = %push.repo, error = format!("{error:#}"), "plans could not be read");
+            super::unrecorded(&error)
+        }
+    }
+}
+
+/// Has all branches of a repository looked at for which there are plans.
+pub(super) async fn look_at_all(inner: &Inner, repo: &RepoId) -> Result<()> {
+    let branches = branches_with_plans(inner, repo).await?;
+    branches.iter().for_each(|branch| inner.bases.look_at(repo, branch));
+    Ok(())
+}
+
+async fn branches_with_plans(inner: &Inner, repo: &RepoId) -> Result<Vec<String>> {
+    let repo = repo.clone();
+    inner.ctx.store.read(move |view| view.branches_of_strict_plans(&repo)).await
+}
+
+/// Something was planned: its branch may have moved meanwhile.
+pub(super) async fn note_planned(inner: &Inner, pull: &PullRequest) -> Result<()> {
+    let id = pull.id.clone();
+    let plans = inner.ctx.store.read(move |view| view.plans(&id)).await?;
+    if plans.iter().any(|plan| plan.inputs.is_some()) {
+        inner.bases.look_at(&pull.id.repo, &pull.base.branch);
+    }
+    Ok(())
+}
+
+/// Looks at what is to be looked at, for as long as this server leads.
+pub(super) async fn keep(inner: Arc<Inner>) {
+    loop {
+        if tokio::time::timeout(ROUND, inner.bases.wanted.notified()).await.is_ok() {
+            tokio::time::sleep(SETTLES).await;
+        }
+        if inner.actors.draining() {
+            return;
+        }
+        let waiting = std::mem::take(&mut inner.bases.known().waiting);
+        let looks = futures::stream::iter(waiting).map(|branch| {
+            let inner = Arc::clone(&inner);
+            async move { (look(&inner, &branch).await, branch) }
+        });
+        let mut looks = looks.buffer_unordered(AT_ONCE);
+        while let Some((looked, (repo, branch))) = looks.next().await {
+            match looked {
+                Ok(()) => {}
+                Err(error) if is_deposed(&error) => return,
+                // Reconciliation looks again.
+                Err(error) => tracing::warn!(%repo, branch, "whether it outdates plans could not be found: {error:#}"),
+            }
+        }
+        match drop_old(&inner).await {
+            Err(error) if is_deposed(&error) => return,
+            Err(error) => tracing::warn!("plans that are too old could not be looked for: {error:#}"),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Lets the plans fall that a branch has outdated.
+async fn look(inner: &Inner, branch: &BranchOf) -> Result<()> {
+    let (repo, name) = branch.clone();
+    let read = inner.ctx.store.read(move |view| {
+        let plans = view.strict_plans_for(&repo, &name)?;
+        let ids: BTreeSet<&PullId> = plans.iter().map(|plan| &plan.pull).collect();
+        let pulls: Result<Vec<_>> = ids.into_iter().map(|id| view.pull(id)).collect();
+        Ok((plans, pulls?))
+    });
+    let (mut plans, pulls) = read.await?;
+    let pulls: Vec<PullRequest> = pulls.into_iter().flatten().filter(|pull| pull.base.branch == branch.1).collect();
+    if plans.is_empty() || pulls.is_empty() {
+        inner.bases.known().seen.remove(branch);
+        return Ok(());
+    }
+    let (on, tip) = tip(inner, &pulls).await?;
+    let kept = match inner.bases.known().seen.get(branch) {
+        Some((seen, kept)) if *seen == tip => kept.clone(),
+        _ => HashSet::new(),
+    };
+    plans.retain(|plan| plan.base != tip && !kept.contains(&plan.id));
+    let outdated = base_moves::outdated(&inner.ctx, on, &plans, &tip).await?;
+    let (outdated, current): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| outdated.contains(&plan.id));
+    let kept = kept.into_iter().chain(current.into_iter().map(|plan| plan.id)).collect();
+    inner.bases.known().seen.insert(branch.clone(), (tip.clone(), kept));
+    let cause = FallCause::BaseMoved { branch: branch.1.clone(), commit: tip };
+    fall(inner, still_open(inner, outdated).await, cause).await
+}
+
+/// The tip of the base branch that these pull requests share, and the one that it was found with.
+async fn tip<'a>(inner: &Inner, pulls: &'a [PullRequest]) -> Result<(&'a PullRequest, CommitSha)> {
+    let mut last = None;
+    for pull in pulls.iter().take(TRIED) {
+        match base_moves::tip(&inner.ctx, pull).await {
+            Ok(tip) => return Ok((pull, tip)),
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.context("no pull request is known")?;
+    Err(error).context("the base branch could not be fetched")
+}
+
+/// Those plans whose pull request is open at the head that was planned: a merge moves the branch as well, and says all there is to say.
+async fn still_open(inner: &Inner, plans: Vec<PlanRecord>) -> Vec<PlanRecord> {
+    let mut by_pull: BTreeMap<PullId, Vec<PlanRecord>> = BTreeMap::new();
+    for plan in plans {
+        by_pull.entry(plan.pull.clone()).or_default().push(plan);
+    }
+    let mut open = Vec::new();
+    for (id, plans) in by_pull {
+        match fetch_pull(inner, &id).await {
+            Ok(now) if now.is_open() => open.extend(plans.into_iter().filter(|plan| plan.head == now.head.commit)),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(pull = %id, "its plans are outdated, and the host does not tell how it stands: {error}")
+            }
+        }
+    }
+    open
+}
+
+/// Lets plans fall that are older than they may become.
+async fn drop_old(inner: &Inner) -> Result<()> {
+    let old = inner.ctx.store.read(|view| view.strict_plans_too_old(Timestamp::now())).await?;
+    let mut by_limit: BTreeMap<Duration, Vec<PlanRecord>> = BTreeMap::new();
+    for plan in old {
+        by_limit.entry(plan.max_age.unwrap_or_default()).or_default().push(plan);
+    }
+    for (limit, plans) in by_limit {
+        fall(inner, plans, FallCause::TooOld { limit }).await?;
+    }
+    Ok(())
+}
+
+/// One commit: these plans fall, and their pull requests are told.
+async fn fall(inner: &Inner, plans: Vec<PlanRecord>, cause: FallCause) -> Result<()> {
+    if plans.is_empty() {
+        return Ok(());
+    }
+    tracing::info!(count = plans.len(), ?cause, "plans fall");
+    let plans = plans.into_iter().map(|plan| plan.id).collect();
+    let event = LockEvent::PlansFall { plans, cause, at: Timestamp::now() };
+    let teller = Teller::new(&inner.ctx);
+    let telling = teller.clone();
+    recorder::transaction(inner, move |tx| telling.record(tx, &event).map(drop)).await?;
+    teller.committed(&inner.ctx).await;
+    Ok(())
+}

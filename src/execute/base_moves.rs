@@ -1,0 +1,117 @@
+//! What plans in mode `strict` are made of, and which of them a base branch has outdated since.
+
+use super::prepare::{self, Prepared, Stop};
+use super::{CommandRun, Context, plan};
+use crate::checkout::CheckoutError;
+use crate::checkout::disk::DiskTree;
+use crate::config::paths::Glob;
+use crate::config::repo;
+use crate::config::{MAX_CONFIG_BYTES, ProjectConfig};
+use crate::domain::ownership::PlanInputs;
+use crate::domain::state::PlanRecord;
+use crate::domain::{CommitSha, PlanId, ProjectId, PullRequest};
+use crate::inputs::patterns::Patterns;
+use crate::inputs::{InputGraph, recorded};
+use crate::schedule::Schedule;
+use anyhow::anyhow;
+use std::collections::{BTreeMap, HashMap};
+
+/// What the projects in mode `strict` of a plan are made of; none for a plan after the merge, which is made at the tip of the branch each time.
+pub(super) async fn inputs(
+    ctx: &Context,
+    work: &CommandRun,
+    prepared: &Prepared,
+    schedule: &Schedule,
+) -> Result<BTreeMap<ProjectId, PlanInputs>, Stop> {
+    let strict = schedule.groups.iter().flatten().filter(|config| plan::wanted_lock(ctx, work, config).is_strict());
+    let strict: Vec<_> = strict.cloned().collect();
+    if strict.is_empty() || work.owed.is_some() {
+        return Ok(BTreeMap::new());
+    }
+    let (options, rules, root) = (prepare::options(ctx), work.rules.clone(), prepared.tree.root.clone());
+    let reading = move || {
+        let tree = DiskTree { root };
+        let graph = InputGraph::new(&tree, options.input_rules(&rules));
+        let of = |config: &ProjectConfig| {
+            let found = graph.of(config).map(|inputs| inputs.recorded());
+            let found = found.unwrap_or_else(|_| PlanInputs { everything: true, ..PlanInputs::default() });
+            PlanInputs { depends_on: config.depends_on.clone(), ..found }
+        };
+        strict.iter().map(|config| (config.id.clone(), of(config))).collect()
+    };
+    tokio::task::spawn_blocking(reading)
+        .await
+        .map_err(|error| Stop::Other(anyhow!(error).context("looking for what the plans are made of")))
+}
+
+/// The tip of a pull request's base branch, as the host has it now. The mirror has it from then on.
+pub async fn tip(ctx: &Context, pull: &PullRequest) -> Result<CommitSha, CheckoutError> {
+    let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
+    Ok(ctx.checkouts.fetch(pull, credentials.as_ref(), true).await?.base_tip)
+}
+
+/// Those of these plans that are made of something that differs between their commit of the base branch and its tip. They are all for the
+/// base branch of this pull request; the mirror has the tip.
+pub async fn outdated(
+    ctx: &Context,
+    pull: &PullRequest,
+    plans: &[PlanRecord],
+    tip: &CommitSha,
+) -> Result<Vec<PlanId>, CheckoutError> {
+    let file_list = Patterns::new(&ctx.settings.autoplan_file_list).ok();
+    let mut changed_since: HashMap<&CommitSha, Option<Vec<String>>> = HashMap::new();
+    let mut found = Vec::new();
+    for plan in plans.iter().filter(|plan| plan.base != *tip) {
+        let Some(inputs) = &plan.inputs else { continue };
+        if !changed_since.contains_key(&plan.base) {
+            let changed = ctx.checkouts.differing_files(&pull.id.repo, &plan.base, tip).await?;
+            changed_since.insert(&plan.base, changed);
+        }
+        let is_outdated = match (changed_since.get(&plan.base).and_then(Option::as_ref), &file_list) {
+            (Some(changed), Some(file_list)) => {
+                recorded::are_touched(&plan.project, inputs, file_list, changed)
+                    || is_configured_otherwise(ctx, pull, plan, tip, changed).await?
+            }
+            // Nobody can say what has changed.
+            _ => true,
+        };
+        if is_outdated {
+            found.push(plan.id.clone());
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the branch's own repo config says something else of a plan's project than before.
+async fn is_configured_otherwise(
+    ctx: &Context,
+    pull: &PullRequest,
+    plan: &PlanRecord,
+    tip: &CommitSha,
+    changed: &[String],
+) -> Result<bool, CheckoutError> {
+    let rules = ctx.global.rules(&pull.id.repo, &pull.base.branch);
+    let names = rules.repo_config_names();
+    if !names.iter().any(|name| changed.iter().any(|file| file == name)) {
+        return Ok(false);
+    }
+    let credentials = prepare::credentials_of(ctx, &pull.id.repo).await;
+    let own = |glob: &str| match Glob::new(glob) {
+        Ok(glob) if glob.matches(&plan.project.dir) => vec![plan.project.dir.clone()],
+        _ => Vec::new(),
+    };
+    let mut digests = Vec::new();
+    for commit in [&plan.base, tip] {
+        let mut digest = None;
+        for name in &names {
+            let file = ctx.checkouts.file_at(pull, commit, name, MAX_CONFIG_BYTES, credentials.as_ref());
+            let Some(text) = file.await? else { continue };
+            let Ok(config) = repo::parse(&text, name, &rules, &pull.base.branch, &own) else { return Ok(true) };
+            let project = config.projects.into_iter().find(|project| project.id == plan.project);
+            digest = project.map(|project| project.digest());
+            break;
+        }
+        digests.push(digest);
+    }
+    Ok(digests.first() != digests.last())
+}

@@ -1,0 +1,83 @@
+//! What belongs to a pull request in mode `strict` besides the projects of its files.
+
+use super::{Facts, configured};
+use crate::config::paths::parent;
+use crate::config::{ApplyScope, LockMode, ProjectConfig};
+use crate::domain::ProjectId;
+use crate::domain::command::{Command, CommandName};
+use crate::domain::ownership::{ChangedProject, OwnerState};
+use crate::inputs::{INDICATOR_SUFFIXES, has_terraform};
+use std::collections::BTreeSet;
+
+/// Most remarks on directories that a pull request takes away.
+const MAX_DELETED: usize = 10;
+
+/// What was applied in this pull request, is not among what it changes, and has to be applied again to match; with what people should know
+/// of it.
+pub(super) fn reverted(
+    command: &Command,
+    changed: &[ProjectConfig],
+    facts: &Facts<'_>,
+) -> (Vec<ProjectConfig>, Vec<String>) {
+    let (mut projects, mut remarks) = (Vec::new(), Vec::new());
+    let is_reverted = |id: &&ProjectId| changed.iter().all(|project| project.id != **id);
+    for id in facts.applied.iter().filter(is_reverted).filter(|_| command.name == CommandName::Plan) {
+        let what = format!("`{}` was applied earlier in this pull request, which changes it no more", id.label());
+        if facts.tree.is_dir(&id.dir) {
+            projects.push(configured(id, facts));
+            remarks.push(format!("{what}: it must be applied again to match."));
+        } else {
+            let way_out = OwnerState::AppliedUnmerged.way_out(&facts.options.executable);
+            remarks.push(format!(
+                "{what}, and its directory is gone: nothing can be applied there. To leave it as it is: `{way_out}`."
+            ));
+        }
+    }
+    (projects, remarks)
+}
+
+/// A remark on each directory, in mode `strict`, whose files for Terraform the pull request takes away.
+pub(super) fn deleted(command: &Command, facts: &Facts<'_>) -> Vec<String> {
+    if command.name != CommandName::Plan || !is_strict(facts.rules.repo_locks) {
+        return Vec::new();
+    }
+    let is_terraform = |file: &&String| INDICATOR_SUFFIXES.iter().any(|suffix| file.ends_with(suffix));
+    let touched: BTreeSet<&str> = facts.modified.iter().filter(is_terraform).map(|file| parent(file)).collect();
+    let gone = touched.into_iter().filter(|dir| !has_terraform(facts.tree, dir)).take(MAX_DELETED);
+    gone.map(|dir| {
+        format!(
+            "`{}` has no files for Terraform any more: what its state has stays real, and nothing here destroys it.",
+            dir.replace('`', "'")
+        )
+    })
+    .collect()
+}
+
+/// Whether the pull request changes the effective configuration of a project in mode `strict`.
+pub(super) fn is_configured_anew(project: &ProjectConfig, facts: &Facts<'_>) -> bool {
+    let Some(base) = facts.base_config else { return false };
+    let before = base.projects.iter().find(|before| before.id == project.id).cloned();
+    let before = before.unwrap_or_else(|| ProjectConfig::from_rules(project.id.clone(), facts.rules));
+    (is_strict(project.repo_locks) || is_strict(before.repo_locks)) && before.digest() != project.digest()
+}
+
+/// Whether what the pull request changes may have to be known besides what is chosen.
+pub(super) fn may_want_changed(facts: &Facts<'_>) -> bool {
+    let scope = facts.rules.apply_scope.unwrap_or_else(|| ApplyScope::of_mode(facts.rules.repo_locks));
+    let mut listed = facts.repo_config.into_iter().flat_map(|config| &config.projects);
+    scope == ApplyScope::AllPlanned
+        || is_strict(facts.rules.repo_locks)
+        || listed.any(|project| is_strict(project.repo_locks) || project.wants_all_planned())
+}
+
+/// These projects as they are recorded; none where no mode is `strict`, and each may be applied without the others.
+pub(super) fn changed(projects: &[ProjectConfig]) -> Vec<ChangedProject> {
+    let changed =
+        |config: &ProjectConfig| ChangedProject { project: config.id.clone(), strict: is_strict(config.repo_locks) };
+    let is_wanted = |config: &ProjectConfig| is_strict(config.repo_locks) || config.wants_all_planned();
+    if projects.iter().any(is_wanted) { projects.iter().map(changed).collect() } else { Vec::new() }
+}
+
+fn is_strict(mode: LockMode) -> bool {
+    matches!(mode, LockMode::Strict(_))
+}

@@ -1,0 +1,151 @@
+//! Plans in mode `strict` that fall although nobody said anything on their pull request: the base branch has moved in what they are made of,
+//! or they have become too old.
+
+use crate::support::*;
+use tidelock::sandbox::Pull;
+
+/// Every project is in mode `strict`; each apply writes a line.
+fn strict(keys: &str, dirs: &[&str]) -> Setup {
+    let keys = format!("repo_locks: {{mode: strict}}\n{keys}");
+    Setup::projects(dirs).repos_yaml(&workflow(&keys, &[PLANNED], &["echo $PULL_NUM >> {tmp}/applied"]))
+}
+
+async fn planned(ctx: &Ctx, branch: &str, dirs: &[&str]) -> Pull {
+    let pull = ctx.open_dirs(branch, dirs).await;
+    ctx.next(&pull).await.is("plan", "success");
+    pull
+}
+
+/// Objects in the server's journal.
+fn journal(ctx: &Ctx) -> usize {
+    std::fs::read_dir(ctx.server.data("vault/journal")).unwrap().count()
+}
+
+#[test]
+fn a_plan_falls_when_the_base_branch_moves_in_what_it_is_made_of() {
+    let module = "module \"m\" {\n  source = \"../modules/m\"\n}\n";
+    let setup = strict("", &["a", "b", "c"]).file("b/module.tf", module).file("modules/m/main.tf", "# 1\n");
+    run_test(setup, async |ctx| {
+        let first = planned(ctx, "first", &["a"]).await;
+        let second = planned(ctx, "second", &["b", "c"]).await;
+        ctx.repo
+            .push("main", &[("modules/m/main.tf", Some("# 2\n")), ("a/readme.md", Some("not read"))])
+            .await
+            .unwrap();
+        let said = ctx.next(&second).await;
+        said.is_message("plans_fell")
+            .has("`main` has moved to")
+            .has("dir `b`")
+            .has_not("dir `c`")
+            .has("`atlantis plan`");
+        assert_eq!(said.marker["next"], "atlantis plan");
+        ctx.status(&second, "atlantis/plan", "failure", "Plan discarded: main has moved to").await;
+        ctx.status(&second, "atlantis/plan: b/default", "failure", "Plan discarded: main has moved to").await;
+        ctx.say(&second, "atlantis apply -d b").await.is("apply", "failure").because("no_plan");
+        ctx.repo.push("main", &[("a/other.tf", Some("# own\n"))]).await.unwrap();
+        ctx.next(&first).await.is_message("plans_fell").has("dir `a`");
+        ctx.say(&second, "atlantis apply --only -d c").await.is("apply", "success");
+        assert_eq!(ctx.lines("applied"), 1);
+    });
+}
+
+#[test]
+fn a_plan_falls_when_the_base_branch_configures_its_project_otherwise() {
+    let config = |requirement: &str| {
+        format!("version: 3\nprojects:\n  - dir: a\n    apply_requirements: [{requirement}]\n  - dir: b\n")
+    };
+    let setup = strict("allowed_overrides: [apply_requirements]", &["a", "b"]).file("atlantis.yaml", &config(""));
+    run_test(setup, async |ctx| {
+        let pull = planned(ctx, "first", &["a", "b"]).await;
+        ctx.repo.push("main", &[("atlantis.yaml", Some(&config("approved")))]).await.unwrap();
+        ctx.next(&pull).await.is_message("plans_fell").has("dir `a`").has_not("dir `b`");
+    });
+}
+
+#[test]
+fn many_pushes_are_told_once_and_those_that_outdate_nothing_not_at_all() {
+    run_test(strict("", &["a", "b"]), async |ctx| {
+        let pull = planned(ctx, "first", &["a"]).await;
+        ctx.quiet().await;
+        let before = journal(ctx);
+        ctx.repo.push("main", &[("b/main.tf", Some("# 2\n"))]).await.unwrap();
+        ctx.quiet().await;
+        assert_eq!(ctx.forge.deliveries().pop().unwrap().status, Some(200));
+        let body = r#"{"ref": "refs/heads/nobodys", "repository": {"full_name": "acme/infra", "clone_url": "http://x/acme/infra.git"}}"#;
+        assert_eq!(ctx.deliver("push", &body.replace("http://x", ctx.forge.url())).await, 200);
+        assert_eq!(ctx.deliver("push", "{}").await, 200);
+        assert_eq!(journal(ctx), before, "what concerns nothing is not recorded");
+        ctx.forge.pause_webhooks(true);
+        for number in 0..5 {
+            ctx.repo.push("main", &[("a/other.tf", Some(&format!("# {number}\n")))]).await.unwrap();
+        }
+        ctx.forge.pause_webhooks(false);
+        ctx.next(&pull).await.is_message("plans_fell").has("dir `a`");
+        ctx.quiet().await;
+    });
+}
+
+#[test]
+fn a_push_that_nobody_told_of_is_found() {
+    run_test(strict("", &["a"]), async |ctx| {
+        let pull = planned(ctx, "first", &["a"]).await;
+        ctx.server.stop().await;
+        ctx.repo.push("main", &[("a/other.tf", Some("# 2\n"))]).await.unwrap();
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        ctx.server.start().await;
+        ctx.next(&pull).await.is_message("plans_fell").has("`main` has moved to");
+        ctx.say(&pull, "atlantis apply -d a").await.is("apply", "failure").because("no_plan");
+    });
+}
+
+#[test]
+fn what_was_pushed_while_it_was_planned_is_found() {
+    let rules = workflow(
+        "repo_locks: {mode: strict}",
+        &["touch {tmp}/begun; while [ ! -e {tmp}/go ]; do sleep 0.1; done", PLANNED],
+        &["echo $PULL_NUM >> {tmp}/applied"],
+    );
+    run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
+        let pull = ctx.open_dirs("first", &["a"]).await;
+        ctx.until("it is being planned", async || ctx.tmp.join("begun").exists()).await;
+        ctx.repo.push("main", &[("a/other.tf", Some("# 2\n"))]).await.unwrap();
+        ctx.forge.wait_for_deliveries(LIMIT).await.unwrap();
+        std::fs::write(ctx.tmp.join("go"), "").unwrap();
+        ctx.next(&pull).await.is("plan", "success");
+        ctx.next(&pull).await.is_message("plans_fell").has("`main` has moved to");
+    });
+}
+
+#[test]
+fn what_others_have_merged_lets_plans_fall_that_use_the_same_module() {
+    let module = "module \"m\" {\n  source = \"../modules/m\"\n}\n";
+    let setup = strict("", &["a", "b"]).file("b/module.tf", module).file("modules/m/main.tf", "# 1\n");
+    run_test(setup, async |ctx| {
+        let first = ctx.open("first", &[("modules/m/main.tf", "# 2\n")]).await;
+        let second = planned(ctx, "second", &["b"]).await;
+        first.merge().await.unwrap();
+        ctx.next(&second).await.is_message("plans_fell").has("`main` has moved to").has("dir `b`");
+    });
+}
+
+#[test]
+fn in_the_other_modes_nothing_falls() {
+    let rules = workflow("", &[PLANNED], &["echo $PULL_NUM >> {tmp}/applied"]);
+    run_test(Setup::projects(&["a"]).repos_yaml(&rules), async |ctx| {
+        let pull = planned(ctx, "first", &["a"]).await;
+        ctx.repo.push("main", &[("a/other.tf", Some("# 2\n"))]).await.unwrap();
+        ctx.quiet().await;
+        ctx.say(&pull, "atlantis apply").await.is("apply", "success");
+    });
+}
+
+#[test]
+fn a_plan_that_becomes_too_old_falls_by_itself() {
+    run_test(strict("plan_max_age: 1s", &["a", "b"]), async |ctx| {
+        let pull = planned(ctx, "first", &["a", "b"]).await;
+        let said = ctx.next(&pull).await;
+        said.is_message("plans_fell").has("older than 1 s").has("(`plan_max_age`)").has("dir `a`").has("dir `b`");
+        ctx.status(&pull, "atlantis/plan", "failure", "Plan discarded: it is older than 1 s").await;
+        ctx.say(&pull, "atlantis apply -d a").await.is("apply", "failure").because("no_plan");
+    });
+}
