@@ -142,6 +142,7 @@ fn what_was_merged_without_any_plan_is_owed_as_well() {
         ctx.say(&second, "atlantis apply").await.is("apply", "failure").because("locked").has("#1");
         ctx.say(&first, "atlantis apply").await.is("plan", "success");
         ctx.say(&first, "atlantis apply").await.is("apply", "success");
+        ctx.next(&second).await.is_message("plans_fell").has("#1 changes the same");
         assert_eq!(applied(ctx), ["a"]);
         assert!(ctx.locks().await.is_empty());
         // Squashed, with nothing of a project in it.

@@ -210,11 +210,11 @@ fn what_we_do_not_act_on_is_named_only() {
 #[test]
 fn a_push_names_its_branch() {
     let push = |reference: &str| {
-        let repository = r#"{"full_name": "acme/infra", "clone_url": "https://github.com/acme/infra.git"}"#;
+        let repository = r#"{"full_name": "acme/infra", "clone_url": "https://github.example.com/acme/infra.git"}"#;
         let body = format!(r#"{{"ref": "{reference}", "after": "x", "repository": {repository}}}"#);
         signed("push", body.as_bytes()).unwrap().get().clone()
     };
-    let repo = RepoId { host: "github.com".into(), owner: "acme".into(), name: "infra".into() };
+    let repo = RepoId { host: "github.example.com".into(), owner: "acme".into(), name: "infra".into() };
     let branches = vec!["release/1.x".to_owned()];
     assert_eq!(push("refs/heads/release/1.x"), Event::Push(PushEvent { repo, branches }));
     for reference in ["refs/tags/v1", "main", ""] {
