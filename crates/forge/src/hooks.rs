@@ -125,7 +125,7 @@ pub(super) fn emit_push(
     }
     let payload = json!({
         "ref": format!("refs/heads/{branch}"), "before": before, "after": after, "created": false, "deleted": false,
-        "forced": false, "repository": shapes::repo(url, state.repo(repo)?), "sender": {"login": sender},
+        "forced": false, "repository": shapes::repo(url, state, state.repo(repo)?), "sender": {"login": sender},
         "pusher": {"name": sender}, "commits": [],
     });
     emit(state, "push", None, &payload);
