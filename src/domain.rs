@@ -18,6 +18,7 @@ pub mod policies;
 mod pull;
 pub mod reply;
 pub mod state;
+pub mod waiting;
 
 pub use commit_address::CommitAddress;
 pub use ids::{CommitSha, DeliveryId, JobId, Login, NotACommit, PlanId, RunId};
@@ -90,6 +91,8 @@ pub enum Event {
     Comment(CommentEvent),
     /// A merge queue asks for the checks of one of its commits.
     MergeGroup(MergeGroupEvent),
+    /// Nobody delivers it: the server plans something again by itself.
+    Replan(waiting::ReplanEvent),
     /// The host tries its webhook.
     Ping,
     /// Anything that we do not act on; the text names it for the log (`push`, `pull_request labeled`).
@@ -163,6 +166,7 @@ impl Event {
             Event::Pull(event) => Some(&event.pull.id),
             Event::Comment(event) => Some(&event.pull),
             Event::MergeGroup(event) => Some(&event.pull),
+            Event::Replan(event) => Some(&event.pull),
             Event::Ping | Event::Other(_) => None,
         }
     }

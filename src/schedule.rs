@@ -12,7 +12,7 @@ pub use discover::Directories;
 use crate::config::global::{AutodiscoverMode, RepoRules};
 use crate::config::repo::RepoConfig;
 use crate::config::{ConfigError, LockMode, ProjectConfig};
-use crate::domain::command::{Command, CommandName, Trigger};
+use crate::domain::command::{Command, CommandName};
 use crate::domain::ownership::ChangedProject;
 use crate::domain::{Distribution, ProjectId};
 use crate::inputs::{Dependencies, InputGraph, InputRules, Tree};
@@ -113,17 +113,22 @@ pub enum Refusal {
 
 /// Projects for `plan` (autoplan or comment), `import` and `state rm`, chosen as Atlantis does.
 pub fn for_plan(command: &Command, facts: &Facts<'_>) -> Result<Schedule, Refusal> {
-    let mut projects = match command.target.is_all() {
+    let exactly = &command.target.exactly;
+    let chooses_changed = command.target.is_all() || !exactly.is_empty();
+    let mut projects = match chooses_changed {
         true => modified(facts)?,
         false => target::resolve(command, facts)?,
     };
-    let changed = match command.target.is_all() {
+    let changed = match chooses_changed {
         true => changed(&projects),
         false if may_be_strict(facts) => changed(&modified(facts)?),
         false => Vec::new(),
     };
-    if command.target.is_all() && command.trigger == Trigger::Autoplan {
+    if chooses_changed && command.trigger.is_unasked() {
         projects.retain(|project| project.autoplan_enabled);
+    }
+    if !exactly.is_empty() {
+        projects.retain(|project| exactly.contains(&project.id));
     }
     if command.name == CommandName::Import && projects.len() > 1 {
         return Err(target::ambiguous(facts, command, &projects, "import cannot run on multiple projects; name one"));

@@ -60,6 +60,8 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
     }
     for (pull, item) in items {
         match &item.task {
+            // Those come behind all that people asked for.
+            Task::Replan => {}
             Task::Command { command, .. }
                 if command.name == CommandName::Cancel || hatches::is_answered_beside(command) =>
             {
@@ -155,6 +157,7 @@ fn task(inner: &Inner, delivery: &Delivery) -> Option<Task> {
         }
         Event::Pull(event) => Some(Task::Autoplan(Box::new(event.clone()))),
         Event::MergeGroup(event) => Some(Task::MergeGroup(event.clone())),
+        Event::Replan(_) => Some(Task::Replan),
         Event::Ping | Event::Other(_) => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Who owns a project in mode `strict`, which projects a pull request changes, and why plans fall.
 
 use super::state::{LockHolder, PlanRecord, lock_id, lock_key};
+use super::waiting::PlannedAgain;
 use super::{CommitSha, JobId, ProjectId, PullId, RepoId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -145,6 +146,8 @@ pub struct FallenPlan {
     pub plan: PlanRecord,
     /// What made it fall.
     pub cause: FallCause,
+    /// Whether it is made again without anybody asking.
+    pub again: PlannedAgain,
 }
 
 /// Why a plan fell.

@@ -9,6 +9,7 @@ use crate::config::{LockMode, LockScope};
 use crate::domain::ownership::{AppliedCommit, FallCause, FallenPlan, OwnerState, ProjectOwner};
 use crate::domain::reply::Message;
 use crate::domain::state::{LockHolder, PlanRecord, ProjectState, ProjectStatus};
+use crate::domain::waiting::PlannedAgain;
 use crate::domain::{CommitSha, JobId, ProjectId, PullId, RepoId};
 use jiff::Timestamp;
 
@@ -30,21 +31,29 @@ impl StateChange<'_> {
     }
 }
 
-impl Transition {
-    /// The owner that keeps a pull request from changing the state of a project; none where it may.
-    ///
-    /// An owner that is not merged comes before all others. Of those that are merged and not applied each may apply, one at a time;
-    /// whoever is not among them waits for the first one.
-    fn owner_before(&self, pull: &PullId, project: &ProjectId) -> Option<&ProjectOwner> {
-        let of_project = || self.world.owners.iter().filter(|owner| owner.is_of(&pull.repo, project));
-        match of_project().find(|owner| owner.state != OwnerState::MergedUnapplied) {
-            Some(owner) => (owner.holder.pull != *pull).then_some(owner),
-            None if of_project().any(|owner| owner.holder.pull != *pull && owner.is_at_work()) => {
-                of_project().find(|owner| owner.holder.pull != *pull && owner.is_at_work())
-            }
-            None if of_project().any(|owner| owner.holder.pull == *pull) => None,
-            None => of_project().next(),
+/// The owner that keeps a pull request from changing the state of a project; none where it may.
+///
+/// An owner that is not merged comes before all others. Of those that are merged and not applied each may apply, one at a time; whoever is
+/// not among them waits for the first one.
+pub(super) fn owner_before<'a>(
+    owners: &'a [ProjectOwner],
+    pull: &PullId,
+    project: &ProjectId,
+) -> Option<&'a ProjectOwner> {
+    let of_project = || owners.iter().filter(|owner| owner.is_of(&pull.repo, project));
+    match of_project().find(|owner| owner.state != OwnerState::MergedUnapplied) {
+        Some(owner) => (owner.holder.pull != *pull).then_some(owner),
+        None if of_project().any(|owner| owner.holder.pull != *pull && owner.is_at_work()) => {
+            of_project().find(|owner| owner.holder.pull != *pull && owner.is_at_work())
         }
+        None if of_project().any(|owner| owner.holder.pull == *pull) => None,
+        None => of_project().next(),
+    }
+}
+
+impl Transition {
+    fn owner_before(&self, pull: &PullId, project: &ProjectId) -> Option<&ProjectOwner> {
+        owner_before(&self.world.owners, pull, project)
     }
 
     /// What a pull request owns from this change on: the project, and with it all that the pull request changes where the scope says
@@ -141,6 +150,8 @@ impl Transition {
         for project in changed.strict() {
             self.own(&holder.pull.repo, project, holder, reason);
         }
+        let taken: Vec<ProjectId> = changed.strict().cloned().collect();
+        self.leave_free(&holder.pull, &taken);
     }
 
     /// A change of the state under an ownership has ended. Plans that others have recorded meanwhile are made of the state in between.
@@ -275,7 +286,7 @@ impl Transition {
         for plan in self.drop_plans(falls) {
             let pull = plan.pull.clone();
             self.set_discarded(&pull, &plan.project, &plan.head, at);
-            self.follows.fallen.push(FallenPlan { plan, cause: cause.clone() });
+            self.follows.fallen.push(FallenPlan { plan, cause: cause.clone(), again: PlannedAgain::No });
         }
     }
 

@@ -157,6 +157,7 @@ fn busy_facts() -> DashboardData {
             (lock("", "infra/dns", "default", 41), Some(dns.clone())),
         ]),
         owners: found(Vec::new()),
+        waiters: Vec::new(),
         pulls: found(vec![
             ListedPull {
                 fault: Some("`atlantis.yaml`, line 3: unknown key `projets`".into()),
@@ -196,6 +197,7 @@ fn empty_facts() -> DashboardData {
         running: found(Vec::new()),
         locks: found(Vec::new()),
         owners: found(Vec::new()),
+        waiters: Vec::new(),
         pulls: found(Vec::new()),
         plans: HashMap::new(),
         ended: found(Vec::new()),

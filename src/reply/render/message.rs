@@ -6,7 +6,8 @@ use super::view::cut;
 use crate::domain::command::CommandName;
 use crate::domain::freeze::Freeze;
 use crate::domain::ownership::{FallCause, OwnerState};
-use crate::domain::reply::{LeftLock, Message, Reply};
+use crate::domain::reply::{LeftLock, Message, NextInLine, Reply};
+use crate::domain::waiting::PlannedAgain;
 use crate::domain::{JobId, Login, ProjectId};
 use crate::reply::wording;
 use minijinja::value::Serde;
@@ -34,8 +35,9 @@ pub(super) fn template(
         Message::DidYouMean { suggestion } => ("did_you_mean.md", context! { suggestion }),
         Message::ApplyDisabled { because } => ("apply_disabled.md", context! { because }),
         Message::UnlockedOthers { lines } => ("unlocked_others.md", context! { lines }),
-        Message::UnlockedBy { projects, user, from, why } => {
-            ("unlocked_by.md", unlocked_by(projects, user, from, why, &plan(None)))
+        Message::UnlockedBy { projects, user, from, why, next } => {
+            let told = unlocked_by(projects, user, from, why, &plan(None));
+            ("unlocked_by.md", context! { next => Serde(next), ..told })
         }
         Message::Locked { projects, why } => ("locked.md", context! { projects => Serde(projects), why }),
         Message::NotLocked { lines } => ("not_locked.md", context! { lines }),
@@ -43,10 +45,17 @@ pub(super) fn template(
         Message::Unfrozen { freeze, user } => {
             ("unfrozen.md", context! { words => freeze.as_ref().map(Freeze::words), user => user.as_str() })
         }
-        Message::Unlocked { projects, kept } => unlocked(projects, kept),
+        Message::Unlocked { projects, kept, next } => unlocked(projects, kept, next),
         Message::Owes { state, projects } => owes(*state, projects, options),
         Message::AppliedByAnother { project, pull } => applied_by_another(project, pull.number),
-        Message::PlansFell { projects, cause } => plans_fell(projects, cause),
+        Message::PlansFell { projects, cause, again } => plans_fell(projects, cause, again),
+        Message::LockFreed { projects, because } => {
+            let plan = match projects.as_slice() {
+                [project] => plan(Some(project)),
+                _ => plan(None),
+            };
+            ("lock_freed.md", context! { projects => Serde(projects), because, plan })
+        }
         Message::UnlockRefused { because, link } => ("unlock_refused.md", context! { because, link }),
         Message::Cancelled { stopped, left } => ("cancelled.md", context! { stopped, left }),
         Message::ForkRefused => ("fork_refused.md", context! {}),
@@ -59,12 +68,13 @@ pub(super) fn template(
             let output = late_output(output, options, budget);
             ("late_end.md", context! { project => Serde(project), because, output, plan => plan(Some(project)) })
         }
-        Message::Cleanup { locks, remarks } => {
+        Message::Cleanup { locks, remarks, next } => {
             let locks: Vec<_> = locks.iter().map(|(dir, workspaces)| context! { dir, workspaces }).collect();
-            ("cleanup.md", context! { locks, remarks })
+            ("cleanup.md", context! { locks, remarks, next => Serde(next) })
         }
-        Message::Discarded { project, user } => {
-            ("discarded.md", context! { project => Serde(project), user, plan => plan(Some(project)) })
+        Message::Discarded { project, user, next } => {
+            let plan = plan(Some(project));
+            ("discarded.md", context! { project => Serde(project), user, plan, next => Serde(next) })
         }
         Message::OutdatedPlans { projects, on, number } => {
             ("outdated_plans.md", outdated_plans(projects, on, *number, options))
@@ -101,20 +111,25 @@ fn frozen(freeze: &Freeze, already: bool) -> (&'static str, Value) {
     ("frozen.md", context! { words, why, already, repo => freeze.repo.full_name() })
 }
 
-fn unlocked(projects: &[ProjectId], kept: &[ProjectId]) -> (&'static str, Value) {
-    ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept) })
+fn unlocked(projects: &[ProjectId], kept: &[ProjectId], next: &[NextInLine]) -> (&'static str, Value) {
+    ("unlocked.md", context! { projects => Serde(projects), kept => Serde(kept), next => Serde(next) })
 }
 
 fn applied_by_another(project: &ProjectId, other: u64) -> (&'static str, Value) {
     ("applied_by_another.md", context! { project => Serde(project), other })
 }
 
-fn plans_fell(projects: &[ProjectId], cause: &FallCause) -> (&'static str, Value) {
+fn plans_fell(projects: &[ProjectId], cause: &FallCause, again: &PlannedAgain) -> (&'static str, Value) {
     let (kind, other, branch, commit) = match cause {
         FallCause::AppliedBy { pull } => ("applied", pull.number, "", ""),
         FallCause::BaseMoved { branch, commit } => ("moved", 0, branch.as_str(), commit.short()),
     };
-    ("plans_fell.md", context! { projects => Serde(projects), kind, other, branch, commit })
+    let (again, after) = match again {
+        PlannedAgain::No => ("no", 0),
+        PlannedAgain::Now => ("now", 0),
+        PlannedAgain::After(pull) => ("after", pull.number),
+    };
+    ("plans_fell.md", context! { projects => Serde(projects), kind, other, branch, commit, again, after })
 }
 
 fn owes(state: OwnerState, projects: &[ProjectId], options: &RenderOptions) -> (&'static str, Value) {

@@ -18,7 +18,8 @@ pub(super) async fn from_autoplan_to_merge<H: FlowHost>(ctx: &Ctx, host: &H) {
     assert_eq!(applied, format!("{} {}\n", host.full_name(), one.number));
     host.merge_one(ctx, one.number).await;
     one.next().await.is_message("cleanup");
-    two.say("atlantis plan").await.is("plan", "success");
+    // It waited for it.
+    two.next().await.is("plan", "success");
     two.say("atlantis unlock").await;
     assert!(ctx.locks().await.is_empty());
     two.say("atlantis plan").await.is("plan", "success");
